@@ -1,0 +1,234 @@
+"""Every error that a person or a program may meet, in one tree.
+
+RametError
+├── InvalidInputError       the request cannot mean anything: change it            INVALID_ARGUMENT
+├── NotFoundError           what it names does not exist                           NOT_FOUND
+├── TakenError              what it would make exists already                      ALREADY_EXISTS
+├── PreconditionError       it makes sense, but not in the present state           FAILED_PRECONDITION
+├── DeniedError             the caller may not do this                             PERMISSION_DENIED
+├── UnauthenticatedError    the caller's token is not one we gave out              UNAUTHENTICATED
+├── ExhaustedError          a cap or a limit is reached                            RESOURCE_EXHAUSTED
+├── UnavailableError        not now; the same request may succeed later            UNAVAILABLE
+├── AbortedError            somebody else was faster: look again and decide        ABORTED
+└── BrokenError             something that must hold does not: our fault or the machine's   INTERNAL
+
+A leaf has a stable ``reason`` (UPPER_SNAKE_CASE, part of the contract), a message that says what happened, a ``hint`` that says
+what to do next, and ``data`` (flat, strings) for programs. Messages and hints are one line each.
+"""
+
+from typing import ClassVar
+
+
+class RametError(Exception):
+    """Base of the tree; never raised itself."""
+
+    reason: ClassVar[str] = "INTERNAL"
+
+    def __init__(self, message: str, *, hint: str = "", **data: str) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+        self.data = data
+
+
+class InvalidInputError(RametError):
+    reason = "INVALID_INPUT"
+
+
+class NotFoundError(RametError):
+    reason = "NOT_FOUND"
+
+
+class TakenError(RametError):
+    reason = "TAKEN"
+
+
+class PreconditionError(RametError):
+    reason = "FAILED_PRECONDITION"
+
+
+class DeniedError(RametError):
+    reason = "PERMISSION_DENIED"
+
+
+class UnauthenticatedError(RametError):
+    reason = "UNAUTHENTICATED"
+
+
+class ExhaustedError(RametError):
+    reason = "EXHAUSTED"
+
+
+class UnavailableError(RametError):
+    reason = "UNAVAILABLE"
+
+
+class AbortedError(RametError):
+    reason = "ABORTED"
+
+
+class BrokenError(RametError):
+    reason = "INTERNAL"
+
+
+# Input
+
+
+class EmptyPromptError(InvalidInputError):
+    reason = "EMPTY_PROMPT"
+
+
+class PromptTooLargeError(InvalidInputError):
+    reason = "PROMPT_TOO_LARGE"
+
+
+class BadNameError(InvalidInputError):
+    reason = "BAD_NAME"
+
+
+class BadConfigError(InvalidInputError):
+    reason = "BAD_CONFIG"
+
+
+class BadCursorError(InvalidInputError):
+    reason = "BAD_CURSOR"
+
+
+class BadPageTokenError(InvalidInputError):
+    reason = "BAD_PAGE_TOKEN"
+
+
+class AmbiguousError(InvalidInputError):
+    """A prefix or name that fits several; ``data["matches"]`` lists them."""
+
+    reason = "AMBIGUOUS"
+
+
+# What is named
+
+
+class SessionNotFoundError(NotFoundError):
+    reason = "SESSION_NOT_FOUND"
+
+
+class RepoNotFoundError(NotFoundError):
+    """A repository that was never registered, or a path with no repository around it."""
+
+    reason = "REPO_NOT_FOUND"
+
+
+class RefNotFoundError(NotFoundError):
+    reason = "REF_NOT_FOUND"
+
+
+class RequestNotFoundError(NotFoundError):
+    reason = "REQUEST_NOT_FOUND"
+
+
+class NameTakenError(TakenError):
+    reason = "NAME_TAKEN"
+
+
+class BranchTakenError(TakenError):
+    """The branch exists, or is checked out in a worktree (``data["worktree"]``)."""
+
+    reason = "BRANCH_TAKEN"
+
+
+class RequestIdReusedError(TakenError):
+    """The same request id came with another request."""
+
+    reason = "REQUEST_ID_REUSED"
+
+
+# State
+
+
+class UnbornBranchError(PreconditionError):
+    """The repository has no commit yet, so that there is nothing to start from."""
+
+    reason = "NO_COMMIT"
+
+
+class WorkAtRiskError(PreconditionError):
+    """Removing it would lose work that exists nowhere else; the message lists it."""
+
+    reason = "WORK_AT_RISK"
+
+
+class WrongStateError(PreconditionError):
+    reason = "WRONG_STATE"
+
+
+class RequestClosedError(PreconditionError):
+    """Somebody has answered it, or the agent no longer asks; says who and when."""
+
+    reason = "REQUEST_CLOSED"
+
+
+class AgentUnavailableError(PreconditionError):
+    """The agent's program is missing or cannot be started."""
+
+    reason = "AGENT_UNAVAILABLE"
+
+
+class GitFailedError(PreconditionError):
+    """Git refused; the message holds its own words."""
+
+    reason = "GIT_FAILED"
+
+
+class RuntimeDirectoryError(PreconditionError):
+    """The runtime directory or the socket cannot be used safely."""
+
+    reason = "RUNTIME_DIRECTORY"
+
+
+class AlreadyRunningError(PreconditionError):
+    """Another daemon holds the lock (``data["pid"]``)."""
+
+    reason = "ALREADY_RUNNING"
+
+
+class NewerDatabaseError(PreconditionError):
+    """The database was written by a newer release; it is left untouched."""
+
+    reason = "NEWER_DATABASE"
+
+
+class NotAllowedError(DeniedError):
+    reason = "PERMISSION_DENIED"
+
+
+class BypassForbiddenError(DeniedError):
+    """``bypassPermissions`` needs ``permissions.allow_bypass = true`` in the owner's configuration."""
+
+    reason = "BYPASS_FORBIDDEN"
+
+
+class ReadOnlyError(UnavailableError):
+    """The disk is full: nothing can be recorded until there is room again."""
+
+    reason = "READ_ONLY"
+
+
+class RecoveringError(UnavailableError):
+    reason = "RECOVERING"
+
+
+class GitBusyError(UnavailableError):
+    """A lock file of git was held longer than we wait; the message names it."""
+
+    reason = "GIT_BUSY"
+
+
+class KeeperError(BrokenError):
+    """The keeper broke its protocol, or cannot be reached though it lives."""
+
+    reason = "KEEPER_FAILED"
+
+
+class VersionSkewError(PreconditionError):
+    """Client and daemon are of releases that do not understand each other; the hint says which to renew."""
+
+    reason = "VERSION_SKEW"

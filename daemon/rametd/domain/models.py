@@ -1,0 +1,275 @@
+"""What the daemon knows, as values. Times are seconds since the epoch (UTC), money is US dollars."""
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+
+from rametd.domain.states import State
+
+OWNER = "owner"
+"""The principal that is the person; a session's principal is ``session:<id>``; the daemon's own acts are ``daemon``."""
+DAEMON = "daemon"
+
+
+class Mode(StrEnum):
+    """Permission modes of Claude Code, as the person writes them."""
+
+    DEFAULT = "default"
+    ACCEPT_EDITS = "acceptEdits"
+    PLAN = "plan"
+    DONT_ASK = "dontAsk"
+    BYPASS = "bypassPermissions"
+
+
+STRICTEST_MODE = Mode.PLAN
+
+
+class Hold(StrEnum):
+    """Why a session is PAUSED."""
+
+    NONE = ""
+    STOPPED = "stopped"  # `stop` in the middle of something; the next prompt or `resume` goes on
+    PERSON = "person"  # `pause`
+    BUDGET = "budget"
+    LIMIT = "limit"
+
+
+@dataclass(frozen=True, slots=True)
+class Repo:
+    id: str
+    name: str
+    root: Path  # the main worktree, or the bare directory
+    common_dir: Path  # unique
+    trusted: bool
+    create_time: float
+
+
+@dataclass(frozen=True, slots=True)
+class Tokens:
+    input: int = 0
+    output: int = 0
+    cache_read: int = 0
+    cache_write: int = 0
+
+    def __add__(self, other: "Tokens") -> "Tokens":
+        return Tokens(
+            self.input + other.input,
+            self.output + other.output,
+            self.cache_read + other.cache_read,
+            self.cache_write + other.cache_write,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    id: str
+    repo_id: str
+    name: str  # the label, as typed
+    branch: str
+    base_ref: str
+    base_commit: str
+    worktree: Path
+    parent_id: str  # "" for a session of the person's
+    agent: str  # which kind: "claude"
+    model: str  # "" for the agent's own default
+    mode: Mode
+    state: State
+    state_reason: str  # one line for people; "" when the state says it all
+    hold: Hold
+    conversation_id: str  # the agent's own id of the conversation, a UUID, chosen by us
+    created_branch: bool  # whether the branch was made by us
+    worktree_ready: bool  # the tree was made and verified
+    interrupted: bool  # a turn was cut off and is to be taken up again by the next agent
+    turns: int
+    cost_usd: float
+    tokens: Tokens
+    budget_usd: float | None
+    priority: int  # higher goes first
+    owns: tuple[str, ...]
+    forbids: tuple[str, ...]
+    after: tuple[str, ...]  # ids of sessions that must have ended a turn well before this one starts
+    resumes: int  # automatic resumes since the last turn that ended by itself
+    generation: int  # of its newest agent process; 0 before the first
+    create_time: float
+    update_time: float
+    last_seq: int  # of its newest event
+    version: int = 0  # for compare-and-set
+
+
+class AgentState(StrEnum):
+    STARTING = "starting"  # the intent is stored, the keeper is not known to run
+    LIVE = "live"
+    EXITED = "exited"  # with an exit record
+    LOST = "lost"  # ended, and nobody saw how
+
+
+@dataclass(frozen=True, slots=True)
+class Agent:
+    """One process of an agent: a session has one at a time, each with its own generation."""
+
+    session_id: str
+    generation: int
+    state: AgentState
+    handle: str  # the executor's; opaque
+    journal_offset: int  # committed: everything before it is events
+    stdin_offset: int  # committed: everything before it was seen in the keeper's record of what was written
+    initialize_reply: bytes  # the agent's first answer to `initialize`, or b""
+    hook_table: str  # digest of what `initialize` registered
+    cli_version: str
+    start_time: float
+    end_time: float | None
+    exit_status: str  # "code 0", "signal SIGKILL", "" unknown
+    stop_intent: str  # why we ended it ("stop", "sleep", "remove"), stored before the signal; "" when we did not
+
+
+class PromptState(StrEnum):
+    QUEUED = "queued"
+    SENT = "sent"  # committed to be written to the agent of `generation`
+    RECEIVED = "received"  # the agent has shown it
+    CANCELLED = "cancelled"
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    id: str  # a UUID, the agent's receipt for it
+    session_id: str
+    number: int  # order within the session
+    text: str
+    source: str  # a principal
+    state: PromptState
+    generation: int  # of the agent it was sent to; 0 before
+    create_time: float
+    receive_time: float | None
+
+
+class RequestKind(StrEnum):
+    PERMISSION = "permission"
+    QUESTION = "question"
+    PLAN = "plan"
+    ELICITATION = "elicitation"
+    REVIEW = "review"
+
+
+class RequestState(StrEnum):
+    OPEN = "open"
+    ANSWERED = "answered"
+    GONE = "gone"  # the agent no longer asks
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """Something that waits for a person."""
+
+    id: str
+    session_id: str
+    generation: int
+    control_id: str  # the agent's id of the control request; "" once its process is gone
+    tool_use_id: str
+    kind: RequestKind
+    tool: str
+    input: str  # JSON object
+    reason: str
+    suggestions: str  # JSON list: what the agent offers to remember
+    state: RequestState
+    answer: str  # JSON object, "" while open
+    answered_by: str
+    answer_time: float | None
+    create_time: float
+
+
+@dataclass(frozen=True, slots=True)
+class ControlRequest:
+    """A request of the agent's control protocol, kept until the agent has its answer."""
+
+    session_id: str
+    generation: int
+    id: str
+    subtype: str
+    frame: bytes  # the raw line
+    answer: bytes  # the raw line, b"" while open
+    cancelled: bool
+    handshake: bool  # to be replayed to a new control channel (MCP initialize), its answer swallowed
+
+
+class OutgoingKind(StrEnum):
+    PROMPT = "prompt"
+    ANSWER = "answer"
+    CONTROL = "control"
+
+
+@dataclass(frozen=True, slots=True)
+class Outgoing:
+    """A line committed to be written to an agent, in order, exactly once."""
+
+    id: int
+    session_id: str
+    generation: int
+    kind: OutgoingKind
+    ref: str  # prompt id or control request id
+    line: bytes
+    written: bool
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerEntry:
+    """Cost of one result of one agent process, by model."""
+
+    session_id: str
+    generation: int
+    result_index: int
+    model: str
+    cost_usd: float
+    tokens: Tokens
+    time: float
+
+
+@dataclass(frozen=True, slots=True)
+class NewEvent:
+    """An event about to be appended; the log gives it its number."""
+
+    kind: str
+    session_id: str = ""
+    repo_id: str = ""
+    principal: str = DAEMON
+    payload: bytes = b""  # serialized, see the contract's Event.payload
+    frame: bytes = b""  # the agent's raw line, where one caused it
+    time: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    seq: int
+    kind: str
+    session_id: str
+    repo_id: str
+    principal: str
+    payload: bytes
+    frame: bytes
+    time: float
+
+
+@dataclass(frozen=True, slots=True)
+class TrashEntry:
+    id: str
+    repo_id: str
+    session_id: str
+    name: str
+    branch: str
+    ref: str
+    commit: str
+    branch_commit: str
+    bytes: int
+    session: str  # JSON of the row as it was
+    create_time: float
+    expire_time: float
+
+
+@dataclass(frozen=True, slots=True)
+class Intent:
+    """Something begun that spans the database and the world; recovery completes or undoes it."""
+
+    id: str
+    kind: str
+    session_id: str
+    data: dict[str, str] = field(default_factory=dict)
+    create_time: float = 0.0

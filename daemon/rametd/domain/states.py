@@ -1,0 +1,48 @@
+"""The life of a session: its states, and the one table of what may follow what."""
+
+from enum import StrEnum
+
+from rametd.domain.errors import WrongStateError
+
+
+class State(StrEnum):
+    """Where a session is in its life. Whether its agent's process is alive is a separate fact."""
+
+    QUEUED = "queued"  # waits for a slot, by priority
+    STARTING = "starting"  # worktree, setup or agent in the making
+    WORKING = "working"  # a turn runs
+    WAITING = "waiting"  # the turn is blocked on a person
+    IDLE = "idle"  # the last turn ended; ready for the next prompt
+    PAUSED = "paused"  # held by a budget, a usage limit or a person; prompts are kept
+    LOST = "lost"  # the agent ended without a word; resumed by policy, with a cap
+    FAILED = "failed"  # cannot go on without a person
+    ARCHIVED = "archived"  # no worktree on disk, everything restorable
+
+
+_S = State
+
+TRANSITIONS: dict[State, frozenset[State]] = {
+    _S.QUEUED: frozenset({_S.STARTING, _S.IDLE, _S.PAUSED, _S.FAILED}),
+    # A scripted or real agent that finds its interrupted turn may work before we see it ready: STARTING → WAITING is real.
+    _S.STARTING: frozenset({_S.WORKING, _S.WAITING, _S.IDLE, _S.QUEUED, _S.PAUSED, _S.LOST, _S.FAILED}),
+    _S.WORKING: frozenset({_S.WAITING, _S.IDLE, _S.PAUSED, _S.LOST, _S.FAILED}),
+    _S.WAITING: frozenset({_S.WORKING, _S.IDLE, _S.PAUSED, _S.LOST, _S.FAILED}),
+    # IDLE → WORKING without a prompt: a background task of the agent starts a turn of its own.
+    _S.IDLE: frozenset({_S.QUEUED, _S.WORKING, _S.WAITING, _S.PAUSED, _S.LOST, _S.FAILED, _S.ARCHIVED}),
+    _S.PAUSED: frozenset({_S.QUEUED, _S.IDLE, _S.FAILED, _S.ARCHIVED}),
+    _S.LOST: frozenset({_S.QUEUED, _S.STARTING, _S.IDLE, _S.PAUSED, _S.FAILED, _S.ARCHIVED}),
+    _S.FAILED: frozenset({_S.QUEUED, _S.IDLE, _S.PAUSED, _S.ARCHIVED}),
+    _S.ARCHIVED: frozenset({_S.IDLE}),
+}
+
+SLOT_STATES = frozenset({State.STARTING, State.WORKING})
+"""States that hold one of the ``max_working`` slots. WAITING does not: a question left open overnight must not stop the queue."""
+
+BUSY_STATES = frozenset({State.STARTING, State.WORKING, State.WAITING})
+"""States in which a turn is under way."""
+
+
+def check_transition(old: State, new: State) -> None:
+    """Raise ``WrongStateError`` unless ``old`` → ``new`` is in the table."""
+    if new not in TRANSITIONS[old]:
+        raise WrongStateError(f"a session that is {old} cannot become {new}", old=old, new=new)

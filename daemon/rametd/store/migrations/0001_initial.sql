@@ -1,0 +1,200 @@
+-- The first schema. Times are seconds since the epoch, money is US dollars.
+
+CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT, WITHOUT ROWID;
+
+-- One row per start of a daemon; the id is the fence that keepers compare.
+CREATE TABLE runs (
+    fence INTEGER PRIMARY KEY AUTOINCREMENT,
+    instance_id TEXT NOT NULL,
+    pid INTEGER NOT NULL,
+    version TEXT NOT NULL,
+    start_time REAL NOT NULL
+) STRICT;
+
+CREATE TABLE repos (
+    id TEXT PRIMARY KEY,
+    name TEXT NOT NULL,
+    root TEXT NOT NULL,
+    common_dir TEXT NOT NULL UNIQUE,
+    trusted INTEGER NOT NULL DEFAULT 0,
+    create_time REAL NOT NULL
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE sessions (
+    id TEXT PRIMARY KEY,
+    repo_id TEXT NOT NULL REFERENCES repos (id),
+    name TEXT NOT NULL,
+    branch TEXT NOT NULL,
+    base_ref TEXT NOT NULL,
+    base_commit TEXT NOT NULL,
+    worktree TEXT NOT NULL,
+    parent_id TEXT NOT NULL DEFAULT '',
+    agent TEXT NOT NULL,
+    model TEXT NOT NULL DEFAULT '',
+    mode TEXT NOT NULL,
+    state TEXT NOT NULL,
+    state_reason TEXT NOT NULL DEFAULT '',
+    hold TEXT NOT NULL DEFAULT '',
+    conversation_id TEXT NOT NULL,
+    created_branch INTEGER NOT NULL DEFAULT 0,
+    worktree_ready INTEGER NOT NULL DEFAULT 0,
+    interrupted INTEGER NOT NULL DEFAULT 0,
+    turns INTEGER NOT NULL DEFAULT 0,
+    cost_usd REAL NOT NULL DEFAULT 0,
+    input_tokens INTEGER NOT NULL DEFAULT 0,
+    output_tokens INTEGER NOT NULL DEFAULT 0,
+    cache_read_tokens INTEGER NOT NULL DEFAULT 0,
+    cache_write_tokens INTEGER NOT NULL DEFAULT 0,
+    budget_usd REAL,
+    priority INTEGER NOT NULL DEFAULT 0,
+    owns TEXT NOT NULL DEFAULT '[]',
+    forbids TEXT NOT NULL DEFAULT '[]',
+    after TEXT NOT NULL DEFAULT '[]',
+    resumes INTEGER NOT NULL DEFAULT 0,
+    generation INTEGER NOT NULL DEFAULT 0,
+    create_time REAL NOT NULL,
+    update_time REAL NOT NULL,
+    last_seq INTEGER NOT NULL DEFAULT 0,
+    version INTEGER NOT NULL DEFAULT 0
+) STRICT, WITHOUT ROWID;
+CREATE UNIQUE INDEX sessions_name ON sessions (repo_id, name);
+CREATE UNIQUE INDEX sessions_branch ON sessions (repo_id, branch) WHERE state <> 'archived';
+CREATE INDEX sessions_state ON sessions (state);
+
+CREATE TABLE agents (
+    session_id TEXT NOT NULL REFERENCES sessions (id) ON DELETE CASCADE,
+    generation INTEGER NOT NULL,
+    state TEXT NOT NULL,
+    handle TEXT NOT NULL DEFAULT '',
+    journal_offset INTEGER NOT NULL DEFAULT 0,
+    stdin_offset INTEGER NOT NULL DEFAULT 0,
+    initialize_reply BLOB NOT NULL DEFAULT x'',
+    hook_table TEXT NOT NULL DEFAULT '',
+    cli_version TEXT NOT NULL DEFAULT '',
+    start_time REAL NOT NULL,
+    end_time REAL,
+    exit_status TEXT NOT NULL DEFAULT '',
+    stop_intent TEXT NOT NULL DEFAULT '',
+    PRIMARY KEY (session_id, generation)
+) STRICT, WITHOUT ROWID;
+-- One process per conversation: the database refuses a second living one.
+CREATE UNIQUE INDEX agents_one_alive ON agents (session_id) WHERE state IN ('starting', 'live');
+
+CREATE TABLE prompts (
+    id TEXT PRIMARY KEY,
+    session_id TEXT NOT NULL REFERENCES sessions (id) ON DELETE CASCADE,
+    number INTEGER NOT NULL,
+    text TEXT NOT NULL,
+    source TEXT NOT NULL,
+    state TEXT NOT NULL,
+    generation INTEGER NOT NULL DEFAULT 0,
+    create_time REAL NOT NULL,
+    receive_time REAL,
+    UNIQUE (session_id, number)
+) STRICT;
+CREATE INDEX prompts_open ON prompts (session_id, number) WHERE state IN ('queued', 'sent');
+
+CREATE TABLE requests (
+    id TEXT PRIMARY KEY,
+    session_id TEXT NOT NULL REFERENCES sessions (id) ON DELETE CASCADE,
+    generation INTEGER NOT NULL,
+    control_id TEXT NOT NULL,
+    tool_use_id TEXT NOT NULL DEFAULT '',
+    kind TEXT NOT NULL,
+    tool TEXT NOT NULL DEFAULT '',
+    input TEXT NOT NULL,
+    reason TEXT NOT NULL DEFAULT '',
+    suggestions TEXT NOT NULL DEFAULT '[]',
+    state TEXT NOT NULL,
+    answer TEXT NOT NULL DEFAULT '',
+    answered_by TEXT NOT NULL DEFAULT '',
+    answer_time REAL,
+    create_time REAL NOT NULL
+) STRICT, WITHOUT ROWID;
+CREATE INDEX requests_open ON requests (session_id, create_time) WHERE state = 'open';
+CREATE UNIQUE INDEX requests_control ON requests (session_id, generation, control_id) WHERE control_id <> '';
+
+CREATE TABLE control_requests (
+    session_id TEXT NOT NULL,
+    generation INTEGER NOT NULL,
+    id TEXT NOT NULL,
+    subtype TEXT NOT NULL,
+    frame BLOB NOT NULL,
+    answer BLOB NOT NULL DEFAULT x'',
+    cancelled INTEGER NOT NULL DEFAULT 0,
+    handshake INTEGER NOT NULL DEFAULT 0,
+    number INTEGER NOT NULL, -- order of arrival within the generation
+    PRIMARY KEY (session_id, generation, id),
+    FOREIGN KEY (session_id, generation) REFERENCES agents (session_id, generation) ON DELETE CASCADE
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE outbox (
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    session_id TEXT NOT NULL,
+    generation INTEGER NOT NULL,
+    kind TEXT NOT NULL,
+    ref TEXT NOT NULL,
+    line BLOB NOT NULL,
+    written INTEGER NOT NULL DEFAULT 0,
+    FOREIGN KEY (session_id, generation) REFERENCES agents (session_id, generation) ON DELETE CASCADE
+) STRICT;
+CREATE INDEX outbox_open ON outbox (session_id, generation, id) WHERE written = 0;
+
+CREATE TABLE ledger (
+    session_id TEXT NOT NULL, -- no foreign key: money spent stays on record when the session is gone
+    generation INTEGER NOT NULL,
+    result_index INTEGER NOT NULL,
+    model TEXT NOT NULL,
+    cost_usd REAL NOT NULL,
+    input_tokens INTEGER NOT NULL,
+    output_tokens INTEGER NOT NULL,
+    cache_read_tokens INTEGER NOT NULL,
+    cache_write_tokens INTEGER NOT NULL,
+    time REAL NOT NULL,
+    PRIMARY KEY (session_id, generation, result_index, model)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE events (
+    seq INTEGER PRIMARY KEY AUTOINCREMENT,
+    kind TEXT NOT NULL,
+    session_id TEXT NOT NULL DEFAULT '',
+    repo_id TEXT NOT NULL DEFAULT '',
+    principal TEXT NOT NULL,
+    payload BLOB NOT NULL,
+    frame BLOB NOT NULL DEFAULT x'',
+    time REAL NOT NULL
+) STRICT;
+CREATE INDEX events_session ON events (session_id, seq);
+
+-- Answers to mutating calls, so that the same request id is answered alike.
+CREATE TABLE calls (
+    request_id TEXT PRIMARY KEY,
+    method TEXT NOT NULL,
+    digest BLOB NOT NULL,
+    response BLOB NOT NULL,
+    create_time REAL NOT NULL
+) STRICT, WITHOUT ROWID;
+CREATE INDEX calls_time ON calls (create_time);
+
+CREATE TABLE intents (
+    id TEXT PRIMARY KEY,
+    kind TEXT NOT NULL,
+    session_id TEXT NOT NULL,
+    data TEXT NOT NULL,
+    create_time REAL NOT NULL
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE trash (
+    id TEXT PRIMARY KEY,
+    repo_id TEXT NOT NULL REFERENCES repos (id),
+    session_id TEXT NOT NULL,
+    name TEXT NOT NULL,
+    branch TEXT NOT NULL,
+    ref TEXT NOT NULL,
+    commit_id TEXT NOT NULL,
+    branch_commit TEXT NOT NULL,
+    bytes INTEGER NOT NULL,
+    session TEXT NOT NULL,
+    create_time REAL NOT NULL,
+    expire_time REAL NOT NULL
+) STRICT, WITHOUT ROWID;

@@ -1,0 +1,165 @@
+"""Where state, sockets and configuration live: the one answer for daemon and client. Standard library only.
+
+platformdirs reads the environment of its own process; a daemon started for somebody, and every test, needs the answer for
+another one. So this is a function of an environment mapping that follows the XDG base directory specification.
+"""
+
+import os
+import pwd
+import stat
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+SOCKET_PATH_LIMIT = 103 if sys.platform == "darwin" else 107
+"""Bytes that a unix socket's path may have: ``sizeof(sun_path)`` less the final zero."""
+
+
+class PathsError(Exception):
+    """A directory cannot be determined or used safely; ``hint`` says what to set or run. One line each."""
+
+    def __init__(self, message: str, *, hint: str) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+
+@dataclass(frozen=True, slots=True)
+class Directories:
+    """Absolute paths; nothing is created by computing them."""
+
+    home: Path  # $RAMET_HOME: everything that must survive
+    runtime: Path  # $RAMET_RUNTIME_DIR: lock and sockets, gone after a reboot
+    config_home: Path  # $XDG_CONFIG_HOME
+
+    @property
+    def config_file(self) -> Path:
+        return self.config_home / "ramet" / "config.toml"
+
+    @property
+    def socket(self) -> Path:
+        return self.runtime / "rametd.sock"
+
+    @property
+    def lock(self) -> Path:
+        return self.runtime / "rametd.lock"
+
+    @property
+    def logs(self) -> Path:
+        return self.home / "logs"
+
+    @property
+    def secrets(self) -> Path:
+        return self.home / "secrets"
+
+
+def password_home(uid: int) -> str | None:
+    """The home directory that the password database has for ``uid``; None for a user it does not know."""
+    try:
+        return pwd.getpwuid(uid).pw_dir
+    except KeyError:
+        return None
+
+
+def user_home(
+    environ: Mapping[str, str], *, uid: int | None = None, lookup: Callable[[int], str | None] = password_home
+) -> Path:
+    """HOME, or what the password database says where HOME is missing (launchd, ``env -i``, cron).
+
+    Raises PathsError where neither knows an absolute path.
+    """
+    uid = os.getuid() if uid is None else uid
+    for candidate in (environ.get("HOME"), lookup(uid)):
+        if candidate and candidate.startswith("/"):
+            return Path(candidate)
+    raise PathsError(f"no home directory is known for user {uid}", hint="set HOME, or RAMET_HOME and RAMET_RUNTIME_DIR")
+
+
+def directories(
+    environ: Mapping[str, str],
+    *,
+    uid: int | None = None,
+    platform: str = sys.platform,
+    lookup: Callable[[int], str | None] = password_home,
+    is_directory: Callable[[str], bool] = os.path.isdir,
+) -> Directories:
+    """The directories for a process with that environment. Raises PathsError.
+
+    An empty variable counts as unset, and so does a relative XDG one (the specification says so); a relative RAMET_* one is
+    a mistake of the person and refused.
+    """
+    uid = os.getuid() if uid is None else uid
+
+    def ours(name: str) -> Path | None:
+        value = environ.get(name)
+        if not value:
+            return None
+        if not value.startswith("/"):
+            raise PathsError(f"{name} is {value!r}, a relative path", hint=f"set {name} to an absolute path")
+        return Path(value)
+
+    def xdg(name: str) -> Path | None:
+        value = environ.get(name, "")
+        return Path(value) if value.startswith("/") else None
+
+    def below_home(*parts: str) -> Path:
+        return user_home(environ, uid=uid, lookup=lookup).joinpath(*parts)
+
+    def runtime() -> Path:
+        if given := xdg("XDG_RUNTIME_DIR"):
+            return given / "ramet"
+        if platform == "darwin":
+            return (xdg("TMPDIR") or Path("/tmp")) / f"ramet-{uid}"  # noqa: S108  made 0700 and checked to be ours
+        # A cron job or `env -i` lacks the variable; the daemon that the service manager runs has it. They must still meet.
+        if is_directory(f"/run/user/{uid}"):
+            return Path(f"/run/user/{uid}/ramet")
+        return Path(f"/tmp/ramet-{uid}")  # noqa: S108  made 0700 and checked to be ours
+
+    return Directories(
+        home=ours("RAMET_HOME") or (xdg("XDG_STATE_HOME") or below_home(".local", "state")) / "ramet",
+        runtime=ours("RAMET_RUNTIME_DIR") or runtime(),
+        config_home=xdg("XDG_CONFIG_HOME") or below_home(".config"),
+    )
+
+
+def open_private_directory(path: Path) -> int:
+    """Make ``path`` (0700) where it is missing, and return a descriptor of it once it is sure to be ours alone.
+
+    The checks are made on the descriptor, so nobody can swap the directory afterwards; whoever uses it goes through the
+    descriptor (``dir_fd``). A symlink, a foreign owner, or a mode that lets others in raises PathsError: under /tmp somebody
+    else may have made it first, to be handed our secrets.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        path.mkdir(exist_ok=True, mode=0o700)
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError as error:
+        if path.is_symlink():
+            raise PathsError(f"{path} is a symbolic link", hint=f"remove it: rm {path}") from error
+        if isinstance(error, FileExistsError | NotADirectoryError):
+            raise PathsError(f"{path} is not a directory", hint="move what is there away, or set RAMET_RUNTIME_DIR") from error
+        raise PathsError(f"{path} cannot be used: {error.strerror}", hint="set RAMET_RUNTIME_DIR to a place you own") from error
+    status = os.fstat(descriptor)
+    problem: PathsError | None = None
+    if status.st_uid != os.getuid():
+        problem = PathsError(
+            f"{path} belongs to user {status.st_uid}, not to you", hint="set RAMET_RUNTIME_DIR to a place you own"
+        )
+    elif stat.S_IMODE(status.st_mode) & 0o077:
+        mode = stat.S_IMODE(status.st_mode)
+        problem = PathsError(f"{path} is open to others (mode {mode:04o})", hint=f"run: chmod 700 {path}")
+    if problem is not None:
+        os.close(descriptor)
+        raise problem
+    return descriptor
+
+
+def check_socket_path(path: Path) -> None:
+    """Raise PathsError where ``path`` is longer than the system takes for a socket: it would be cut off or refused."""
+    length = len(os.fsencode(path))
+    if length > SOCKET_PATH_LIMIT:
+        raise PathsError(
+            f"the socket path {path} has {length} bytes, {SOCKET_PATH_LIMIT} are the most the system takes",
+            hint="set RAMET_RUNTIME_DIR to a shorter path",
+        )

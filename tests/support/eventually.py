@@ -1,0 +1,46 @@
+"""Waiting in tests: for a condition with a deadline, never for a time."""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from typing import TypeVar, cast
+
+T = TypeVar("T")
+
+
+async def eventually(probe: Callable[[], T | Awaitable[T]], *, within: float = 10.0, every: float = 0.02) -> T:
+    """Return the first truthy answer of ``probe`` (plain or async); after ``within`` seconds fail and tell the last answer.
+
+    An ``AssertionError`` raised by the probe counts as "not yet".
+    """
+    deadline = time.monotonic() + within
+    last: object = None
+    while True:
+        try:
+            answer = probe()
+            if isinstance(answer, Awaitable):
+                answer = await answer
+            if answer:
+                return cast("T", answer)
+            last = answer
+        except AssertionError as error:
+            last = error
+        if time.monotonic() > deadline:
+            raise AssertionError(f"not so within {within} s; last seen: {last!r}")
+        await asyncio.sleep(every)
+
+
+def eventually_sync(probe: Callable[[], T], *, within: float = 10.0, every: float = 0.02) -> T:
+    """`eventually` for tests without an event loop."""
+    deadline = time.monotonic() + within
+    last: object = None
+    while True:
+        try:
+            last = probe()
+            if last:
+                return last
+        except AssertionError as error:
+            last = error
+        if time.monotonic() > deadline:
+            raise AssertionError(f"not so within {within} s; last seen: {last!r}")
+        time.sleep(every)
