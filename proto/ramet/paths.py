@@ -123,12 +123,12 @@ def directories(
     )
 
 
-def open_private_directory(path: Path) -> int:
+def open_private_directory(path: Path, *, variable: str = "RAMET_RUNTIME_DIR") -> int:
     """Make ``path`` (0700) where it is missing, and return a descriptor of it once it is sure to be ours alone.
 
     The checks are made on the descriptor, so nobody can swap the directory afterwards; whoever uses it goes through the
     descriptor (``dir_fd``). A symlink, a foreign owner, or a mode that lets others in raises PathsError: under /tmp somebody
-    else may have made it first, to be handed our secrets.
+    else may have made it first, to be handed our secrets. ``variable`` is what moves the directory, for hints.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -138,13 +138,17 @@ def open_private_directory(path: Path) -> int:
         if path.is_symlink():
             raise PathsError(f"{path} is a symbolic link", hint=f"remove it: rm {path}") from error
         if isinstance(error, FileExistsError | NotADirectoryError):
-            raise PathsError(f"{path} is not a directory", hint="move what is there away, or set RAMET_RUNTIME_DIR") from error
-        raise PathsError(f"{path} cannot be used: {error.strerror}", hint="set RAMET_RUNTIME_DIR to a place you own") from error
+            raise PathsError(
+                f"{path} is not a directory", hint=f"move what is there away, or set {variable}"
+            ) from error
+        raise PathsError(
+            f"{path} cannot be used: {error.strerror}", hint=f"set {variable} to a place you own"
+        ) from error
     status = os.fstat(descriptor)
     problem: PathsError | None = None
     if status.st_uid != os.getuid():
         problem = PathsError(
-            f"{path} belongs to user {status.st_uid}, not to you", hint="set RAMET_RUNTIME_DIR to a place you own"
+            f"{path} belongs to user {status.st_uid}, not to you", hint=f"set {variable} to a place you own"
         )
     elif stat.S_IMODE(status.st_mode) & 0o077:
         mode = stat.S_IMODE(status.st_mode)

@@ -90,6 +90,12 @@ class BadConfigError(InvalidInputError):
     reason = "BAD_CONFIG"
 
 
+class BadEnvironmentError(InvalidInputError):
+    """An environment variable that no process can have (``data["name"]``)."""
+
+    reason = "BAD_ENVIRONMENT"
+
+
 class BadCursorError(InvalidInputError):
     reason = "BAD_CURSOR"
 
@@ -135,6 +141,12 @@ class BranchTakenError(TakenError):
     reason = "BRANCH_TAKEN"
 
 
+class PathTakenError(TakenError):
+    """Something that we did not make lies where a worktree should go."""
+
+    reason = "PATH_TAKEN"
+
+
 class RequestIdReusedError(TakenError):
     """The same request id came with another request."""
 
@@ -172,10 +184,28 @@ class AgentUnavailableError(PreconditionError):
     reason = "AGENT_UNAVAILABLE"
 
 
+class WorkingDirectoryError(PreconditionError):
+    """The directory that an agent is to work in is missing or cannot be entered."""
+
+    reason = "WORKING_DIRECTORY"
+
+
 class GitFailedError(PreconditionError):
     """Git refused; the message holds its own words."""
 
     reason = "GIT_FAILED"
+
+
+class UnsupportedRepositoryError(PreconditionError):
+    """The repository uses a format that cannot be read (SHA-256 objects, reftables)."""
+
+    reason = "REPO_UNSUPPORTED"
+
+
+class WorktreeChangedError(PreconditionError):
+    """The directory is not, or no longer, the worktree that was recorded."""
+
+    reason = "WORKTREE_CHANGED"
 
 
 class RuntimeDirectoryError(PreconditionError):
@@ -194,6 +224,12 @@ class NewerDatabaseError(PreconditionError):
     """The database was written by a newer release; it is left untouched."""
 
     reason = "NEWER_DATABASE"
+
+
+class DatabaseUnusableError(PreconditionError):
+    """The database cannot be opened where it is: its place, its permissions, or it is another program's."""
+
+    reason = "DATABASE_UNUSABLE"
 
 
 class NotAllowedError(DeniedError):
@@ -222,10 +258,40 @@ class GitBusyError(UnavailableError):
     reason = "GIT_BUSY"
 
 
+class StoreBusyError(UnavailableError):
+    """Another program holds the database's write lock."""
+
+    reason = "STORE_BUSY"
+
+
+class ChangedError(AbortedError):
+    """It is no longer as the caller believed (a version or a state): look again and decide."""
+
+    reason = "CHANGED"
+
+
+class StaleBatchError(AbortedError):
+    """A batch of an agent's journal does not start where the last committed one ended; ``data["stored"]`` is that offset."""
+
+    reason = "STALE_BATCH"
+
+
+class KeeperFencedError(AbortedError):
+    """Another controller, of an equal or a newer epoch, has the keeper."""
+
+    reason = "KEEPER_FENCED"
+
+
 class KeeperError(BrokenError):
     """The keeper broke its protocol, or cannot be reached though it lives."""
 
     reason = "KEEPER_FAILED"
+
+
+class DatabaseDamagedError(BrokenError):
+    """The database is malformed; it is set aside and rebuilt when the daemon starts next."""
+
+    reason = "DATABASE_DAMAGED"
 
 
 class VersionSkewError(PreconditionError):

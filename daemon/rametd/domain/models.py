@@ -77,6 +77,7 @@ class Session:
     state_reason: str  # one line for people; "" when the state says it all
     hold: Hold
     conversation_id: str  # the agent's own id of the conversation, a UUID, chosen by us
+    conversation_begun: bool  # the agent has it on record: the next process resumes it
     created_branch: bool  # whether the branch was made by us
     worktree_ready: bool  # the tree was made and verified
     interrupted: bool  # a turn was cut off and is to be taken up again by the next agent
@@ -120,6 +121,11 @@ class Agent:
     end_time: float | None
     exit_status: str  # "code 0", "signal SIGKILL", "" unknown
     stop_intent: str  # why we ended it ("stop", "sleep", "remove"), stored before the signal; "" when we did not
+    mode: str = ""  # what the process runs with, to be compared with what the session wants
+    model: str = ""
+    activity: str = ""  # the agent's own last word: "running", "idle", "requires_action", "" before the first
+    background: int = 0  # background tasks it runs: a turn is over when it is idle and has none
+    result: str = ""  # of the running turn: "" before it has one, "ok", "aborted", or "error: " and the agent's words
 
 
 class PromptState(StrEnum):

@@ -22,8 +22,8 @@ class State(StrEnum):
 _S = State
 
 TRANSITIONS: dict[State, frozenset[State]] = {
-    _S.QUEUED: frozenset({_S.STARTING, _S.IDLE, _S.PAUSED, _S.FAILED}),
-    # A scripted or real agent that finds its interrupted turn may work before we see it ready: STARTING → WAITING is real.
+    # QUEUED → WORKING without a slot: a background task of a living agent starts a turn of its own.
+    _S.QUEUED: frozenset({_S.STARTING, _S.WORKING, _S.WAITING, _S.IDLE, _S.PAUSED, _S.LOST, _S.FAILED}),
     _S.STARTING: frozenset({_S.WORKING, _S.WAITING, _S.IDLE, _S.QUEUED, _S.PAUSED, _S.LOST, _S.FAILED}),
     _S.WORKING: frozenset({_S.WAITING, _S.IDLE, _S.PAUSED, _S.LOST, _S.FAILED}),
     _S.WAITING: frozenset({_S.WORKING, _S.IDLE, _S.PAUSED, _S.LOST, _S.FAILED}),

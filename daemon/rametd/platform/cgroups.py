@@ -5,8 +5,8 @@ controllers are switched on: a group that has them takes no process of its own, 
 again while agents live on. See "Control Group APIs and Delegation" on systemd.io.
 """
 
+import errno
 import os
-from contextlib import suppress
 from pathlib import Path
 
 UNIT = "rametd.service"
@@ -23,17 +23,21 @@ class Cgroups:
         group = self._group(session)
         try:
             group.mkdir(exist_ok=True)
-        except OSError:  # the limit on descendants is reached, or the delegation was withdrawn: the agent runs without one
+        except OSError:
+            # The limit on descendants is reached, or the delegation was withdrawn: the agent runs without one.
             return None
         return group
 
     def remove(self, session: str) -> bool:
         """Remove the group of ``session`` once nothing runs in it; False while something does."""
-        with suppress(FileNotFoundError):
-            try:
-                self._group(session).rmdir()
-            except OSError:  # EBUSY: processes are left
+        try:
+            self._group(session).rmdir()
+        except FileNotFoundError:
+            return True
+        except OSError as error:
+            if error.errno in (errno.EBUSY, errno.ENOTEMPTY):
                 return False
+            raise
         return True
 
     def _group(self, session: str) -> Path:

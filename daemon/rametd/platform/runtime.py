@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import Self
 
 from ramet.paths import PathsError, check_socket_path, open_private_directory
+
 from rametd.domain.errors import AlreadyRunningError, RuntimeDirectoryError
 
 LOCK = "rametd.lock"
@@ -109,7 +110,9 @@ def _lock(path: Path, directory: int) -> int:
             pid = _holder(descriptor)
             os.close(descriptor)
             message = f"another daemon holds {path / LOCK}" + (f" (pid {pid})" if pid else "")
-            raise AlreadyRunningError(message, hint="use it, or stop it first: rametctl daemon stop", pid=pid) from error
+            raise AlreadyRunningError(
+                message, hint="use it, or stop it first: rametctl daemon stop", pid=pid
+            ) from error
         # A process that opened the file, was overtaken by somebody who deleted it, and locks it then holds a lock that no
         # later daemon will ever see. Only a lock on the file that the name still leads to counts.
         with suppress(FileNotFoundError):

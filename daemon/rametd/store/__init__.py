@@ -1,0 +1,28 @@
+"""The daemon's memory: SQLite, one writer, works grouped into transactions."""
+
+from rametd.store.calls import Call
+from rametd.store.ledger import Grouping, Spent
+from rametd.store.rebuild import Rebuilt, RecoveredSession
+from rametd.store.repos import REPOS
+from rametd.store.sessions import SESSIONS
+from rametd.store.store import Store
+from rametd.store.unit import Reader, Unit
+
+dump_repo, load_repo = REPOS.dump, REPOS.load
+"""A repository as a JSON object, and back; the same for a session below."""
+dump_session, load_session = SESSIONS.dump, SESSIONS.load
+
+__all__ = [
+    "Call",
+    "Grouping",
+    "Reader",
+    "Rebuilt",
+    "RecoveredSession",
+    "Spent",
+    "Store",
+    "Unit",
+    "dump_repo",
+    "dump_session",
+    "load_repo",
+    "load_session",
+]

@@ -1,4 +1,4 @@
--- The first schema. Times are seconds since the epoch, money is US dollars.
+-- The first schema. Times are seconds since the epoch, money is US dollars. Tables of short rows go WITHOUT ROWID.
 
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT, WITHOUT ROWID;
 
@@ -36,6 +36,7 @@ CREATE TABLE sessions (
     state_reason TEXT NOT NULL DEFAULT '',
     hold TEXT NOT NULL DEFAULT '',
     conversation_id TEXT NOT NULL,
+    conversation_begun INTEGER NOT NULL DEFAULT 0,
     created_branch INTEGER NOT NULL DEFAULT 0,
     worktree_ready INTEGER NOT NULL DEFAULT 0,
     interrupted INTEGER NOT NULL DEFAULT 0,
@@ -56,9 +57,9 @@ CREATE TABLE sessions (
     update_time REAL NOT NULL,
     last_seq INTEGER NOT NULL DEFAULT 0,
     version INTEGER NOT NULL DEFAULT 0
-) STRICT, WITHOUT ROWID;
+) STRICT;
 CREATE UNIQUE INDEX sessions_name ON sessions (repo_id, name);
-CREATE UNIQUE INDEX sessions_branch ON sessions (repo_id, branch) WHERE state <> 'archived';
+CREATE UNIQUE INDEX sessions_branch ON sessions (repo_id, branch) WHERE state <> 'archived' AND branch <> '';
 CREATE INDEX sessions_state ON sessions (state);
 
 CREATE TABLE agents (
@@ -75,8 +76,13 @@ CREATE TABLE agents (
     end_time REAL,
     exit_status TEXT NOT NULL DEFAULT '',
     stop_intent TEXT NOT NULL DEFAULT '',
+    mode TEXT NOT NULL DEFAULT '',
+    model TEXT NOT NULL DEFAULT '',
+    activity TEXT NOT NULL DEFAULT '',
+    background INTEGER NOT NULL DEFAULT 0,
+    result TEXT NOT NULL DEFAULT '',
     PRIMARY KEY (session_id, generation)
-) STRICT, WITHOUT ROWID;
+) STRICT;
 -- One process per conversation: the database refuses a second living one.
 CREATE UNIQUE INDEX agents_one_alive ON agents (session_id) WHERE state IN ('starting', 'live');
 
@@ -110,7 +116,8 @@ CREATE TABLE requests (
     answered_by TEXT NOT NULL DEFAULT '',
     answer_time REAL,
     create_time REAL NOT NULL
-) STRICT, WITHOUT ROWID;
+) STRICT;
+CREATE INDEX requests_session ON requests (session_id); -- for the foreign key
 CREATE INDEX requests_open ON requests (session_id, create_time) WHERE state = 'open';
 CREATE UNIQUE INDEX requests_control ON requests (session_id, generation, control_id) WHERE control_id <> '';
 
@@ -126,7 +133,7 @@ CREATE TABLE control_requests (
     number INTEGER NOT NULL, -- order of arrival within the generation
     PRIMARY KEY (session_id, generation, id),
     FOREIGN KEY (session_id, generation) REFERENCES agents (session_id, generation) ON DELETE CASCADE
-) STRICT, WITHOUT ROWID;
+) STRICT;
 
 CREATE TABLE outbox (
     id INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -138,7 +145,7 @@ CREATE TABLE outbox (
     written INTEGER NOT NULL DEFAULT 0,
     FOREIGN KEY (session_id, generation) REFERENCES agents (session_id, generation) ON DELETE CASCADE
 ) STRICT;
-CREATE INDEX outbox_open ON outbox (session_id, generation, id) WHERE written = 0;
+CREATE INDEX outbox_line ON outbox (session_id, generation, written, id); -- serves the foreign key too
 
 CREATE TABLE ledger (
     session_id TEXT NOT NULL, -- no foreign key: money spent stays on record when the session is gone
@@ -165,6 +172,7 @@ CREATE TABLE events (
     time REAL NOT NULL
 ) STRICT;
 CREATE INDEX events_session ON events (session_id, seq);
+CREATE INDEX events_repo ON events (repo_id, seq);
 
 -- Answers to mutating calls, so that the same request id is answered alike.
 CREATE TABLE calls (
@@ -173,7 +181,7 @@ CREATE TABLE calls (
     digest BLOB NOT NULL,
     response BLOB NOT NULL,
     create_time REAL NOT NULL
-) STRICT, WITHOUT ROWID;
+) STRICT;
 CREATE INDEX calls_time ON calls (create_time);
 
 CREATE TABLE intents (
@@ -197,4 +205,4 @@ CREATE TABLE trash (
     session TEXT NOT NULL,
     create_time REAL NOT NULL,
     expire_time REAL NOT NULL
-) STRICT, WITHOUT ROWID;
+) STRICT;

@@ -1,0 +1,103 @@
+"""The entry point: runs a verb, and turns whatever goes wrong into one line on standard error and an exit code."""
+
+import gc
+import os
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rametctl.app import App
+    from rametctl.errors import ClientError
+
+INTERRUPTED = 130
+
+
+def main(args: Sequence[str] | None = None) -> None:
+    """Run ``rametctl ARGS`` and exit."""
+    # A command is over before cyclic garbage matters; a watch still collects it, in larger portions.
+    gc.set_threshold(50_000)
+    try:
+        status = run(list(sys.argv[1:] if args is None else args))
+    except KeyboardInterrupt:
+        status = INTERRUPTED
+    try:
+        sys.stdout.flush()
+        sys.stderr.flush()
+    except BrokenPipeError:
+        _discard_output()
+    # Nothing is left to be done, and gRPC's threads and module teardown would take longer than the verb did.
+    os._exit(status)
+
+
+def run(args: list[str]) -> int:
+    """The exit code of ``rametctl ARGS``, once it has done its work and said what it has to say."""
+    from rametctl import output
+    from rametctl.app import App
+    from rametctl.errors import ClientError
+
+    json = "--json" in (args[: args.index("--")] if "--" in args else args)
+    app = App(output.standard(os.environ, json=json))
+    try:
+        return _run(app, args)
+    except ClientError as error:
+        return _fail(app, error)
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:
+        # Whoever reads has seen enough: `rametctl log S | head`.
+        _discard_output()
+        return 0
+
+
+def _run(app: "App", args: list[str]) -> int:
+    import click
+
+    from rametctl.cli import cli
+    from rametctl.errors import ClientError, UsageError
+
+    for number, arg in enumerate(args, 1):
+        try:
+            arg.encode()
+        except UnicodeEncodeError as error:
+            raise UsageError(f"argument {number} is not UTF-8 text", hint="pass it in a file: -f FILE") from error
+    try:
+        result = cli.main(args, prog_name="rametctl", standalone_mode=False, obj=app)
+    except click.exceptions.NoArgsIsHelpError as error:
+        app.output.stderr.write(error.format_message() + "\n")
+        return 2
+    except click.UsageError as error:
+        path = error.ctx.command_path if error.ctx else "rametctl"
+        message = error.format_message().rstrip(".")
+        raise UsageError(message[:1].lower() + message[1:], hint=f"see: {path} --help") from error
+    except click.ClickException as error:
+        raise ClientError(error.format_message()) from error
+    except click.exceptions.Exit as error:
+        return error.exit_code
+    except click.Abort:
+        return INTERRUPTED
+    except SystemExit as error:
+        # Click's completion leaves in this way.
+        return error.code if isinstance(error.code, int) else 0
+    return result if isinstance(result, int) else 0
+
+
+def _fail(app: "App", error: "ClientError") -> int:
+    message = " ".join(error.message.split())
+    joint = " " if message.endswith(("?", "?)")) else "; "
+    app.output.note(f"rametctl: {message}" + (joint + " ".join(error.hint.split()) if error.hint else ""))
+    if app.output.json_mode and not app.output.answered:
+        answer = {"reason": error.reason, "message": message, "hint": error.hint}
+        app.output.json({"error": answer})
+    return error.exit_code
+
+
+def _discard_output() -> None:
+    """Let what is still buffered go nowhere, so that the interpreter's own last flush does not fail."""
+    sink = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(sink, 1)
+    os.close(sink)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,76 @@
+"""What a command works with: the output, the environment, and the connection once it is needed."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ramet.paths import Directories, PathsError, directories
+
+from rametctl.errors import UnreachableError, UsageError
+from rametctl.output import Output
+
+if TYPE_CHECKING:
+    from rametctl.connection import Connection
+
+
+@dataclass
+class App:
+    """Made once per run by ``main``."""
+
+    output: Output
+    environ: Mapping[str, str] = field(default_factory=lambda: os.environ)
+
+    @cached_property
+    def directories(self) -> Directories:
+        try:
+            return directories(self.environ)
+        except PathsError as error:
+            raise UnreachableError(error.message, hint=error.hint, reason="DIRECTORIES") from error
+
+    @property
+    def autostart(self) -> bool:
+        return self.environ.get("RAMET_AUTOSTART", "1") not in {"0", "false", "no", "off"}
+
+    @cached_property
+    def connection(self) -> "Connection":
+        """The way to the daemon, which is started when the first call finds none."""
+        return self.connect(autostart=self.autostart)
+
+    def connect(self, *, autostart: bool) -> "Connection":
+        from rametctl.connection import Connection
+
+        return Connection(self.directories, self.environ, autostart=autostart)
+
+    @cached_property
+    def cwd(self) -> str:
+        """Where the caller stands, absolute; as the shell says it where that is the same directory."""
+        try:
+            here = Path.cwd()
+        except FileNotFoundError as error:
+            raise UsageError("the current directory does not exist any more", hint="change to another one") from error
+        return _utf8(str(here))
+
+    def absolute(self, path: str) -> str:
+        return _utf8(str(Path(self.cwd, Path(path).expanduser())))
+
+    def repo_here(self) -> str | None:
+        """The current directory where it lies inside a git repository; the daemon finds out in which."""
+        here = Path(self.cwd)
+        for directory in (here, *here.parents):
+            if (directory / ".git").exists():
+                return str(here)
+            if (directory / "HEAD").is_file() and (directory / "objects").is_dir() and (directory / "refs").is_dir():
+                return str(here)
+        return None
+
+
+def _utf8(path: str) -> str:
+    """The contract's strings are UTF-8; a path need not be."""
+    try:
+        path.encode()
+    except UnicodeEncodeError as error:
+        raise UsageError(f"the path {path!r} is not UTF-8", hint="rename it, or work through a link") from error
+    return path

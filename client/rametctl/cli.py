@@ -1,0 +1,46 @@
+"""The command line. A verb's module is imported when it is used: the client's start is what people feel."""
+
+from importlib import import_module
+
+import click
+
+VERBS = (
+    "new", "ls", "show", "log", "watch",
+    "send", "interrupt", "stop", "resume", "pause", "set", "wait",
+    "inbox", "approve", "deny", "answer",
+    "diff", "rm", "repo",
+    "daemon", "service", "config", "completion", "demo", "version",
+)  # fmt: skip
+
+
+class VerbGroup(click.Group):
+    """Finds ``rametctl.commands.VERB``; lists in the order of `VERBS`, which is that of use."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(VERBS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in VERBS:
+            return None
+        command = import_module(f"rametctl.commands.{cmd_name}").command
+        assert isinstance(command, click.Command)
+        return command
+
+
+@click.command(
+    cls=VerbGroup,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 80},
+    options_metavar="",
+    subcommand_metavar="VERB ...",
+    epilog="Every verb has --help with examples, and --json. Exit codes: 0 done, 1 refused or failed, 2 wrong usage, "
+    "3 no such thing, 4 a person is needed, 5 no daemon, 124 timed out, 130 interrupted.",
+)
+@click.version_option(package_name="ramet", prog_name="rametctl", message="%(prog)s %(version)s")
+def cli() -> None:
+    """Many agents at work in one repository, each in a worktree of its own.
+
+    \b
+      rametctl new "fix the login"      a session: branch, worktree, agent
+      rametctl ls                       what they are doing
+      rametctl inbox                    what waits for you
+    """

@@ -1,0 +1,69 @@
+"""`rametctl answer`: answer a question."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import click
+
+from rametctl.app import App
+from rametctl.options import request_argument
+from rametctl.prompts import PromptCommand
+
+
+@click.command("answer", cls=PromptCommand, short_help="Answer an agent's question.")
+@request_argument
+@click.argument("answers", metavar="ANSWER...", nargs=-1, required=True)
+@click.pass_obj
+def command(app: App, request: str, answers: tuple[str, ...]) -> None:
+    """Answer request R: one ANSWER for each of its questions, in order.
+
+    An ANSWER is the number of a choice, its label, several of either joined by
+    commas where several may be chosen, or any other text.
+
+    \b
+    Examples:
+      rametctl answer fix-login 2
+      rametctl answer fix-login "1,3" "keep the old name"
+    """
+    from ramet.v1 import attention_pb2
+
+    from rametctl.errors import UsageError
+    from rametctl.render.request import parsed, questions
+    from rametctl.requests import get_request, resolve
+
+    found = get_request(app, request)
+    asked = questions(parsed(found.input_json))
+    if asked and len(asked) != len(answers):
+        raise UsageError(
+            f"{len(answers)} answers to {len(asked)} questions"
+            if len(asked) > 1
+            else f"{len(answers)} answers to 1 question",
+            hint="give one for each, and put quotes around what has spaces",
+        )
+    chosen = (
+        [chosen_answer(question, text) for question, text in zip(asked, answers, strict=True)] if asked else answers
+    )
+    resolve(app, found.id, attention_pb2.Resolution(reply=attention_pb2.Reply(answers=chosen)))
+
+
+def chosen_answer(question: Mapping[str, Any], text: str) -> str:
+    """``text`` with the numbers of choices replaced by their labels. Raises UsageError for a number that is none."""
+    from rametctl.render.request import labels
+
+    choices = labels(question)
+    if not choices or text in choices:
+        return text
+    parts = [part.strip() for part in text.split(",")] if question.get("multiSelect") else [text.strip()]
+    if all(part in choices or part.isdecimal() for part in parts):
+        return ", ".join(_label(part, choices) for part in parts)
+    return text
+
+
+def _label(part: str, choices: Sequence[str]) -> str:
+    from rametctl.errors import UsageError
+
+    if part in choices:
+        return part
+    if not 1 <= int(part) <= len(choices):
+        raise UsageError(f"there is no choice {part}", hint=f"choices are 1 to {len(choices)}; see: rametctl inbox")
+    return choices[int(part) - 1]

@@ -1,0 +1,67 @@
+"""`rametctl approve`: say yes."""
+
+import json
+from typing import TYPE_CHECKING
+
+import click
+
+from rametctl.app import App
+from rametctl.options import Verb, mode_number, mode_option, request_argument
+
+if TYPE_CHECKING:
+    from ramet.v1.attention_pb2 import AttentionRequest
+
+
+@click.command("approve", cls=Verb, short_help="Say yes to what an agent asks for.")
+@request_argument
+@click.option("--session", "for_session", is_flag=True, help="And to calls like it in this session.")
+@click.option("--edit", is_flag=True, help="Change the input in $EDITOR first.")
+@mode_option("For plans: the mode to go on in.")
+@click.pass_obj
+def command(app: App, request: str, for_session: bool, edit: bool, mode: str | None) -> None:
+    """Approve request R: its id, a unique prefix of it, or a session with
+    exactly one open request. `rametctl inbox` shows what it is about.
+
+    \b
+    Examples:
+      rametctl approve fix-login
+      rametctl approve 3f9a2c1b --session
+      rametctl approve 3f9a2c1b --edit
+    """
+    from ramet.v1 import attention_pb2
+
+    from rametctl.requests import get_request, resolve
+
+    approval = attention_pb2.Approval(
+        scope=attention_pb2.APPROVAL_SCOPE_SESSION if for_session else attention_pb2.APPROVAL_SCOPE_ONCE,
+        mode=mode_number(mode),
+    )
+    if edit:
+        found = get_request(app, request)
+        request = found.id
+        approval.updated_input_json = edited_input(app, found)
+    resolve(app, request, attention_pb2.Resolution(approve=approval))
+
+
+def edited_input(app: App, request: "AttentionRequest") -> str:
+    """The request's input after the person had it in an editor; "" where it was left as it is. Raises a ClientError."""
+    from rametctl.errors import ClientError, UsageError
+
+    before = json.loads(request.input_json or "{}")
+    editor = app.environ.get("VISUAL") or app.environ.get("EDITOR") or "vi"
+    try:
+        text = click.edit(json.dumps(before, ensure_ascii=False, indent=2) + "\n", editor=editor, extension=".json")
+    except click.ClickException as error:
+        raise ClientError(f"nothing was approved: {error.format_message()}", hint="is $EDITOR right?") from error
+    if text is None:
+        # Left without saving: whoever asked for an editor has not said yes to the input as it was.
+        raise ClientError(
+            "nothing was approved: the input was not saved", hint="leave --edit out to approve it as it is"
+        )
+    try:
+        after = json.loads(text)
+    except ValueError as error:
+        raise UsageError(f"nothing was approved: what was saved is not JSON ({error})", hint="try again") from error
+    if not isinstance(after, dict):
+        raise UsageError("nothing was approved: the input must be a JSON object", hint="try again")
+    return "" if after == before else json.dumps(after, ensure_ascii=False)

@@ -1,0 +1,25 @@
+"""`rametctl completion`: for the shell."""
+
+import click
+
+from rametctl.app import App
+
+
+@click.command("completion", short_help="Completion for bash, zsh or fish.")
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+@click.pass_context
+def command(context: click.Context, shell: str) -> None:
+    """Print what makes SHELL complete verbs, options and the names of sessions.
+
+    \b
+    Examples:
+      rametctl completion bash >> ~/.bashrc
+      rametctl completion zsh > "${fpath[1]}/_rametctl"
+      rametctl completion fish > ~/.config/fish/completions/rametctl.fish
+    """
+    from click.shell_completion import get_completion_class
+
+    kind = get_completion_class(shell)
+    assert kind is not None
+    script = kind(context.find_root().command, {}, "rametctl", "_RAMETCTL_COMPLETE")
+    context.ensure_object(App).output.stdout.write(script.source_template % script.source_vars() + "\n")

@@ -1,0 +1,257 @@
+"""`rametctl daemon`: the daemon itself."""
+
+import os
+import time
+from typing import TYPE_CHECKING
+
+import click
+
+from rametctl.app import App
+from rametctl.options import Verb
+
+if TYPE_CHECKING:
+    from ramet.v1.daemon_pb2 import GetInfoResponse
+
+    from rametctl.connection import Connection
+
+STOP_DEADLINE = 30.0
+"""Seconds that a daemon has from Shutdown to being gone."""
+
+
+@click.group("daemon", short_help="The daemon: run, start, stop, restart, status, logs.")
+def command() -> None:
+    """The daemon. The first command that needs one starts it; agents go on
+    whether it runs or not.
+
+    \b
+    Examples:
+      rametctl daemon status
+      rametctl daemon restart
+      rametctl daemon logs --follow
+    """
+
+
+@command.command("run", short_help="Run it in the foreground.")
+@click.pass_obj
+def run(app: App) -> None:
+    """Run the daemon in the foreground: this process becomes it.
+
+    \b
+    Example:
+      rametctl daemon run
+    """
+    from rametctl.start import daemon_command
+
+    words = [*daemon_command(), "run"]
+    os.execvpe(words[0], words, dict(app.environ))  # noqa: S606  no shell is wanted
+
+
+@command.command("start", cls=Verb, short_help="Start it unless it runs.")
+@click.pass_obj
+def start(app: App) -> None:
+    """Start the daemon in the background and wait until it serves. It is no
+    error when one runs.
+
+    \b
+    Example:
+      rametctl daemon start
+    """
+    connection = app.connect(autostart=True)
+    with app.output.spinner("starting the daemon …"):
+        started = connection.ensure_running()
+    _say_running(app, connection.info(), "started" if started else "runs already")
+
+
+@command.command("stop", cls=Verb, short_help="Stop it; agents go on.")
+@click.pass_obj
+def stop(app: App) -> None:
+    """Stop the daemon. Agents go on under their keepers, and the next daemon
+    takes them up again. It is no error when none runs.
+
+    \b
+    Example:
+      rametctl daemon stop
+    """
+    stopped = _stop(app, app.connect(autostart=False))
+    if app.output.json_mode:
+        app.output.json({"stopped": stopped is not None, "pid": stopped[0] if stopped else None})
+    elif stopped is None:
+        app.output.text("no daemon is running")
+    else:
+        from rametctl.render.format import plural
+
+        pid, agents = stopped
+        app.output.text(f"stopped rametd (pid {pid}); {plural(agents, 'agent')} at work under keepers")
+
+
+@command.command("restart", cls=Verb, short_help="Stop it and start it again; agents go on.")
+@click.pass_obj
+def restart(app: App) -> None:
+    """Stop the daemon and start it again, as after an upgrade. Agents do not
+    notice.
+
+    \b
+    Example:
+      rametctl daemon restart
+    """
+    connection = app.connect(autostart=True)
+    with app.output.spinner("restarting the daemon …"):
+        _stop(app, app.connect(autostart=False))
+        connection.ensure_running()
+    _say_running(app, connection.info(), "restarted")
+
+
+@command.command("status", cls=Verb, short_help="Whether it runs, and how.")
+@click.pass_obj
+def status(app: App) -> None:
+    """Show whether a daemon runs and what it holds. Leaves with 5 when none
+    does; never starts one.
+
+    \b
+    Examples:
+      rametctl daemon status
+      rametctl daemon status --json | jq .agents_alive
+    """
+    from ramet.v1 import daemon_pb2
+
+    from rametctl.errors import RefusedError
+    from rametctl.jsonify import to_json
+    from rametctl.output import line, printable
+    from rametctl.render.format import local_time, money
+
+    connection = app.connect(autostart=False)
+    info = connection.info(timeout=10)
+    statistics: daemon_pb2.GetStatisticsResponse | None = None
+    if info.serving:
+        try:
+            statistics = connection.call(
+                lambda daemon: daemon.daemon.GetStatistics,
+                daemon_pb2.GetStatisticsRequest(), timeout=10,
+            )  # fmt: skip
+        except RefusedError as error:
+            # An agent may ask whether there is a daemon, and not what everybody does.
+            if error.status != "PERMISSION_DENIED":
+                raise
+    sessions = sum(statistics.sessions.values()) if statistics else None
+    agents = statistics.agents_alive if statistics else None
+    if app.output.json_mode:
+        data = to_json(info) | {"sessions": sessions, "agents_alive": agents}
+        if statistics:
+            data |= {"statistics": to_json(statistics)}
+        app.output.json(data)
+        return
+    state = "serves" if info.serving else "recovers"
+    rows = [
+        ("daemon", f"rametd {info.version}, pid {info.pid}, {state}"),
+        ("since", local_time(info.start_time)),
+        ("socket", info.socket),
+        ("state", info.state_dir),
+        ("log", info.log_file),
+    ]
+    if statistics:
+        counts = ", ".join(f"{count} {name}" for name, count in sorted(statistics.sessions.items()) if count)
+        rows += [
+            ("sessions", f"{sessions}" + (f" ({counts})" if counts else "")),
+            ("agents", f"{agents} alive"),
+            ("requests", f"{statistics.open_requests} open"),
+            ("spent", money(statistics.cost_usd)),
+        ]
+    if info.read_only:
+        rows.append(("warning", "the disk is full: nothing can be recorded until there is room again"))
+    if info.quarantine:
+        rows.append(("warning", f"a damaged database was put aside: {info.quarantine}"))
+    app.output.show(*(line((f"{key:<9} ", "dim"), printable(value)) for key, value in rows))
+
+
+@command.command("logs", cls=Verb, short_help="Its log, readable.")
+@click.option("--follow", is_flag=True, help="Go on until Ctrl-C.")
+@click.option(
+    "-n", "--lines", type=click.IntRange(min=1), default=200, metavar="N", help="The newest N; 200 otherwise."
+)
+@click.pass_obj
+def logs(app: App, follow: bool, lines: int) -> None:
+    """Show the daemon's log, whether it runs or not. With --json the lines are
+    as they are in the file, one object per line.
+
+    \b
+    Examples:
+      rametctl daemon logs -n 50
+      rametctl daemon logs --follow
+    """
+    from rametctl.daemonlog import follow_file, tail
+
+    file = app.directories.logs / "rametd.log"
+    if not file.exists():
+        from rametctl.errors import ClientError
+
+        raise ClientError(f"there is no log yet: {file}", hint="run: rametctl daemon start", reason="NO_LOG")
+    for text in follow_file(file, lines) if follow else tail(file, lines):
+        _print_log_line(app, text)
+
+
+def _print_log_line(app: App, text: str) -> None:
+    from rametctl.render.daemonlog import log_line
+
+    if app.output.json_mode:
+        app.output.stdout.write(text + "\n")
+        app.output.stdout.flush()
+    else:
+        app.output.show(log_line(text))
+
+
+def _stop(app: App, connection: "Connection") -> tuple[int, int] | None:
+    """Ask the daemon to end and wait until it is gone; (pid, agents that go on), or None where none runs.
+
+    No process is ever signalled: whatever a file says about a pid may be about somebody else's process by now.
+    """
+    from ramet.v1 import daemon_pb2
+
+    from rametctl.errors import ConnectionLostError, TimedOutError, UnreachableError
+
+    if not connection.running():
+        return None
+    pid, agents, instance = 0, 0, ""
+    try:
+        before = connection.info(timeout=STOP_DEADLINE)
+        pid, instance = before.pid, before.instance_id
+        answer = connection.call(
+            lambda daemon: daemon.daemon.Shutdown,
+            daemon_pb2.ShutdownRequest(), timeout=STOP_DEADLINE, retry=False,
+        )  # fmt: skip
+        pid, agents = answer.pid, answer.agents_alive
+    except TimedOutError as error:
+        message = "the daemon does not answer"
+        raise UnreachableError(message, hint="is its process stopped? rametctl daemon logs", reason="SILENT") from error
+    except ConnectionLostError:
+        # It ended before its answer was out, or as another one asked: either way it goes.
+        agents = 0
+    except UnreachableError:
+        return None
+    end = time.monotonic() + STOP_DEADLINE
+    while connection.running():
+        if time.monotonic() > end:
+            raise UnreachableError("the daemon did not end in time", hint="see: rametctl daemon logs", reason="SILENT")
+        if _is_another(connection, instance):
+            app.output.note("rametctl: another daemon was started meanwhile; the service manager may keep it alive")
+            break
+        time.sleep(0.05)
+    return pid, agents
+
+
+def _is_another(connection: "Connection", instance_id: str) -> bool:
+    from rametctl.errors import ClientError
+
+    connection.close()
+    try:
+        return connection.info(timeout=1).instance_id != instance_id
+    except ClientError:
+        return False
+
+
+def _say_running(app: App, info: "GetInfoResponse", what: str) -> None:
+    if app.output.json_mode:
+        from rametctl.jsonify import to_json
+
+        app.output.json(to_json(info))
+    else:
+        app.output.text(f"{what}: rametd {info.version} (pid {info.pid}) at {info.socket}")

@@ -1,0 +1,79 @@
+"""`rametctl inbox`: what waits for a person."""
+
+import time
+
+import click
+
+from rametctl.app import App
+from rametctl.options import Verb
+
+
+@click.command("inbox", cls=Verb, short_help="What waits for you, and the command that answers.")
+@click.option("--watch", is_flag=True, help="Go on until Ctrl-C.")
+@click.pass_obj
+def command(app: App, watch: bool) -> None:
+    """Show what waits for you in all repositories: commands in full, edits as
+    diffs, questions with their choices, plans, each with the command that
+    answers it. What waits never expires.
+
+    \b
+    Examples:
+      rametctl inbox
+      rametctl inbox --json | jq -r '.[].id'
+    """
+    from rametctl.jsonify import to_json
+    from rametctl.requests import open_requests
+
+    if watch:
+        _watch(app)
+        return
+    requests = open_requests(app.connection)
+    if app.output.json_mode:
+        app.output.json([to_json(request) for request in requests])
+        return
+    from rametctl.render.request import request_lines
+
+    if not requests:
+        app.output.text("nothing waits for you")
+        return
+    for index, request in enumerate(requests):
+        if index:
+            app.output.text("")
+        app.output.show(*request_lines(request, time.time(), requests))
+
+
+def _watch(app: App) -> None:
+    """Print what waits, then what comes and what is answered."""
+    from rametctl.follow import follow
+    from rametctl.jsonify import to_json
+    from rametctl.output import line, printable
+    from rametctl.render.request import request_lines, short_id, shown_decision, title
+    from rametctl.requests import open_requests
+
+    # The log's end first, then the list: what opens in between is in both, and told by its id.
+    cursor = app.connection.info().cursor
+    shown: set[str] = set()
+    waiting = open_requests(app.connection)
+    for request in waiting:
+        shown.add(request.id)
+        if app.output.json_mode:
+            app.output.json(to_json(request), stream=True)
+        else:
+            app.output.show(*request_lines(request, time.time(), waiting))
+    for item in follow(app.connection, after=cursor):
+        if item.event.HasField("request_opened"):
+            request = item.event.request_opened.request
+            if request.id in shown:
+                continue
+            shown.add(request.id)
+            lines = list(request_lines(request, time.time()))
+        elif item.event.HasField("request_closed"):
+            request = item.event.request_closed.request
+            name = printable(request.session_name or request.session_id)
+            lines = [line((f"{short_id(request)}  {name}  {title(request)}  {shown_decision(request)}", "dim"))]
+        else:
+            continue
+        if app.output.json_mode:
+            app.output.json(to_json(request), stream=True)
+        else:
+            app.output.show(*lines)

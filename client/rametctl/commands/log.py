@@ -1,0 +1,121 @@
+"""`rametctl log`: what has happened to a session, one line per event."""
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+import click
+
+from rametctl.app import App
+from rametctl.options import Verb, session_argument
+
+if TYPE_CHECKING:
+    from ramet.v1.common_pb2 import Cursor
+    from ramet.v1.event_pb2 import Event
+
+PAGE = 200
+PAGE_OF_FRAMES = 50
+"""Events at a time: a message has a limit, and a tool's answer may be long."""
+
+
+@click.command("log", cls=Verb, short_help="A session's events, one line each.")
+@session_argument
+@click.option("--follow", is_flag=True, help="Go on until Ctrl-C.")
+@click.option("--raw", is_flag=True, help="The agent's own lines as it wrote them, and nothing else.")
+@click.option("--audit", is_flag=True, help="Only what principals did: prompts, answers, changes, refusals.")
+@click.option("-n", "--lines", type=click.IntRange(min=1), metavar="N", help="Only the newest N.")
+@click.pass_obj
+def command(app: App, session: str, follow: bool, raw: bool, audit: bool, lines: int | None) -> None:
+    """Show what has happened to session S, one line per event, oldest first.
+
+    With --json it is the events themselves, and with --follow one per line.
+
+    \b
+    Examples:
+      rametctl log fix-login -n 20
+      rametctl log fix-login --audit
+      rametctl log fix-login --raw | jq -r .type
+    """
+    from rametctl.errors import UsageError
+    from rametctl.sessions import get_session
+
+    if follow and audit:
+        raise UsageError("--follow does not go with --audit", hint="leave one out")
+    found = get_session(app, session).session
+    printer = _Printer(app, raw=raw, stream=follow)
+    cursor = _print_stored(app, found.id, printer, frames=raw, audit=audit, newest=lines)
+    if not follow:
+        printer.finish()
+        return
+    from rametctl.follow import follow as follow_events
+
+    for item in follow_events(app.connection, sessions=[found.id], after=cursor, include_frames=raw):
+        if item.HasField("event"):
+            printer.print(item.event)
+
+
+def _print_stored(
+    app: App, session_id: str, printer: "_Printer", *, frames: bool, audit: bool, newest: int | None
+) -> "Cursor":
+    """Print what the log holds; returns where it ends. ``newest`` may be more than a page has."""
+    from ramet.v1 import event_pb2
+
+    kept: deque[Event] = deque(maxlen=newest)
+    size = PAGE_OF_FRAMES if frames else PAGE
+    one_page = newest is not None and newest <= size
+    token = ""
+    while True:
+        request = event_pb2.ListEventsRequest(
+            session=session_id,
+            page_size=min(newest or size, size),
+            page_token=token,
+            include_frames=frames,
+            audit=audit,
+            newest=one_page,
+        )
+        page = app.connection.call(lambda daemon: daemon.events.ListEvents, request)
+        kept.extend(page.events)
+        token = "" if one_page else page.next_page_token
+        if newest is None or not token:
+            for event in kept:
+                printer.print(event)
+            kept.clear()
+        if not token:
+            return page.cursor
+
+
+class _Printer:
+    """Prints events in the way that was asked for."""
+
+    def __init__(self, app: App, *, raw: bool, stream: bool) -> None:
+        self._app = app
+        self._raw = raw
+        self._list: list[object] | None = [] if app.output.json_mode and not stream else None
+
+    def print(self, event: "Event") -> None:
+        from rametctl.jsonify import to_json
+        from rametctl.render.event import summary
+
+        output = self._app.output
+        if self._raw and not event.frame:
+            return
+        if self._list is not None:
+            self._list.append(to_json(event))
+        elif output.json_mode:
+            output.json(to_json(event), stream=True)
+        elif self._raw:
+            # An agent's lines are UTF-8; on a terminal none of them may play with it.
+            text = event.frame.decode("utf-8", "replace").rstrip("\n")
+            output.stdout.write(_shown(text, on_terminal=output.terminal) + "\n")
+            output.stdout.flush()
+        else:
+            output.show(summary(event, ""))
+
+    def finish(self) -> None:
+        if self._list is not None:
+            self._app.output.json(self._list)
+
+
+def _shown(text: str, *, on_terminal: bool) -> str:
+    from rametctl.output import printable
+
+    return printable(text) if on_terminal else text

@@ -1,0 +1,134 @@
+"""`rametctl ls`: the sessions."""
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import click
+
+from rametctl.app import App
+from rametctl.options import STATES, Verb, repo_option, repo_reference
+
+if TYPE_CHECKING:
+    from ramet.v1.session_pb2 import Session
+
+    from rametctl.output import Line
+
+REDRAW = 0.2
+"""Seconds between two looks of `--watch`, at least."""
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """Which sessions: ``repo`` "" means those of all repositories, ``found`` whether it is the one around us."""
+
+    repo: str
+    states: tuple[str, ...]
+    archived: bool
+    tree: bool
+    around: bool
+
+
+@click.command("ls", cls=Verb, short_help="List sessions.")
+@click.option("--all", "everything", is_flag=True, help="Of all repositories, archived ones too.")
+@click.option("--state", "states", type=click.Choice(STATES), multiple=True, help="Only these; again for more.")
+@click.option("--tree", is_flag=True, help="Each below the session that spawned it.")
+@click.option("--watch", is_flag=True, help="Go on until Ctrl-C.")
+@repo_option
+@click.pass_obj
+def command(app: App, everything: bool, states: tuple[str, ...], tree: bool, watch: bool, repo: str | None) -> None:
+    """List the sessions of the repository around the current directory.
+
+    Outside of a repository those of all are listed, and with --all archived
+    ones too. NEEDS says what a person has to do.
+
+    \b
+    Examples:
+      rametctl ls
+      rametctl ls --all --state waiting --state failed
+      rametctl ls --json | jq -r '.[] | select(.state == "idle").name'
+    """
+    if repo is not None:
+        where, around = repo_reference(app, repo), False
+    else:
+        here = None if everything else app.repo_here()
+        where, around = here or "", here is not None
+    query = Query(where, states, everything or "archived" in states, tree, around)
+    if watch:
+        _watch(app, query)
+        return
+    sessions = _sessions(app, query)
+    if app.output.json_mode:
+        from rametctl.jsonify import to_json
+
+        app.output.json([to_json(session) for session in sessions])
+    else:
+        app.output.show(*_table(app, query, sessions))
+
+
+def _sessions(app: App, query: Query) -> list["Session"]:
+    from rametctl.errors import ClientError
+    from rametctl.sessions import session_pages
+
+    try:
+        pages = session_pages(app.connection, repo=query.repo, states=query.states, archived=query.archived)
+        return [session for page in pages for session in page.sessions]
+    except ClientError as error:
+        # A repository is known to the daemon from its first session on.
+        if query.around and error.reason == "REPO_NOT_FOUND":
+            return []
+        raise
+
+
+def _table(app: App, query: Query, sessions: Sequence["Session"]) -> list["Line"]:
+    from rametctl.output import line
+    from rametctl.render.session import in_tree_order, session_table
+
+    if not sessions:
+        where = "here" if query.around or query.repo else "yet"
+        what = f"no {' or '.join(query.states)} sessions {where}" if query.states else f"no sessions {where}"
+        return [line(f'{what}; make one: rametctl new "what is to be done"')]
+    rows = in_tree_order(sessions) if query.tree else [(0, session) for session in sessions]
+    with_repo = not query.repo and len({session.repo for session in sessions}) > 1
+    return session_table(app.output, rows, time.time(), with_repo=with_repo)
+
+
+def _watch(app: App, query: Query) -> None:
+    from rametctl.ticker import Ticker
+
+    with Ticker(app.connect(autostart=app.autostart), every=REDRAW) as ticker:
+        if app.output.terminal:
+            with app.output.live() as view:
+                for _ in ticker.ticks(idle=1.0):
+                    view.update(_table(app, query, _sessions(app, query)))
+        else:
+            _print_changes(app, query, ticker.ticks(idle=None))
+
+
+def _print_changes(app: App, query: Query, ticks: Iterator[None]) -> None:
+    """A line for each session as it is, then one for each that changes."""
+    from rametctl.jsonify import to_json
+    from rametctl.output import line
+    from rametctl.render.session import outcome
+
+    seen: dict[str, bytes] = {}
+    for _ in ticks:
+        present = {session.id: session for session in _sessions(app, query)}
+        for session in present.values():
+            # Its newest event's number changes with every word of the agent; that is no news here.
+            key = type(session)()
+            key.CopyFrom(session)
+            key.ClearField("last_seq")
+            key.ClearField("update_time")
+            state = key.SerializeToString(deterministic=True)
+            if seen.get(session.id) != state:
+                seen[session.id] = state
+                if app.output.json_mode:
+                    app.output.json(to_json(session), stream=True)
+                else:
+                    app.output.show(outcome(session))
+        for gone in seen.keys() - present.keys():
+            del seen[gone]
+            if not app.output.json_mode:
+                app.output.show(line(f"{gone} is gone from the list"))

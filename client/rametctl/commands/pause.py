@@ -1,0 +1,28 @@
+"""`rametctl pause`: hold a session; prompts are kept."""
+
+import click
+
+from rametctl.app import App
+from rametctl.options import Verb, new_request_id, session_argument
+
+
+@click.command("pause", cls=Verb, short_help="Hold a session; prompts are kept.")
+@session_argument
+@click.pass_obj
+def command(app: App, session: str) -> None:
+    """Hold session S: the running turn is interrupted, and prompts are kept until
+    `rametctl resume`.
+
+    \b
+    Example:
+      rametctl pause fix-login
+    """
+    from ramet.v1 import session_pb2
+
+    from rametctl.sessions import get_session, report
+
+    found = get_session(app, session).session
+    request = session_pb2.PauseSessionRequest(session=found.id, request_id=new_request_id())
+    with app.output.spinner("working on it …"):
+        answer = app.connection.call(lambda daemon: daemon.sessions.PauseSession, request)
+    report(app, answer.session)

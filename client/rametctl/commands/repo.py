@@ -1,0 +1,174 @@
+"""`rametctl repo`: the repositories that have sessions."""
+
+from typing import TYPE_CHECKING
+
+import click
+
+from rametctl.app import App
+from rametctl.options import Verb, new_request_id, repo_reference
+
+if TYPE_CHECKING:
+    from ramet.v1.repo_pb2 import Repo
+
+
+@click.group("repo", short_help="Repositories: add, ls, show, rm, trust.")
+def command() -> None:
+    """The repositories that have sessions. One is known from its first session on.
+
+    \b
+    Examples:
+      rametctl repo ls
+      rametctl repo add ~/src/shop
+      rametctl repo trust
+    """
+
+
+@command.command("add", cls=Verb, short_help="Make a repository known.")
+@click.argument("path", default=".")
+@click.pass_obj
+def add(app: App, path: str) -> None:
+    """Make the repository around PATH known; the current directory otherwise.
+
+    \b
+    Example:
+      rametctl repo add ~/src/shop
+    """
+    from ramet.v1 import repo_pb2
+
+    request = repo_pb2.RegisterRepoRequest(path=app.absolute(path), request_id=new_request_id())
+    answer = app.connection.call(lambda daemon: daemon.repos.RegisterRepo, request)
+    _show(app, answer.repo)
+
+
+@command.command("ls", cls=Verb, short_help="List them.")
+@click.pass_obj
+def ls(app: App) -> None:
+    """List the repositories, oldest first.
+
+    \b
+    Example:
+      rametctl repo ls --json | jq -r '.[].root'
+    """
+    from ramet.v1 import repo_pb2
+
+    from rametctl.jsonify import to_json
+
+    repos: list[Repo] = []
+    token = ""
+    while True:
+        request = repo_pb2.ListReposRequest(page_size=1000, page_token=token)
+        page = app.connection.call(lambda daemon: daemon.repos.ListRepos, request)
+        repos += page.repos
+        token = page.next_page_token
+        if not token:
+            break
+    if app.output.json_mode:
+        app.output.json([to_json(repo) for repo in repos])
+    elif not repos:
+        app.output.text("no repositories yet; the first session in one makes it known: rametctl new PROMPT")
+    else:
+        app.output.show(
+            *app.output.table(
+                ["NAME", "SESSIONS", "TRUSTED", "ROOT"],
+                [
+                    [
+                        (repo.name, "bold"),
+                        (str(repo.sessions), ""),
+                        ("yes" if repo.trusted else "no", ""),
+                        (repo.root, "dim"),
+                    ]
+                    for repo in repos
+                ],
+                flexible="ROOT",
+                right=frozenset({"SESSIONS"}),
+            )
+        )
+
+
+@command.command("show", cls=Verb, short_help="Show one.")
+@click.argument("repo", required=False)
+@click.pass_obj
+def show(app: App, repo: str | None) -> None:
+    """Show repository REPO (name, id or path), the one around us otherwise.
+
+    \b
+    Example:
+      rametctl repo show shop
+    """
+    _show(app, _get(app, repo))
+
+
+@command.command("trust", cls=Verb, short_help="Let its own settings and commands run.")
+@click.argument("repo", required=False)
+@click.option("--no", "withdraw", is_flag=True, help="Take the trust back.")
+@click.pass_obj
+def trust(app: App, repo: str | None, withdraw: bool) -> None:
+    """Trust repository REPO, the one around us otherwise: its .ramet.toml may
+    then run commands, and agents load its settings and MCP servers.
+
+    \b
+    Examples:
+      rametctl repo trust
+      rametctl repo trust shop --no
+    """
+    from google.protobuf.field_mask_pb2 import FieldMask
+    from ramet.v1 import repo_pb2
+
+    request = repo_pb2.UpdateRepoRequest(
+        repo_id=_get(app, repo).id,
+        repo=repo_pb2.Repo(trusted=not withdraw),
+        update_mask=FieldMask(paths=["trusted"]),
+        request_id=new_request_id(),
+    )
+    answer = app.connection.call(lambda daemon: daemon.repos.UpdateRepo, request)
+    _show(app, answer.repo)
+
+
+@command.command("rm", cls=Verb, short_help="Forget one.")
+@click.argument("repo")
+@click.pass_obj
+def remove(app: App, repo: str) -> None:
+    """Forget repository REPO. Refused while it has sessions; nothing on disk is
+    touched.
+
+    \b
+    Example:
+      rametctl repo rm shop
+    """
+    from ramet.v1 import repo_pb2
+
+    from rametctl.jsonify import to_json
+
+    request = repo_pb2.RemoveRepoRequest(repo=repo_reference(app, repo), request_id=new_request_id())
+    answer = app.connection.call(lambda daemon: daemon.repos.RemoveRepo, request)
+    if app.output.json_mode:
+        app.output.json(to_json(answer.repo))
+    else:
+        app.output.text(f"forgot {answer.repo.name}; {answer.repo.root} is as it was")
+
+
+def _get(app: App, repo: str | None) -> "Repo":
+    from ramet.v1 import repo_pb2
+
+    request = repo_pb2.GetRepoRequest(repo=repo_reference(app, repo))
+    return app.connection.call(lambda daemon: daemon.repos.GetRepo, request).repo
+
+
+def _show(app: App, repo: "Repo") -> None:
+    from rametctl.jsonify import to_json
+    from rametctl.output import line, printable
+    from rametctl.render.format import local_time
+
+    if app.output.json_mode:
+        app.output.json(to_json(repo))
+        return
+    rows = [
+        ("name", repo.name),
+        ("id", repo.id),
+        ("root", repo.root),
+        ("git directory", repo.common_dir),
+        ("trusted", "yes" if repo.trusted else "no; its own settings wait for: rametctl repo trust"),
+        ("sessions", str(repo.sessions)),
+        ("known since", local_time(repo.create_time)),
+    ]
+    app.output.show(*(line((f"{key:<14} ", "dim"), printable(value)) for key, value in rows))

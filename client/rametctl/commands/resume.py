@@ -1,0 +1,27 @@
+"""`rametctl resume`: let a paused, lost or failed session go on."""
+
+import click
+
+from rametctl.app import App
+from rametctl.options import Verb, new_request_id, session_argument
+
+
+@click.command("resume", cls=Verb, short_help="Let a paused, lost or failed session go on.")
+@session_argument
+@click.pass_obj
+def command(app: App, session: str) -> None:
+    """Let session S go on: one that is paused, lost or failed.
+
+    \b
+    Example:
+      rametctl resume fix-login
+    """
+    from ramet.v1 import session_pb2
+
+    from rametctl.sessions import get_session, report
+
+    found = get_session(app, session).session
+    request = session_pb2.ResumeSessionRequest(session=found.id, request_id=new_request_id())
+    with app.output.spinner("working on it …"):
+        answer = app.connection.call(lambda daemon: daemon.sessions.ResumeSession, request)
+    report(app, answer.session)

@@ -1,0 +1,74 @@
+"""`rametctl send`: say something to an agent."""
+
+import sys
+from typing import TYPE_CHECKING
+
+import click
+
+from rametctl.app import App
+from rametctl.options import new_request_id, session_argument
+from rametctl.prompts import PromptCommand, read_prompt
+
+if TYPE_CHECKING:
+    from ramet.v1.session_pb2 import SendPromptResponse
+
+
+@click.command("send", cls=PromptCommand, short_help="Say something to an agent.")
+@session_argument
+@click.argument("prompt", metavar="[PROMPT|-]", required=False)
+@click.option("-f", "--file", metavar="FILE", help="Read the prompt from a file.")
+@click.option("--wait", is_flag=True, help="Wait for the end of the turn; leaves with 4 when a person is needed.")
+@click.option("--watch", is_flag=True, help="Watch it afterwards.")
+@click.pass_obj
+def command(app: App, session: str, prompt: str | None, file: str | None, wait: bool, watch: bool) -> None:
+    """Send PROMPT to session S. An agent at work gets it in its running turn,
+    an idle one starts a turn, a sleeping one wakes up.
+
+    \b
+    Examples:
+      rametctl send fix-login "now write the tests"
+      rametctl send fix-login -f review.md --wait
+      git diff | rametctl send fix-login
+    """
+    from ramet.v1 import session_pb2
+
+    from rametctl.errors import UsageError
+    from rametctl.sessions import get_session
+
+    if wait and watch:
+        raise UsageError("--wait and --watch were both given", hint="give one of them")
+    text = read_prompt(prompt, file, sys.stdin)
+    if text is None:
+        raise UsageError("there is no prompt", hint="give one, or pipe it in", reason="EMPTY_PROMPT")
+    found = get_session(app, session).session
+    request = session_pb2.SendPromptRequest(session=found.id, prompt=text, request_id=new_request_id())
+    with app.output.spinner("sending …"):
+        answer = app.connection.call(lambda daemon: daemon.sessions.SendPrompt, request)
+    if wait:
+        _wait(app, answer)
+        return
+    _report(app, answer, stream=watch)
+    if watch:
+        from rametctl.commands.watch import watch_sessions
+
+        watch_sessions(app, [found.id])
+
+
+def _report(app: App, answer: "SendPromptResponse", *, stream: bool = False) -> None:
+    from rametctl.jsonify import to_json
+    from rametctl.render.session import outcome
+
+    if app.output.json_mode:
+        app.output.json(to_json(answer), stream=stream)
+    else:
+        app.output.show(outcome(answer.session))
+
+
+def _wait(app: App, answer: "SendPromptResponse") -> None:
+    from rametctl.sessions import check_outcome, wait_sessions
+
+    waited = wait_sessions(app, [answer.session.id])
+    if waited.sessions:
+        answer.session.CopyFrom(waited.sessions[0])
+    _report(app, answer)
+    check_outcome(waited)

@@ -1,0 +1,49 @@
+"""`rametctl set`: change a session."""
+
+import click
+
+from rametctl.app import App
+from rametctl.options import Verb, mode_number, mode_option, new_request_id, session_argument
+
+
+@click.command("set", cls=Verb, short_help="Change a session's model, mode, budget, name, priority.")
+@session_argument
+@click.option("--model", help="Its model; an empty one is the agent's default.")
+@mode_option("What it may do unasked.")
+@click.option("--budget", type=click.FloatRange(min=0), metavar="USD", help="Limit in dollars; 0 takes the limit away.")
+@click.option("--name", help="Its name.")
+@click.option("--priority", type=int, metavar="N", help="Higher starts first when slots are rare.")
+@click.pass_obj
+def command(
+    app: App, session: str, model: str | None, mode: str | None, budget: float | None, name: str | None,
+    priority: int | None,
+) -> None:  # fmt: skip
+    """Change session S. A running agent follows at once.
+
+    \b
+    Examples:
+      rametctl set fix-login --mode acceptEdits
+      rametctl set fix-login --budget 5 --name login
+    """
+    from google.protobuf.field_mask_pb2 import FieldMask
+    from ramet.v1 import session_pb2
+
+    from rametctl.errors import UsageError
+    from rametctl.sessions import get_session, report
+
+    changes = {"model": model, "mode": mode, "budget_usd": budget, "name": name, "priority": priority}
+    paths = [field for field, value in changes.items() if value is not None]
+    if not paths:
+        raise UsageError("nothing to change was given", hint="see: rametctl set --help")
+    # A mask that names the budget with no value in the message takes the limit away.
+    values = session_pb2.Session(
+        model=model or "", mode=mode_number(mode), budget_usd=budget or None, name=name or "", priority=priority or 0
+    )
+    request = session_pb2.UpdateSessionRequest(
+        session_id=get_session(app, session).session.id,
+        session=values,
+        update_mask=FieldMask(paths=paths),
+        request_id=new_request_id(),
+    )
+    answer = app.connection.call(lambda daemon: daemon.sessions.UpdateSession, request)
+    report(app, answer.session)

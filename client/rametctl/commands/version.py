@@ -1,0 +1,35 @@
+"""`rametctl version`: of client and daemon."""
+
+import click
+
+from rametctl.app import App
+from rametctl.options import Verb
+
+
+@click.command("version", cls=Verb, short_help="Releases of client and daemon.")
+@click.pass_obj
+def command(app: App) -> None:
+    """Show the releases of this client and of the daemon that runs, if one does.
+
+    \b
+    Example:
+      rametctl version
+    """
+    from importlib.metadata import version
+
+    from rametctl.connection import CONTRACT_VERSION
+    from rametctl.errors import UnreachableError
+
+    client = version("ramet")
+    try:
+        info = app.connect(autostart=False).info(timeout=5)
+    except UnreachableError:
+        info = None
+    if app.output.json_mode:
+        daemon = {"version": info.version, "contract_version": info.contract_version, "pid": info.pid} if info else None
+        app.output.json({"client": {"version": client, "contract_version": CONTRACT_VERSION}, "daemon": daemon})
+        return
+    app.output.text(f"rametctl {client}")
+    app.output.text(f"rametd {info.version} (pid {info.pid})" if info else "no daemon is running")
+    if info and info.version != client:
+        app.output.text("they differ; to renew the daemon, which no agent notices: rametctl daemon restart")

@@ -1,0 +1,25 @@
+"""Session names for the shell's completion: quick, silent, and never the cause of a daemon."""
+
+from rametctl.app import App
+from rametctl.errors import ClientError
+
+TIMEOUT = 1.0
+
+
+def session_names(app: object, incomplete: str) -> list[str]:
+    """Names that begin with ``incomplete``; none where no daemon answers."""
+    if not isinstance(app, App):
+        return []
+    from ramet.v1 import session_pb2
+
+    try:
+        page = app.connect(autostart=False).call(
+            lambda daemon: daemon.sessions.ListSessions,
+            session_pb2.ListSessionsRequest(page_size=1000),
+            timeout=TIMEOUT,
+            retry=False,
+        )
+    except ClientError:
+        # Words on the terminal would land in the middle of the line that is being typed.
+        return []
+    return sorted({session.name for session in page.sessions if session.name.startswith(incomplete)})

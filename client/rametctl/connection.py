@@ -1,0 +1,225 @@
+"""The way to the daemon: a channel over its unix socket, made when first needed and made anew when it breaks."""
+
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Protocol, TypeVar
+from urllib.parse import quote
+
+# gRPC's core writes its own log lines to standard error otherwise, among ours.
+os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+
+import grpc
+from ramet.paths import Directories
+
+from rametctl import start
+from rametctl.errors import ClientError, ConnectionLostError, TimedOutError, UnreachableError, from_rpc_error
+
+if TYPE_CHECKING:
+    from ramet.v1 import (
+        attention_pb2_grpc,
+        daemon_pb2,
+        daemon_pb2_grpc,
+        event_pb2_grpc,
+        repo_pb2_grpc,
+        session_pb2_grpc,
+        worktree_pb2_grpc,
+    )
+
+CONTRACT_VERSION = 1
+MAX_MESSAGE_BYTES = 64 * 1024 * 1024
+RETRY_DEADLINE = 30.0
+"""Seconds for which a call is tried again when the daemon goes away under it."""
+
+Request_contra = TypeVar("Request_contra", contravariant=True)
+Response_co = TypeVar("Response_co", covariant=True)
+Request = TypeVar("Request")
+Response = TypeVar("Response")
+
+
+class Method(Protocol[Request_contra, Response_co]):
+    """A call of a generated stub, as far as it is used here."""
+
+    def __call__(
+        self, request: Request_contra, timeout: float | None = None, metadata: tuple[tuple[str, str], ...] | None = None
+    ) -> Response_co: ...
+
+
+class Cancellable(Protocol[Response_co]):
+    """A stream of answers."""
+
+    def __iter__(self) -> Iterator[Response_co]: ...
+    def cancel(self) -> bool: ...
+
+
+class Connection:
+    """One command's connection. ``autostart`` says whether a daemon that is not there is started."""
+
+    def __init__(self, directories: Directories, environ: Mapping[str, str], *, autostart: bool) -> None:
+        self.directories = directories
+        self.autostart = autostart
+        self._environ = environ
+        self._channel: grpc.Channel | None = None
+        metadata = [("ramet-contract", str(CONTRACT_VERSION))]
+        if token := environ.get("RAMET_TOKEN"):
+            metadata.append(("ramet-token", token))
+        self._metadata = tuple(metadata)
+
+    # The services' stubs on the present channel; each is imported when it is used.
+
+    @property
+    def attention(self) -> "attention_pb2_grpc.AttentionServiceStub":
+        from ramet.v1 import attention_pb2_grpc
+
+        return attention_pb2_grpc.AttentionServiceStub(self._connect())
+
+    @property
+    def daemon(self) -> "daemon_pb2_grpc.DaemonServiceStub":
+        from ramet.v1 import daemon_pb2_grpc
+
+        return daemon_pb2_grpc.DaemonServiceStub(self._connect())
+
+    @property
+    def events(self) -> "event_pb2_grpc.EventServiceStub":
+        from ramet.v1 import event_pb2_grpc
+
+        return event_pb2_grpc.EventServiceStub(self._connect())
+
+    @property
+    def repos(self) -> "repo_pb2_grpc.RepoServiceStub":
+        from ramet.v1 import repo_pb2_grpc
+
+        return repo_pb2_grpc.RepoServiceStub(self._connect())
+
+    @property
+    def sessions(self) -> "session_pb2_grpc.SessionServiceStub":
+        from ramet.v1 import session_pb2_grpc
+
+        return session_pb2_grpc.SessionServiceStub(self._connect())
+
+    @property
+    def worktrees(self) -> "worktree_pb2_grpc.WorktreeServiceStub":
+        from ramet.v1 import worktree_pb2_grpc
+
+        return worktree_pb2_grpc.WorktreeServiceStub(self._connect())
+
+    def call(
+        self,
+        method: Callable[["Connection"], Method[Request, Response]],
+        request: Request,
+        *,
+        timeout: float | None = None,
+        retry: bool = True,
+    ) -> Response:
+        """Call ``method``, as in ``lambda daemon: daemon.sessions.GetSession``; raises a ClientError.
+
+        When the daemon goes away under the call it is called again once a daemon serves: every request that changes
+        something carries a request id, with which the second call is the first one. ``timeout`` is in seconds, for all of it.
+        """
+        end = None if timeout is None else time.monotonic() + timeout
+        failing_since: float | None = None
+        pause = 0.05
+        while True:
+            attempt = time.monotonic()
+            if end is not None and attempt >= end:
+                raise TimedOutError("the time is over before the daemon has answered")
+            try:
+                left = None if end is None else end - attempt
+                return method(self)(request, timeout=left, metadata=self._metadata)
+            except grpc.RpcError as error:
+                failure = from_rpc_error(error)
+                if not retry or not _may_pass(failure):
+                    raise failure from error
+            except UnreachableError as error:
+                # No daemon, and we must not start one: the end of it, unless it was there a moment ago.
+                if failing_since is None:
+                    raise
+                failure = error
+            now = time.monotonic()
+            # A call that went on for a while was with a daemon: what ended it is a new failure.
+            if failing_since is None or now - attempt > 5.0:
+                failing_since, pause = now, 0.05
+            if now - failing_since > RETRY_DEADLINE:
+                raise failure
+            if isinstance(failure, UnreachableError):
+                self.close()
+            time.sleep(pause)
+            pause = min(pause * 2, 1.0)
+
+    def stream(
+        self, method: Callable[["Connection"], Method[Request, Cancellable[Response]]], request: Request
+    ) -> Iterator[Response]:
+        """Call a server-streaming method; its iteration raises a ClientError when it breaks."""
+        call = method(self)(request, metadata=self._metadata)
+        try:
+            yield from call
+        except grpc.RpcError as error:
+            raise from_rpc_error(error) from error
+        finally:
+            call.cancel()
+
+    def info(self, *, timeout: float | None = None) -> "daemon_pb2.GetInfoResponse":
+        """Who serves; answered during recovery too."""
+        from ramet.v1 import daemon_pb2
+
+        return self.call(lambda daemon: daemon.daemon.GetInfo, daemon_pb2.GetInfoRequest(), timeout=timeout)
+
+    def ensure_running(self) -> bool:
+        """Start a daemon unless one serves; True when it was started here."""
+        self.close()
+        return start.ensure_running(self.directories, self._environ, serving=self._serving)
+
+    def running(self) -> bool:
+        """Whether there is a daemon; never starts one."""
+        return start.listens(self.directories.socket)
+
+    def close(self) -> None:
+        if self._channel is not None:
+            self._channel.close()
+            self._channel = None
+
+    def _connect(self) -> grpc.Channel:
+        if self._channel is None:
+            # A look at the socket first: a channel that fails to connect needs a second to get over it.
+            if not self.running():
+                if not self.autostart:
+                    raise UnreachableError("no daemon is running", hint="run: rametctl daemon start")
+                self.ensure_running()
+            self._channel = self._open()
+        return self._channel
+
+    def _open(self) -> grpc.Channel:
+        return grpc.insecure_channel(
+            f"unix:{quote(os.fspath(self.directories.socket))}",
+            options=[
+                ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
+                ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
+                ("grpc.initial_reconnect_backoff_ms", 100),
+                ("grpc.min_reconnect_backoff_ms", 100),
+                ("grpc.max_reconnect_backoff_ms", 1000),
+                ("grpc.enable_http_proxy", 0),
+            ],
+        )
+
+    def _serving(self) -> bool:
+        """Whether the daemon says by the standard health service that it serves. Needs a channel of its own: see _connect."""
+        if not self.running():
+            return False
+        from grpc_health.v1 import health_pb2
+
+        with self._open() as channel:
+            check: Method[health_pb2.HealthCheckRequest, health_pb2.HealthCheckResponse] = channel.unary_unary(
+                "/grpc.health.v1.Health/Check",
+                request_serializer=health_pb2.HealthCheckRequest.SerializeToString,
+                response_deserializer=health_pb2.HealthCheckResponse.FromString,
+            )
+            try:
+                answer = check(health_pb2.HealthCheckRequest(), timeout=5, metadata=self._metadata)
+            except grpc.RpcError:
+                return False
+        return answer.status == health_pb2.HealthCheckResponse.SERVING
+
+
+def _may_pass(failure: ClientError) -> bool:
+    """Whether the same call may succeed in a moment: the daemon is gone, or not through with its recovery."""
+    return isinstance(failure, ConnectionLostError) or failure.reason == "RECOVERING"

@@ -1,0 +1,112 @@
+"""Why a command could not do what it was told, with the exit code for it.
+
+ClientError               1    the daemon refused, or the operation failed
+├── UsageError            2    the command line cannot mean anything
+├── RefusedError               the daemon said no: its reason, hint and data; the exit code follows from the status
+├── PersonNeededError     4    it goes on only when a person has answered
+├── UnreachableError      5    no daemon can be reached or started
+│   └── ConnectionLostError    there was one, and it went away
+└── TimedOutError       124    the time is over
+"""
+
+from typing import TYPE_CHECKING, ClassVar
+
+if TYPE_CHECKING:
+    import grpc
+
+DOMAIN = "ramet"
+"""The domain of the daemon's ``google.rpc.ErrorInfo``."""
+
+DETAILS = "grpc-status-details-bin"
+"""The trailing metadata that carries a ``google.rpc.Status``; only a server sends it, a broken connection never does."""
+
+_EXIT_CODES = {"INVALID_ARGUMENT": 2, "NOT_FOUND": 3, "UNAVAILABLE": 5, "DEADLINE_EXCEEDED": 124, "CANCELLED": 130}
+
+
+class ClientError(Exception):
+    """One line on what happened, and in ``hint`` one on what to do next."""
+
+    exit_code: int = 1
+    reason: str = "FAILED"
+
+    def __init__(self, message: str, *, hint: str = "", reason: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+        self.reason = reason or type(self).reason
+
+
+class UsageError(ClientError):
+    exit_code = 2
+    reason = "USAGE"
+
+
+class PersonNeededError(ClientError):
+    exit_code = 4
+    reason = "PERSON_NEEDED"
+
+
+class UnreachableError(ClientError):
+    exit_code = 5
+    reason = "NO_DAEMON"
+
+
+class ConnectionLostError(UnreachableError):
+    reason = "CONNECTION_LOST"
+
+
+class TimedOutError(ClientError):
+    exit_code = 124
+    reason = "TIMED_OUT"
+
+
+class RefusedError(ClientError):
+    """The daemon's own error, typed again: ``status`` is the gRPC status' name, ``data`` what it tells programs."""
+
+    STATUS_HINTS: ClassVar[dict[str, str]] = {
+        "UNIMPLEMENTED": "run: rametctl daemon restart",
+    }
+
+    def __init__(self, message: str, *, status: str, hint: str = "", reason: str = "", data: dict[str, str]) -> None:
+        super().__init__(message, hint=hint or self.STATUS_HINTS.get(status, ""), reason=reason or status)
+        self.status = status
+        self.data = data
+        self.exit_code = 1 if status == "UNAVAILABLE" else _EXIT_CODES.get(status, 1)
+
+
+def from_rpc_error(error: Exception) -> ClientError:
+    """The typed form of a failed call.
+
+    UNAVAILABLE has two meanings: the daemon says "not now" (with details), or there is no connection (without any).
+    """
+    import grpc
+
+    if not isinstance(error, grpc.Call):
+        # The channel was closed under the call.
+        return ConnectionLostError("the connection to the daemon is closed", hint="run: rametctl daemon status")
+    status: str = error.code().name
+    message = " ".join((error.details() or "").split()) or f"the call failed ({status})"
+    reason, data = _error_info(error)
+    if status == "UNIMPLEMENTED":
+        return RefusedError("the daemon is older than this rametctl", status=status, reason="VERSION_SKEW", data=data)
+    if status == "UNAVAILABLE" and not reason:
+        return ConnectionLostError("the connection to the daemon is lost", hint="run: rametctl daemon status")
+    if status == "DEADLINE_EXCEEDED" and not reason:
+        return TimedOutError("the time is over before the daemon has answered")
+    return RefusedError(message, status=status, hint=data.pop("hint", ""), reason=reason, data=data)
+
+
+def _error_info(error: "grpc.Call") -> tuple[str, dict[str, str]]:
+    """The reason and metadata of the daemon's ErrorInfo; ("", {}) where there is none."""
+    if DETAILS not in dict(error.trailing_metadata() or ()):
+        return "", {}
+    # Imported here alone: they cost as much as everything else together, and only an error needs them.
+    from google.rpc import error_details_pb2
+    from grpc_status import rpc_status
+
+    status = rpc_status.from_call(error)
+    for detail in status.details if status else ():
+        info = error_details_pb2.ErrorInfo()
+        if detail.Is(info.DESCRIPTOR) and detail.Unpack(info) and info.domain == DOMAIN:
+            return info.reason, dict(info.metadata)
+    return "", {}

@@ -1,0 +1,92 @@
+"""Follow the event log through whatever happens to the daemon: a broken stream goes on from the last cursor."""
+
+import time
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from rametctl.errors import ClientError, ConnectionLostError, UnreachableError, UsageError
+
+if TYPE_CHECKING:
+    from ramet.v1.common_pb2 import Cursor
+    from ramet.v1.event_pb2 import WatchEventsResponse
+
+    from rametctl.connection import Connection
+
+GIVE_UP = 60.0
+"""Seconds without a daemon after which following ends."""
+GRACE = 1.0
+"""Seconds for which a daemon that went away may come back by itself, before one is started: an upgrade replaces it."""
+
+
+def parse_cursor(text: str) -> "Cursor":
+    """``EPOCH:SEQ`` as `--json` prints it. Raises UsageError."""
+    from ramet.v1.common_pb2 import Cursor
+
+    epoch, colon, seq = text.rpartition(":")
+    if not colon or not epoch or not (seq.isascii() and seq.isdigit()) or len(seq) > 19:
+        raise UsageError(f"{text!r} is not a cursor", hint='it is EPOCH:SEQ, the "cursor" that watch --json prints')
+    return Cursor(epoch=epoch, seq=int(seq))
+
+
+def follow(
+    connection: "Connection",
+    *,
+    sessions: Sequence[str] = (),
+    after: "Cursor | None" = None,
+    include_frames: bool = False,
+    snapshot: bool = False,
+) -> Iterator["WatchEventsResponse"]:
+    """Steps of a watch, heartbeats left out, without a gap and without an end.
+
+    ``after`` None means from now on. A Reset is passed on, and what follows it begins with a Snapshot of the other log.
+    Raises UnreachableError once no daemon is there for ``GIVE_UP`` seconds, and what the daemon refuses.
+    """
+    from ramet.v1 import event_pb2
+
+    if after is None and not snapshot:
+        # "From now on" said twice is two different moments: the first one is what counts, should the stream break early.
+        after = connection.info().cursor
+    cursor = after
+    failing_since: float | None = None
+    pause = 0.1
+    while True:
+        request = event_pb2.WatchEventsRequest(
+            after=None if snapshot else cursor, sessions=sessions, include_frames=include_frames, snapshot=snapshot
+        )
+        try:
+            stream = connection.stream(lambda daemon: daemon.events.WatchEvents, request)
+            for item in stream:
+                failing_since, pause = None, 0.1
+                kind = item.WhichOneof("item")
+                if item.HasField("cursor"):
+                    cursor = item.cursor
+                snapshot = kind == "reset" or (snapshot and kind != "snapshot")
+                if kind != "heartbeat":
+                    yield item
+                if kind == "reset":
+                    break
+            else:
+                # The daemon ended the stream by itself, as one that shuts down may.
+                raise ConnectionLostError("the daemon ended the stream", hint="run: rametctl daemon status")
+        except ClientError as error:
+            if not (isinstance(error, UnreachableError) or error.reason == "RECOVERING"):
+                raise
+            failing_since = _wait_for_daemon(connection, error, failing_since, pause)
+            pause = min(pause * 2, 2.0)
+
+
+def _wait_for_daemon(connection: "Connection", error: ClientError, failing_since: float | None, pause: float) -> float:
+    """Wait until a daemon may be there again; returns since when there is none, raises ``error`` when it is too long."""
+    if failing_since is None:
+        if not isinstance(error, ConnectionLostError) and error.reason != "RECOVERING":
+            raise error
+        failing_since = time.monotonic()
+        connection.close()
+    end = time.monotonic() + (GRACE if connection.autostart else pause)
+    while time.monotonic() < end and not connection.running():
+        time.sleep(min(pause, 0.1))
+    if time.monotonic() - failing_since > GIVE_UP:
+        raise error
+    if connection.running():
+        time.sleep(pause)
+    return failing_since

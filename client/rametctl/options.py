@@ -1,0 +1,98 @@
+"""Options and arguments that several verbs share."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+from click.shell_completion import CompletionItem
+
+if TYPE_CHECKING:
+    from rametctl.app import App
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+MODES = {
+    "default": "PERMISSION_MODE_DEFAULT",
+    "acceptEdits": "PERMISSION_MODE_ACCEPT_EDITS",
+    "plan": "PERMISSION_MODE_PLAN",
+    "dontAsk": "PERMISSION_MODE_DONT_ASK",
+    "bypassPermissions": "PERMISSION_MODE_BYPASS_PERMISSIONS",
+}
+"""Permission modes as people write them, with the contract's names."""
+
+STATES = ("queued", "starting", "working", "waiting", "idle", "paused", "lost", "failed", "archived")
+
+
+class Verb(click.Command):
+    """A command with `--json`. The flag itself is read by ``main``, since an error wants to know it too."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.params.append(
+            click.Option(["--json", "as_json"], is_flag=True, expose_value=False, help="Machine output on stdout.")
+        )
+
+
+def complete_session(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Names of the sessions of a daemon that runs; it is never started for this."""
+    from rametctl.complete import session_names
+
+    return [CompletionItem(name) for name in session_names(ctx.find_object(object), incomplete)]
+
+
+def session_argument(function: Function) -> Function:
+    return click.argument("session", metavar="S", shell_complete=complete_session)(function)
+
+
+def sessions_argument(*, required: bool) -> Callable[[Function], Function]:
+    return click.argument("sessions", metavar="S...", nargs=-1, required=required, shell_complete=complete_session)
+
+
+def request_argument(function: Function) -> Function:
+    return click.argument("request", metavar="R", shell_complete=complete_session)(function)
+
+
+def repo_option(function: Function) -> Function:
+    return click.option("--repo", metavar="REPO", help="Another repository: its path or name.")(function)
+
+
+def mode_option(help_text: str) -> Callable[[Function], Function]:
+    return click.option("--mode", type=click.Choice(list(MODES)), help=help_text)
+
+
+def mode_number(mode: str | None) -> "Any":
+    """The contract's number of a mode as written; unspecified for None."""
+    from ramet.v1 import common_pb2
+
+    return common_pb2.PermissionMode.Value(MODES[mode] if mode else "PERMISSION_MODE_UNSPECIFIED")
+
+
+def new_request_id() -> str:
+    import uuid
+
+    return str(uuid.uuid4())
+
+
+def repo_path(app: "App", repo: str | None) -> str:
+    """An absolute path inside the repository that is meant: where the caller stands, or what ``--repo`` names."""
+    import os.path
+
+    if repo is None:
+        return app.cwd
+    path = app.absolute(repo)
+    if os.path.isdir(path):  # noqa: PTH112  a name may hold anything, and this one never raises
+        return path
+    from ramet.v1 import repo_pb2
+
+    found = app.connection.call(lambda daemon: daemon.repos.GetRepo, repo_pb2.GetRepoRequest(repo=repo))
+    return found.repo.root
+
+
+def repo_reference(app: "App", repo: str | None) -> str:
+    """What names the repository to the daemon: an absolute path where ``repo`` is a directory, else the name as given."""
+    import os.path
+
+    if repo is None:
+        return app.cwd
+    path = app.absolute(repo)
+    return path if os.path.isdir(path) else repo  # noqa: PTH112  as above

@@ -1,0 +1,332 @@
+"""What is printed and how: the one place that knows about terminals, colour and width.
+
+Everything shown to people is made of lines of spans; a span is a text with a style. On a terminal they are wrapped and
+coloured by Rich; anywhere else they are plain text, one line each. Rich is imported on a terminal only: it costs as much
+time as the rest of the client.
+"""
+
+import os
+import sys
+import threading
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TextIO
+
+from rametctl import jsonify
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+
+Span = tuple[str, str]
+"""A text and its style: "", or words out of bold, dim, red, green, yellow, blue, magenta, cyan."""
+
+_SGR = {
+    "bold": "1",
+    "dim": "2",
+    "red": "31",
+    "green": "32",
+    "yellow": "33",
+    "blue": "34",
+    "magenta": "35",
+    "cyan": "36",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A line of spans; where it is too long for the terminal it goes on below, ``indent`` columns in."""
+
+    spans: tuple[Span, ...]
+    indent: int = 0
+
+    @property
+    def text(self) -> str:
+        return " " * self.indent + "".join(text for text, _ in self.spans)
+
+
+def line(*spans: str | Span, indent: int = 0) -> Line:
+    """A line of plain texts and (text, style) pairs."""
+    return Line(tuple((span, "") if isinstance(span, str) else span for span in spans), indent)
+
+
+def printable(text: str) -> str:
+    """``text`` without what would control the terminal: an agent's output may hold any escape sequence.
+
+    A control character is shown as its picture (␛), a tab as spaces.
+    """
+    if text.isprintable():
+        return text
+    return "".join(
+        char if char.isprintable() or char == "\n" else "    " if char == "\t" else _picture(char) for char in text
+    )
+
+
+def _picture(char: str) -> str:
+    code = ord(char)
+    if char == "\r":
+        return ""
+    if code < 0x20:
+        return chr(0x2400 + code)
+    return "\N{SYMBOL FOR DELETE}" if code == 0x7F else "\N{REPLACEMENT CHARACTER}" if 0x80 <= code < 0xA0 else char
+
+
+def cell_width(text: str) -> int:
+    """Columns that ``text`` takes on a terminal: wide characters take two, combining ones none."""
+    if text.isascii():
+        return len(text)
+    import unicodedata
+
+    return sum(
+        0 if unicodedata.combining(char) else 2 if unicodedata.east_asian_width(char) in "WF" else 1 for char in text
+    )
+
+
+def truncated(text: str, width: int) -> str:
+    """``text`` on one line of at most ``width`` columns, ending in … where something is cut off."""
+    text = printable(" ".join(text.split()))
+    if cell_width(text) <= width:
+        return text
+    while text and cell_width(text) > width - 1:
+        text = text[:-1]
+    return text.rstrip() + "…"
+
+
+class Output:
+    """Standard output and error of one command."""
+
+    def __init__(self, stdout: TextIO, stderr: TextIO, environ: Mapping[str, str], *, json: bool = False) -> None:
+        self.json_mode = json
+        self.answered = False
+        self.stdout = stdout
+        self.stderr = stderr
+        capable = environ.get("TERM", "") != "dumb"
+        self.terminal = stdout.isatty() and capable and not json
+        self.error_terminal = stderr.isatty() and capable
+        self.colour = self.terminal and not environ.get("NO_COLOR")
+        self._environ = environ
+        self._console: Console | None = None
+
+    @property
+    def width(self) -> int:
+        """Columns of the terminal; 80 where there is none."""
+        if not self.terminal:
+            return 80
+        try:
+            return os.get_terminal_size(self.stdout.fileno()).columns or 80
+        except (OSError, ValueError):
+            return 80
+
+    @property
+    def console(self) -> "Console":
+        """Rich, for what only a terminal shows."""
+        if self._console is None:
+            self._console = self._make_console(self.stdout, colour=self.colour)
+        return self._console
+
+    # For programs
+
+    def json(self, value: object, *, stream: bool = False) -> None:
+        """One JSON document on a line of its own, flushed: a stream's reader must not wait for a buffer to fill.
+
+        What is not part of a stream is the one answer; nothing may follow it.
+        """
+        self.answered = not stream
+        self.stdout.write(jsonify.dumps(value) + "\n")
+        self.stdout.flush()
+
+    # For people
+
+    def show(self, *lines: Line) -> None:
+        for item in lines:
+            if not self.terminal:
+                self.stdout.write(item.text.rstrip() + "\n")
+            elif "\n" not in item.text and cell_width(item.text) <= self.width:
+                painted = "".join(self.paint(text, style) for text, style in item.spans)
+                self.stdout.write(" " * item.indent + painted + "\n")
+            else:
+                self.console.print(self._renderable(item))
+        self.stdout.flush()
+
+    def text(self, *texts: str) -> None:
+        self.show(*(line(text) for text in texts))
+
+    def binary(self, data: bytes) -> None:
+        """Bytes as they are: for what is piped."""
+        self.stdout.flush()
+        self.stdout.buffer.write(data)
+        self.stdout.buffer.flush()
+
+    def hint(self, text: str) -> None:
+        """Advice for a person who looks at it; scripts are spared."""
+        if self.terminal:
+            self.show(line((text, "dim")))
+
+    def note(self, text: str) -> None:
+        """Something to know that is not the answer: on standard error."""
+        self.stderr.write(f"{text}\n")
+        self.stderr.flush()
+
+    def paint(self, text: str, style: str) -> str:
+        """``text`` with escape sequences for ``style``, where colour is wanted."""
+        codes = ";".join(_SGR[word] for word in style.split())
+        return f"\x1b[{codes}m{text}\x1b[0m" if self.colour and codes else text
+
+    @contextmanager
+    def spinner(self, text: str) -> Iterator[None]:
+        """Show that something goes on once it takes over a second: on standard error, on a terminal only."""
+        if not self.error_terminal:
+            yield
+            return
+        status: list[Any] = []
+        lock = threading.Lock()
+        over = threading.Event()
+
+        def start() -> None:
+            console = self._make_console(self.stderr, colour=not self._environ.get("NO_COLOR"))
+            with lock:
+                # The work may have ended between the timer's firing and here.
+                if not over.is_set():
+                    status.append(console.status(text))
+                    status[0].start()
+
+        timer = threading.Timer(1.0, start)
+        timer.daemon = True
+        timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
+            with lock:
+                over.set()
+            if status:
+                status[0].stop()
+
+    @contextmanager
+    def live(self) -> "Iterator[LiveView]":
+        """A view that is redrawn in place. The cursor comes back however it ends, SIGTERM included."""
+        import signal
+
+        from rich.live import Live
+
+        def leave(number: int, _frame: object) -> None:
+            raise SystemExit(128 + number)
+
+        before = signal.signal(signal.SIGTERM, leave)
+        try:
+            with Live(console=self.console, auto_refresh=False, transient=False, vertical_overflow="crop") as live:
+                yield LiveView(live)
+        finally:
+            signal.signal(signal.SIGTERM, before)
+
+    def page(self, text: str) -> None:
+        """Show a long text through $PAGER (``less -FRX``) on a terminal, plainly anywhere else."""
+        if not self.terminal:
+            self.stdout.write(text)
+            self.stdout.flush()
+            return
+        import shlex
+        import shutil
+        import subprocess
+
+        command = shlex.split(self._environ.get("PAGER", "")) or ["less", "-FRX"]
+        if command == ["cat"] or shutil.which(command[0]) is None:
+            self.stdout.write(text)
+            self.stdout.flush()
+            return
+        pager = subprocess.Popen(command, stdin=subprocess.PIPE, env={**self._environ, "LESS": self._less()})
+        assert pager.stdin is not None
+        # The reader may leave early.
+        with suppress(BrokenPipeError), pager.stdin:
+            pager.stdin.write(text.encode("utf-8", "replace"))
+        # Ctrl-C inside the pager is the pager's; we leave when it does.
+        while True:
+            with suppress(KeyboardInterrupt):
+                pager.wait()
+                return
+
+    def _less(self) -> str:
+        return self._environ.get("LESS", "FRX")
+
+    def _renderable(self, item: Line) -> "RenderableType":
+        from rich.padding import Padding
+        from rich.text import Text
+
+        text = Text()
+        for content, style in item.spans:
+            text.append(content, style=style)
+        return Padding(text, (0, 0, 0, item.indent)) if item.indent else text
+
+    def _make_console(self, stream: TextIO, *, colour: bool) -> "Console":
+        from rich.console import Console
+
+        return Console(file=stream, no_color=not colour, highlight=False, markup=False, emoji=False, soft_wrap=False)
+
+    def table(
+        self, headers: list[str], rows: Iterable[list[Span]], *, flexible: str, right: frozenset[str]
+    ) -> "list[Line]":
+        """Aligned columns, at most as wide as the terminal: the ``flexible`` one is cut first.
+
+        ``right`` names the columns aligned to the right. Plain text is not cut: scripts and logs keep whole names.
+        """
+        cells = [[(printable(text), style) for text, style in row] for row in rows]
+        widths = [
+            max(cell_width(header), *(cell_width(row[index][0]) for row in cells), 0)
+            for index, header in enumerate(headers)
+        ]
+        if self.terminal:
+            _shrink(widths, headers, flexible, self.width)
+        header_row = [(header, "dim") for header in headers]
+        return [_aligned(row, widths, headers, right) for row in [header_row, *cells]]
+
+
+class LiveView:
+    """What `Output.live` gives: ``update`` with the lines to be seen."""
+
+    def __init__(self, live: Any) -> None:
+        self._live = live
+
+    def update(self, lines: Iterable[Line]) -> None:
+        from rich.text import Text
+
+        view = Text(no_wrap=True, overflow="ellipsis")
+        for index, item in enumerate(lines):
+            view.append("\n" if index else "")
+            for text, style in item.spans:
+                view.append(text, style=style)
+        self._live.update(view, refresh=True)
+
+
+def _shrink(widths: list[int], headers: list[str], flexible: str, width: int) -> None:
+    """Make ``widths`` fit: first the flexible column down to 12, then the widest of the others, step by step, down to 8."""
+    gaps = 2 * (len(widths) - 1)
+    excess = sum(widths) + gaps - width
+    index = headers.index(flexible)
+    cut = min(max(excess, 0), max(widths[index] - 12, 0))
+    widths[index] -= cut
+    excess -= cut
+    while excess > 0:
+        widest = max(range(len(widths)), key=lambda column: widths[column])
+        if widths[widest] <= 8:
+            return
+        widths[widest] -= 1
+        excess -= 1
+
+
+def _aligned(row: list[Span], widths: list[int], headers: list[str], right: frozenset[str]) -> Line:
+    spans: list[Span] = []
+    for index, (text, style) in enumerate(row):
+        text = truncated(text, widths[index]) if cell_width(text) > widths[index] else text
+        padding = " " * (widths[index] - cell_width(text))
+        last = index == len(row) - 1
+        if headers[index] in right:
+            spans += [(padding, ""), (text, style)]
+        else:
+            spans += [(text, style), ("" if last else padding, "")]
+        spans.append(("" if last else "  ", ""))
+    return Line(tuple(spans))
+
+
+def standard(environ: Mapping[str, str], *, json: bool) -> Output:
+    """The process's own streams."""
+    return Output(sys.stdout, sys.stderr, environ, json=json)

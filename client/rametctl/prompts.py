@@ -1,0 +1,113 @@
+"""Where a prompt comes from: the command line, a file, or standard input; and how one that begins with a dash is told from an option."""
+
+import os
+import stat
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TextIO
+
+import click
+
+from rametctl.errors import UsageError
+from rametctl.options import Verb
+
+_MARK = "\0"
+"""Put before a prompt that looks like an option, so that Click takes it as an argument: no argument of a process holds a NUL."""
+
+
+class PromptCommand(Verb):
+    """A command that takes a prompt, which may begin with dashes without a ``--`` before it.
+
+    What begins with a dash is a prompt when no option can look like it: it has a space before any ``=``, or begins with three
+    dashes. A single word stays an option, so that a mistyped one is an error and never becomes something an agent is told.
+    """
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        rest = super().parse_args(ctx, mark_prompts(args, self._options_with_value()))
+        ctx.params = {name: _unmarked(value) for name, value in ctx.params.items()}
+        return rest
+
+    def _options_with_value(self) -> frozenset[str]:
+        return frozenset(
+            name
+            for param in self.params
+            if isinstance(param, click.Option) and not param.is_flag
+            for name in param.opts
+        )
+
+
+def mark_prompts(args: Sequence[str], options_with_value: frozenset[str]) -> list[str]:
+    """``args`` with the prompts among them marked; an option's value is left as it is."""
+    marked: list[str] = []
+    value_follows = False
+    for index, arg in enumerate(args):
+        if arg == "--" and not value_follows:
+            return [*marked, *args[index:]]
+        marked.append(_MARK + arg if not value_follows and _is_prompt(arg, options_with_value) else arg)
+        value_follows = not value_follows and arg in options_with_value
+    return marked
+
+
+def _unmarked(value: object) -> object:
+    if isinstance(value, tuple):
+        return tuple(_unmarked(item) for item in value)
+    return value.removeprefix(_MARK) if isinstance(value, str) else value
+
+
+def _is_prompt(arg: str, options_with_value: frozenset[str]) -> bool:
+    if arg.startswith("---"):
+        return True
+    if not arg.startswith("-"):
+        return False
+    head = arg.partition("=")[0] if arg.startswith("--") else arg
+    # `-fmy file.txt` is an option with its value, `-f is broken` can only be a sentence.
+    attached = arg[:2] in options_with_value and not arg[2:3].isspace()
+    return any(char.isspace() for char in head) and not attached
+
+
+def read_prompt(argument: str | None, file: str | None, stdin: TextIO | None) -> str | None:
+    """The prompt, or None where none was given: no argument, no file, and nothing piped in. Raises UsageError.
+
+    Standard input is read when it is a pipe, a socket or a file; a terminal or /dev/null is nothing.
+    """
+    if argument is not None and file is not None:
+        raise UsageError("a prompt and -f were both given", hint="give one of them")
+    if file is not None and file != "-":
+        try:
+            return _checked(Path(file).read_bytes(), f"the file {file}")
+        except OSError as error:
+            raise UsageError(
+                f"the prompt file {file!r} cannot be read: {error.strerror}",
+                hint="put -- before a prompt that begins with a dash",
+            ) from error
+    if argument is not None and argument != "-":
+        if not argument.strip():
+            raise UsageError("the prompt is empty", hint="say what the agent is to do", reason="EMPTY_PROMPT")
+        return argument
+    if argument is None and file is None and not _is_piped(stdin):
+        return None
+    if stdin is None:
+        raise UsageError("the prompt is to come from standard input, which is closed", reason="EMPTY_PROMPT")
+    return _checked(stdin.buffer.read(), "standard input")
+
+
+def _checked(data: bytes, source: str) -> str:
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{source} is not UTF-8 text (byte {error.start})", hint="convert it first") from error
+    if not text.strip():
+        raise UsageError(
+            f"the prompt is empty: {source} has no text", hint="say what the agent is to do", reason="EMPTY_PROMPT"
+        )
+    return text
+
+
+def _is_piped(stdin: TextIO | None) -> bool:
+    if stdin is None:
+        return False
+    try:
+        mode = os.fstat(stdin.fileno()).st_mode
+    except (OSError, ValueError):
+        return False
+    return stat.S_ISFIFO(mode) or stat.S_ISREG(mode) or stat.S_ISSOCK(mode)

@@ -1,0 +1,1 @@
+"""What is shown to people, as lines; nothing here prints."""

@@ -1,0 +1,39 @@
+"""Lines of the daemon's log as people read them."""
+
+import json
+from datetime import datetime
+
+from rametctl.output import Line, line, printable
+
+_LEVELS = {"debug": "dim", "info": "green", "warning": "yellow", "error": "red", "critical": "bold red"}
+_SPOKEN_FOR = frozenset({"timestamp", "level", "event", "exception"})
+
+
+def log_line(text: str) -> Line:
+    """``TIME LEVEL event key=value …``; what is no JSON object is shown as it is."""
+    try:
+        data = json.loads(text)
+    except ValueError:
+        data = None
+    if not isinstance(data, dict):
+        return line(printable(text))
+    level = str(data.get("level", ""))
+    pairs = " ".join(f"{key}={_value(value)}" for key, value in data.items() if key not in _SPOKEN_FOR)
+    exception = str(data.get("exception", "")).rstrip()
+    return line(
+        (_local(str(data.get("timestamp", ""))), "dim"), "  ", (f"{level:<8}", _LEVELS.get(level, "")), " ",
+        printable(str(data.get("event", ""))), (f"  {printable(pairs)}" if pairs else "", "dim"),
+        (f"\n{printable(exception)}" if exception else "", "red"),
+    )  # fmt: skip
+
+
+def _value(value: object) -> str:
+    return value if isinstance(value, str) and " " not in value else json.dumps(value, ensure_ascii=False)
+
+
+def _local(timestamp: str) -> str:
+    """In the person's own time zone; as it stands where it is none."""
+    try:
+        return datetime.fromisoformat(timestamp).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+    except ValueError:
+        return printable(timestamp)

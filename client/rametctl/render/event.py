@@ -1,0 +1,233 @@
+"""Events as people read them: a transcript for `watch`, one line each for `log`."""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from rametctl.jsonify import enum_name, to_json
+from rametctl.output import Line, Span, line, printable, truncated
+from rametctl.render.format import duration, local_time, money
+from rametctl.render.request import answer_command, body_lines, parsed, shown_decision, title
+from rametctl.render.session import state_style
+
+if TYPE_CHECKING:
+    from ramet.v1.event_pb2 import AssistantMessage, Event, StateChanged, ToolCall, ToolResult, TurnEnded
+
+RESULT_LINES = 6
+ESSENTIAL = (
+    "command",
+    "file_path",
+    "notebook_path",
+    "path",
+    "pattern",
+    "url",
+    "query",
+    "skill",
+    "description",
+    "prompt",
+)
+"""The argument of a tool that says most about a call, by falling weight."""
+SILENT = frozenset({"partial", "control_line", "agent_notice", "prompt_sent", "agent_attached", "turn_started"})
+"""Events that tell a reader of the transcript nothing that others do not."""
+
+
+def call_summary(call: "ToolCall") -> str:
+    """The essential argument of a call, on one line."""
+    data = parsed(call.input_json)
+    if isinstance(data, Mapping):
+        for key in ESSENTIAL:
+            if isinstance(data.get(key), str):
+                return " ".join(printable(data[key]).split())
+        text = json.dumps(data, ensure_ascii=False) if data else ""
+        return " ".join(printable(text).split())
+    return " ".join(printable(call.input_json).split())
+
+
+class Transcript:
+    """Turns events into lines. ``names`` maps session ids to names; with ``prefixed`` each line begins with the name."""
+
+    def __init__(self, names: Mapping[str, str], *, prefixed: bool) -> None:
+        self._names = names
+        self._prefixed = prefixed
+
+    def lines(self, event: "Event") -> list[Line]:
+        lines = list(self._lines(event))
+        if not self._prefixed or not event.session_id:
+            return lines
+        name = printable(self._names.get(event.session_id, event.session_id))
+        return [Line(((f"{name}  ", "magenta"), (" " * item.indent, ""), *item.spans)) for item in lines]
+
+    def _lines(self, event: "Event") -> Iterator[Line]:
+        kind = event.WhichOneof("payload")
+        if kind is None or kind in SILENT:
+            return
+        match kind:
+            case "prompt_queued":
+                by = event.prompt_queued.prompt.source
+                yield from _marked("› ", event.prompt_queued.prompt.text, "bold", note="" if by == "owner" else by)
+            case "assistant_message":
+                yield from _assistant_lines(event.assistant_message)
+            case "user_message":
+                for result in event.user_message.results:
+                    yield from _result_lines(result)
+            case "request_opened":
+                request = event.request_opened.request
+                yield line(("? ", "bold yellow"), (title(request), "bold yellow"))
+                yield from body_lines(request)
+                yield line(("→ " + answer_command(request), "green"), indent=2)
+            case "turn_ended":
+                yield line(*_turn_spans(event.turn_ended))
+            case _:
+                yield Line(tuple(summary_spans(event)))
+
+
+def summary(event: "Event", name: str) -> Line:
+    """The event on one line: when, whose, what."""
+    kind = event.WhichOneof("payload") or "event"
+    return line(
+        (f"{local_time(event.time)}  ", "dim"), (f"{printable(name)}  " if name else "", "magenta"),
+        (f"{kind:<17}  ", "cyan"), *summary_spans(event),
+    )  # fmt: skip
+
+
+def summary_spans(event: "Event") -> list[Span]:
+    """What happened, in a few words on one line."""
+    kind = event.WhichOneof("payload")
+    match kind:
+        case "state_changed":
+            return _state_spans(event.state_changed)
+        case "session_created":
+            session = event.session_created.session
+            return [(f"created {printable(session.name)} on {printable(session.branch)}", "dim")]
+        case "session_updated":
+            return [(f"changed: {', '.join(event.session_updated.fields)}", "dim")]
+        case "session_removed":
+            ref = event.session_removed.trash_ref
+            return [
+                (f"removed {printable(event.session_removed.name)}" + (f", kept as {ref}" if ref else ""), "yellow")
+            ]
+        case "prompt_queued":
+            return [(_one_line(event.prompt_queued.prompt.text), "bold")]
+        case "assistant_message":
+            return [(_one_line(" ".join(_block_texts(event.assistant_message))), "")]
+        case "user_message":
+            results = event.user_message.results
+            style = "red" if any(result.is_error for result in results) else "dim"
+            return [(_one_line(" ".join(result.text for result in results) or event.user_message.text), style)]
+        case "turn_ended":
+            return _turn_spans(event.turn_ended)
+        case "request_opened":
+            request = event.request_opened.request
+            return [(f"{title(request)} {_one_line(request.input_json)}", "bold yellow")]
+        case "request_closed":
+            request = event.request_closed.request
+            return [(f"{title(request)} {shown_decision(request)}", "yellow")]
+        case "agent_exited":
+            return _exit_spans(event)
+        case "warning":
+            return [(f"warning: {_one_line(event.warning.message)}", "yellow")]
+        case "agent_noise":
+            return [(_one_line(event.agent_noise.text), "dim")]
+        case "call_denied":
+            return [(f"denied: {event.call_denied.method}: {_one_line(event.call_denied.message)}", "red")]
+        case "store_rebuilt":
+            return [(f"the database was damaged and is rebuilt; the old one: {event.store_rebuilt.quarantine}", "red")]
+        case None:
+            return [("an event that this rametctl does not know", "dim")]
+        case _:
+            return [(_fields(to_json(getattr(event, kind))), "dim")]
+
+
+def _assistant_lines(message: "AssistantMessage") -> Iterator[Line]:
+    aside = "  " if message.parent_tool_use_id else ""
+    for block in message.blocks:
+        match block.WhichOneof("block"):
+            case "text":
+                yield from _marked(f"{aside}● ", block.text, "")
+            case "thinking":
+                yield from _marked(f"{aside}… ", block.thinking, "dim")
+            case "tool_call":
+                yield line(
+                    (f"{aside}▸ ", "cyan"), (printable(block.tool_call.tool), "bold cyan"),
+                    (f" {call_summary(block.tool_call)}", ""),
+                )  # fmt: skip
+            case "other":
+                yield line((f"{aside}[{printable(block.other)}]", "dim"))
+            case None:
+                continue
+    if message.error:
+        yield line((f"! {_one_line(message.error)}", "red"))
+
+
+def _result_lines(result: "ToolResult") -> Iterator[Line]:
+    texts = printable(result.text).rstrip().split("\n")
+    style = "red" if result.is_error else "dim"
+    if texts == [""]:
+        if result.is_error:
+            yield line(("failed without a word", "red"), indent=2)
+        return
+    for text in texts[:RESULT_LINES]:
+        yield line((text, style), indent=2)
+    if len(texts) > RESULT_LINES or result.truncated:
+        more = "more" if result.truncated else f"{len(texts) - RESULT_LINES} more lines"
+        yield line((f"… {more}", "dim"), indent=2)
+
+
+def _marked(mark: str, text: str, style: str, note: str = "") -> Iterator[Line]:
+    """A text with a mark before its first line, the others below its beginning."""
+    for index, part in enumerate(printable(text).strip("\n").split("\n")):
+        head: Span = (mark, style or "cyan") if index == 0 else (" " * len(mark), "")
+        yield line(head, (part, style), (f"  ({note})" if note and index == 0 else "", "dim"))
+
+
+def _turn_spans(turn: "TurnEnded") -> list[Span]:
+    took = duration(_seconds(turn))
+    if not turn.is_error:
+        return [("✓ turn ended", "green"), (f"  {money(turn.cost_usd)}, {took}", "dim")]
+    why = _one_line(turn.text) or turn.terminal_reason or turn.subtype
+    return [(f"✗ turn failed: {why}", "red"), (f"  {money(turn.cost_usd)}, {took}", "dim")]
+
+
+def _seconds(turn: "TurnEnded") -> float:
+    return turn.duration.seconds + turn.duration.nanos / 1e9
+
+
+def _state_spans(change: "StateChanged") -> list[Span]:
+    new = enum_name(change, "new_state") or "unknown"
+    reason = f": {_one_line(change.reason)}" if change.reason else ""
+    return [("now ", "dim"), (new, state_style(new) or "bold"), (reason, "dim")]
+
+
+def _exit_spans(event: "Event") -> list[Span]:
+    exited = event.agent_exited
+    how = exited.exit_status or "nobody saw how"
+    if exited.stop_intent:
+        return [(f"the agent was ended ({exited.stop_intent}): {how}", "dim")]
+    tail = _one_line(exited.stderr_tail)
+    return [(f"the agent ended: {how}" + (f": {tail}" if tail else ""), "dim" if how == "code 0" else "red")]
+
+
+def _block_texts(message: "AssistantMessage") -> Iterator[str]:
+    for block in message.blocks:
+        match block.WhichOneof("block"):
+            case "text":
+                yield block.text
+            case "thinking":
+                yield f"({block.thinking})"
+            case "tool_call":
+                yield f"▸ {block.tool_call.tool} {call_summary(block.tool_call)}"
+            case _:
+                continue
+    if message.error:
+        yield message.error
+
+
+def _fields(data: Mapping[str, Any]) -> str:
+    parts: Iterable[str] = (
+        f"{key}={value if isinstance(value, str) else json.dumps(value)}" for key, value in data.items() if value
+    )
+    return _one_line(" ".join(parts))
+
+
+def _one_line(text: str) -> str:
+    return truncated(text[:2000], 200)

@@ -1,0 +1,60 @@
+"""Short forms of amounts and times."""
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from google.protobuf.timestamp_pb2 import Timestamp
+
+
+def money(dollars: float) -> str:
+    """$0.05, $12.30, $1234; "-" for nothing; what is less than a cent is not nothing."""
+    if dollars <= 0:
+        return "-"
+    if dollars < 0.01:
+        return "<$0.01"
+    return f"${dollars:.2f}" if dollars < 1000 else f"${dollars:.0f}"
+
+
+def span(seconds: float) -> str:
+    """12s, 3m, 5h, 2d: the largest unit alone."""
+    seconds = max(seconds, 0)
+    for size, unit in ((86400, "d"), (3600, "h"), (60, "m")):
+        if seconds >= size:
+            return f"{int(seconds // size)}{unit}"
+    return f"{int(seconds)}s"
+
+
+def duration(seconds: float) -> str:
+    """0.8s, 12s, 3m 20s, 2h 5m: what took how long."""
+    if seconds < 10:
+        return f"{seconds:.1f}s"
+    minutes, rest = divmod(int(seconds), 60)
+    if minutes == 0:
+        return f"{rest}s"
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}h {minutes}m" if hours else f"{minutes}m {rest}s"
+
+
+def seconds_of(time: "Timestamp") -> float:
+    return time.seconds + time.nanos / 1e9
+
+
+def age(time: "Timestamp", now: float) -> str:
+    """How long ago, or "-" where it is not known."""
+    return span(now - seconds_of(time)) if time.seconds else "-"
+
+
+def local_time(time: "Timestamp") -> str:
+    """2026-11-27 21:05:09, in the person's own time zone."""
+    import time as clock
+
+    return clock.strftime("%Y-%m-%d %H:%M:%S", clock.localtime(time.seconds)) if time.seconds else "-"
+
+
+def local_clock(time: "Timestamp") -> str:
+    """21:05:09, in the person's own time zone."""
+    return local_time(time)[-8:]
+
+
+def plural(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

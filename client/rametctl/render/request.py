@@ -1,0 +1,165 @@
+"""What waits for a person, in full: nobody should answer what they have not seen."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rametctl.jsonify import enum_name
+from rametctl.output import Line, line, printable
+from rametctl.render.diff import edit_lines
+from rametctl.render.format import age
+
+if TYPE_CHECKING:
+    from ramet.v1.attention_pb2 import AttentionRequest
+
+_SHOWN_ID = 8
+
+
+def kind_name(request: "AttentionRequest") -> str:
+    return enum_name(request, "kind") or "request"
+
+
+def title(request: "AttentionRequest") -> str:
+    kind = kind_name(request)
+    return f"{kind}: {printable(request.tool)}" if request.tool and kind == "permission" else kind
+
+
+def short_id(request: "AttentionRequest", others: Sequence["AttentionRequest"] = ()) -> str:
+    """The shortest prefix that is unique among ``others``, 8 characters at least."""
+    ids = [other.id for other in others if other.id != request.id]
+    for length in range(_SHOWN_ID, len(request.id)):
+        if not any(other.startswith(request.id[:length]) for other in ids):
+            return request.id[:length]
+    return request.id
+
+
+def answer_command(request: "AttentionRequest", name: str | None = None) -> str:
+    """The one command that answers."""
+    which = name or short_id(request)
+    if kind_name(request) in {"question", "elicitation"}:
+        asked = len(questions(parsed(request.input_json)))
+        choices = " ".join(["1"] * asked) if asked else "TEXT"
+        return f"rametctl answer {which} {choices}"
+    return f"rametctl approve {which}"
+
+
+def request_lines(request: "AttentionRequest", now: float, others: Sequence["AttentionRequest"] = ()) -> Iterator[Line]:
+    """The request: who asks for what, the exact input, why, and what answers it."""
+    which = short_id(request, others)
+    yield line(
+        (which, "cyan"), "  ", (printable(request.session_name or request.session_id), "bold"), "  ",
+        (title(request), "bold yellow"), "  ", (age(request.create_time, now), "dim"),
+    )  # fmt: skip
+    yield from body_lines(request)
+    if request.reason:
+        for text in printable(request.reason).splitlines():
+            yield line((f"why: {text}", "dim"), indent=2)
+    yield line(("→ " + answer_command(request, which), "green"), (_or_deny(request, which), "dim"), indent=2)
+
+
+def body_lines(request: "AttentionRequest") -> Iterator[Line]:
+    """What the tool would do, or what is asked; in full."""
+    data = parsed(request.input_json)
+    if kind_name(request) == "question" and (asked := questions(data)):
+        yield from _question_lines(asked)
+    elif kind_name(request) == "plan" and isinstance(data, Mapping) and isinstance(data.get("plan"), str):
+        yield from _block(data["plan"])
+    elif isinstance(data, Mapping):
+        yield from _tool_lines(data)
+    elif request.input_json:
+        yield from _block(request.input_json)
+
+
+def questions(data: Any) -> list[Mapping[str, Any]]:
+    """The questions of an input: a list under ``questions``, or the input itself."""
+    if not isinstance(data, Mapping):
+        return []
+    if isinstance(data.get("questions"), list):
+        return [question for question in data["questions"] if isinstance(question, Mapping)]
+    return [data] if "question" in data else []
+
+
+def labels(question: Mapping[str, Any]) -> list[str]:
+    """The labels of a question's choices, in order."""
+    options = question.get("options")
+    if not isinstance(options, list):
+        return []
+    return [str(option.get("label", "")) if isinstance(option, Mapping) else str(option) for option in options]
+
+
+def parsed(text: str) -> Any:
+    try:
+        return json.loads(text) if text else None
+    except ValueError:
+        return None
+
+
+def _or_deny(request: "AttentionRequest", which: str) -> str:
+    return "" if kind_name(request) in {"question", "elicitation"} else f"   or: rametctl deny {which} -m WHY"
+
+
+def _question_lines(asked: list[Mapping[str, Any]]) -> Iterator[Line]:
+    for number, question in enumerate(asked, 1):
+        prefix = f"{number}. " if len(asked) > 1 else ""
+        yield line((f"{prefix}{printable(str(question.get('question', '')))}", "bold"), indent=2)
+        options = question.get("options")
+        for choice, option in enumerate(options if isinstance(options, list) else [], 1):
+            label = option.get("label", "") if isinstance(option, Mapping) else option
+            about = option.get("description", "") if isinstance(option, Mapping) else ""
+            yield line(
+                (f"{choice}) ", "cyan"), printable(str(label)), (f"  {printable(str(about))}" if about else "", "dim"),
+                indent=4,
+            )  # fmt: skip
+        if question.get("multiSelect"):
+            yield line(('several may be chosen: "1,2"', "dim"), indent=4)
+
+
+def _tool_lines(data: Mapping[str, Any]) -> Iterator[Line]:
+    path = data.get("file_path")
+    edits = data.get("edits") if isinstance(data.get("edits"), list) else [data] if "old_string" in data else []
+    if isinstance(path, str) and edits:
+        for edit in edits:
+            if isinstance(edit, Mapping):
+                yield from edit_lines(str(edit.get("old_string", "")), str(edit.get("new_string", "")), path)
+        return
+    if isinstance(path, str) and isinstance(data.get("content"), str):
+        yield from edit_lines(_present(path), data["content"], path)
+        return
+    if isinstance(data.get("command"), str):
+        for index, text in enumerate(printable(data["command"]).split("\n")):
+            yield line((("$ " if index == 0 else "  ") + text, "cyan"), indent=2)
+        data = {key: value for key, value in data.items() if key != "command"}
+    for key, value in data.items():
+        text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, indent=2)
+        first, *rest = printable(text).split("\n")
+        yield line((f"{printable(key)}: ", "dim"), first, indent=2)
+        yield from (line(more, indent=4) for more in rest)
+
+
+def _present(path: str) -> str:
+    """The file as it is now, to compare with; nothing where there is none or it is not text."""
+    try:
+        return Path(path).read_text("utf-8")
+    except (OSError, UnicodeDecodeError, ValueError):
+        return ""
+
+
+def _block(text: str) -> Iterator[Line]:
+    for part in printable(text).split("\n"):
+        yield line(part, indent=2)
+
+
+def shown_decision(request: "AttentionRequest") -> str:
+    """What has become of a closed request, in a few words."""
+    by = f" by {request.answered_by}" if request.answered_by else ""
+    match request.resolution.WhichOneof("decision"):
+        case "approve":
+            return f"approved{by}"
+        case "deny":
+            why = printable(request.resolution.deny.message)
+            return f"denied{by}" + (f": {why}" if why else "")
+        case "reply":
+            return f"answered{by}: {printable('; '.join(request.resolution.reply.answers))}"
+        case _:
+            return "no longer asked"

@@ -1,0 +1,169 @@
+"""Sessions: the table of `ls`, the page of `show`."""
+
+import shlex
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from rametctl.jsonify import enum_name
+from rametctl.output import Line, Output, Span, line, printable
+from rametctl.render.format import age, local_time, money, plural
+
+if TYPE_CHECKING:
+    from ramet.v1.session_pb2 import GetSessionResponse, Session
+
+HEADERS = ["NAME", "STATE", "BRANCH", "TURNS", "COST", "AGE", "NEEDS"]
+_STYLES = {
+    "working": "green",
+    "starting": "green",
+    "waiting": "bold yellow",
+    "failed": "red",
+    "lost": "red",
+    "paused": "yellow",
+    "queued": "cyan",
+    "archived": "dim",
+}
+
+
+def state_name(session: "Session") -> str:
+    return enum_name(session, "state") or "unknown"
+
+
+def state_style(state: str) -> str:
+    return _STYLES.get(state, "")
+
+
+def reference(session: "Session") -> str:
+    """How a person names the session on the next command line."""
+    name = session.name
+    return shlex.quote(name) if name and not name.startswith("-") else session.id
+
+
+def needs(session: "Session") -> str:
+    """What a person has to do, or should know."""
+    if session.attention:
+        asks = plural(session.attention, "request")
+        return f"{asks}: {session.state_reason}" if session.state_reason else asks
+    return session.state_reason
+
+
+def in_tree_order(sessions: Sequence["Session"]) -> list[tuple[int, "Session"]]:
+    """(depth, session): each under the one that spawned it; one whose parent is not listed stands at the top."""
+    ids = {session.id for session in sessions}
+    children: dict[str, list[Session]] = {}
+    for session in sessions:
+        children.setdefault(session.parent_id if session.parent_id in ids else "", []).append(session)
+    order: list[tuple[int, Session]] = []
+    stack = [(0, session) for session in reversed(children.get("", []))]
+    while stack:
+        depth, session = stack.pop()
+        order.append((depth, session))
+        stack += [(depth + 1, child) for child in reversed(children.get(session.id, []))]
+    return order
+
+
+def session_table(output: Output, rows: Iterable[tuple[int, "Session"]], now: float, *, with_repo: bool) -> list[Line]:
+    """One row per (depth, session); times are seconds since the epoch."""
+    cells: list[list[Span]] = []
+    for depth, session in rows:
+        state = state_name(session)
+        label = f"{session.repo}/{session.name}" if with_repo else session.name
+        prefix = "  " * (depth - 1) + "└ " if depth else ""
+        cells.append(
+            [
+                (prefix + " ".join(label.split()), "bold"),
+                (state, state_style(state)),
+                (session.branch, ""),
+                (str(session.turns), ""),
+                (money(session.cost_usd), ""),
+                (age(session.create_time, now), "dim"),
+                (" ".join(needs(session).split()), state_style(state) or "dim"),
+            ]
+        )
+    return output.table(HEADERS, cells, flexible="NEEDS", right=frozenset({"TURNS", "COST", "AGE"}))
+
+
+def created(session: "Session") -> list[Line]:
+    """What `new` says."""
+    return [
+        line(("name      ", "dim"), (printable(session.name), "bold")),
+        line(("branch    ", "dim"), printable(session.branch)),
+        line(("worktree  ", "dim"), printable(session.worktree)),
+    ]
+
+
+def outcome(session: "Session") -> Line:
+    """How it is with a session, in one line."""
+    state = state_name(session)
+    spans: list[Span] = [(printable(session.name), "bold"), (" is ", ""), (state, state_style(state))]
+    cost = f", {money(session.cost_usd)}" if session.cost_usd else ""
+    spans.append((f", {plural(session.turns, 'turn')}{cost}", "dim"))
+    if session.state_reason:
+        spans.append((f": {printable(session.state_reason)}", ""))
+    return line(*spans)
+
+
+def details(answer: "GetSessionResponse") -> list[Line]:
+    """Everything about one session but its open requests."""
+    session = answer.session
+    state = state_name(session)
+    tokens = session.tokens
+    mode = enum_name(session, "mode")
+    rows: list[tuple[str, str, str]] = [
+        ("name", session.name, "bold"),
+        ("id", session.id, ""),
+        ("state", state + (f": {session.state_reason}" if session.state_reason else ""), state_style(state)),
+        ("repository", session.repo, ""),
+        ("branch", session.branch, ""),
+        ("base", f"{session.base_ref or '-'} ({session.base_commit[:12]})", ""),
+        ("worktree", session.worktree, ""),
+        ("agent", " ".join(filter(None, [session.agent, session.model])) + f", {mode or 'default'} mode", ""),
+        ("process", _process(answer), ""),
+        ("turns", str(session.turns), ""),
+        ("cost", money(session.cost_usd) + _budget(session), ""),
+        (
+            "tokens",
+            f"{tokens.input} in, {tokens.output} out, {tokens.cache_read} cache read, {tokens.cache_write} cache written",
+            "",
+        ),
+        ("created", local_time(session.create_time), ""),
+        ("changed", local_time(session.update_time), ""),
+    ]
+    rows += [
+        (key, value, "")
+        for key, value in (
+            ("parent", session.parent_id),
+            ("owns", ", ".join(session.owns)),
+            ("forbidden", ", ".join(session.forbids)),
+            ("after", ", ".join(session.after)),
+            ("ports", ", ".join(map(str, session.ports))),
+            ("priority", str(session.priority) if session.priority else ""),
+        )
+        if value
+    ]
+    lines = [line((f"{key:<11} ", "dim"), (printable(" ".join(value.split())), style)) for key, value, style in rows]
+    for child in answer.children:
+        child_state = state_name(child)
+        lines.append(line(("child       ", "dim"), printable(child.name), " ", (child_state, state_style(child_state))))
+    for prompt in answer.pending_prompts:
+        first = printable(prompt.text.strip().splitlines()[0]) if prompt.text.strip() else ""
+        lines.append(line(("pending     ", "dim"), first[:200]))
+    return lines
+
+
+def _budget(session: "Session") -> str:
+    return f" of {money(session.budget_usd)}" if session.HasField("budget_usd") else ""
+
+
+def _process(answer: "GetSessionResponse") -> str:
+    if not answer.HasField("process"):
+        return "none yet"
+    process = answer.process
+    parts = [process.state]
+    if process.pid:
+        parts.append(f"pid {process.pid}")
+    if process.exit_status:
+        parts.append(process.exit_status)
+    parts.append(f"generation {process.generation}")
+    if process.version:
+        parts.append(f"version {process.version}")
+    return ", ".join(parts)

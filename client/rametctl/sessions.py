@@ -1,0 +1,127 @@
+"""What several verbs do with sessions: list all pages, wait, and say how a wait has ended."""
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from rametctl.errors import ClientError, PersonNeededError, TimedOutError
+
+if TYPE_CHECKING:
+    from ramet.v1.attention_pb2 import AttentionRequest
+    from ramet.v1.session_pb2 import GetSessionResponse, ListSessionsResponse, Session, WaitSessionsResponse
+
+    from rametctl.app import App
+    from rametctl.connection import Connection
+
+PAGE = 1000
+CONDITIONS = {"idle": "WAIT_CONDITION_IDLE", "waiting": "WAIT_CONDITION_WAITING", "ended": "WAIT_CONDITION_ENDED"}
+
+
+def session_pages(
+    connection: "Connection", *, repo: str, states: Sequence[str] = (), archived: bool = False
+) -> Iterator["ListSessionsResponse"]:
+    """All pages of sessions, oldest first; ``repo`` "" means everywhere."""
+    from ramet.v1 import session_pb2
+
+    token = ""
+    while True:
+        request = session_pb2.ListSessionsRequest(
+            repo=repo,
+            states=[session_pb2.SessionState.Value(f"SESSION_STATE_{state.upper()}") for state in states],
+            include_archived=archived,
+            page_size=PAGE,
+            page_token=token,
+        )
+        page = connection.call(lambda daemon: daemon.sessions.ListSessions, request)
+        yield page
+        token = page.next_page_token
+        if not token:
+            return
+
+
+def get_session(app: "App", session: str) -> "GetSessionResponse":
+    """The session with what hangs on it; a name that fits several means the one of the repository around us."""
+    from ramet.v1 import session_pb2
+
+    request = session_pb2.GetSessionRequest(session=session, path=app.repo_here() or "")
+    return app.connection.call(lambda daemon: daemon.sessions.GetSession, request)
+
+
+def wait_sessions(
+    app: "App",
+    sessions: Sequence[str],
+    *,
+    condition: str = "idle",
+    any_of_them: bool = False,
+    timeout: float | None = None,
+) -> "WaitSessionsResponse":
+    """Wait, over restarts of the daemon, for ``timeout`` seconds at most; raises TimedOutError where the daemon is silent."""
+    from ramet.v1 import session_pb2
+
+    request = session_pb2.WaitSessionsRequest(
+        sessions=sessions, any=any_of_them, condition=session_pb2.WaitCondition.Value(CONDITIONS[condition])
+    )
+    if timeout is not None:
+        request.timeout.FromNanoseconds(int(timeout * 1e9))
+    with app.output.spinner("waiting …"):
+        return app.connection.call(
+            lambda daemon: daemon.sessions.WaitSessions,
+            request,
+            # The daemon keeps the time; ours is for one that does not answer at all.
+            timeout=None if timeout is None else timeout + 1.0,
+        )
+
+
+def check_outcome(answer: "WaitSessionsResponse") -> None:
+    """Return where what was waited for has come; else raise what has come instead, with its exit code."""
+    from ramet.v1 import session_pb2
+
+    match answer.outcome:
+        case session_pb2.WAIT_OUTCOME_DONE:
+            return
+        case session_pb2.WAIT_OUTCOME_ATTENTION:
+            raise person_needed(list(answer.open_requests))
+        case session_pb2.WAIT_OUTCOME_TIMEOUT:
+            raise TimedOutError("the time is over", hint="it goes on: rametctl ls")
+        case _:
+            raise _cannot_come(answer)
+
+
+def person_needed(requests: Sequence["AttentionRequest"]) -> PersonNeededError:
+    """Says who waits for what, and the command that answers the first."""
+    from rametctl.render.request import answer_command, title
+
+    if not requests:
+        return PersonNeededError("a person is needed", hint="see: rametctl inbox")
+    first = requests[0]
+    more = f" (and {len(requests) - 1} more: rametctl inbox)" if len(requests) > 1 else ""
+    return PersonNeededError(
+        f"{first.session_name or first.session_id} waits for a person: {title(first)}{more}",
+        hint=f"see: rametctl inbox, answer: {answer_command(first)}",
+    )
+
+
+def _cannot_come(answer: "WaitSessionsResponse") -> ClientError:
+    from rametctl.render.session import reference, state_name
+
+    stuck = [session for session in answer.sessions if state_name(session) in {"failed", "lost", "paused", "archived"}]
+    if not stuck:
+        return ClientError("it cannot come any more: a session is gone", hint="see: rametctl ls", reason="CANNOT_COME")
+    session = stuck[0]
+    why = f": {session.state_reason}" if session.state_reason else ""
+    return ClientError(
+        f"{session.name} is {state_name(session)}{why}",
+        hint=f"see: rametctl show {reference(session)}",
+        reason="CANNOT_COME",
+    )
+
+
+def report(app: "App", session: "Session", **extra: object) -> None:
+    """Say how it is with a session after something was done to it; ``extra`` goes into the JSON."""
+    if app.output.json_mode:
+        from rametctl.jsonify import to_json
+
+        app.output.json(to_json(session) | extra)
+    else:
+        from rametctl.render.session import outcome
+
+        app.output.show(outcome(session))

@@ -1,0 +1,199 @@
+"""Find a daemon, or start one: exactly one, however many commands want one at the same moment.
+
+The order is: try to connect; take the clients' start lock; try to connect again; spawn; wait until it serves; let go. Whether
+a second daemon may run is not decided here: the daemon's own lock does that. Nothing here ever signals a process.
+"""
+
+import fcntl
+import os
+import socket
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ramet.paths import Directories, PathsError, check_socket_path, open_private_directory
+
+from rametctl.errors import UnreachableError
+
+if TYPE_CHECKING:
+    import subprocess
+
+START_DEADLINE = 30.0
+"""Seconds that a daemon has from being spawned to serving; recovery counts."""
+START_LOCK = "start.lock"
+START_LOG = "start.log"
+TAIL_LINES = 5
+ANOTHER_SERVES = os.EX_TEMPFAIL
+"""Exit status of a daemon that finds another one's lock."""
+
+NOT_INSTALLED = "the daemon is not installed beside this rametctl"
+INSTALL = 'pip install "ramet[daemon]"'
+
+
+def daemon_command() -> list[str]:
+    """The command that is the daemon: the module in our own Python, else ``rametd`` on PATH. Never imports it.
+
+    ``-P`` keeps a ``rametd.py`` that lies in the current directory out of the way.
+    """
+    if find_spec("rametd") is not None:
+        return [sys.executable, "-P", "-m", "rametd"]
+    import shutil
+
+    found = shutil.which("rametd")
+    if found is None:
+        raise UnreachableError(NOT_INSTALLED, hint=f"run: {INSTALL}", reason="DAEMON_NOT_INSTALLED")
+    return [found]
+
+
+def daemon_python() -> str:
+    """The Python that runs the daemon: ours, or that of the ``rametd`` script on PATH."""
+    if find_spec("rametd") is not None:
+        return sys.executable
+    import shutil
+
+    script = shutil.which("rametd")
+    if script is not None:
+        with Path(script).open("rb") as file:
+            first = file.readline(4096).decode("utf-8", "replace").strip()
+        if first.startswith("#!/") and "python" in first and " " not in first:
+            return first[2:]
+    raise UnreachableError(NOT_INSTALLED, hint=f"run: {INSTALL}", reason="DAEMON_NOT_INSTALLED")
+
+
+def listens(path: Path) -> bool:
+    """Whether a process accepts connections at the socket. It need not be able to answer just now.
+
+    Raises UnreachableError for a path that can never be a daemon's socket.
+    """
+    try:
+        check_socket_path(path)
+    except PathsError as error:
+        raise _unreachable(error) from error
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        try:
+            probe.connect(os.fspath(path))
+        except (FileNotFoundError, ConnectionRefusedError):
+            return False
+        except OSError as error:
+            raise UnreachableError(
+                f"the socket {path} cannot be used: {error.strerror}", hint="is RAMET_RUNTIME_DIR right, and yours?"
+            ) from error
+    return True
+
+
+def ensure_running(
+    directories: Directories,
+    environ: Mapping[str, str],
+    *,
+    serving: Callable[[], bool],
+    deadline: float = START_DEADLINE,
+) -> bool:
+    """Return once a daemon serves; True when it was started here.
+
+    ``serving`` asks the daemon (True once it serves, False while it is not there or recovers). Raises UnreachableError,
+    with the end of the daemon's own words where it said why it could not start.
+    """
+    end = time.monotonic() + deadline
+    with _start_lock(directories, end):
+        # Whoever held the lock before us may have started it.
+        process: subprocess.Popen[bytes] | None = None
+        if not listens(directories.socket):
+            process = _spawn(directories, environ)
+        while not serving():
+            # A daemon that the service manager starts in this moment holds the daemon's lock before it listens: ours has then
+            # left because of that, and the other one will serve.
+            ended = None if process is None else process.poll()
+            if ended is not None and ended != ANOTHER_SERVES and not listens(directories.socket):
+                raise _start_failed(ended, directories.logs / START_LOG)
+            if time.monotonic() > end:
+                raise UnreachableError(
+                    f"the daemon did not serve within {deadline:.0f} s", hint="look at: rametctl daemon logs"
+                )
+            time.sleep(0.02)
+    return process is not None
+
+
+@contextmanager
+def _start_lock(directories: Directories, end: float) -> Iterator[None]:
+    try:
+        directory = open_private_directory(directories.runtime)
+    except PathsError as error:
+        raise _unreachable(error) from error
+    try:
+        lock = os.open(START_LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=directory)
+    except OSError as error:
+        message = f"{directories.runtime / START_LOCK} cannot be opened: {error.strerror}"
+        raise UnreachableError(message, hint="set RAMET_RUNTIME_DIR to a place you own") from error
+    finally:
+        os.close(directory)
+    try:
+        # Not a blocking flock: its holder may be a stopped process, and we have a deadline.
+        while True:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError as error:
+                if time.monotonic() > end:
+                    message = "another rametctl is starting the daemon and does not come to an end"
+                    raise UnreachableError(
+                        message, hint="try again; is a rametctl stopped in some terminal?"
+                    ) from error
+                time.sleep(0.02)
+        yield
+    finally:
+        os.close(lock)
+
+
+def _spawn(directories: Directories, environ: Mapping[str, str]) -> "subprocess.Popen[bytes]":
+    log = directories.logs / START_LOG
+    try:
+        log.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise UnreachableError(
+            f"the daemon cannot be started: {log}: {error.strerror}", hint="set RAMET_HOME to a place you own"
+        ) from error
+    import subprocess
+
+    # An agent's own command may be what starts it: the daemon is the person's all the same.
+    environment = {key: value for key, value in environ.items() if key not in {"RAMET_SESSION", "RAMET_TOKEN"}}
+    try:
+        return subprocess.Popen(
+            [*daemon_command(), "run"],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            cwd="/",
+            env=environment,
+            start_new_session=True,
+        )
+    except OSError as error:
+        raise UnreachableError(f"the daemon cannot be started: {error}", hint=f"run: {INSTALL}") from error
+    finally:
+        os.close(output)
+
+
+def _start_failed(status: int, log: Path) -> UnreachableError:
+    said = " | ".join(line.strip() for line in _tail(log).splitlines() if line.strip())
+    how = f"signal {-status}" if status < 0 else f"status {status}"
+    return UnreachableError(
+        f"the daemon could not be started ({how}): {said or 'it said nothing'}",
+        hint=f"see {log}",
+        reason="START_FAILED",
+    )
+
+
+def _tail(path: Path) -> str:
+    try:
+        text = path.read_text("utf-8", "replace")
+    except OSError:
+        return ""
+    return "\n".join(text.splitlines()[-TAIL_LINES:])
+
+
+def _unreachable(error: PathsError) -> UnreachableError:
+    return UnreachableError(error.message, hint=error.hint, reason="RUNTIME_DIRECTORY")

@@ -1,0 +1,62 @@
+"""The shipped service units with this installation filled in."""
+
+import plistlib
+from collections.abc import Mapping
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+SYSTEMD = "rametd.service"
+LAUNCHD = "dev.ramet.rametd.plist"
+LABEL = "dev.ramet.rametd"
+
+KEPT = ("RAMET_HOME", "RAMET_RUNTIME_DIR", "XDG_STATE_HOME", "XDG_CONFIG_HOME", "PATH")
+"""Variables of the person who installs that the daemon needs too: to meet the client at the same place, and to find git."""
+
+
+def template(name: str) -> str:
+    """The text of a shipped unit: package data of an installed wheel, or the file of a checkout."""
+    packaged = resources.files("rametctl").joinpath("units", name)
+    if packaged.is_file():
+        return packaged.read_text(encoding="utf-8")
+    directory = "systemd" if name == SYSTEMD else "launchd"
+    return (Path(__file__).parents[2] / directory / name).read_text(encoding="utf-8")
+
+
+def systemd(rametd: Path, environ: Mapping[str, str]) -> str:
+    """The user unit that runs ``rametd`` (absolute) with what of ``environ`` the daemon needs."""
+    lines = [f"ExecStart={_quoted(str(rametd))}"]
+    lines += [f"Environment={_quoted(f'{name}={value}')}" for name, value in _kept(environ).items()]
+    return template(SYSTEMD).replace("ExecStart=@RAMETD@", "\n".join(lines))
+
+
+def launchd(rametd: Path, environ: Mapping[str, str], logs: Path) -> bytes:
+    """The LaunchAgent that runs ``rametd``; what it prints before its own log is open goes into ``logs``."""
+    filled = _fill(plistlib.loads(template(LAUNCHD).encode()), {"@RAMETD@": str(rametd), "@LOGS@": str(logs)})
+    return plistlib.dumps(filled | {"EnvironmentVariables": _kept(environ)}, sort_keys=False)
+
+
+def _kept(environ: Mapping[str, str]) -> dict[str, str]:
+    # A line break cannot be written in a unit, and no such path is meant.
+    return {name: environ[name] for name in KEPT if environ.get(name) and "\n" not in environ[name]}
+
+
+def _quoted(word: str) -> str:
+    """One word of a unit file, see "Quoting" in systemd.syntax(7). ``%`` starts a specifier; ``$`` means nothing in a
+    program's path nor in a variable's value."""
+    escaped = word.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%")
+    return f'"{escaped}"'
+
+
+def _fill(value: Any, words: Mapping[str, str]) -> Any:
+    match value:
+        case str():
+            for placeholder, word in words.items():
+                value = value.replace(placeholder, word)
+            return value
+        case dict():
+            return {key: _fill(item, words) for key, item in value.items()}
+        case list():
+            return [_fill(item, words) for item in value]
+        case _:
+            return value

@@ -1,0 +1,73 @@
+"""``rametd``: the daemon in the foreground. People start it with ``rametctl``, or as a service."""
+
+import asyncio
+import os
+import sys
+
+import click
+import structlog
+from ramet.paths import PathsError, directories
+
+from rametd import config, logs
+from rametd.app import serve
+from rametd.domain.errors import AlreadyRunningError, BadConfigError, RametError, RuntimeDirectoryError
+
+# For service managers (sysexits.h): neither is mended by starting again.
+EXIT_ALREADY_RUNNING = 75
+EXIT_CONFIGURATION = 78
+
+
+@click.group(invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="ramet", prog_name="rametd")
+@click.pass_context
+def cli(context: click.Context) -> None:
+    """Own git worktrees and the agents in them; described by the services in ramet.v1.
+
+    \b
+    RAMET_HOME         where state is kept      (default $XDG_STATE_HOME/ramet)
+    RAMET_RUNTIME_DIR  where sockets are        (default $XDG_RUNTIME_DIR/ramet)
+    Configuration:     $XDG_CONFIG_HOME/ramet/config.toml
+    """
+    if context.invoked_subcommand is None:
+        context.invoke(run)
+
+
+@cli.command()
+def run() -> None:
+    """Serve in the foreground until SIGTERM; agents outlive it."""
+    environ = dict(os.environ)
+    places = directories(environ)
+    # What a session's token stands for must not become the daemon's own rights: it acts for the owner.
+    for name in ("RAMET_TOKEN", "RAMET_SESSION"):
+        environ.pop(name, None)
+    level = config.load(places.config_file, home=places.home).log.level
+    console = sys.stderr if sys.stderr is not None and sys.stderr.isatty() else None
+    with logs.set_up(places.logs, level=level, console=console):
+        try:
+            asyncio.run(serve(places, environ))
+        except RametError as error:
+            structlog.get_logger().error("not started", error=error.message, hint=error.hint)
+            raise
+
+
+def main() -> None:
+    """Say in one line why the daemon cannot run."""
+    try:
+        cli(prog_name="rametd")
+    except AlreadyRunningError as error:
+        fail(error.message, error.hint, EXIT_ALREADY_RUNNING)
+    except (BadConfigError, RuntimeDirectoryError) as error:
+        fail(error.message, error.hint, EXIT_CONFIGURATION)
+    except PathsError as error:
+        fail(error.message, error.hint, EXIT_CONFIGURATION)
+    except RametError as error:
+        fail(error.message, error.hint, 1)
+
+
+def fail(message: str, hint: str, code: int) -> None:
+    print(f"rametd: {message}" + (f"; {hint}" if hint else ""), file=sys.stderr)
+    sys.exit(code)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,208 @@
+"""What every kind of agent must offer: how to start its program, what its lines mean, and how to talk to it.
+
+The lines themselves are the truth. A `Frame` is one line with its typed event and the facts that the rest of the daemon acts on; a line nobody
+understands is still a frame.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from ramet.v1 import event_pb2
+
+from rametd.domain.models import Agent, ControlRequest, LedgerEntry, Mode, Prompt, Session
+
+
+@dataclass(frozen=True, slots=True)
+class ControlAsked:
+    """The agent asks something of its control protocol and waits for the answer."""
+
+    id: str
+    subtype: str
+    handshake: bool
+    question: "Question | None"  # where a person is to answer
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What a person is asked; the strings are as `domain.models.Request` has them."""
+
+    kind: str
+    tool: str
+    tool_use_id: str
+    input: str
+    reason: str
+    suggestions: str
+
+
+@dataclass(frozen=True, slots=True)
+class ControlCancelled:
+    """The agent no longer wants an answer."""
+
+    id: str
+
+
+@dataclass(frozen=True, slots=True)
+class ControlSettled:
+    """The agent shows that it has the answer to a request of its own."""
+
+    id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Initialized:
+    """The agent's answer to `initialize`."""
+
+    reply: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class PromptSeen:
+    """The agent has this prompt: its receipt."""
+
+    id: str
+
+
+@dataclass(frozen=True, slots=True)
+class TurnBegan:
+    model: str
+    mode: str
+    cwd: str
+    version: str
+
+
+@dataclass(frozen=True, slots=True)
+class Activity:
+    """The agent's own word on what it does: "running", "idle" or "requires_action"."""
+
+    state: str
+
+
+@dataclass(frozen=True, slots=True)
+class Background:
+    """How many background tasks run; a turn is over when the agent is idle and none is left."""
+
+    running: int
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """The turn's result."""
+
+    index: int
+    is_error: bool
+    aborted: bool
+    text: str  # the error's, for people
+    costs: tuple[LedgerEntry, ...]  # session, generation and time are filled in by who stores them
+
+
+@dataclass(frozen=True, slots=True)
+class LimitTold:
+    status: str
+    reset_time: float
+
+
+Fact = (
+    ControlAsked
+    | ControlCancelled
+    | ControlSettled
+    | Initialized
+    | PromptSeen
+    | TurnBegan
+    | Activity
+    | Background
+    | Answered
+    | LimitTold
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """One line of an agent's output. ``start`` and ``end`` are byte offsets in its journal, ``line`` holds its newline."""
+
+    start: int
+    end: int
+    line: bytes
+    event: event_pb2.Event  # with payload, generation and offset
+    facts: tuple[Fact, ...]
+    control: dict[str, Any] | None  # the parsed line, where the control channel must see it
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """How to start an agent's program."""
+
+    argv: tuple[str, ...]
+    environment: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """A person's answer to a `Question`: ``updated_input`` is JSON, empty for "as asked"."""
+
+    allow: bool
+    message: str = ""
+    updated_input: str = ""
+    remember: str = ""  # JSON list of what to remember for this session, in the agent's own form
+    mode: str = ""  # to go on in, after a plan
+
+
+class ChannelIO(Protocol):
+    """What a control channel needs of the daemon."""
+
+    async def write(self, line: bytes) -> None:
+        """Write a line to the agent now; it is not repeated after a crash."""
+
+    async def answer(self, control_id: str, line: bytes) -> None:
+        """Store the answer to a control request; it reaches the agent exactly once, whatever crashes."""
+
+    async def decide(self, tool_use_id: str) -> Decision:
+        """Wait for a person's answer, as long as it takes."""
+
+    async def initialized(self, hook_table: str) -> None:
+        """Note what the agent has registered at its `initialize`."""
+
+
+class Channel(Protocol):
+    """The control protocol of one running agent."""
+
+    async def open(self) -> None:
+        """Return when the agent is ready for prompts."""
+
+    def feed(self, message: dict[str, Any]) -> None:
+        """Hand over a line of the agent that concerns the protocol, once it is stored."""
+
+    async def interrupt(self) -> None: ...
+
+    async def set_mode(self, mode: Mode) -> None: ...
+
+    async def set_model(self, model: str) -> None: ...
+
+    async def close(self) -> None:
+        """Let go of the agent; it lives on."""
+
+
+class AgentKind(Protocol):
+    """A kind of agent, such as Claude Code."""
+
+    name: str
+
+    async def check(self) -> str:
+        """Return the program's version; `AgentUnavailableError` when it is missing or broken."""
+
+    def launch(self, session: Session, *, resume: bool, trusted: bool, environment: Mapping[str, str]) -> Launch: ...
+
+    def read(self, agent: Agent, start: int, end: int, line: bytes) -> Frame: ...
+
+    def prompt_line(self, prompt: Prompt) -> bytes: ...
+
+    def channel(self, agent: Agent, handshake: Sequence[ControlRequest], io: ChannelIO) -> Channel: ...
+
+    def exit_reason(self, stderr_tail: str) -> str:
+        """Return the one line of ``stderr_tail`` that tells a person why the program ended, or ""."""
+
+    def conversation_missing(self, stderr_tail: str) -> bool:
+        """Whether the program ended because it does not know the conversation it was to resume."""
+
+    def conversation_exists(self, stderr_tail: str) -> bool:
+        """Whether the program ended because the conversation it was to begin exists."""

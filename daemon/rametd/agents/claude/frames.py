@@ -1,0 +1,322 @@
+"""What the lines of Claude Code mean: each becomes one typed event and the facts that the daemon acts on.
+
+The set of lines is open. A field that is missing or of another type than expected is read as absent, and an unknown type is kept as an
+`AgentNotice`: no line can end a session. Source: the schema of stream-json as of Claude Code 2.1.332.
+"""
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ramet.v1 import event_pb2
+
+from rametd.agents.base import (
+    Activity,
+    Answered,
+    Background,
+    ControlAsked,
+    ControlCancelled,
+    ControlSettled,
+    Fact,
+    Frame,
+    Initialized,
+    LimitTold,
+    PromptSeen,
+    Question,
+    TurnBegan,
+)
+from rametd.domain.models import LedgerEntry, RequestKind, Tokens
+
+RESULT_TEXT_LIMIT = 64 * 1024
+NOISE_LIMIT = 4096
+HANDSHAKE_METHODS = frozenset({"initialize", "notifications/initialized"})
+TOOL_KINDS = {"AskUserQuestion": RequestKind.QUESTION, "ExitPlanMode": RequestKind.PLAN}
+DEFERRING_TASKS = frozenset({"local_agent", "local_workflow"})
+"""Background tasks that end by themselves and start a turn when they do. A background shell may run for ever, so it does not count."""
+CONTROL_TYPES = frozenset({"control_request", "control_response", "control_cancel_request"})
+
+Message = dict[str, Any]
+Reader = Callable[[Message, event_pb2.Event], tuple[Fact, ...]]
+
+
+def read_frame(session_id: str, generation: int, start: int, end: int, line: bytes) -> Frame:
+    """Map one line, newline included; never raises for what a line holds."""
+    event = event_pb2.Event(session_id=session_id, generation=generation, offset=start)
+    message: Message | None = None
+    try:
+        parsed = json.loads(line)
+    except ValueError:
+        parsed = None
+    if isinstance(parsed, dict):
+        message = parsed
+        kind = text(message, "type")
+        facts = READERS.get(kind, read_notice)(message, event)
+    else:
+        event.agent_noise.text = line[:NOISE_LIMIT].decode("utf-8", "replace").rstrip("\n")
+        facts = ()
+        kind = ""
+    return Frame(start, end, line, event, facts, message if kind in CONTROL_TYPES else None)
+
+
+def text(source: Mapping[str, Any], key: str) -> str:
+    value = source.get(key)
+    return value if isinstance(value, str) else ""
+
+
+def number(source: Mapping[str, Any], key: str) -> float:
+    value = source.get(key)
+    return value if isinstance(value, int | float) and not isinstance(value, bool) and value >= 0 else 0
+
+
+def table(source: Mapping[str, Any], key: str) -> Message:
+    value = source.get(key)
+    return value if isinstance(value, dict) else {}
+
+
+def rows(source: Mapping[str, Any], key: str) -> list[Any]:
+    value = source.get(key)
+    return value if isinstance(value, list) else []
+
+
+def read_notice(message: Message, event: event_pb2.Event) -> tuple[Fact, ...]:
+    event.agent_notice.type = text(message, "type")
+    event.agent_notice.subtype = text(message, "subtype")
+    return ()
+
+
+def read_assistant(message: Message, event: event_pb2.Event) -> tuple[Fact, ...]:
+    body = table(message, "message")
+    said = event.assistant_message
+    said.message_id = text(body, "id")
+    said.model = text(body, "model")
+    said.parent_tool_use_id = text(message, "parent_tool_use_id")
+    said.error = text(message, "error")
+    for block in rows(body, "content"):
+        if isinstance(block, dict):
+            add_block(said, block)
+    return ()
+
+
+def add_block(said: event_pb2.AssistantMessage, block: Message) -> None:
+    match text(block, "type"):
+        case "text":
+            said.blocks.add(text=text(block, "text"))
+        case "thinking":
+            said.blocks.add(thinking=text(block, "thinking"))
+        case "tool_use":
+            call = said.blocks.add().tool_call
+            call.tool_use_id = text(block, "id")
+            call.tool = text(block, "name")
+            call.input_json = json.dumps(table(block, "input"), ensure_ascii=False)
+        case other:
+            said.blocks.add(other=other)
+
+
+def read_user(message: Message, event: event_pb2.Event) -> tuple[Fact, ...]:
+    given = event.user_message
+    given.SetInParent()
+    given.parent_tool_use_id = text(message, "parent_tool_use_id")
+    content = table(message, "message").get("content")
+    blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content
+    for block in blocks if isinstance(blocks, list) else []:
+        if not isinstance(block, dict):
+            continue
+        if text(block, "type") == "tool_result":
+            whole = flatten(block.get("content"))
+            given.results.add(
+                tool_use_id=text(block, "tool_use_id"),
+                text=whole[:RESULT_TEXT_LIMIT],
+                is_error=block.get("is_error") is True,
+                truncated=len(whole) > RESULT_TEXT_LIMIT,
+            )
+        elif text(block, "type") == "text":
+            given.text += text(block, "text")
+    if message.get("isReplay") is True and (prompt_id := text(message, "uuid")):
+        given.prompt_id = prompt_id
+        return (PromptSeen(prompt_id),)
+    return ()
+
+
+def flatten(content: object) -> str:
+    """The text of a tool's answer: a string, or blocks of which those that are not text are named."""
+    if isinstance(content, str):
+        return content
+    parts = []
+    for block in content if isinstance(content, list) else []:
+        if isinstance(block, dict):
+            kind = text(block, "type")
+            parts.append(text(block, "text") if kind == "text" else f"[{kind}]")
+    return "\n".join(parts)
+
+
+def read_result(message: Message, event: event_pb2.Event) -> tuple[Fact, ...]:
+    reason = text(message, "terminal_reason")
+    subtype = text(message, "subtype")
+    is_error = message.get("is_error") is True or subtype not in {"", "success"}
+    errors = [str(error) for error in rows(message, "errors")]
+    words = text(message, "result") or "; ".join(errors)
+    index = int(number(message, "result_index"))
+    costs = tuple(
+        LedgerEntry(
+            session_id="",
+            generation=0,
+            result_index=index,
+            model=model,
+            cost_usd=number(use, "costUSD"),
+            tokens=Tokens(
+                int(number(use, "inputTokens")),
+                int(number(use, "outputTokens")),
+                int(number(use, "cacheReadInputTokens")),
+                int(number(use, "cacheCreationInputTokens")),
+            ),
+            time=0.0,
+        )
+        for model, use in table(message, "model_usage_since_last_result").items()
+        if isinstance(use, dict)
+    )
+    ended = event.turn_ended
+    ended.subtype, ended.is_error, ended.text, ended.terminal_reason = subtype, is_error, words, reason
+    ended.result_index = index
+    ended.cost_usd = sum(entry.cost_usd for entry in costs)
+    total = sum((entry.tokens for entry in costs), Tokens())
+    ended.tokens.input, ended.tokens.output = total.input, total.output
+    ended.tokens.cache_read, ended.tokens.cache_write = total.cache_read, total.cache_write
+    ended.duration.FromMilliseconds(int(number(message, "duration_ms")))
+    return (Answered(index, is_error, reason.startswith("aborted"), words if is_error else "", costs),)
+
+
+def read_system(message: Message, event: event_pb2.Event) -> tuple[Fact, ...]:
+    return SYSTEM_READERS.get(text(message, "subtype"), read_notice)(message, event)
+
+
+def read_init(message: Message, event: event_pb2.Event) -> tuple[Fact, ...]:
+    began = TurnBegan(
+        text(message, "model"),
+        text(message, "permissionMode"),
+        text(message, "cwd"),
+        text(message, "claude_code_version"),
+    )
+    event.turn_started.model, event.turn_started.mode = began.model, began.mode
+    event.turn_started.cwd, event.turn_started.version = began.cwd, began.version
+    seen = tuple(PromptSeen(uuid) for uuid in rows(message, "user_message_uuids") if isinstance(uuid, str))
+    return (began, *seen)
+
+
+def read_activity(message: Message, event: event_pb2.Event) -> tuple[Fact, ...]:
+    read_notice(message, event)
+    return (Activity(text(message, "state")),)
+
+
+def read_task(message: Message, event: event_pb2.Event) -> tuple[Fact, ...]:
+    task = event.background_task
+    task.task_id = text(message, "task_id")
+    task.description = text(message, "description") or text(message, "summary")
+    words = {"task_started": "started", "task_progress": "progress"}
+    status = text(message, "status") or text(table(message, "patch"), "status")
+    task.status = words.get(text(message, "subtype"), status or "progress")
+    return ()
+
+
+def read_tasks(message: Message, event: event_pb2.Event) -> tuple[Fact, ...]:
+    tasks = [task for task in rows(message, "tasks") if isinstance(task, dict)]
+    running = sum(1 for task in tasks if text(task, "task_type") in DEFERRING_TASKS)
+    event.background_task.status = "list"
+    event.background_task.running = running
+    return (Background(running),)
+
+
+def read_retry(message: Message, event: event_pb2.Event) -> tuple[Fact, ...]:
+    retry = event.api_retry
+    retry.attempt = int(number(message, "attempt"))
+    retry.max_attempts = int(number(message, "max_retries"))
+    retry.delay.FromMilliseconds(int(number(message, "retry_delay_ms")))
+    error = message.get("error")
+    retry.error = error if isinstance(error, str) else json.dumps(error)
+    return ()
+
+
+def read_rate_limit(message: Message, event: event_pb2.Event) -> tuple[Fact, ...]:
+    info = table(message, "rate_limit_info")
+    limit = event.rate_limit
+    limit.status, limit.kind = text(info, "status"), text(info, "rateLimitType")
+    limit.utilization = number(info, "utilization")
+    reset = number(info, "resetsAt")
+    if 0 < reset < 253402300800:  # up to the year 9999, where timestamps end
+        limit.reset_time.FromSeconds(int(reset))
+    return (LimitTold(limit.status, reset),)
+
+
+def read_stream_event(message: Message, event: event_pb2.Event) -> tuple[Fact, ...]:
+    event.partial.text = text(table(table(message, "event"), "delta"), "text")
+    return ()
+
+
+def read_lifecycle(message: Message, event: event_pb2.Event) -> tuple[Fact, ...]:
+    read_notice(message, event)
+    event.agent_notice.subtype = text(message, "state")
+    return (PromptSeen(text(message, "command_uuid")),)
+
+
+def read_control_request(message: Message, event: event_pb2.Event) -> tuple[Fact, ...]:
+    request = table(message, "request")
+    line = event.control_line
+    line.type, line.subtype, line.request_id = "control_request", text(request, "subtype"), text(message, "request_id")
+    method = text(table(request, "message"), "method")
+    handshake = line.subtype == "mcp_message" and method in HANDSHAKE_METHODS
+    question = None
+    if line.subtype == "can_use_tool":
+        tool = text(request, "tool_name")
+        question = Question(
+            kind=TOOL_KINDS.get(tool, RequestKind.PERMISSION),
+            tool=tool,
+            tool_use_id=text(request, "tool_use_id"),
+            input=json.dumps(table(request, "input"), ensure_ascii=False),
+            reason=text(request, "decision_reason") or text(request, "title") or text(request, "description"),
+            suggestions=json.dumps(rows(request, "permission_suggestions")),
+        )
+    return (ControlAsked(line.request_id, line.subtype, handshake, question),)
+
+
+def read_control_response(message: Message, event: event_pb2.Event) -> tuple[Fact, ...]:
+    response = table(message, "response")
+    line = event.control_line
+    line.type, line.subtype, line.request_id = (
+        "control_response",
+        text(response, "subtype"),
+        text(response, "request_id"),
+    )
+    payload = table(response, "response")
+    if "commands" in payload:  # only the answer to `initialize` lists them
+        return (Initialized(json.dumps(payload).encode()),)
+    return (ControlSettled(line.request_id),)
+
+
+def read_control_cancel(message: Message, event: event_pb2.Event) -> tuple[Fact, ...]:
+    line = event.control_line
+    line.type, line.request_id = "control_cancel_request", text(message, "request_id")
+    return (ControlCancelled(line.request_id),)
+
+
+SYSTEM_READERS: dict[str, Reader] = {
+    "init": read_init,
+    "session_state_changed": read_activity,
+    "task_started": read_task,
+    "task_progress": read_task,
+    "task_updated": read_task,
+    "task_notification": read_task,
+    "background_tasks_changed": read_tasks,
+    "api_retry": read_retry,
+}
+
+READERS: dict[str, Reader] = {
+    "assistant": read_assistant,
+    "user": read_user,
+    "result": read_result,
+    "system": read_system,
+    "stream_event": read_stream_event,
+    "rate_limit_event": read_rate_limit,
+    "command_lifecycle": read_lifecycle,
+    "control_request": read_control_request,
+    "control_response": read_control_response,
+    "control_cancel_request": read_control_cancel,
+}

@@ -1,0 +1,78 @@
+"""AttentionService."""
+
+from typing import Any
+
+import grpc
+from ramet.v1 import attention_pb2, attention_pb2_grpc
+
+from rametd.api.calls import Call, Calls
+from rametd.api.context import principal
+from rametd.api.paging import position_of, size_of, token_of
+from rametd.domain.models import Request
+from rametd.services import attention
+from rametd.services.core import Core
+from rametd.services.lookup import find_session
+from rametd.services.views import request_message
+from rametd.store import Reader, Unit
+
+Context = grpc.aio.ServicerContext[Any, Any]
+
+
+def messages(reader: Reader, requests: list[Request]) -> list[attention_pb2.AttentionRequest]:
+    sessions = {session.id: session for session in reader.sessions.list(include_archived=True)}
+    repos = {repo.id: repo.name for repo in reader.repos.list()}
+    return [
+        request_message(request, session=session.name, repo=repos[session.repo_id])
+        for request in requests
+        if (session := sessions.get(request.session_id)) is not None
+    ]
+
+
+class AttentionServicer(attention_pb2_grpc.AttentionServiceServicer):
+    def __init__(self, core: Core, calls: Calls) -> None:
+        self._core = core
+        self._calls = calls
+
+    async def ListRequests(
+        self, request: attention_pb2.ListRequestsRequest, context: Context
+    ) -> attention_pb2.ListRequestsResponse:
+        start = int(position_of("requests", request.page_token) or 0)
+        size = size_of(request.page_size)
+
+        def work(reader: Reader) -> attention_pb2.ListRequestsResponse:
+            session_id = find_session(reader, request.session).id if request.session else None
+            found = reader.requests.list(session_id) if request.include_closed else reader.requests.open(session_id)
+            token = token_of("requests", start + size) if start + size < len(found) else ""
+            return attention_pb2.ListRequestsResponse(
+                requests=messages(reader, found[start : start + size]), next_page_token=token
+            )
+
+        return await self._core.store.read(work)
+
+    async def GetRequest(
+        self, request: attention_pb2.GetRequestRequest, context: Context
+    ) -> attention_pb2.GetRequestResponse:
+        def work(reader: Reader) -> attention_pb2.GetRequestResponse:
+            found = messages(reader, [attention.find_request(reader, request.request)])
+            return attention_pb2.GetRequestResponse(request=found[0])
+
+        return await self._core.store.read(work)
+
+    async def ResolveRequest(
+        self, request: attention_pb2.ResolveRequestRequest, context: Context
+    ) -> attention_pb2.ResolveRequestResponse:
+        who = principal.get()
+
+        async def work(call: Call) -> attention_pb2.ResolveRequestResponse:
+            def resolve(unit: Unit) -> tuple[Request, attention_pb2.ResolveRequestResponse]:
+                answered, message = attention.resolve(unit, request.request, request.resolution, who)
+                response = attention_pb2.ResolveRequestResponse(request=message)
+                call.remember(unit, response)
+                return answered, response
+
+            answered, response = await self._core.store.write(resolve)
+            attention.notify(self._core, answered)
+            self._core.wake()
+            return response
+
+        return await self._calls.once("ResolveRequest", request, attention_pb2.ResolveRequestResponse, work)

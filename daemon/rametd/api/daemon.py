@@ -1,0 +1,110 @@
+"""DaemonService."""
+
+import json
+import tomllib
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import grpc
+from ramet.v1 import common_pb2, daemon_pb2, daemon_pb2_grpc
+
+from rametd.api.interceptor import CONTRACT_VERSION
+from rametd.config import Config, effective, load
+from rametd.environment import ALLOWED
+from rametd.platform.memory import resident_bytes
+from rametd.services.core import Core
+from rametd.services.views import stamp
+
+Context = grpc.aio.ServicerContext[Any, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What does not change while the daemon runs."""
+
+    version: str
+    pid: int
+    socket: Path
+    config_file: Path
+    home: Path
+    log_file: Path
+    database: Path
+    start_time: float
+
+
+class DaemonServicer(daemon_pb2_grpc.DaemonServiceServicer):
+    def __init__(self, core: Core, facts: Facts, serving: Callable[[], bool], shut_down: Callable[[], None]) -> None:
+        self._core = core
+        self._facts = facts
+        self._serving = serving
+        self._shut_down = shut_down
+
+    async def GetInfo(self, request: daemon_pb2.GetInfoRequest, context: Context) -> daemon_pb2.GetInfoResponse:
+        core, facts = self._core, self._facts
+        seq = await core.store.read(lambda reader: reader.events.last_seq())
+        quarantined = core.store.quarantined
+        return daemon_pb2.GetInfoResponse(
+            version=facts.version,
+            contract_version=CONTRACT_VERSION,
+            instance_id=core.instance_id,
+            cursor=common_pb2.Cursor(epoch=core.store.epoch, seq=seq),
+            pid=facts.pid,
+            socket=str(facts.socket),
+            state_dir=str(core.state_dir),
+            serving=self._serving(),
+            start_time=stamp(facts.start_time),
+            environment_patterns=[*ALLOWED, *core.config.agents.claude.pass_env],
+            log_file=str(facts.log_file),
+            read_only=core.store.read_only,
+            quarantine=str(quarantined) if quarantined else "",
+        )
+
+    async def Shutdown(self, request: daemon_pb2.ShutdownRequest, context: Context) -> daemon_pb2.ShutdownResponse:
+        response = daemon_pb2.ShutdownResponse(pid=self._facts.pid, agents_alive=len(self._core.runners))
+        self._shut_down()
+        return response
+
+    async def GetConfig(self, request: daemon_pb2.GetConfigRequest, context: Context) -> daemon_pb2.GetConfigResponse:
+        facts = self._facts
+        repo_file: Path | None = None
+        if request.repo_path:
+            info = await self._core.git.discover(Path(request.repo_path))
+            repo_file = (info.worktree_root or info.root) / ".ramet.toml"
+        config: Config = load(facts.config_file, repo_file, home=facts.home)
+        settings = [
+            daemon_pb2.Setting(
+                key=each.setting.key,
+                value_json=json.dumps(tomllib.loads(f"value = {each.value}")["value"], default=str)
+                if each.value
+                else "null",
+                origin=each.origin,
+                description=each.setting.meaning,
+            )
+            for each in effective(config)
+        ]
+        return daemon_pb2.GetConfigResponse(
+            settings=settings, owner_file=str(facts.config_file), repo_file=str(repo_file or "")
+        )
+
+    async def GetStatistics(
+        self, request: daemon_pb2.GetStatisticsRequest, context: Context
+    ) -> daemon_pb2.GetStatisticsResponse:
+        counts, events, requests, spent = await self._core.store.read(
+            lambda reader: (
+                reader.sessions.counts(),
+                reader.events.last_seq(),
+                sum(reader.requests.open_counts().values()),
+                reader.ledger.total().cost_usd,
+            )
+        )
+        return daemon_pb2.GetStatisticsResponse(
+            sessions={state.value: count for state, count in counts.items()},
+            agents_alive=len(self._core.runners),
+            events=events,
+            open_requests=requests,
+            cost_usd=spent,
+            resident_bytes=resident_bytes(),
+            database_bytes=self._facts.database.stat().st_size,
+        )

@@ -1,0 +1,52 @@
+"""The one mapping from the domain's errors to statuses of gRPC: a code, one line, and `google.rpc.ErrorInfo`.
+
+``ErrorInfo.reason`` is the error's reason, ``domain`` is "ramet", ``metadata`` holds the hint and the error's data.
+"""
+
+import grpc
+from google.protobuf.any_pb2 import Any
+from google.rpc.error_details_pb2 import ErrorInfo
+from google.rpc.status_pb2 import Status
+
+from rametd.domain import errors
+
+DOMAIN = "ramet"
+DETAILS = "grpc-status-details-bin"
+
+CODES: dict[type[errors.RametError], grpc.StatusCode] = {
+    errors.InvalidInputError: grpc.StatusCode.INVALID_ARGUMENT,
+    errors.NotFoundError: grpc.StatusCode.NOT_FOUND,
+    errors.TakenError: grpc.StatusCode.ALREADY_EXISTS,
+    errors.PreconditionError: grpc.StatusCode.FAILED_PRECONDITION,
+    errors.DeniedError: grpc.StatusCode.PERMISSION_DENIED,
+    errors.UnauthenticatedError: grpc.StatusCode.UNAUTHENTICATED,
+    errors.ExhaustedError: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    errors.UnavailableError: grpc.StatusCode.UNAVAILABLE,
+    errors.AbortedError: grpc.StatusCode.ABORTED,
+    errors.BrokenError: grpc.StatusCode.INTERNAL,
+}
+
+METADATA_LIMIT = 4096
+"""Bytes of data that travel with an error; more would not fit into the headers of HTTP/2."""
+
+
+def code_of(error: errors.RametError) -> grpc.StatusCode:
+    return next(CODES[base] for base in type(error).__mro__ if base in CODES)
+
+
+def status_of(error: errors.RametError) -> tuple[grpc.StatusCode, str, bytes]:
+    """Code, message, and the serialized `google.rpc.Status` for the trailing metadata."""
+    code = code_of(error)
+    info = ErrorInfo(reason=error.reason, domain=DOMAIN)
+    room = METADATA_LIMIT
+    for key, value in {"hint": error.hint, **error.data}.items():
+        kept = value[:room]
+        room -= len(kept)
+        if kept:
+            info.metadata[key] = kept
+    message = " ".join(error.message.split())[:METADATA_LIMIT]
+    status = Status(code=code.value[0], message=message)
+    detail = Any()
+    detail.Pack(info)
+    status.details.append(detail)
+    return code, message, status.SerializeToString()

@@ -1,0 +1,91 @@
+"""EventService."""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import grpc
+from ramet.v1 import common_pb2, event_pb2, event_pb2_grpc
+
+from rametd.api.paging import position_of, size_of, token_of
+from rametd.domain.errors import BadCursorError, InvalidInputError
+from rametd.services.core import Core
+from rametd.services.events import AUDITED
+from rametd.services.lookup import find_session
+from rametd.services.views import event_message, sessions_messages
+from rametd.store import Reader
+
+Context = grpc.aio.ServicerContext[Any, Any]
+
+HEARTBEAT_S = 15.0
+
+
+class EventServicer(event_pb2_grpc.EventServiceServicer):
+    def __init__(self, core: Core) -> None:
+        self._core = core
+
+    def _cursor(self, seq: int) -> common_pb2.Cursor:
+        return common_pb2.Cursor(epoch=self._core.store.epoch, seq=seq)
+
+    async def ListEvents(self, request: event_pb2.ListEventsRequest, context: Context) -> event_pb2.ListEventsResponse:
+        after = int(position_of("events", request.page_token) or 0)
+        if not after and request.HasField("after"):
+            if request.after.epoch != self._core.store.epoch:
+                raise BadCursorError(
+                    "the cursor is of another event log: the database was built anew since",
+                    hint="read again from the beginning",
+                )
+            after = request.after.seq
+        size = size_of(request.page_size)
+
+        def work(reader: Reader) -> event_pb2.ListEventsResponse:
+            found = reader.events.list(
+                after_seq=after,
+                session_id=find_session(reader, request.session).id if request.session else None,
+                kinds=AUDITED if request.audit else None,
+                limit=size,
+                newest=request.newest,
+            )
+            last = found[-1].seq if found else after
+            token = token_of("events", last) if len(found) == size and not request.newest else ""
+            return event_pb2.ListEventsResponse(
+                events=[event_message(event, frames=request.include_frames) for event in found],
+                next_page_token=token,
+                cursor=self._cursor(last),
+            )
+
+        return await self._core.store.read(work)
+
+    async def WatchEvents(
+        self, request: event_pb2.WatchEventsRequest, context: Context
+    ) -> AsyncIterator[event_pb2.WatchEventsResponse]:
+        core = self._core
+        if request.snapshot and request.HasField("after"):
+            raise InvalidInputError("a snapshot begins now: it takes no cursor", hint="leave out one of them")
+        if request.HasField("after") and request.after.epoch != core.store.epoch:
+            yield event_pb2.WatchEventsResponse(reset=event_pb2.Reset(epoch=core.store.epoch), cursor=self._cursor(0))
+            return
+
+        def begin(reader: Reader) -> tuple[list[str] | None, int, event_pb2.Snapshot]:
+            ids = [find_session(reader, name).id for name in request.sessions] or None
+            seq = request.after.seq if request.HasField("after") else reader.events.last_seq()
+            sessions = reader.sessions.list() if ids is None else [reader.sessions.get(each) for each in ids]
+            wanted = sessions_messages(reader, sessions) if request.snapshot else []
+            return ids, seq, event_pb2.Snapshot(sessions=wanted)
+
+        ids, seq, snapshot = await core.store.read(begin)
+        watcher = core.hub.watch(seq, ids)
+        try:
+            if request.snapshot:
+                yield event_pb2.WatchEventsResponse(snapshot=snapshot, cursor=self._cursor(seq))
+            while True:
+                found = await watcher.next(HEARTBEAT_S)
+                if not found:
+                    yield event_pb2.WatchEventsResponse(
+                        heartbeat=event_pb2.Heartbeat(), cursor=self._cursor(watcher.seq)
+                    )
+                for event in found:
+                    yield event_pb2.WatchEventsResponse(
+                        event=event_message(event, frames=request.include_frames), cursor=self._cursor(event.seq)
+                    )
+        finally:
+            watcher.close()

@@ -1,0 +1,143 @@
+"""Around every call: who calls, whether they may, and what becomes of an error."""
+
+import secrets
+import sqlite3
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import grpc
+import structlog
+from ramet.v1 import event_pb2
+
+from rametd.api import context as calls
+from rametd.api.errors import DETAILS, status_of
+from rametd.api.roles import ALWAYS, allowed
+from rametd.domain.errors import (
+    BrokenError,
+    NotAllowedError,
+    RametError,
+    RecoveringError,
+    SessionNotFoundError,
+    UnauthenticatedError,
+    VersionSkewError,
+)
+from rametd.domain.models import OWNER
+from rametd.logs import bound
+from rametd.services import events
+from rametd.services.core import Core
+
+log = structlog.get_logger()
+
+CONTRACT_VERSION = 1
+"""Counted up with each change of the contract that a client may need to know of."""
+OLDEST_CLIENT = 1
+"""The oldest contract that this daemon serves."""
+
+OUR_FAULTS = (OSError, ValueError, LookupError, TypeError, AttributeError, RuntimeError, AssertionError, sqlite3.Error)
+"""What a mistake of ours raises; anything else (a cancelled call, a stop) is not an answer to the caller."""
+
+Context = grpc.aio.ServicerContext[Any, Any]
+
+
+class Gate(grpc.aio.ServerInterceptor):
+    """One for the whole server. ``serving`` tells whether recovery is over."""
+
+    def __init__(self, core: Core, serving: Callable[[], bool]) -> None:
+        self._core = core
+        self._serving = serving
+
+    async def intercept_service(
+        self, continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Any]], details: grpc.HandlerCallDetails
+    ) -> Any:
+        handler = await continuation(details)
+        method = details.method
+        if handler is None or not method.startswith("/ramet."):
+            return handler
+        metadata = dict(details.invocation_metadata)
+
+        async def unary(request: Any, context: Context) -> Any:
+            try:
+                await self._admit(method, metadata)
+                with bound(request=method, principal=calls.principal.get()):
+                    return await handler.unary_unary(request, context)
+            except RametError as error:
+                await fail(context, error)
+            except OUR_FAULTS as error:
+                await fail(context, internal(method, error))
+
+        async def streaming(request: Any, context: Context) -> AsyncIterator[Any]:
+            try:
+                await self._admit(method, metadata)
+                async for response in handler.unary_stream(request, context):
+                    yield response
+            except RametError as error:
+                await fail(context, error)
+            except OUR_FAULTS as error:
+                await fail(context, internal(method, error))
+
+        make: Any = (
+            grpc.unary_stream_rpc_method_handler if handler.response_streaming else grpc.unary_unary_rpc_method_handler
+        )
+        behavior = streaming if handler.response_streaming else unary
+        return make(behavior, handler.request_deserializer, handler.response_serializer)
+
+    async def _admit(self, method: str, metadata: dict[str, Any]) -> None:
+        if method not in ALWAYS:
+            check_versions(metadata.get("ramet-contract"))
+            if not self._serving():
+                raise RecoveringError("the daemon is taking up its sessions", hint="try again in a moment")
+        token = metadata.get("ramet-token")
+        calls.principal.set(OWNER if token is None else await self._principal_of(str(token)))
+        principal = calls.principal.get()
+        if not allowed(method, principal == OWNER):
+            message = f"a session may not call {method.rpartition('/')[2]}"
+            denied = event_pb2.CallDenied(method=method, message=message)
+            session_id = principal.removeprefix("session:")
+            await self._core.store.write(
+                lambda unit: unit.events.append(events.make(denied, session_id=session_id, principal=principal))
+            )
+            raise NotAllowedError(message, hint="ask the person, who can")
+
+    async def _principal_of(self, token: str) -> str:
+        session_id = self._core.tokens.check(token)
+        try:
+            await self._core.store.read(lambda reader: reader.sessions.get(session_id))
+        except SessionNotFoundError:
+            raise UnauthenticatedError(
+                f"session {session_id} of the token in RAMET_TOKEN is gone", hint="unset RAMET_TOKEN to act as yourself"
+            ) from None
+        return f"session:{session_id}"
+
+
+def check_versions(client: Any) -> None:
+    """Raise `VersionSkewError` for a client that this daemon does not understand, or that would not understand it."""
+    try:
+        version = int(client)
+    except (TypeError, ValueError):
+        return  # another client than ours: it has read the contract
+    if version > CONTRACT_VERSION:
+        raise VersionSkewError(
+            f"the daemon is older (contract {CONTRACT_VERSION}) than this client (contract {version})",
+            hint="`rametctl daemon restart` starts the new one; agents go on",
+        )
+    if version < OLDEST_CLIENT:
+        raise VersionSkewError(
+            f"this client (contract {version}) is older than the daemon serves ({OLDEST_CLIENT})",
+            hint="install the client again from where the daemon comes",
+        )
+
+
+def internal(method: str, error: Exception) -> BrokenError:
+    """Our own fault: its text stays in the log, under an identity that the person can report."""
+    identity = secrets.token_hex(4)
+    log.error("internal error", method=method, id=identity, exc_info=error)
+    return BrokenError(
+        f"internal error {identity}",
+        hint=f"`rametctl daemon logs` has it under {identity}: please report it",
+        id=identity,
+    )
+
+
+async def fail(context: Context, error: RametError) -> None:
+    code, message, details = status_of(error)
+    await context.abort(code, message, trailing_metadata=((DETAILS, details),))

@@ -1,0 +1,299 @@
+"""SessionService."""
+
+from typing import Any
+
+import grpc
+from ramet.v1 import common_pb2, session_pb2, session_pb2_grpc
+
+from rametd.api.attention import messages as request_messages
+from rametd.api.calls import Call, Calls
+from rametd.api.context import principal
+from rametd.api.paging import position_of, size_of, token_of
+from rametd.api.repo import absolute, resolve_repo
+from rametd.domain.errors import InvalidInputError, RepoNotFoundError
+from rametd.domain.models import Agent, Prompt, Session
+from rametd.services import repos
+from rametd.services.core import Core
+from rametd.services.creation import Creator, NewSession
+from rametd.services.lookup import find_session
+from rametd.services.removal import Remover
+from rametd.services.sessions import Changes, Sessions
+from rametd.services.views import (
+    MODES_BACK,
+    STATES_BACK,
+    one_session_message,
+    prompt_message,
+    sessions_messages,
+    stamp,
+)
+from rametd.services.waiting import Condition, Outcome, wait
+from rametd.store import Reader, Unit
+
+Context = grpc.aio.ServicerContext[Any, Any]
+
+UPDATABLE = frozenset({"name", "model", "mode", "budget_usd", "priority"})
+CONDITIONS = {
+    session_pb2.WAIT_CONDITION_UNSPECIFIED: Condition.IDLE,
+    session_pb2.WAIT_CONDITION_IDLE: Condition.IDLE,
+    session_pb2.WAIT_CONDITION_WAITING: Condition.WAITING,
+    session_pb2.WAIT_CONDITION_ENDED: Condition.ENDED,
+}
+OUTCOMES = {
+    Outcome.DONE: session_pb2.WAIT_OUTCOME_DONE,
+    Outcome.ATTENTION: session_pb2.WAIT_OUTCOME_ATTENTION,
+    Outcome.TIMEOUT: session_pb2.WAIT_OUTCOME_TIMEOUT,
+    Outcome.FAILED: session_pb2.WAIT_OUTCOME_FAILED,
+}
+
+
+class SessionServicer(session_pb2_grpc.SessionServiceServicer):
+    def __init__(self, core: Core, calls: Calls, creator: Creator, sessions: Sessions, remover: Remover) -> None:
+        self._core = core
+        self._calls = calls
+        self._creator = creator
+        self._sessions = sessions
+        self._remover = remover
+
+    async def CreateSession(
+        self, request: session_pb2.CreateSessionRequest, context: Context
+    ) -> session_pb2.CreateSessionResponse:
+        who = principal.get()
+
+        async def work(call: Call) -> session_pb2.CreateSessionResponse:
+            def remember(unit: Unit, session: Session) -> None:
+                call.remember(unit, session_pb2.CreateSessionResponse(session=one_session_message(unit, session)))
+
+            created = await self._creator.create(
+                NewSession(
+                    path=absolute(request.path),
+                    prompt=request.prompt,
+                    name=request.name,
+                    branch=request.branch,
+                    base_ref=request.base_ref,
+                    existing_branch=request.existing_branch,
+                    agent=request.agent or "claude",
+                    model=request.model,
+                    mode=MODES_BACK.get(request.mode),
+                    budget_usd=request.budget_usd if request.HasField("budget_usd") else None,
+                    owns=tuple(request.owns),
+                    forbids=tuple(request.forbids),
+                    parent=request.parent,
+                    priority=request.priority,
+                    after=tuple(request.after),
+                    environment=dict(request.environment),
+                    principal=who,
+                    remember=remember,
+                )
+            )
+            message = await self._message(created.session.id)
+            return session_pb2.CreateSessionResponse(session=message, warnings=created.warnings)
+
+        return await self._calls.once("CreateSession", request, session_pb2.CreateSessionResponse, work)
+
+    async def GetSession(
+        self, request: session_pb2.GetSessionRequest, context: Context
+    ) -> session_pb2.GetSessionResponse:
+        repo_id = await self._repo_id(request.path)
+
+        def work(reader: Reader) -> tuple[session_pb2.GetSessionResponse, Agent | None]:
+            session = find_session(reader, request.session, repo_id=repo_id)
+            children = reader.sessions.list(parent_id=session.id, include_archived=True)
+            response = session_pb2.GetSessionResponse(
+                session=one_session_message(reader, session),
+                pending_prompts=[prompt_message(prompt) for prompt in reader.prompts.open(session.id)],
+                open_requests=request_messages(reader, reader.requests.open(session.id)),
+                children=sessions_messages(reader, children),
+            )
+            return response, reader.agents.latest(session.id)
+
+        response, agent = await self._core.store.read(work)
+        if agent is not None:
+            response.process.CopyFrom(await self._process(agent))
+        return response
+
+    async def _process(self, agent: Agent) -> session_pb2.AgentProcess:
+        runner = self._core.runners.get(agent.session_id)
+        pid = await runner.agent_pid() if runner is not None else 0
+        return session_pb2.AgentProcess(
+            generation=agent.generation,
+            state=agent.state.value,
+            pid=pid,
+            version=agent.cli_version,
+            exit_status=agent.exit_status,
+            start_time=stamp(agent.start_time),
+        )
+
+    async def _repo_id(self, path: str) -> str | None:
+        """The repository whose sessions are meant where a name fits several; a path outside of any is no fault."""
+        if not path:
+            return None
+        try:
+            repo = await repos.around(self._core, absolute(path))
+        except RepoNotFoundError:
+            return None
+        return repo.id if repo is not None else None
+
+    async def ListSessions(
+        self, request: session_pb2.ListSessionsRequest, context: Context
+    ) -> session_pb2.ListSessionsResponse:
+        repo_id = (await resolve_repo(self._core, request.repo)).id if request.repo else None
+        size = size_of(request.page_size)
+        position = position_of("sessions", request.page_token)
+        after = (float(position[0]), str(position[1])) if position is not None else None
+        states = {STATES_BACK[state] for state in request.states if state in STATES_BACK}
+
+        def work(reader: Reader) -> session_pb2.ListSessionsResponse:
+            found = reader.sessions.list(
+                states=states,
+                repo_id=repo_id,
+                include_archived=request.include_archived,
+                after=after,
+                limit=size + 1,
+            )
+            page = found[:size]
+            token = token_of("sessions", [page[-1].create_time, page[-1].id]) if len(found) > size else ""
+            cursor = common_pb2.Cursor(epoch=self._core.store.epoch, seq=reader.events.last_seq())
+            return session_pb2.ListSessionsResponse(
+                sessions=sessions_messages(reader, page), next_page_token=token, cursor=cursor
+            )
+
+        return await self._core.store.read(work)
+
+    async def UpdateSession(
+        self, request: session_pb2.UpdateSessionRequest, context: Context
+    ) -> session_pb2.UpdateSessionResponse:
+        fields = set(request.update_mask.paths)
+        if not fields or fields - UPDATABLE:
+            raise InvalidInputError(
+                f"update_mask takes {', '.join(sorted(UPDATABLE))}", hint="name at least one of them, and no other"
+            )
+        new = request.session
+        limited = "budget_usd" in fields and new.HasField("budget_usd")
+        changes = Changes(
+            name=new.name if "name" in fields else None,
+            model=new.model if "model" in fields else None,
+            mode=MODES_BACK.get(new.mode) if "mode" in fields else None,
+            budget_usd=new.budget_usd if limited else None,
+            clear_budget="budget_usd" in fields and not limited,
+            priority=new.priority if "priority" in fields else None,
+        )
+        if "mode" in fields and changes.mode is None:
+            raise InvalidInputError("no mode was given", hint="name one of the five modes")
+        who = principal.get()
+
+        async def work(call: Call) -> session_pb2.UpdateSessionResponse:
+            session_id = await self._find(request.session_id)
+            await self._sessions.update(session_id, changes, who)
+            return session_pb2.UpdateSessionResponse(session=await self._message(session_id))
+
+        return await self._calls.once("UpdateSession", request, session_pb2.UpdateSessionResponse, work)
+
+    async def SendPrompt(
+        self, request: session_pb2.SendPromptRequest, context: Context
+    ) -> session_pb2.SendPromptResponse:
+        who = principal.get()
+
+        async def work(call: Call) -> session_pb2.SendPromptResponse:
+            def remember(unit: Unit, prompt: Prompt, session: Session) -> None:
+                call.remember(unit, sent(unit, prompt, session))
+
+            def sent(reader: Reader, prompt: Prompt, session: Session) -> session_pb2.SendPromptResponse:
+                return session_pb2.SendPromptResponse(
+                    prompt=prompt_message(prompt), session=one_session_message(reader, session)
+                )
+
+            session_id = await self._find(request.session)
+            prompt, session = await self._sessions.send(session_id, request.prompt, who, remember)
+            return await self._core.store.read(lambda reader: sent(reader, prompt, session))
+
+        return await self._calls.once("SendPrompt", request, session_pb2.SendPromptResponse, work)
+
+    async def InterruptSession(
+        self, request: session_pb2.InterruptSessionRequest, context: Context
+    ) -> session_pb2.InterruptSessionResponse:
+        async def work(call: Call) -> session_pb2.InterruptSessionResponse:
+            session_id = await self._find(request.session)
+            _, interrupted = await self._sessions.interrupt(session_id)
+            return session_pb2.InterruptSessionResponse(
+                session=await self._message(session_id), interrupted=interrupted
+            )
+
+        return await self._calls.once("InterruptSession", request, session_pb2.InterruptSessionResponse, work)
+
+    async def StopSession(
+        self, request: session_pb2.StopSessionRequest, context: Context
+    ) -> session_pb2.StopSessionResponse:
+        who = principal.get()
+
+        async def work(call: Call) -> session_pb2.StopSessionResponse:
+            session_id = await self._find(request.session)
+            await self._sessions.stop(session_id, who)
+            return session_pb2.StopSessionResponse(session=await self._message(session_id))
+
+        return await self._calls.once("StopSession", request, session_pb2.StopSessionResponse, work)
+
+    async def ResumeSession(
+        self, request: session_pb2.ResumeSessionRequest, context: Context
+    ) -> session_pb2.ResumeSessionResponse:
+        who = principal.get()
+
+        async def work(call: Call) -> session_pb2.ResumeSessionResponse:
+            session_id = await self._find(request.session)
+            await self._sessions.resume(session_id, who)
+            return session_pb2.ResumeSessionResponse(session=await self._message(session_id))
+
+        return await self._calls.once("ResumeSession", request, session_pb2.ResumeSessionResponse, work)
+
+    async def PauseSession(
+        self, request: session_pb2.PauseSessionRequest, context: Context
+    ) -> session_pb2.PauseSessionResponse:
+        who = principal.get()
+
+        async def work(call: Call) -> session_pb2.PauseSessionResponse:
+            session_id = await self._find(request.session)
+            await self._sessions.pause(session_id, who)
+            return session_pb2.PauseSessionResponse(session=await self._message(session_id))
+
+        return await self._calls.once("PauseSession", request, session_pb2.PauseSessionResponse, work)
+
+    async def DeleteSession(
+        self, request: session_pb2.DeleteSessionRequest, context: Context
+    ) -> session_pb2.DeleteSessionResponse:
+        who = principal.get()
+
+        async def work(call: Call) -> session_pb2.DeleteSessionResponse:
+            session = await self._core.store.read(lambda reader: find_session(reader, request.session))
+            message = await self._message(session.id)
+            removed = await self._remover.remove(session, force=request.force, principal=who)
+            return session_pb2.DeleteSessionResponse(
+                session=message, trash_ref=removed.trash_ref, expire_time=stamp(removed.expire_time)
+            )
+
+        return await self._calls.once("DeleteSession", request, session_pb2.DeleteSessionResponse, work)
+
+    async def WaitSessions(
+        self, request: session_pb2.WaitSessionsRequest, context: Context
+    ) -> session_pb2.WaitSessionsResponse:
+        if not request.sessions:
+            raise InvalidInputError("no session was named", hint="name at least one")
+        ids = [await self._find(name) for name in request.sessions]
+        waited = await wait(
+            self._core,
+            ids,
+            CONDITIONS[request.condition],
+            any_one=request.any,
+            within=request.timeout.ToNanoseconds() / 1e9 if request.HasField("timeout") else None,
+        )
+        return await self._core.store.read(
+            lambda reader: session_pb2.WaitSessionsResponse(
+                outcome=OUTCOMES[waited.outcome],
+                sessions=sessions_messages(reader, waited.sessions),
+                open_requests=request_messages(reader, waited.requests),
+            )
+        )
+
+    async def _find(self, name: str) -> str:
+        return await self._core.store.read(lambda reader: find_session(reader, name).id)
+
+    async def _message(self, session_id: str) -> session_pb2.Session:
+        return await self._core.store.read(lambda reader: one_session_message(reader, reader.sessions.get(session_id)))

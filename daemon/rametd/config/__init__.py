@@ -1,0 +1,23 @@
+"""The configuration: declared in one table, read from the owner's file and the repository's, checked, and shown.
+
+The owner's file may set everything. A repository's `.ramet.toml` may set what is marked so, and wins there: it knows its own
+setup. It runs commands, so it is only to be read once the owner trusts the repository.
+"""
+
+from rametd.config.files import Effective, Problem, Source, check, combine, effective, load
+from rametd.config.kinds import Kind, Setting
+from rametd.config.model import SETTINGS, Config
+
+__all__ = [
+    "SETTINGS",
+    "Config",
+    "Effective",
+    "Kind",
+    "Problem",
+    "Setting",
+    "Source",
+    "check",
+    "combine",
+    "effective",
+    "load",
+]

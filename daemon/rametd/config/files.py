@@ -1,0 +1,218 @@
+"""Configuration files: read, checked, combined, shown."""
+
+import difflib
+import re
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields, is_dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Self, cast
+
+from rametd.config.kinds import RefusedError, Setting, toml
+from rametd.config.model import SETTINGS, Config
+from rametd.domain.errors import BadConfigError
+from rametd.domain.models import Mode
+
+DEFAULT = "default"
+OWNER_FILE = "owner file"
+REPOSITORY_FILE = "repository file"
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """The text of a configuration file. Whoever compares it with what was trusted must then use this very text."""
+
+    name: str
+    text: str
+
+    @classmethod
+    def read(cls, path: Path) -> Self:
+        """A missing file is an empty one. Raises BadConfigError for one that cannot be read."""
+        try:
+            return cls(str(path), path.read_text(encoding="utf-8"))
+        except (FileNotFoundError, NotADirectoryError):
+            return cls(str(path), "")
+        except OSError as error:
+            message = f"{path} cannot be read: {error.strerror}"
+            raise BadConfigError(message, hint="make it readable, or remove it", file=str(path)) from error
+        except UnicodeDecodeError as error:
+            message = f"{path} is not UTF-8 text (byte {error.start})"
+            raise BadConfigError(message, hint="save it as UTF-8", file=str(path)) from error
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Something wrong with a configuration file, for ``config check``."""
+
+    file: str
+    line: int  # 0 where unknown
+    key: str  # "" for the file as a whole
+    text: str
+    hint: str = ""
+    fatal: bool = True  # a warning otherwise
+
+    def __str__(self) -> str:
+        place = f"{self.file}:{self.line}" if self.line else self.file
+        return f"{place}: {self.key}: {self.text}" if self.key else f"{place}: {self.text}"
+
+
+@dataclass(frozen=True, slots=True)
+class Effective:
+    """A setting with its value, as TOML, and where that comes from, for ``config show``."""
+
+    setting: Setting
+    value: str
+    origin: str
+
+
+def load(owner: Path, repository: Path | None = None, *, home: Path) -> Config:
+    """The configuration from the owner's file and that of a repository the owner trusts. ``home`` is what "~" stands for.
+
+    Raises BadConfigError: the first problem, and how many more there are.
+    """
+    return combine(Source.read(owner), None if repository is None else Source.read(repository), home=home)
+
+
+def combine(owner: Source, repository: Source | None = None, *, home: Path) -> Config:
+    """As `load`, from texts."""
+    config, problems = _combine(owner, repository, home)
+    fatal = [problem for problem in problems if problem.fatal]
+    if fatal:
+        first = fatal[0]
+        more = f" (and {len(fatal) - 1} more: rametctl config check)" if len(fatal) > 1 else ""
+        raise BadConfigError(
+            f"{first}{more}", hint=first.hint or "correct it", file=first.file, key=first.key, line=str(first.line)
+        )
+    return config
+
+
+def check(owner: Source, repository: Source | None = None, *, home: Path) -> tuple[Problem, ...]:
+    """All problems and warnings of both files, in the order of the files."""
+    return tuple(_combine(owner, repository, home)[1])
+
+
+def effective(config: Config) -> Iterator[Effective]:
+    """Every setting with its value and origin, in the order of declaration."""
+    for item in SETTINGS:
+        value: Any = config
+        for name in item.path.split("."):
+            value = getattr(value, name)
+        yield Effective(item, toml(value), config.origins.get(item.key, DEFAULT))
+
+
+def _combine(owner: Source, repository: Source | None, home: Path) -> tuple[Config, list[Problem]]:
+    values, problems = _read(owner, home, from_repository=False)
+    origins = dict.fromkeys(values, OWNER_FILE)
+    if values.get("permissions.default_mode") is Mode.BYPASS and not values.get("permissions.allow_bypass", False):
+        text = 'bypassPermissions needs allow_bypass = true in the table "permissions"'
+        problems.append(_problem(owner, "permissions.default_mode", text, hint="set it, or choose another mode"))
+    if repository is not None:
+        theirs, more = _read(repository, home, from_repository=True)
+        problems += more
+        if theirs.get("permissions.default_mode") is Mode.BYPASS:
+            text = "a repository cannot make bypassPermissions its default"
+            problems.append(_problem(repository, "permissions.default_mode", text, hint="choose another mode"))
+        origins |= dict.fromkeys(theirs, REPOSITORY_FILE)
+        if "run.NAME" in values and "run.NAME" in theirs:  # a person's own commands stay next to the repository's
+            theirs["run.NAME"] = MappingProxyType({**values["run.NAME"], **theirs["run.NAME"]})
+        values |= theirs
+    warnings = tuple(str(problem) for problem in problems if not problem.fatal)
+    sections = {item.path: values[item.key] for item in SETTINGS if item.key in values}
+    return _build(Config, "", sections, origins=MappingProxyType(origins), warnings=warnings), problems
+
+
+def _build(section: type, prefix: str, values: Mapping[str, Any], **extra: object) -> Any:
+    arguments = dict(extra)
+    for item in fields(section):
+        if is_dataclass(item.type):
+            arguments[item.name] = _build(cast("type", item.type), f"{prefix}{item.name}.", values)
+        elif prefix + item.name in values:
+            arguments[item.name] = values[prefix + item.name]
+    return section(**arguments)
+
+
+def _read(source: Source, home: Path, *, from_repository: bool) -> tuple[dict[str, Any], list[Problem]]:
+    """The accepted values of one file by key, and what is wrong with the rest."""
+    try:
+        document = tomllib.loads(source.text)
+    except tomllib.TOMLDecodeError as error:
+        line = re.search(r"at line (\d+)", str(error))
+        return {}, [Problem(source.name, int(line[1]) if line else 0, "", f"not TOML: {error}")]
+    by_path = {item.path: item for item in SETTINGS}
+    tables = {path.rsplit(".", depth)[0] for path in by_path for depth in range(1, path.count(".") + 1)}
+    values: dict[str, Any] = {}
+    problems: list[Problem] = []
+
+    def walk(table: Mapping[str, Any], prefix: str) -> None:
+        for name, raw in table.items():
+            path = prefix + name
+            if path in by_path:
+                accept(by_path[path], raw)
+            elif path not in tables:
+                near = difflib.get_close_matches(path, [*by_path, *tables], n=1)
+                hint = f"did you mean {near[0]}?" if near else "rametctl config show lists what there is"
+                problems.append(_problem(source, path, "there is no such setting", hint=hint))
+            elif isinstance(raw, dict):
+                walk(raw, f"{path}.")
+            else:
+                problems.append(_problem(source, path, f"expected a table, found {_excerpt(raw)}"))
+
+    def accept(item: Setting, raw: object) -> None:
+        if from_repository and not item.repository:
+            hint = "set it in your own configuration: config.toml"
+            problems.append(_problem(source, item.path, "only the owner may set this, not a repository", hint=hint))
+            return
+        try:
+            value = item.kind.parse(raw)
+        except ValueError as error:
+            text = (
+                f"expected {item.kind.accepts}, found {_excerpt(raw)}"
+                if not isinstance(error, RefusedError)
+                else str(error)
+            )
+            if item.fallback is None:
+                problems.append(_problem(source, item.path, text))
+                return
+            value = item.fallback
+            problems.append(_problem(source, item.path, f"{text}; {toml(value)} is used, the strictest", fatal=False))
+        if isinstance(value, Path) and value.parts[0] == "~":
+            value = home.joinpath(*value.parts[1:])
+        values[item.key] = value
+
+    walk(document, "")
+    return values, problems
+
+
+def _excerpt(raw: object) -> str:
+    text = repr(raw)
+    return text if len(text) <= 60 else f"{text[:59]}…"
+
+
+def _problem(source: Source, key: str, text: str, *, hint: str = "", fatal: bool = True) -> Problem:
+    return Problem(source.name, _line(source.text, key), key, text, hint, fatal)
+
+
+def _line(text: str, key: str) -> int:
+    """The line where ``key``, or else the table around it, begins; 0 where that is not found. tomllib does not tell.
+
+    Good for a message: a line inside a multi-line string that looks like the key would be taken for it.
+    """
+    table, around = "", 0
+    for number, line in enumerate(text.splitlines(), 1):
+        if header := re.match(r"\s*\[\[?\s*([^\[\]]+?)\s*\]", line):
+            table = _bare(header[1])
+            path = table
+        elif assignment := re.match(r"""\s*([A-Za-z0-9_\-."' ]+?)\s*=""", line):
+            path = ".".join(filter(None, (table, _bare(assignment[1]))))
+        else:
+            continue
+        if path == key or path.startswith(f"{key}."):
+            return number
+        if key.startswith(f"{path}."):
+            around = number
+    return around
+
+
+def _bare(key: str) -> str:
+    return re.sub(r"""[\s"']""", "", key)

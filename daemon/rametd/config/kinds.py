@@ -1,0 +1,207 @@
+"""Kinds of settings: what each accepts, how it is read from TOML and written back."""
+
+import json
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, fields, is_dataclass
+from pathlib import Path, PurePosixPath
+from types import MappingProxyType
+from typing import Any, Generic, TypeVar, cast
+
+T = TypeVar("T")
+
+
+class RefusedError(ValueError):
+    """A value of the right form that is not accepted all the same; the text says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kind(Generic[T]):
+    """A type of value. ``parse`` takes what tomllib read and raises ValueError, with a text only where "expected …" says too little."""
+
+    accepts: str  # as in "expected …"
+    parse: Callable[[object], T]
+    unit: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One key of the configuration: the single source for reading, checking, showing and documenting it."""
+
+    key: str  # dotted; a table of free names ends in ".NAME"
+    kind: Kind[Any]
+    default: Any
+    meaning: str
+    repository: bool  # whether a repository's `.ramet.toml` may set it
+    fallback: Any = None  # where set: what stands in, with a warning, for a value that is not accepted
+
+    @property
+    def path(self) -> str:
+        """Where the value stands in the file."""
+        return self.key.removesuffix(".NAME")
+
+
+def setting(kind: Kind[T], default: T, meaning: str, *, repository: bool = False, fallback: T | None = None) -> T:
+    """A field of a configuration dataclass, with all there is to say about it."""
+    metadata = {"kind": kind, "default": default, "meaning": meaning, "repository": repository, "fallback": fallback}
+    return field(default_factory=lambda: default, metadata=metadata)
+
+
+def declared(section: type, prefix: str = "") -> Iterator[Setting]:
+    """The settings of a configuration dataclass and of the sections in it, in order."""
+    for item in fields(section):
+        if "kind" in item.metadata:
+            names = ".NAME" if item.metadata["kind"] is NAMED_COMMANDS else ""
+            yield Setting(key=f"{prefix}{item.name}{names}", **item.metadata)
+        elif is_dataclass(item.type):
+            yield from declared(cast("type", item.type), f"{prefix}{item.name}.")
+
+
+def toml(value: object) -> str:
+    """A value of a setting as TOML writes it; None, which TOML cannot write, as ``unset``."""
+    match value:
+        case None:
+            return "unset"
+        case bool():
+            return str(value).lower()
+        case str() | Path():
+            return json.dumps(str(value), ensure_ascii=False)
+        case tuple():
+            return "[" + ", ".join(toml(item) for item in value) + "]"
+        case Mapping():
+            return "{" + ", ".join(f"{name} = {toml(item)}" for name, item in value.items()) + "}"
+        case float():
+            return '"never"' if value == math.inf else f"{value:.15g}"
+        case _:
+            return str(value)
+
+
+def whole(least: int, most: int, unit: str = "") -> Kind[int]:
+    def parse(value: object) -> int:
+        if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
+            raise ValueError
+        return value
+
+    return Kind(f"a whole number from {least} to {most}", parse, unit)
+
+
+def one_of(*names: str) -> Kind[str]:
+    def parse(value: object) -> str:
+        if value not in names:
+            raise ValueError
+        return str(value)
+
+    return Kind("one of " + ", ".join(f'"{name}"' for name in names), parse)
+
+
+def strings(pattern: str, accepts: str) -> Kind[tuple[str, ...]]:
+    """A list of strings, each a full match of ``pattern``."""
+    compiled = re.compile(pattern, re.DOTALL)
+
+    def parse(value: object) -> tuple[str, ...]:
+        if not isinstance(value, list):
+            raise ValueError
+        return tuple(_string(item, compiled) for item in value)
+
+    return Kind(f"a list of {accepts}", parse)
+
+
+def string(pattern: str, accepts: str) -> Kind[str]:
+    compiled = re.compile(pattern)
+    return Kind(accepts, lambda value: _string(value, compiled))
+
+
+def _string(value: object, pattern: re.Pattern[str]) -> str:
+    if not isinstance(value, str) or not pattern.fullmatch(value) or "\0" in value:
+        raise ValueError
+    return value
+
+
+def _boolean(value: object) -> bool:
+    if not isinstance(value, bool):
+        raise ValueError
+    return value
+
+
+def _duration(value: object) -> float:
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        seconds = float(value)
+    elif isinstance(value, str) and (match := re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smhd])", value)):
+        seconds = float(match[1]) * {"s": 1, "m": 60, "h": 3600, "d": 86400}[match[2]]
+    else:
+        raise ValueError
+    if not (math.isfinite(seconds) and 1 <= seconds <= 10 * 365 * 86400):
+        raise ValueError
+    return seconds
+
+
+def _size(value: object) -> int:
+    if isinstance(value, int) and not isinstance(value, bool):
+        size = value
+    elif isinstance(value, str) and (match := re.fullmatch(r"(\d+)\s*([KMG])i?B?", value)):
+        size = int(match[1]) << {"K": 10, "M": 20, "G": 30}[match[2]]
+    else:
+        raise ValueError
+    if not 1 << 20 <= size <= 1 << 40:
+        raise ValueError
+    return size
+
+
+def _money(value: object) -> float | None:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
+        raise ValueError
+    return float(value)
+
+
+def _path(value: object) -> Path | None:
+    if not isinstance(value, str) or not value.startswith(("/", "~/")) or "\0" in value:
+        raise ValueError
+    return Path(value)
+
+
+def _commands(value: object) -> tuple[str, ...]:
+    items = [value] if isinstance(value, str) else value
+    if not isinstance(items, list):
+        raise ValueError
+    return tuple(_command(item) for item in items)
+
+
+def _command(value: object) -> str:
+    if not isinstance(value, str) or not value.strip() or "\0" in value:
+        raise ValueError
+    return value
+
+
+def _named_commands(value: object) -> Mapping[str, str]:
+    if not isinstance(value, dict) or not all(re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]{0,47}", name) for name in value):
+        raise ValueError
+    return MappingProxyType({name: _command(command) for name, command in value.items()})
+
+
+def _inside(value: object) -> tuple[str, ...]:
+    if not isinstance(value, list):
+        raise ValueError
+    for item in value:
+        if not isinstance(item, str) or not item or "\0" in item or item.startswith("/"):
+            raise ValueError
+        if {"..", ".git"} & set(PurePosixPath(item).parts):
+            raise ValueError
+    return tuple(value)
+
+
+def _or_never(value: object) -> float:
+    return math.inf if value == "never" else _duration(value)
+
+
+BOOLEAN = Kind("true or false", _boolean)
+DURATION = Kind(
+    'a duration such as "90s", "10m", "2h", "30d", or a number of seconds, from one second on', _duration, "seconds"
+)
+DURATION_OR_NEVER = Kind(f'{DURATION.accepts}, or "never"', _or_never, "seconds")
+SIZE = Kind('a size such as "64MiB" or a number of bytes, from 1 MiB on', _size, "bytes")
+MONEY = Kind("an amount above zero", _money, "US dollars")
+PATH = Kind('an absolute path, or one that begins with "~/"', _path)
+COMMANDS = Kind("a shell command or a list of them", _commands)
+NAMED_COMMANDS = Kind("a table of shell commands, each under a name of letters, digits, - and _", _named_commands)
+PATTERNS_INSIDE = Kind("a list of paths or globs inside the repository, none of them in .git", _inside)

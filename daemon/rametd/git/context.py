@@ -1,0 +1,60 @@
+"""What every part of the git layer works with: the git binary, threads for libgit2, locks."""
+
+import asyncio
+import functools
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import ParamSpec, TypeVar
+from weakref import WeakValueDictionary
+
+import pygit2
+
+from rametd.domain.errors import GitFailedError
+from rametd.git.locks import RepositoryLocks
+from rametd.git.process import GitProcess
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+# libgit2 refuses a repository with extensions it was not told of. A partial clone reads like any other as long as the objects
+# are there; where one is not, reading it fails and says so, and git itself fetches it for whatever fills a working tree.
+_EXTENSIONS = ("partialclone",)
+
+
+class GitContext:
+    """Shared by all operations; made once by `Git`."""
+
+    def __init__(self, threads: int, environment: Mapping[str, str], lock_timeout: float) -> None:
+        pygit2.settings.set_extensions([*_EXTENSIONS])
+        self.process = GitProcess(environment, lock_timeout)
+        self.locks = RepositoryLocks(lock_timeout)
+        # Checkouts run outside the repository's lock; more of them at once than there are threads only makes each slower.
+        self.checkouts = asyncio.Semaphore(threads)
+        self._worktree_locks: WeakValueDictionary[Path, asyncio.Lock] = WeakValueDictionary()
+        self._threads = ThreadPoolExecutor(threads, thread_name_prefix="git")
+
+    async def compute(self, function: Callable[P, T], *arguments: P.args, **keywords: P.kwargs) -> T:
+        """Call something that blocks in a thread. What libgit2 or the system refuses becomes GitFailedError."""
+        call = functools.partial(function, *arguments, **keywords)
+        future = asyncio.get_running_loop().run_in_executor(self._threads, call)
+        try:
+            return await asyncio.shield(future)
+        except OSError as error:
+            raise GitFailedError(
+                f"{error.filename}: {error.strerror}", hint="look at its permissions and the disk"
+            ) from error
+        except asyncio.CancelledError:
+            # A thread cannot be stopped: leaving now would free the caller's lock while the thread goes on under it.
+            await asyncio.wait([future])
+            raise
+        except pygit2.GitError as error:
+            raise GitFailedError(f"libgit2: {error}") from error
+
+    def worktree_lock(self, worktree: Path) -> asyncio.Lock:
+        """Orders what would otherwise write the same private index twice."""
+        return self._worktree_locks.setdefault(worktree, asyncio.Lock())
+
+    async def aclose(self) -> None:
+        """Wait for the threads."""
+        await asyncio.to_thread(self._threads.shutdown)

@@ -1,0 +1,170 @@
+"""Diffs between a commit and a worktree, or between two commits: files, counts, and a patch of bounded size.
+
+A worktree is compared by the tree of its files (`snapshot.write_tree`), so that untracked files count and filters apply. The two
+trees are compared by `git diff-tree`, which skips equal subtrees and runs beside us: 8 ms for eleven changes among 40,000 files,
+where libgit2 walks all of them (38 ms) holding the interpreter's lock, so that the event loop stands still even from a thread.
+"""
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import pygit2
+
+from rametd.domain.errors import RefNotFoundError
+from rametd.git.context import GitContext
+from rametd.git.registrations import verify_worktree
+from rametd.git.repository import RepositoryInfo, open_repository
+from rametd.git.snapshot import write_tree
+
+MAX_PATCH: Final = 1 << 20
+"""Bytes of patch, by default."""
+MAX_FILE: Final = 4 << 20
+"""Bytes of a file, above which its lines are neither shown nor counted."""
+
+_STATUS: Final = {"A": "added", "D": "deleted", "M": "modified", "R": "renamed", "C": "copied", "T": "typechange"}
+_DIFF: Final = (
+    "-c",
+    f"core.bigFileThreshold={MAX_FILE}",
+    "diff-tree",
+    "-r",
+    "--no-ext-diff",
+    "--no-textconv",
+    "--full-index",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class FileChange:
+    """One changed file. ``status``: added, deleted, modified, renamed, copied, typechange. Counts are lines, 0 where not counted.
+
+    ``too_large`` files are treated as binary ones are: named, never shown.
+    """
+
+    path: str
+    old_path: str | None
+    status: str
+    additions: int
+    deletions: int
+    binary: bool
+    submodule: bool
+    too_large: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Diff:
+    """``patch`` is None when it was not asked for; ``truncated``: it was cut at a line's end, or leaves a file out as too large."""
+
+    files: tuple[FileChange, ...]
+    patch: bytes | None
+    truncated: bool
+
+
+@dataclass(frozen=True, slots=True)
+class DiffStat:
+    """Sums over a diff."""
+
+    files: int
+    additions: int
+    deletions: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Trees:
+    """Two trees, and where git is to run: (directory, options that name the repository)."""
+
+    where: Path
+    options: tuple[str, ...]
+    old: str
+    new: str
+
+
+async def diff(git: GitContext, worktree: Path, against: str, *, patch: bool, max_patch: int) -> Diff:
+    """See `Git.diff`."""
+    return await _diff(git, await _with_worktree(git, worktree, against), patch=patch, max_patch=max_patch)
+
+
+async def diff_commits(
+    git: GitContext, repo: RepositoryInfo, old: str, new: str, *, patch: bool, max_patch: int
+) -> Diff:
+    """See `Git.diff_commits`."""
+    trees = [await git.compute(_tree, repo.common_dir, name) for name in (old, new)]
+    return await _diff(git, _Trees(repo.common_dir, (), *trees), patch=patch, max_patch=max_patch)
+
+
+async def changed_files(git: GitContext, worktree: Path, against: str) -> tuple[str, ...]:
+    """See `Git.changed_files`."""
+    trees = await _with_worktree(git, worktree, against)
+    output = await git.process.read(trees.where, *trees.options, *_DIFF, "--name-only", "-z", trees.old, trees.new)
+    return tuple(sorted(os.fsdecode(output).split("\0")[:-1]))
+
+
+async def _with_worktree(git: GitContext, worktree: Path, against: str) -> _Trees:
+    git_dir = await git.compute(verify_worktree, worktree, None)
+    old = await git.compute(_tree, git_dir, against)
+    written = await write_tree(git, worktree, git_dir)
+    return _Trees(worktree, (f"--git-dir={git_dir}", f"--work-tree={worktree}"), old, written.tree)
+
+
+async def _diff(git: GitContext, trees: _Trees, *, patch: bool, max_patch: int) -> Diff:
+    summary = (*trees.options, *_DIFF, "--find-renames", "--raw", "--numstat", "-z", trees.old, trees.new)
+    fields = iter(os.fsdecode(await git.process.read(trees.where, *summary)).split("\0")[:-1])
+    files = await git.compute(lambda: tuple(_changes(open_repository(trees.where), fields)))
+    if not patch:
+        return Diff(files, None, truncated=False)
+    shown = (*trees.options, *_DIFF, "--find-renames", "--patch", trees.old, trees.new)
+    text, cut = await git.process.read_up_to(max_patch, trees.where, *shown)
+    if cut:
+        text = text[: text.rfind(b"\n") + 1]
+    return Diff(files, text, truncated=cut or any(file.too_large for file in files))
+
+
+@dataclass(frozen=True, slots=True)
+class _Raw:
+    modes: tuple[str, str]
+    objects: tuple[str, str]
+    status: str
+    old_path: str | None
+
+
+def _changes(repository: pygit2.Repository, fields: Iterator[str]) -> Iterator[FileChange]:
+    """Read `--raw --numstat -z`: all raw entries, then all counts, each with one path, or two for a rename or a copy."""
+    raw: dict[str, _Raw] = {}
+    for field in fields:
+        if field.startswith(":"):
+            old_mode, new_mode, old, new, status = field[1:].split(" ")
+            first = next(fields)
+            path, source = (next(fields), first) if status[0] in "RC" else (first, None)
+            raw[path] = _Raw((old_mode, new_mode), (old, new), status[0], source)
+            continue
+        additions, deletions, path = field.split("\t", 2)
+        if not path:
+            _, path = next(fields), next(fields)
+        entry = raw[path]
+        uncounted = additions == "-"
+        too_large = uncounted and _size(repository, entry) > MAX_FILE
+        yield FileChange(
+            path=path,
+            old_path=entry.old_path,
+            status=_STATUS.get(entry.status, "modified"),
+            additions=0 if uncounted else int(additions),
+            deletions=0 if uncounted else int(deletions),
+            binary=uncounted and not too_large,
+            submodule="160000" in entry.modes,
+            too_large=too_large,
+        )
+
+
+def _size(repository: pygit2.Repository, entry: _Raw) -> int:
+    """Bytes of the larger side, from the objects' headers."""
+    sides = [pygit2.Oid(hex=name) for name in entry.objects]
+    return max((repository.odb.read_header(oid)[1] for oid in sides if oid in repository.odb), default=0)
+
+
+def _tree(place: Path, name: str) -> str:
+    try:
+        return str(open_repository(place).revparse_single(name).peel(pygit2.Tree).id)
+    except (KeyError, ValueError, pygit2.GitError) as error:
+        raise RefNotFoundError(f"{name} names no commit here", hint="it may have been garbage collected") from error

@@ -1,0 +1,68 @@
+"""One writer at a time per repository, in this process and between processes."""
+
+import asyncio
+import fcntl
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Final
+
+from rametd.domain.errors import GitBusyError, GitFailedError
+
+DIRECTORY: Final = "ramet"
+"""Our corner inside a common git directory: the lock, private indexes, and what is on its way out."""
+
+
+class RepositoryLocks:
+    """A lock per common git directory.
+
+    Two layers, because each covers what the other cannot: an `asyncio.Lock` orders the tasks of this daemon (flock is held per
+    open file and would have them poll), and a flock on ``<common>/ramet/lock`` keeps out a second daemon (another RAMET_HOME, or
+    an old one that is still leaving), whose `worktree add` would interleave with ours between the check and the act.
+    """
+
+    def __init__(self, timeout: float = 10.0) -> None:
+        self._timeout = timeout
+        self._locks: dict[Path, asyncio.Lock] = {}
+
+    @asynccontextmanager
+    async def hold(self, common_dir: Path) -> AsyncIterator[int]:
+        """Hold the repository's lock; gives its descriptor, for git to inherit. Raises GitBusyError when another process keeps it for ``timeout`` seconds."""
+        async with self._locks.setdefault(common_dir, asyncio.Lock()):
+            file = common_dir / DIRECTORY / "lock"
+            await asyncio.to_thread(_make, file)
+            # Opened here and not in the thread, whose result a cancellation would lose, open.
+            descriptor = os.open(file, os.O_RDWR | os.O_CLOEXEC)
+            try:
+                await self._flock(descriptor, common_dir)
+                yield descriptor
+            finally:
+                os.close(descriptor)
+
+    async def _flock(self, descriptor: int, common_dir: Path) -> None:
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + self._timeout
+        while True:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                if loop.time() > deadline:
+                    raise GitBusyError(
+                        f"another daemon holds the lock of {common_dir}",
+                        hint="look for a second rametd, or try again",
+                        file=str(common_dir / DIRECTORY / "lock"),
+                    ) from None
+                await asyncio.sleep(0.02)
+            else:
+                return
+
+
+def _make(file: Path) -> None:
+    try:
+        file.parent.mkdir(exist_ok=True)
+        file.touch(mode=0o600)
+    except OSError as error:
+        raise GitFailedError(
+            f"cannot write in {file.parent.parent}: {error.strerror}", hint="the repository must be writable"
+        ) from error

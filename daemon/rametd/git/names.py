@@ -1,0 +1,97 @@
+"""Branch names made from what people type.
+
+A label or a prompt becomes a name that git accepts, that no branch bears yet, and that a person can type. What was typed is kept
+elsewhere, as the label; nothing here needs to be reversible.
+"""
+
+import re
+import unicodedata
+from collections.abc import Collection
+from itertools import chain, count
+from typing import Final
+
+from rametd.domain.errors import BadNameError
+
+LIMIT: Final = 60
+"""Characters of a generated name, before a suffix that makes it unique."""
+
+# Words that git resolves to files beside the refs; on a file system that ignores case, `head` is HEAD.
+_RESERVED: Final = frozenset({"head", "fetch_head", "orig_head", "merge_head"})
+
+
+def slug(text: str, limit: int = LIMIT) -> str:
+    """``text`` as a path of lower-case ASCII words, `` `` when nothing of it can be kept.
+
+    ``/`` between words stays (``feature/x``), a sentence is cut at a word's end, and accents are dropped.
+    """
+    plain = unicodedata.normalize("NFKD", text).encode("ascii", "ignore").decode().lower()
+    parts = (_component(part) for part in plain.split("/"))
+    name = "/".join(part for part in parts if part)
+    if len(name) > limit:
+        head, dash, _ = name[:limit].rpartition("-")
+        name = _trim(head if dash and len(head) >= limit // 2 and name[limit] != "-" else name[:limit])
+    return name
+
+
+def branch_name(text: str, *, fallback: str, taken: Collection[str] = ()) -> str:
+    """A valid branch name for ``text`` that collides with none of ``taken``, neither by case nor as file and directory.
+
+    ``fallback`` (an id) is used when ``text`` has no usable character. A name that is taken gets ``-2``, ``-3`` and so on.
+    """
+    wanted = slug(text)
+    if not wanted or wanted in _RESERVED or re.fullmatch("[0-9a-f]{40}", wanted):
+        wanted = fallback
+    used = {name.casefold() for name in taken}
+    if any(parent in used for parent in _parents(wanted)):  # `a` exists, so that `a/b` cannot
+        wanted = wanted.replace("/", "-")
+    folders = used.union(*(_parents(name) for name in used))
+    return next(name for name in chain([wanted], (f"{wanted}-{n}" for n in count(2))) if name not in folders)
+
+
+def check_branch_name(name: str) -> str:
+    """``name`` itself when git accepts it as a branch (the rules of git-check-ref-format(1)), else BadNameError."""
+    problem = _problem(name)
+    if problem:
+        suggestion = slug(name)
+        hint = f"try {suggestion!r}" if suggestion else "use letters, digits and dashes"
+        raise BadNameError(f"{name[:80]!r} cannot be a branch name: {problem}", hint=hint, name=name[:256])
+    return name
+
+
+def conflict(name: str, taken: Collection[str]) -> str | None:
+    """The branch of ``taken`` that ``name`` cannot exist beside, because one would be a file and the other a directory."""
+    parents = set(_parents(name))
+    return next((other for other in taken if other in parents or other.startswith(f"{name}/")), None)
+
+
+def _problem(name: str) -> str | None:
+    parts = name.split("/")
+    checks = (
+        (not name or "" in parts, "a part of it is empty"),
+        (len(name.encode()) > 200, "it is longer than 200 bytes"),
+        (name.startswith("-"), "it begins with a dash"),
+        (name in ("HEAD", "@"), "git uses that name itself"),
+        (any(part.startswith(".") for part in parts), "a part of it begins with a dot"),
+        (any(part.endswith(".lock") for part in parts), "a part of it ends in .lock"),
+        (name.endswith("."), "it ends in a dot"),
+        (".." in name or "@{" in name, "it contains '..' or '@{'"),
+        (re.search(r"[\x00-\x20\x7f~^:?*\[\\]", name) is not None, "it contains a space or one of ~^:?*[\\"),
+    )
+    return next((words for holds, words in checks if holds), None)
+
+
+def _component(part: str) -> str:
+    words = re.sub(r"\.{2,}", ".", re.sub(r"[^a-z0-9._]+", "-", part)).strip("-._")
+    return _trim(re.sub(r"[-._]*\.lock$", "-lock", words))
+
+
+def _trim(words: str) -> str:
+    words = words.strip("-._/")
+    while words.endswith(".lock"):  # cutting "x.locker" short can uncover it
+        words = words.removesuffix(".lock").strip("-._/")
+    return words
+
+
+def _parents(name: str) -> list[str]:
+    parts = name.split("/")
+    return ["/".join(parts[:n]) for n in range(1, len(parts))]

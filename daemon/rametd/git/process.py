@@ -1,0 +1,234 @@
+"""Running the git binary: no hooks, no prompts, no inherited `GIT_*` variables, and lock files waited for."""
+
+import asyncio
+import contextlib
+import os
+import re
+import signal
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from rametd.domain.errors import GitBusyError, GitFailedError
+
+ALWAYS: Final = (
+    *("-c", "core.hooksPath=/dev/null"),
+    *("-c", "core.fsmonitor=false"),
+    *("-c", "gc.auto=0"),
+    *("-c", "maintenance.auto=false"),
+    *("-c", "advice.detachedHead=false"),
+)
+
+# What a person may set for git on purpose. Everything else named GIT_* (GIT_DIR, GIT_INDEX_FILE, GIT_WORK_TREE, ...) would make
+# git work on another repository than the one we name: a daemon started from a hook inherits exactly those.
+_KEPT: Final = frozenset(
+    {
+        "GIT_ASKPASS",
+        "GIT_CONFIG_GLOBAL",
+        "GIT_CONFIG_NOSYSTEM",
+        "GIT_CONFIG_SYSTEM",
+        "GIT_EXEC_PATH",
+        "GIT_LFS_SKIP_SMUDGE",
+        "GIT_SSH",
+        "GIT_SSH_COMMAND",
+        "GIT_SSL_CAINFO",
+    }
+)
+
+_LOCKED: Final = (
+    re.compile(r"[Uu]nable to create '(?P<file>[^']+\.lock)': File exists"),
+    re.compile(r"could not lock config file (?P<file>\S+): File exists"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Completed:
+    """A git process that has ended: its exit status and what it wrote, as bytes."""
+
+    returncode: int
+    stdout: bytes
+    stderr: bytes
+
+    @property
+    def words(self) -> str:
+        """What git said, in one line without its prefixes: for the message of an error."""
+        lines = [line.strip() for line in self.stderr.decode(errors="replace").splitlines()]
+        told = [line for line in lines if line and not line.startswith(("hint:", "Preparing worktree"))]
+        fatal = [line for line in told if line.startswith(("fatal:", "error:"))]
+        words = "; ".join(line.removeprefix("fatal: ").removeprefix("error: ") for line in fatal or told)
+        return words[:600] or f"git left with status {self.returncode}"
+
+    @property
+    def lock_file(self) -> str | None:
+        """The lock file that somebody else held, if that is why git failed."""
+        if self.returncode == 0:
+            return None
+        text = self.stderr.decode(errors="replace")
+        found = next((match for pattern in _LOCKED if (match := pattern.search(text))), None)
+        return found["file"].removesuffix(".lock") + ".lock" if found else None
+
+
+def clean_environment(environment: Mapping[str, str]) -> dict[str, str]:
+    """The environment that every git process of ours starts from."""
+    kept = {name: value for name, value in environment.items() if not name.startswith("GIT_") or name in _KEPT}
+    return kept | {"GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C"}
+
+
+class GitProcess:
+    """Runs git. ``lock_timeout`` (seconds) is how long a lock file held by somebody else is waited for."""
+
+    def __init__(self, environment: Mapping[str, str], lock_timeout: float = 10.0) -> None:
+        self._environment = clean_environment(environment)
+        self._lock_timeout = lock_timeout
+
+    async def read(
+        self, where: Path, *arguments: str, stdin: bytes | None = None, environment: Mapping[str, str] | None = None
+    ) -> bytes:
+        """The output of a git command that changes nothing; takes no locks. Raises GitFailedError."""
+        extra = {"GIT_OPTIONAL_LOCKS": "0"} | dict(environment or {})
+        done = await self.run(where, *arguments, stdin=stdin, environment=extra)
+        if done.returncode != 0:
+            raise failed(done, arguments)
+        return done.stdout
+
+    async def read_up_to(self, limit: int, where: Path, *arguments: str) -> tuple[bytes, bool]:
+        """The first ``limit`` bytes of a reading command's output, and whether there was more; git is ended there."""
+        process = await self._start(where, arguments, {"GIT_OPTIONAL_LOCKS": "0"})
+        try:
+            # Together: git must not stand still over a full stderr while its output is waited for.
+            output, words = await asyncio.gather(_head(process, limit), _rest(process.stderr))
+        finally:
+            await _end(process)
+        if len(output) > limit:
+            return output[:limit], True
+        if process.returncode:
+            raise failed(Completed(process.returncode, output, words), arguments)
+        return output, False
+
+    async def write(
+        self,
+        where: Path,
+        *arguments: str,
+        stdin: bytes | None = None,
+        environment: Mapping[str, str] | None = None,
+        lock: int | None = None,
+    ) -> bytes:
+        """The output of a git command that changes something. Raises GitBusyError, GitFailedError."""
+        done = await self.run(where, *arguments, stdin=stdin, environment=environment, lock=lock)
+        if done.returncode != 0:
+            raise failed(done, arguments)
+        return done.stdout
+
+    async def run(
+        self,
+        where: Path,
+        *arguments: str,
+        stdin: bytes | None = None,
+        environment: Mapping[str, str] | None = None,
+        lock: int | None = None,
+    ) -> Completed:
+        """Run to the end and judge nothing but lock files: GitBusyError when one stays held for ``lock_timeout``.
+
+        ``lock`` is the descriptor of the repository's lock, which the process inherits: a daemon that is killed while its git is
+        still writing would otherwise free the lock for its successor, whose clean-up would interleave with that git.
+        """
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + self._lock_timeout
+        pause = 0.02
+        while True:
+            done = await self._once(where, arguments, stdin, environment, lock)
+            if done.lock_file is None:
+                return done
+            if loop.time() + pause > deadline:
+                raise _busy(where, done.lock_file)
+            await asyncio.sleep(pause)
+            pause = min(pause * 2, 0.5)
+
+    async def _once(
+        self,
+        where: Path,
+        arguments: Sequence[str],
+        stdin: bytes | None,
+        environment: Mapping[str, str] | None,
+        lock: int | None,
+    ) -> Completed:
+        process = await self._start(where, arguments, environment, lock, piped=stdin is not None)
+        try:
+            stdout, stderr = await process.communicate(stdin)
+        finally:
+            await _end(process)  # cancelled, unless it has ended
+        assert process.returncode is not None  # communicate() has waited
+        return Completed(process.returncode, stdout, stderr)
+
+    async def _start(
+        self,
+        where: Path,
+        arguments: Sequence[str],
+        environment: Mapping[str, str] | None,
+        lock: int | None = None,
+        *,
+        piped: bool = False,
+    ) -> asyncio.subprocess.Process:
+        try:
+            # `-C` and not cwd: a missing directory is then git's error, and only a missing git is FileNotFoundError.
+            return await asyncio.create_subprocess_exec(
+                "git",
+                *ALWAYS,
+                "-C",
+                str(where),
+                *arguments,
+                stdin=asyncio.subprocess.PIPE if piped else asyncio.subprocess.DEVNULL,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.PIPE,
+                env=self._environment | dict(environment or {}),
+                cwd="/",
+                start_new_session=True,
+                pass_fds=() if lock is None else (lock,),
+            )
+        except FileNotFoundError as error:
+            raise GitFailedError(
+                "git was not found", hint="install git, or put its directory on the daemon's PATH"
+            ) from error
+
+
+async def _rest(stream: asyncio.StreamReader | None) -> bytes:
+    return await stream.read() if stream is not None else b""
+
+
+async def _head(process: asyncio.subprocess.Process, limit: int) -> bytes:
+    """Output until it is longer than ``limit`` (git is ended then) or complete."""
+    output = bytearray()
+    while process.stdout is not None and len(output) <= limit and (piece := await process.stdout.read(1 << 16)):
+        output += piece
+    if len(output) <= limit:
+        await process.wait()
+    await _end(process)
+    return bytes(output)
+
+
+async def _end(process: asyncio.subprocess.Process) -> None:
+    """End git with its filters and helpers: SIGTERM, upon which it removes its lock files, and SIGKILL if that is ignored."""
+    if process.returncode is not None:
+        return
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, number)
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(process.wait(), 3.0)
+            return
+
+
+def _busy(where: Path, lock_file: str) -> GitBusyError:
+    file = os.path.normpath(where / lock_file)  # git may name it relative to where it ran
+    return GitBusyError(
+        f"git is held up by {file}",
+        hint="another git command is at work there; if none is, remove that file",
+        file=file,
+    )
+
+
+def failed(done: Completed, arguments: Sequence[str]) -> GitFailedError:
+    """The error for a git command that ended badly."""
+    verb = next((word for word in arguments if not word.startswith("-") and "=" not in word), "git")
+    return GitFailedError(f"git {verb}: {done.words}", command=verb)

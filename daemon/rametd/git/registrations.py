@@ -1,0 +1,160 @@
+"""What git has written down about linked worktrees: `<common>/worktrees/*`, and the `.git` file at the other end.
+
+Read from the files (gitrepository-layout(5)) rather than from `git worktree list`, because the half-made and half-removed states
+that recovery must clean up are the ones that git does not list. The functions here block.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from rametd.domain.errors import WorktreeChangedError
+
+REASON = "in use by ramet (rametctl rm removes it)"
+"""Why our worktrees are locked: `git worktree prune` and `git worktree remove` then leave them alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Registration:
+    """One entry. ``path`` is None in an entry that was cut short; ``head`` is the raw content of HEAD, empty when missing."""
+
+    admin_dir: Path
+    path: Path | None
+    head: str
+    locked: str | None
+
+    @property
+    def branch(self) -> str | None:
+        return self.head.removeprefix("ref: refs/heads/") if self.head.startswith("ref: refs/heads/") else None
+
+
+def registrations(common_dir: Path) -> tuple[Registration, ...]:
+    """Every linked worktree that the repository knows of, whole or broken, by name."""
+    return tuple(_entries(common_dir))
+
+
+def _entries(common_dir: Path) -> Iterator[Registration]:
+    try:
+        folders = sorted((common_dir / "worktrees").iterdir())
+    except FileNotFoundError:
+        return
+    for folder in folders:
+        if folder.is_dir():
+            pointer = _line(folder / "gitdir")
+            path = _absolute(folder / pointer).parent if pointer else None
+            yield Registration(folder, path, _line(folder / "HEAD") or "", _line(folder / "locked"))
+
+
+def registered_at(common_dir: Path, path: Path) -> tuple[Registration, ...]:
+    """The entries for ``path``, and those cut short before their path was written that bear its name.
+
+    Git names an entry after the directory and writes ``gitdir`` second: a kill in between leaves an entry without it. Our
+    directories are named by id, so that nobody else's entry bears the name.
+    """
+    path = _absolute(path)
+    return tuple(
+        entry
+        for entry in registrations(common_dir)
+        if (entry.path is not None and _absolute(entry.path) == path)
+        or (entry.path is None and entry.admin_dir.name == path.name)
+    )
+
+
+def git_dir_of(worktree: Path) -> Path | None:
+    """Where a worktree's ``.git`` leads, None when there is none; the main worktree's is ``.git`` itself."""
+    dot_git = worktree / ".git"
+    if dot_git.is_dir():
+        return dot_git.resolve()
+    pointer = _line(dot_git)
+    if pointer is None or not pointer.startswith("gitdir: "):
+        return None
+    return _absolute(worktree / pointer.removeprefix("gitdir: "))
+
+
+def existing_git_dir(worktree: Path) -> Path | None:
+    """`git_dir_of`, None also when it leads to nothing."""
+    git_dir = git_dir_of(worktree)
+    return git_dir if git_dir is not None and git_dir.is_dir() else None
+
+
+def foreign(common_dir: Path, path: Path, entries: tuple[Registration, ...]) -> str | None:
+    """Why what lies at ``path`` is not the worktree that was recorded there; None when it is, or nothing is there."""
+    if path.is_symlink():
+        return f"{path}: it is a symbolic link"
+    if not path.exists():
+        return None
+    if not path.is_dir():
+        return f"{path}: it is a file"
+    if (path / ".git").is_dir():
+        return f"{path}: it is a repository of its own"
+    git_dir = git_dir_of(path)
+    if git_dir is None:
+        # Its .git file was deleted, but the entry still names the directory; or git was killed before it wrote either.
+        if entries or not any(path.iterdir()):
+            return None
+        return f"{path}: nothing says that it is a worktree"
+    if git_dir.parent != common_dir / "worktrees":
+        return f"{path}: it belongs to another repository"
+    if git_dir.exists() and git_dir not in [entry.admin_dir for entry in entries]:
+        return f"{path}: it is a copy of another worktree"
+    return None
+
+
+def locate(common_dir: Path, path: Path) -> tuple[Path | None, str | None]:
+    """The git directory to read what lies at ``path`` with; (None, None) when nothing does, (None, why) when it is `foreign`.
+
+    Work is found even in a worktree whose ends no longer meet: by its entry where the ``.git`` file was deleted, and by the
+    repository itself where the entry was pruned.
+    """
+    git_dir = git_dir_of(path)
+    if git_dir == common_dir:  # the main worktree
+        return git_dir, None
+    entries = registered_at(common_dir, path)
+    why = foreign(common_dir, path, entries)
+    if why is not None or not path.exists():
+        return None, why
+    candidates = [git_dir, *(entry.admin_dir for entry in entries)]
+    whole = (place for place in candidates if place is not None and (place / "HEAD").is_file())
+    return next(whole, common_dir), None
+
+
+def verify_worktree(path: Path, branch: str | None) -> Path:
+    """The worktree's git directory, once all ends agree: `.git` → entry → back to ``path``, with ``branch`` in HEAD.
+
+    ``branch`` None accepts any HEAD. Raises WorktreeChangedError saying which end is wrong.
+    """
+    hint = "rametctl doctor explains what can be done"
+    if not path.is_dir():
+        raise WorktreeChangedError(f"the worktree {path} is gone", hint=hint, worktree=str(path))
+    git_dir = git_dir_of(path)
+    if git_dir is None:
+        raise WorktreeChangedError(f"{path} is no worktree: its .git file is missing", hint=hint, worktree=str(path))
+    if not git_dir.is_dir():
+        raise WorktreeChangedError(f"{path} is registered nowhere: {git_dir} is gone", hint=hint, worktree=str(path))
+    back = _line(git_dir / "gitdir")
+    if back is None and (git_dir / "commondir").exists():
+        raise WorktreeChangedError(f"{path} is half registered: {git_dir} is damaged", hint=hint, worktree=str(path))
+    if back is not None and _absolute(git_dir / back).parent != _absolute(path):
+        raise WorktreeChangedError(
+            f"{path} is a copy of the worktree at {Path(back).parent}", hint=hint, worktree=str(path)
+        )
+    head = _line(git_dir / "HEAD")
+    if branch is not None and head != f"ref: refs/heads/{branch}":
+        found = (head or "nothing").removeprefix("ref: refs/heads/")
+        raise WorktreeChangedError(
+            f"{path} has {found} checked out, not {branch}", hint=hint, worktree=str(path), head=found
+        )
+    return git_dir
+
+
+def _line(file: Path) -> str | None:
+    """A file's text without its line end; None when it is missing, or its directory is."""
+    try:
+        return file.read_text(errors="surrogateescape").rstrip("\n")
+    except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+        return None
+
+
+def _absolute(path: Path) -> Path:
+    """Resolved, but the last component kept: a worktree that is a symlink is not the worktree it points to."""
+    return path.parent.resolve() / path.name if path.name not in ("", "..") else path.resolve()

@@ -1,0 +1,135 @@
+"""Unmaking worktrees: always to the end, whatever state they are in, and never anything that is not the one named."""
+
+import contextlib
+import shutil
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+from typing import Final
+
+from rametd.domain.errors import GitFailedError, WorktreeChangedError
+from rametd.git import branches
+from rametd.git.context import GitContext
+from rametd.git.locks import DIRECTORY
+from rametd.git.registrations import REASON, Registration, foreign, registered_at
+from rametd.git.repository import RepositoryInfo, branch_tip
+
+_UNFINISHED: Final = frozenset({REASON, "initializing"})
+"""Lock reasons of an entry that we are making: ours, or git's own while it does."""
+
+
+@dataclass(frozen=True, slots=True)
+class Removal:
+    """What came of a removal. ``kept`` has a line for each thing left in place, and why; empty when nothing is left."""
+
+    branch_commit: str | None
+    """Where the branch was when it was deleted; None when it was not."""
+    kept: tuple[str, ...]
+
+
+async def remove_worktree(
+    git: GitContext, repo: RepositoryInfo, path: Path, branch: str, *, delete_branch: bool
+) -> Removal:
+    """See `Git.remove_worktree`."""
+    async with git.locks.hold(repo.common_dir) as lock:
+        kept = await detach(git, repo, path, lock)
+        tip = await git.compute(branch_tip, repo, branch) if delete_branch else None
+        why = await branches.delete_branch(git, repo, branch, tip, lock) if tip is not None else None
+    await git.compute(sweep, repo, path)
+    return Removal(tip if why is None else None, tuple(line for line in (kept, why) if line is not None))
+
+
+async def undo_create(
+    git: GitContext, repo: RepositoryInfo, path: Path, branch: str, created_branch_at: str | None
+) -> Removal:
+    """See `Git.undo_create`."""
+    async with git.locks.hold(repo.common_dir) as lock:
+        kept = await detach(git, repo, path, lock, unfinished=True)
+        why = deleted = None
+        if created_branch_at is not None and await git.compute(branches.made_for, repo, branch, path):
+            why = await branches.delete_branch(git, repo, branch, created_branch_at, lock)
+            deleted = created_branch_at if why is None else None
+    await git.compute(sweep, repo, path)
+    return Removal(deleted, tuple(line for line in (kept, why) if line is not None))
+
+
+async def detach(
+    git: GitContext, repo: RepositoryInfo, path: Path, lock: int, *, unfinished: bool = False
+) -> str | None:
+    """Under the repository's lock: move the directory aside and drop its entry. Returns why the directory is kept, if it is.
+
+    ``unfinished`` restricts it to entries that we were making: an adopted worktree of the user's is left alone.
+    """
+    del lock  # held by the caller: asked for so that nobody forgets
+
+    def work() -> str | None:
+        entries = registered_at(repo.common_dir, path)
+        if unfinished and not all(is_unfinished(entry) for entry in entries):
+            return f"{path}: it is a worktree that was there before"
+        _refuse_main(repo, path)
+        why = foreign(repo.common_dir, path, entries)
+        try:
+            if why is None and path.exists():
+                path.rename(_free(path.with_name(f".{path.name}.removing")))
+            for entry in entries:
+                entry.admin_dir.rename(_free(repo.common_dir / DIRECTORY / f"removing-{path.name}"))
+        except OSError as error:
+            raise GitFailedError(
+                f"{error.filename} cannot be moved: {error.strerror}", hint="look at who owns it, then try again"
+            ) from error
+        with contextlib.suppress(OSError):  # not empty, or never there
+            (repo.common_dir / "worktrees").rmdir()
+        return why
+
+    return await git.compute(work)
+
+
+def is_unfinished(entry: Registration) -> bool:
+    """Whether the entry is one that we were making (or git was, for us) rather than a worktree of the user's."""
+    return entry.path is None or entry.locked in _UNFINISHED
+
+
+def _refuse_main(repo: RepositoryInfo, path: Path) -> None:
+    for precious in (repo.root, repo.common_dir):
+        if precious.is_relative_to(path.resolve()):
+            raise WorktreeChangedError(
+                f"{path} holds the repository itself and is never removed",
+                hint="only linked worktrees are",
+                worktree=str(path),
+            )
+
+
+def _free(wanted: Path) -> Path:
+    """``wanted``, or with a number after it: what an interrupted removal left may still bear the name."""
+    return next(path for n in count() if not (path := wanted.with_name(f"{wanted.name}-{n}")).exists())
+
+
+def sweep(repo: RepositoryInfo, path: Path) -> None:
+    """Delete what was moved aside, now and by earlier removals of the same path that were interrupted."""
+    aside = [
+        *path.parent.glob(f".{_escape(path.name)}.removing-*"),
+        *(repo.common_dir / DIRECTORY).glob(f"removing-{_escape(path.name)}-*"),
+    ]
+    for folder in aside:
+        _delete(folder)
+
+
+def _delete(folder: Path) -> None:
+    """Delete a tree that may hold read-only folders, and that a process may still write to (a git of a killed daemon)."""
+    for _ in range(4):
+        shutil.rmtree(folder, ignore_errors=True)
+        if not folder.exists():
+            return
+        for inner in (folder, *(item for item in folder.rglob("*") if item.is_dir() and not item.is_symlink())):
+            with contextlib.suppress(FileNotFoundError):
+                inner.chmod(0o700)
+    try:
+        shutil.rmtree(folder)
+    except OSError as error:
+        raise GitFailedError(
+            f"{error.filename} cannot be deleted: {error.strerror}", hint="delete it by hand"
+        ) from error
+
+
+def _escape(name: str) -> str:
+    return "".join(f"[{char}]" if char in "*?[" else char for char in name)

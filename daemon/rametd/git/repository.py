@@ -1,0 +1,256 @@
+"""Which repository a path belongs to, and what its refs say. Reads files and objects; never runs git, never writes.
+
+The functions here block (libgit2); `Git` calls them in its threads.
+"""
+
+import difflib
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+import pygit2
+
+from rametd.domain.errors import (
+    AmbiguousError,
+    GitFailedError,
+    RefNotFoundError,
+    RepoNotFoundError,
+    UnbornBranchError,
+    UnsupportedRepositoryError,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """What is checked out. Detached: no branch. Unborn: a branch without a commit."""
+
+    branch: str | None
+    commit: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class RepositoryInfo:
+    """A repository, seen from one of its worktrees.
+
+    ``common_dir`` identifies the repository: it is the same from every worktree. ``root`` is the main worktree, or ``common_dir``
+    where there is none (bare). ``worktree_root`` is the worktree around the path asked for, None when there is none around it.
+    """
+
+    common_dir: Path
+    git_dir: Path
+    root: Path
+    worktree_root: Path | None
+    name: str
+    is_bare: bool
+    head: Head
+    is_worktree: bool
+    """The path lies in a linked worktree rather than the main one."""
+
+    @property
+    def standpoint(self) -> Path:
+        """Where to run git: the worktree asked from, so that a new one inherits its sparse checkout."""
+        return self.worktree_root or self.common_dir
+
+
+@dataclass(frozen=True, slots=True)
+class Base:
+    """What a new branch starts from: a short name for people, and the commit it stands for."""
+
+    ref: str
+    commit: str
+
+
+@dataclass(frozen=True, slots=True)
+class Branch:
+    """A local branch, its commit, and the worktree that has it checked out."""
+
+    name: str
+    commit: str
+    worktree: Path | None
+
+
+def open_repository(path: Path) -> pygit2.Repository:
+    """Open a worktree or git directory. Raises UnsupportedRepositoryError, GitFailedError, RepoNotFoundError."""
+    return _open(path, pygit2.enums.RepositoryOpenFlag.NO_SEARCH)
+
+
+def _open(path: Path, flags: pygit2.enums.RepositoryOpenFlag) -> pygit2.Repository:
+    try:
+        return pygit2.Repository(str(path), flags)
+    except pygit2.GitError as error:
+        words = str(error)
+        if "object format" in words or "unsupported extension" in words or "repository version" in words:
+            raise UnsupportedRepositoryError(
+                f"the repository at {path} has a format that cannot be read: {words}",
+                hint="repositories with SHA-1 objects and plain ref files are supported",
+            ) from error
+        if "owned by" in words:
+            raise GitFailedError(words, hint=f"git config --global --add safe.directory {path}") from error
+        raise RepoNotFoundError(
+            f"{path} is no git repository: {words}", hint="see what git status says there"
+        ) from error
+
+
+def discover(path: Path) -> RepositoryInfo:
+    """The repository around ``path``. Raises RepoNotFoundError and what `open_repository` raises."""
+    try:
+        path = path.resolve(strict=True)
+    except OSError as error:
+        raise RepoNotFoundError(
+            f"{path} cannot be read: {error.strerror}", hint="name a directory that exists"
+        ) from error
+    start = path if path.is_dir() else path.parent
+    repository = _search(start)
+    git_dir = Path(repository.path).resolve()
+    common = common_dir(git_dir)
+    main = repository if git_dir == common else open_repository(common)
+    bare = main.is_bare
+    root = _main_root(main, common)
+    # Inside a bare repository, or inside the .git directory itself, one stands in no worktree.
+    workdir = Path(repository.workdir).resolve() if repository.workdir and not start.is_relative_to(git_dir) else None
+    return RepositoryInfo(
+        common_dir=common,
+        git_dir=git_dir,
+        root=root,
+        worktree_root=workdir,
+        name=_display_name(root),
+        is_bare=bare,
+        head=head_of(repository),
+        is_worktree=git_dir != common,
+    )
+
+
+def _search(start: Path) -> pygit2.Repository:
+    try:
+        return _open(start, pygit2.enums.RepositoryOpenFlag.DEFAULT)
+    except RepoNotFoundError:
+        broken = next((folder for folder in (start, *start.parents) if (folder / ".git").is_file()), None)
+        if broken is not None:
+            raise RepoNotFoundError(
+                f"{broken / '.git'} points to a repository that is not there", hint="git worktree repair may mend it"
+            ) from None
+        raise RepoNotFoundError(
+            f"no git repository around {start}", hint="run it inside a repository, or name one with --repo"
+        ) from None
+
+
+def common_dir(git_dir: Path) -> Path:
+    """The directory that all worktrees of a repository share."""
+    try:
+        return (git_dir / (git_dir / "commondir").read_text().rstrip("\n")).resolve()
+    except FileNotFoundError:
+        return git_dir
+
+
+def _main_root(main: pygit2.Repository, common: Path) -> Path:
+    if main.is_bare or not main.workdir:
+        return common
+    # `git init --separate-git-dir`: nothing in the git directory tells where its worktree is, and libgit2 guesses the parent.
+    if common.name != ".git" and "core.worktree" not in main.config:
+        return common
+    return Path(main.workdir).resolve()
+
+
+def _display_name(root: Path) -> str:
+    if root.name in (".git", ".bare", ".repo"):
+        return root.parent.name
+    return root.name.removesuffix(".git") or root.name
+
+
+def head_of(repository: pygit2.Repository) -> Head:
+    """What HEAD says, also when the branch has no commit yet."""
+    target = repository.lookup_reference("HEAD").raw_target
+    if isinstance(target, pygit2.Oid):
+        return Head(None, str(target))
+    branch = os.fsdecode(target).removeprefix("refs/heads/")
+    return Head(branch, None if repository.head_is_unborn else str(repository.head.target))
+
+
+def resolve_base(repo: RepositoryInfo, ref: str | None, caller_cwd: Path | None) -> Base:
+    """The commit to start from; without ``ref``, what is checked out where the caller stands.
+
+    Raises UnbornBranchError, RefNotFoundError (with near matches), AmbiguousError (a short hash that fits several objects).
+    """
+    here = _caller_view(repo, caller_cwd)
+    if ref is not None:
+        return _resolve_ref(here, ref)
+    head = head_of(here)
+    if head.commit is None:
+        raise UnbornBranchError(
+            f"{repo.name} has no commit on {head.branch} yet, so that there is nothing to start from",
+            hint="make a first commit (git commit --allow-empty -m start), or name a base",
+        )
+    return Base(head.branch or head.commit, head.commit)
+
+
+def _caller_view(repo: RepositoryInfo, caller_cwd: Path | None) -> pygit2.Repository:
+    if caller_cwd is not None:
+        try:
+            caller = discover(caller_cwd)
+        except RepoNotFoundError:
+            caller = repo
+        if caller.common_dir == repo.common_dir:
+            return open_repository(caller.git_dir)
+    return open_repository(repo.git_dir)
+
+
+def _resolve_ref(repository: pygit2.Repository, ref: str) -> Base:
+    # A branch before a tag of the same name: people who start work from a name mean the branch.
+    for prefix in ("refs/heads/", "refs/remotes/", "refs/tags/"):
+        commit = peel(repository, prefix + ref)
+        if commit is not None:
+            return Base(ref, commit)
+    commit = peel(repository, ref)
+    if commit is None:
+        raise _not_found(repository, ref)
+    short = ref
+    for prefix in ("refs/heads/", "refs/remotes/", "refs/tags/"):
+        short = short.removeprefix(prefix)
+    return Base(short, commit)
+
+
+def peel(repository: pygit2.Repository, name: str) -> str | None:
+    try:
+        return str(repository.revparse_single(name).peel(pygit2.Commit).id)
+    except ValueError as error:
+        if "ambiguous" in str(error):
+            raise AmbiguousError(f"{name} fits several objects", hint="give more of the hash", matches=name) from error
+        return None
+    except (KeyError, pygit2.GitError):
+        return None
+
+
+def _not_found(repository: pygit2.Repository, ref: str) -> RefNotFoundError:
+    names = [
+        name.split("/", 2)[2]
+        for name in repository.references
+        if name.startswith(("refs/heads/", "refs/remotes/", "refs/tags/"))
+    ]
+    tails = {name.rpartition("/")[2]: name for name in names}
+    near = difflib.get_close_matches(ref, names, n=3, cutoff=0.5) or [
+        tails[m] for m in difflib.get_close_matches(ref, list(tails), n=3)
+    ]
+    hint = f"did you mean {', '.join(near)}?" if near else "name a branch, a tag or a commit"
+    return RefNotFoundError(f"{ref!r} names no commit", hint=hint, near=" ".join(near))
+
+
+def commit_exists(repo: RepositoryInfo, commit: str) -> bool:
+    """Whether the commit's object is there."""
+    return peel(open_repository(repo.common_dir), commit) is not None
+
+
+def branch_tip(repo: RepositoryInfo, branch: str) -> str | None:
+    """The commit of a local branch, None when there is no such branch."""
+    return peel(open_repository(repo.common_dir), f"refs/heads/{branch}")
+
+
+def branch_names(repo: RepositoryInfo) -> frozenset[str]:
+    """All local branches."""
+    return frozenset(open_repository(repo.common_dir).branches.local)
+
+
+def ahead_behind(repo: RepositoryInfo, branch: str, base: str) -> tuple[int, int]:
+    """Commits that ``branch`` has and ``base`` (a branch, tag or commit) lacks, and the other way round. Raises RefNotFoundError."""
+    repository = open_repository(repo.common_dir)
+    ours, theirs = _resolve_ref(repository, branch).commit, _resolve_ref(repository, base).commit
+    return repository.ahead_behind(ours, theirs)

@@ -1,0 +1,79 @@
+"""What would be lost: the work in a worktree, and on its branch, that exists nowhere else."""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from rametd.git.context import GitContext
+from rametd.git.registrations import locate
+from rametd.git.repository import RepositoryInfo, branch_tip, commit_exists
+
+
+@dataclass(frozen=True, slots=True)
+class Risk:
+    """Paths relative to the worktree (an untracked directory once, with a slash), and (commit, subject) pairs, newest first."""
+
+    uncommitted: tuple[str, ...]
+    untracked: tuple[str, ...]
+    unique_commits: tuple[tuple[str, str], ...]
+
+    def __bool__(self) -> bool:
+        return bool(self.uncommitted or self.untracked or self.unique_commits)
+
+
+async def work_at_risk(
+    git: GitContext, repo: RepositoryInfo, worktree: Path, branch: str, base_commit: str | None
+) -> Risk:
+    """See `Git.work_at_risk`."""
+    uncommitted, untracked, head = await _status(git, repo, worktree)
+    starts = [commit for commit in (await git.compute(branch_tip, repo, branch), head) if commit is not None]
+    unique = await _unique_commits(git, repo, starts, branch, base_commit) if starts else ()
+    return Risk(uncommitted, untracked, unique)
+
+
+async def _status(
+    git: GitContext, repo: RepositoryInfo, worktree: Path
+) -> tuple[tuple[str, ...], tuple[str, ...], str | None]:
+    git_dir, _ = await git.compute(locate, repo.common_dir, worktree)
+    if git_dir is None:
+        return (), (), None
+    output = await git.process.read(
+        worktree,
+        *(f"--git-dir={git_dir}", f"--work-tree={worktree}"),
+        *(
+            "status",
+            "--porcelain=v2",
+            "--branch",
+            "-z",
+            "--untracked-files=normal",
+            "--ignore-submodules=none",
+            "--no-renames",
+        ),
+    )
+    uncommitted: list[str] = []
+    untracked: list[str] = []
+    head = None
+    for record in os.fsdecode(output).split("\0"):
+        kind, _, rest = record.partition(" ")
+        if kind == "#" and rest.startswith("branch.oid "):
+            head = rest.removeprefix("branch.oid ")
+        elif kind == "?":
+            untracked.append(rest)
+        elif kind == "1":
+            uncommitted.append(rest.split(" ", 7)[7])
+        elif kind == "u":
+            uncommitted.append(rest.split(" ", 9)[9])
+    return tuple(uncommitted), tuple(untracked), None if head == "(initial)" else head
+
+
+async def _unique_commits(
+    git: GitContext, repo: RepositoryInfo, starts: list[str], branch: str, base_commit: str | None
+) -> tuple[tuple[str, str], ...]:
+    known = [base_commit] if base_commit is not None and await git.compute(commit_exists, repo, base_commit) else []
+    output = await git.process.read(
+        repo.common_dir,
+        *("log", "-z", "--format=%H %s", *starts, "--not", *known),
+        *(f"--exclude={branch}", "--branches", "--remotes", "--tags", "--"),
+    )
+    lines = (record.partition(" ") for record in output.decode(errors="replace").split("\0") if record)
+    return tuple((commit, subject) for commit, _, subject in lines)

@@ -1,0 +1,143 @@
+"""An attachment to an agent on this machine: the keeper's connection while it lives, the keeper's directory after that."""
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Self
+
+from rametd.domain.errors import KeeperError, WrongStateError
+from rametd.keeper import directory, framing, segments
+from rametd.keeper.connection import Connection, ConnectionLostError
+from rametd.keeper.executor import ExitRecord, JournalLine, Liveness, Recovered
+
+CHUNK = 256 << 10
+
+
+class LocalAttachment:
+    """See `executor.Attachment`. ``settle`` waits for a keeper that is leaving and tells what became of the agent."""
+
+    def __init__(
+        self, path: str, offset: int, connection: Connection | None, settle: Callable[[], Awaitable[Recovered]]
+    ) -> None:
+        self._path = path
+        self._offset = offset
+        self._connection = connection
+        self._settle = settle
+        self._disk: _DiskLines | None = None
+        self._closed = False
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> JournalLine:
+        if self._disk is None and self._connection is not None:
+            line = await self._connection.next_line()
+            if line is not None:
+                self._offset = line.end
+                return line
+            await self._ensure_over(self._connection)
+        if self._closed:
+            raise StopAsyncIteration
+        if self._disk is None:
+            self._disk = _DiskLines(self._path, directory.JOURNAL, self._offset)
+        line = await self._disk.next_line()
+        if line is None:
+            raise StopAsyncIteration
+        return line
+
+    async def _ensure_over(self, connection: Connection) -> None:
+        """Raise what ended the connection, unless that was the agent's end or the keeper's, or we."""
+        if self._closed or connection.exit is not None:
+            return
+        failure = connection.failure or ConnectionLostError("the connection to the keeper is closed")
+        if not isinstance(failure, ConnectionLostError) or (await self._settle()).liveness is Liveness.ALIVE:
+            raise failure
+
+    @property
+    def tail(self) -> bytes:
+        return b"" if self._disk is None else self._disk.rest
+
+    @property
+    def buffered(self) -> int:
+        """Bytes of lines that came and were not taken yet; at most one and a half windows and a line."""
+        return 0 if self._connection is None else self._connection.ready_bytes
+
+    def _live(self) -> Connection:
+        if self._connection is None:
+            raise WrongStateError("the agent has ended")
+        return self._connection
+
+    async def write(self, line: bytes) -> int:
+        return await self._live().write(line)
+
+    async def signal(self, name: str) -> None:
+        await self._live().signal(name, None)
+
+    async def release(self, offset: int) -> None:
+        self._live().release(offset)
+
+    async def release_stdin(self, offset: int) -> None:
+        self._live().release_stdin(offset)
+
+    async def status(self) -> Mapping[str, Any]:
+        return await self._live().status()
+
+    async def wait_exit(self) -> ExitRecord | None:
+        if self._connection is not None:
+            await self._connection.ended()
+            if self._connection.exit is not None:
+                return self._connection.exit
+            if self._closed:
+                raise KeeperError("detached before the agent ended")
+            await self._ensure_over(self._connection)
+        return (await self._settle()).exit
+
+    async def written_since(self, offset: int) -> list[JournalLine]:
+        return await asyncio.to_thread(_read_lines, self._path, directory.STDIN, offset)
+
+    async def close(self) -> None:
+        self._closed = True
+        if self._connection is not None:
+            await self._connection.close()
+        if self._disk is not None:
+            self._disk.close()
+
+
+class _DiskLines:
+    """Reads a journal that nobody writes to any more."""
+
+    def __init__(self, path: str, name: str, offset: int) -> None:
+        self._lines = framing.Lines(offset)
+        self._ready: deque[JournalLine] = deque()
+        self._reader = segments.Reader(path, name, segments.scan(path, name))
+        self._ended = False
+
+    async def next_line(self) -> JournalLine | None:
+        while not self._ready and not self._ended:
+            # Nothing changes before the read is over: cancelled, it is read again.
+            data = await asyncio.to_thread(self._reader.read, self._lines.end, CHUNK)
+            self._ended = not data
+            self._ready.extend(JournalLine(*line) for line in self._lines.feed(data))
+        return self._ready.popleft() if self._ready else None
+
+    @property
+    def rest(self) -> bytes:
+        return self._lines.rest
+
+    def close(self) -> None:
+        self._reader.close()
+
+
+def _read_lines(path: str, name: str, offset: int) -> list[JournalLine]:
+    """All complete lines from ``offset`` on. Raises LookupError where they were released, before or while we read."""
+    reader = segments.Reader(path, name, segments.scan(path, name))
+    lines = framing.Lines(offset)
+    found: list[JournalLine] = []
+    try:
+        while data := reader.read(lines.end, CHUNK):
+            found += (JournalLine(*line) for line in lines.feed(data))
+    except FileNotFoundError as error:
+        raise LookupError(f"{error.filename} was released") from error
+    finally:
+        reader.close()
+    return found

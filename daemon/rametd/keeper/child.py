@@ -1,0 +1,111 @@
+"""Starting the agent: fork, chdir, exec, and an exact word on which of them failed. Standard library only.
+
+``subprocess`` would do it too, at a megabyte and a half of memory per keeper.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from contextlib import suppress
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+SOCKET, CGROUP, CWD, EXEC = "socket", "cgroup", "cwd", "exec"
+"""The stages that can fail."""
+
+
+class StartError(Exception):
+    """Nothing runs. ``stage`` is one of the above, ``number`` the errno."""
+
+    def __init__(self, stage: str, number: int) -> None:
+        super().__init__(f"{stage}: {os.strerror(number)}")
+        self.stage, self.number = stage, number
+
+
+class Child:
+    """A started agent: its pid, and our ends of its pipes, all non-blocking."""
+
+    __slots__ = ("pid", "stderr", "stdin", "stdout")
+
+    def __init__(self, pid: int, stdin: int, stdout: int, stderr: int) -> None:
+        self.pid, self.stdin, self.stdout, self.stderr = pid, stdin, stdout, stderr
+        for descriptor in (stdin, stdout, stderr):
+            os.set_blocking(descriptor, False)
+
+
+def enter_cgroup(cgroup: str | None) -> str | None:
+    """Move this process into ``cgroup`` and make a group in it for the agent alone: ending that spares the keeper."""
+    if cgroup is None:
+        return None
+    group = os.path.join(cgroup, "agent")
+    try:
+        _join(cgroup)
+        os.makedirs(group, exist_ok=True)
+    except OSError as error:
+        raise StartError(CGROUP, error.errno or 0) from error
+    return group
+
+
+def leave_cgroup(group: str | None) -> None:
+    """Remove the agent's group; what was told to survive keeps it."""
+    if group is not None:
+        with suppress(OSError):
+            os.rmdir(group)
+
+
+def _join(cgroup: str) -> None:
+    with open(os.path.join(cgroup, "cgroup.procs"), "w", encoding="ascii") as file:
+        file.write("0")
+
+
+def start(argv: Sequence[str], cwd: str, environment: Mapping[bytes, bytes], cgroup: str | None) -> Child:
+    """Start ``argv`` in a session of its own, looked up in the PATH of ``environment``. Raises `StartError`."""
+    pipes = [os.pipe() for _ in range(4)]
+    (stdin, our_stdin), (our_stdout, stdout), (our_stderr, stderr), (failure, our_failure) = pipes
+    pid = os.fork()
+    if pid == 0:
+        _become(argv, cwd, environment, cgroup, (stdin, stdout, stderr), our_failure)
+    for descriptor in (stdin, stdout, stderr, our_failure):
+        os.close(descriptor)
+    report = os.read(failure, 64)  # ends at exec, which closes the other end, or says what failed
+    os.close(failure)
+    if not report:
+        return Child(pid, our_stdin, our_stdout, our_stderr)
+    os.waitpid(pid, 0)
+    for descriptor in (our_stdin, our_stdout, our_stderr):
+        os.close(descriptor)
+    stage, _, number = report.decode().partition(" ")
+    raise StartError(stage, int(number))
+
+
+def _become(
+    argv: Sequence[str],
+    cwd: str,
+    environment: Mapping[bytes, bytes],
+    cgroup: str | None,
+    stdio: tuple[int, int, int],
+    failure: int,
+) -> None:
+    """The child between fork and exec; never returns."""
+    stage = CGROUP
+    try:
+        if cgroup is not None:
+            _join(cgroup)
+        stage = CWD
+        os.chdir(cwd)
+        stage = EXEC
+        os.setsid()
+        for target, descriptor in enumerate(stdio):
+            # A keeper always has 0, 1 and 2 open, so no pipe end sits where another one has to go.
+            os.dup2(descriptor, target)
+        signal.pthread_sigmask(signal.SIG_SETMASK, ())
+        for number in (signal.SIGHUP, signal.SIGINT, signal.SIGPIPE, signal.SIGTERM, signal.SIGXFSZ):
+            signal.signal(number, signal.SIG_DFL)  # an ignored signal would stay ignored in the agent
+        os.execvpe(argv[0], list(argv), dict(environment))
+    except OSError as error:
+        os.write(failure, f"{stage} {error.errno}".encode())
+    finally:
+        os._exit(127)

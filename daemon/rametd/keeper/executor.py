@@ -1,0 +1,204 @@
+"""Running agents somewhere, as the rest of the daemon sees it.
+
+An `Executor` starts agents and finds them again; an `Attachment` is one live conversation with one of them. Both are bytes, offsets
+and signals: what an agent says is for `agents` to understand. `LocalExecutor` runs them on this machine.
+"""
+
+import enum
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NewType, Protocol
+
+Handle = NewType("Handle", str)
+"""Opaque and versioned; kept in the store. Only the executor that made it reads it."""
+
+SEGMENT_BYTES = 16 << 20
+SESSION_VARIABLE = "RAMET_SESSION"
+GENERATION_VARIABLE = "RAMET_GENERATION"
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchSpec:
+    """One process of one session. ``generation`` counts the processes that the session has had.
+
+    ``environment`` is complete: nothing is inherited. RAMET_SESSION and RAMET_GENERATION are set over it, for they are how the
+    agent's descendants are known. ``cgroup`` is a directory of the cgroup file system that this user may write to.
+    """
+
+    session_id: str
+    generation: int
+    argv: tuple[str, ...]
+    cwd: Path
+    environment: Mapping[str, str] = field(repr=False)
+    cgroup: Path | None = None
+    keep_descendants: bool = False
+    segment_bytes: int = SEGMENT_BYTES
+
+
+@dataclass(frozen=True, slots=True)
+class EndRequest:
+    """Who asked for the end: ``by`` is ``controller`` or ``signal``, ``epoch`` that of the daemon attached then."""
+
+    by: str
+    at: float
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class ExitRecord:
+    """How an agent ended. One of ``code`` and ``signal`` is set; neither where the keeper could not learn it.
+
+    Times are seconds since the epoch. ``swept``: how many descendants were found when it ended; ``left``: pids of those that even
+    SIGKILL did not end.
+    """
+
+    code: int | None
+    signal: str | None
+    started_at: float
+    ended_at: float
+    asked: EndRequest | None
+    swept: int
+    left: tuple[int, ...]
+
+    @classmethod
+    def from_record(cls, record: Mapping[str, Any]) -> "ExitRecord":
+        """Raises KeyError or TypeError for a record that lacks something."""
+        asked = record["asked"]
+        return cls(
+            code=record["code"],
+            signal=record["signal"],
+            started_at=record["started_at"],
+            ended_at=record["ended_at"],
+            asked=None if asked is None else EndRequest(asked["by"], asked["at"], asked["epoch"]),
+            swept=record["swept"],
+            left=tuple(record["left"]),
+        )
+
+
+class Liveness(enum.Enum):
+    ALIVE = "alive"
+    """The keeper lives: attach."""
+    EXITED = "exited"
+    """All is over and on record."""
+    KEEPER_LOST = "keeper_lost"
+    """The keeper is gone and left no record: how the agent ended, or whether it will, nobody knows. Call ``end``."""
+    UNKNOWN = "unknown"
+    """There is nothing where the handle points to, or nothing that can be read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recovered:
+    """``exit`` is set for EXITED; ``agent_alive`` tells more about KEEPER_LOST; ``stderr_tail`` is what the agent said last."""
+
+    liveness: Liveness
+    agent_alive: bool = False
+    exit: ExitRecord | None = None
+    stderr_tail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class JournalLine:
+    """Bytes ``start`` to ``end`` of the agent's stdout or stdin, newline included."""
+
+    start: int
+    end: int
+    data: bytes
+
+
+class Attachment(Protocol):
+    """The journal from an offset on, and the agent's stdin. One reader; iterate all the time, or `wait_exit` never returns.
+
+    Iteration ends after the last complete line of an agent that ended; it raises KeeperFencedError when another controller took
+    over, KeeperError when the keeper lives but cannot be talked to any more.
+    """
+
+    def __aiter__(self) -> AsyncIterator[JournalLine]: ...
+
+    async def __anext__(self) -> JournalLine: ...
+
+    @property
+    def tail(self) -> bytes:
+        """What the ended agent wrote after its last newline; known once the iteration has ended."""
+        ...
+
+    async def write(self, line: bytes) -> int:
+        """Give the agent one line or several, newline included; returns the end of the stdin journal once they are in it.
+
+        Raises WrongStateError when the agent's stdin is closed, PromptTooLargeError over 64 MiB, and KeeperError when the
+        connection broke first: then only `written_since` tells whether it was written.
+        """
+        ...
+
+    async def signal(self, name: str) -> None:
+        """Send ``SIGINT``, …, to the agent alone. Raises WrongStateError when it has ended."""
+        ...
+
+    async def release(self, offset: int) -> None:
+        """The journal below ``offset`` is no longer needed."""
+        ...
+
+    async def release_stdin(self, offset: int) -> None:
+        """The stdin journal below ``offset`` is no longer needed; what the agent has not read yet is kept."""
+        ...
+
+    async def status(self) -> Mapping[str, Any]:
+        """What the keeper tells of itself: pids, offsets, ``blocked`` (why the disk takes nothing), ``stderr_tail``, …"""
+        ...
+
+    async def wait_exit(self) -> ExitRecord | None:
+        """Wait for the end; None when nobody recorded how it ended."""
+        ...
+
+    async def written_since(self, offset: int) -> list[JournalLine]:
+        """The lines of the stdin journal from ``offset`` on. Raises LookupError for an offset that was released."""
+        ...
+
+    async def close(self) -> None:
+        """Detach. The agent goes on."""
+        ...
+
+
+class Executor(Protocol):
+    """Starts agents and finds them again."""
+
+    async def start(self, spec: LaunchSpec) -> Handle:
+        """Start the agent and return when it runs.
+
+        Idempotent for one (session, generation): a process that was started for it, alive or ended by now, is returned as it is,
+        so an intent that was interrupted is simply repeated. On failure nothing is left. Raises WorkingDirectoryError,
+        AgentUnavailableError (the program is missing or cannot be executed), RuntimeDirectoryError (the socket's path), or
+        KeeperError. When cancelled, a process may be left: start again, or `end` and `destroy` what `discover` finds.
+        """
+        ...
+
+    async def recover(self, handle: Handle) -> Recovered:
+        """What became of it, judged by the keeper's lock and by pid, start time and boot; never by a pid alone."""
+        ...
+
+    async def attach(self, handle: Handle, *, epoch: int, offset: int) -> Attachment:
+        """The journal from ``offset`` (a line's start) on. Works after the end too: then it is read from what is left.
+
+        Raises KeeperFencedError when a newer epoch is known to the keeper, NotFoundError when there is nothing at ``handle``,
+        LookupError for an offset that the journal does not have, and KeeperError.
+        """
+        ...
+
+    async def signal(self, handle: Handle, signal_name: str, *, epoch: int | None = None) -> None:
+        """Send a signal to the agent alone. Raises WrongStateError when it has ended, KeeperFencedError for an old epoch."""
+        ...
+
+    async def end(self, handle: Handle, grace: float, *, epoch: int | None = None) -> ExitRecord | None:
+        """End the agent and everything it started: close stdin, SIGTERM, SIGKILL, ``grace`` seconds between; idempotent.
+
+        Works without a keeper too, and then returns None, for how the agent ended is not known.
+        """
+        ...
+
+    async def destroy(self, handle: Handle) -> None:
+        """Remove all traces. Raises WrongStateError while the keeper or the agent lives; idempotent."""
+        ...
+
+    def discover(self) -> list[Handle]:
+        """Everything that was started and not destroyed, in order of session and generation. Blocks: call it in a thread."""
+        ...

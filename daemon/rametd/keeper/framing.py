@@ -1,0 +1,127 @@
+"""The wire between a keeper and its controller: frames, and the lines inside them. Standard library only; both ends use it.
+
+A frame is ``u32 big-endian payload length, u8 type, payload``. Offsets and sequences are ``u64`` big-endian. One stream each way:
+
+    keeper → controller                                     controller → keeper
+    HELLO     JSON, at once: versions, identity, offsets     ATTACH         JSON: epoch, offset
+    ATTACHED  JSON: the attach is accepted                   STDIN          u64 sequence, whole lines
+    REFUSED   JSON: reason; the connection ends              SIGNAL         JSON: id, signal name, epoch?
+    DATA      u64 offset, journal bytes                      END            JSON: id, grace in seconds per step, epoch?
+    WRITTEN   u64 sequence, u64 end of the stdin journal     CONSUMED       u64: send no further than a window beyond
+    DONE      JSON: id of the request                        RELEASE        u64: the journal below is no longer needed
+    STATUS    JSON: id, see `server.Keeper`                  RELEASE_STDIN  u64: likewise
+    EXIT      JSON: the exit record, after all DATA          QUERY          JSON: id
+    ERROR     JSON: reason, message, id or sequence?
+
+DATA is split anywhere, but the keeper sends none of a line before all of it is journalled. It carries what CONSUMED allows and no
+more, so that a slow consumer holds up neither the keeper nor the answers to its own requests.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+
+TYPE_CHECKING = False  # the `typing` module would cost a keeper half a megabyte
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Any
+
+PROTOCOL_VERSION = 1
+MAX_PAYLOAD = 64 << 20
+"""Bytes of one frame; more is taken for a broken peer. Journal lines have no limit: they span frames."""
+WINDOW = 1 << 20
+"""Bytes of DATA that may be under way beyond what the controller has CONSUMED."""
+
+HELLO, ATTACH, ATTACHED, REFUSED, DATA, STDIN, WRITTEN, SIGNAL, END = range(1, 10)
+CONSUMED, RELEASE, RELEASE_STDIN, QUERY, STATUS, DONE, EXIT, ERROR = range(10, 18)
+
+HEADER = struct.Struct(">IB")
+U64 = struct.Struct(">Q")
+U64_PAIR = struct.Struct(">QQ")
+
+
+class FramingError(ValueError):
+    """The peer sent something that is no frame of this protocol; its connection cannot go on."""
+
+
+def encode(kind: int, payload: bytes = b"") -> bytes:
+    return HEADER.pack(len(payload), kind) + payload
+
+
+def encode_json(kind: int, **fields: object) -> bytes:
+    return encode(kind, json.dumps(fields).encode())
+
+
+def decode_json(payload: bytes) -> dict[str, Any]:
+    """The JSON object in ``payload``; raises `FramingError` for anything else."""
+    try:
+        value = json.loads(payload)
+    except ValueError as error:
+        raise FramingError(f"not JSON: {error}") from None
+    if not isinstance(value, dict):
+        raise FramingError("not a JSON object")
+    return value
+
+
+def decode_u64(payload: bytes) -> int:
+    """The number that ``payload`` begins with; raises `FramingError` when it is too short."""
+    if len(payload) < U64.size:
+        raise FramingError("no room for a number")
+    return int.from_bytes(payload[: U64.size], "big")
+
+
+class Decoder:
+    """Cuts a byte stream, however chunked, into frames."""
+
+    __slots__ = ("_buffer",)
+
+    def __init__(self) -> None:
+        self._buffer = bytearray()
+
+    def feed(self, data: bytes) -> Iterator[tuple[int, bytes]]:
+        """Yield each ``(type, payload)`` that ``data`` completes; raises `FramingError` for an oversized one."""
+        buffer = self._buffer
+        buffer += data
+        while len(buffer) >= HEADER.size:
+            length, kind = HEADER.unpack_from(buffer)
+            if length > MAX_PAYLOAD:
+                raise FramingError(f"a frame of {length} bytes")
+            end = HEADER.size + length
+            if len(buffer) < end:
+                return
+            payload = bytes(buffer[HEADER.size : end])
+            del buffer[:end]
+            yield kind, payload
+
+
+class Lines:
+    """Cuts a byte stream, however chunked, into ``(start, end, line with its newline)`` with stream offsets."""
+
+    __slots__ = ("_parts", "end", "start")
+
+    def __init__(self, offset: int) -> None:
+        self.start = offset
+        """Where the first line that is not complete begins."""
+        self.end = offset
+        """Where the stream stands."""
+        self._parts: list[bytes] = []
+
+    def feed(self, data: bytes) -> Iterator[tuple[int, int, bytes]]:
+        """Yield the lines that ``data`` completes. Consume all of them before the next call."""
+        self.end += len(data)
+        begin = 0
+        while (newline := data.find(b"\n", begin)) >= 0:
+            self._parts.append(data[begin : newline + 1])
+            line = self._parts[0] if len(self._parts) == 1 else b"".join(self._parts)
+            self._parts.clear()
+            start, self.start = self.start, self.start + len(line)
+            begin = newline + 1
+            yield start, self.start, line
+        if begin < len(data):
+            self._parts.append(data[begin:])
+
+    @property
+    def rest(self) -> bytes:
+        """The bytes after the last newline."""
+        return b"".join(self._parts)

@@ -1,0 +1,223 @@
+"""`LocalExecutor`: agents on this machine, each under a keeper of its own with a directory of its own."""
+
+import asyncio
+import os
+import shutil
+import signal
+import sys
+import time
+import weakref
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from types import MappingProxyType
+
+from rametd.domain.errors import KeeperError, KeeperFencedError, NotFoundError, RuntimeDirectoryError, WrongStateError
+from rametd.keeper import directory, launching, lost
+from rametd.keeper.attachment import LocalAttachment
+from rametd.keeper.connection import Connection
+from rametd.keeper.executor import ExitRecord, Handle, LaunchSpec, Liveness, Recovered
+from rametd.keeper.place import Place, until
+from rametd.keeper.server import LINGER
+from rametd.keeper.tree import GIVE_UP, PAUSE
+from rametd.platform import processes
+
+MAX_SOCKET_PATH = 103 if sys.platform == "darwin" else 107
+SETTLE = LINGER + 3.0
+"""Seconds in which a keeper that is starting or leaving is done with that."""
+
+
+class LocalExecutor:
+    """See `executor.Executor`. ``root`` holds the keepers' directories, ``sockets`` their sockets (0700, checked by the caller).
+
+    ``environment`` is the keepers' own, empty unless Python needs something to start (LD_LIBRARY_PATH); agents get none of it.
+    """
+
+    def __init__(
+        self,
+        root: Path,
+        sockets: Path,
+        *,
+        python: str = sys.executable,
+        environment: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
+        self._root, self.sockets, self._python, self._environment = (
+            root.absolute(),
+            sockets.absolute(),
+            python,
+            environment,
+        )
+        self._starting: weakref.WeakValueDictionary[str, asyncio.Lock] = weakref.WeakValueDictionary()
+
+    async def start(self, spec: LaunchSpec) -> Handle:
+        launching.check(spec)
+        place = Place(self._root, spec.session_id, spec.generation)
+        socket = self.sockets / f"{place.name}.sock"
+        if len(os.fsencode(socket)) > MAX_SOCKET_PATH:
+            raise RuntimeDirectoryError(
+                f"{socket} is longer than the {MAX_SOCKET_PATH} bytes that a socket's path may have",
+                hint="set RAMET_RUNTIME_DIR to a shorter directory",
+            )
+        # Two starts of one process at once: the second would take the first one's directory for a leftover.
+        lock = self._starting.setdefault(place.name, asyncio.Lock())
+        async with lock:
+            if await asyncio.to_thread(place.exists):
+                await self._settle_start(place)
+                recovered = await asyncio.to_thread(place.inspect)
+                started = await asyncio.to_thread(place.run) is not None
+                if recovered.liveness is not Liveness.UNKNOWN and started:
+                    return place.handle
+                await launching.undo(place)
+            await asyncio.to_thread(launching.prepare, place, spec, socket)
+            await launching.launch(place, spec, self._python, self._environment)
+        return place.handle
+
+    async def recover(self, handle: Handle) -> Recovered:
+        try:
+            place = Place.from_handle(handle)
+        except NotFoundError:
+            return Recovered(Liveness.UNKNOWN)
+        await self._settle_start(place)
+        return await asyncio.to_thread(place.inspect)
+
+    async def attach(self, handle: Handle, *, epoch: int, offset: int) -> LocalAttachment:
+        place = Place.from_handle(handle)
+        recovered = await self.recover(handle)
+        connection: Connection | None = None
+        if recovered.liveness is Liveness.UNKNOWN:
+            raise NotFoundError(f"{place.path} holds no agent")
+        if recovered.liveness is Liveness.ALIVE:
+            try:
+                connection = await self._connect(place)
+                await connection.attach(epoch, offset)
+            except KeeperFencedError:
+                raise
+            except (KeeperError, WrongStateError):
+                # It may have left while we knocked; then the directory has all that it would have told.
+                if connection is not None:
+                    await connection.close()
+                    connection = None
+                if (await self._settle(place)).liveness is Liveness.ALIVE:
+                    raise
+            except BaseException:
+                if connection is not None:
+                    await connection.close()
+                raise
+        return LocalAttachment(place.path, offset, connection, lambda: self._settle(place))
+
+    async def signal(self, handle: Handle, signal_name: str, *, epoch: int | None = None) -> None:
+        place = Place.from_handle(handle)
+        recovered = await self.recover(handle)
+        if recovered.liveness is Liveness.ALIVE:
+            async with self._connected(place) as connection:
+                await connection.signal(signal_name, epoch)
+            return
+        agent = await asyncio.to_thread(place.agent) if recovered.agent_alive else None
+        if agent is None or not await asyncio.to_thread(
+            processes.send_signal, agent.pid, agent.start, signal.Signals[signal_name]
+        ):
+            raise WrongStateError(f"the agent of {place.name} has ended")
+
+    async def end(self, handle: Handle, grace: float, *, epoch: int | None = None) -> ExitRecord | None:
+        place = Place.from_handle(handle)
+        if (await self.recover(handle)).liveness is Liveness.ALIVE:
+            try:
+                # stdin, SIGTERM, SIGKILL, then the descendants
+                async with asyncio.timeout(3 * grace + GIVE_UP + SETTLE), self._connected(place) as connection:
+                    await connection.end(grace, epoch)
+                    await connection.ended()
+            except KeeperFencedError:
+                raise
+            except (KeeperError, WrongStateError, TimeoutError):
+                # The keeper is leaving anyway, was killed, or hangs. Only in the last case there is something to kill.
+                if (await self._settle(place)).liveness is Liveness.ALIVE:
+                    await lost.kill_keeper(place)
+        recovered = await self._settle(place)
+        if recovered.liveness is not Liveness.EXITED:
+            await lost.end_agent(place, grace)
+        return recovered.exit
+
+    async def destroy(self, handle: Handle) -> None:
+        place = Place.from_handle(handle)
+        recovered = await self._settle(place)
+        if recovered.liveness is Liveness.EXITED:  # the keeper may linger for a controller that reads the end
+            await until(lambda: not place.is_locked(), within=SETTLE)
+        if recovered.agent_alive or await asyncio.to_thread(place.is_locked):
+            raise WrongStateError(f"the agent or the keeper of {place.name} lives", hint="end it first")
+        await asyncio.to_thread(_remove, place)
+
+    def discover(self) -> list[Handle]:
+        if not self._root.is_dir():
+            return []
+        places = (Place.from_name(self._root, entry.name) for entry in self._root.iterdir() if entry.is_dir())
+        found = sorted(
+            (place for place in places if place is not None), key=lambda place: (place.session, place.generation)
+        )
+        return [place.handle for place in found]
+
+    async def _settle_start(self, place: Place) -> None:
+        await until(lambda: not place.is_starting(), within=SETTLE)
+
+    async def _settle(self, place: Place) -> Recovered:
+        """What became of the agent, after a keeper that is about to leave has left. A healthy one answers at once: it stays."""
+        deadline = time.monotonic() + SETTLE
+        while True:
+            recovered = await self.recover(place.handle)
+            if recovered.liveness is not Liveness.ALIVE or time.monotonic() > deadline:
+                return recovered
+            try:
+                async with self._connected(place):
+                    return recovered
+            except KeeperError:
+                await asyncio.sleep(PAUSE)
+
+    @asynccontextmanager
+    async def _connected(self, place: Place) -> AsyncIterator[Connection]:
+        connection = await self._connect(place)
+        try:
+            yield connection
+        finally:
+            await connection.close()
+
+    async def _connect(self, place: Place) -> Connection:
+        """Connect to the keeper that run.json names, and to no other. Raises KeeperError."""
+        run = await asyncio.to_thread(place.run)
+        if run is None:
+            raise KeeperError(f"{place.path} names no keeper")
+        deadline = time.monotonic() + SETTLE
+        while True:
+            try:
+                connection = await Connection.open(Path(run["socket"]))
+                break
+            except TimeoutError:
+                raise KeeperError(f"the keeper {run['keeper_pid']} does not answer", hint="is it stopped?") from None
+            except OSError as error:
+                # The runtime directory may have been emptied under a keeper that lives: ask it to listen there again.
+                if time.monotonic() > deadline or not await asyncio.to_thread(_ask_to_listen, place):
+                    raise KeeperError(f"the keeper of {place.name} cannot be reached: {error}") from error
+                await asyncio.sleep(PAUSE)
+        if any(connection.hello.get(key) != run[key] for key in ("keeper_pid", "keeper_start", "boot_id")):
+            await connection.close()
+            raise KeeperError(f"another keeper listens at {run['socket']}")
+        return connection
+
+
+def _ask_to_listen(place: Place) -> bool:
+    run = place.run()
+    if run is None or not place.is_locked():
+        return False
+    Path(run["socket"]).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return processes.send_signal(run["keeper_pid"], run["keeper_start"], signal.SIGUSR1)
+
+
+def _remove(place: Place) -> None:
+    """The directory goes under another name first: a half of it is never found again and taken for an agent."""
+    if not place.exists():
+        return
+    spec = directory.read_record(place.path, directory.SPEC)
+    if spec is not None:
+        Path(spec["socket"]).unlink(missing_ok=True)
+    gone = place.root / f".{place.name}.gone"
+    shutil.rmtree(gone, ignore_errors=True)
+    Path(place.path).rename(gone)
+    shutil.rmtree(gone)

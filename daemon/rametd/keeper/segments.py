@@ -1,0 +1,109 @@
+"""A byte journal in files named by the offset that each begins at. Standard library only.
+
+``journal.00000000000000000000`` holds the first bytes; a file that has reached its size is followed by another one at the next line
+end, so a line is never cut in two. Offsets count from 0 over all files and never change; files that nobody needs any more go.
+"""
+
+from __future__ import annotations
+
+import bisect
+import os
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+def segment_path(directory: str, name: str, start: int) -> str:
+    return os.path.join(directory, f"{name}.{start:020d}")
+
+
+def scan(directory: str, name: str) -> list[int]:
+    """The start offsets of the segments on the disk, ascending."""
+    prefix = name + "."
+    return sorted(
+        int(entry[len(prefix) :])
+        for entry in os.listdir(directory)
+        if entry.startswith(prefix) and len(entry) == len(prefix) + 20 and entry[len(prefix) :].isdigit()
+    )
+
+
+class Writer:
+    """The only writer of a new journal in ``directory``; a segment is closed at ``limit`` bytes or at the line end after that."""
+
+    __slots__ = ("_descriptor", "_directory", "_limit", "_name", "end", "line_end", "starts")
+
+    def __init__(self, directory: str, name: str, limit: int) -> None:
+        self._directory, self._name, self._limit = directory, name, limit
+        self.end = self.line_end = 0
+        self.starts = [0]
+        self._descriptor = self._create(0)
+
+    def _create(self, start: int) -> int:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND
+        return os.open(segment_path(self._directory, self._name, start), flags, 0o600)
+
+    @property
+    def first(self) -> int:
+        """The lowest offset that can still be read."""
+        return self.starts[0]
+
+    def append(self, data: bytes) -> int:
+        """Write a first part of ``data`` and return its length, at least 1. Raises `OSError`; nothing is written then."""
+        if self.end - self.starts[-1] >= self._limit and self.end == self.line_end:
+            self._rotate()
+        room = self._limit - (self.end - self.starts[-1])
+        if len(data) > room and (newline := data.find(b"\n", max(0, room - 1))) >= 0:
+            data = data[: newline + 1]
+        written = os.write(self._descriptor, data)
+        newline = data.rfind(b"\n", 0, written)
+        if newline >= 0:
+            self.line_end = self.end + newline + 1
+        self.end += written
+        return written
+
+    def _rotate(self) -> None:
+        descriptor = self._create(self.end)
+        os.close(self._descriptor)
+        self._descriptor = descriptor
+        self.starts.append(self.end)
+
+    def release(self, offset: int) -> None:
+        """Delete the segments that end at or below ``offset``; the one being written stays."""
+        while len(self.starts) > 1 and self.starts[1] <= offset:
+            os.unlink(segment_path(self._directory, self._name, self.starts[0]))
+            del self.starts[0]
+
+    def sync(self) -> None:
+        """Have all of it on the disk. Only at the end: while the agent runs, a power cut ends it and its journal's use together."""
+        for start in self.starts:
+            descriptor = os.open(segment_path(self._directory, self._name, start), os.O_RDONLY)
+            os.fsync(descriptor)
+            os.close(descriptor)
+
+
+class Reader:
+    """Reads at offsets; keeps the segment it read last open. ``starts`` may be a writer's own list."""
+
+    __slots__ = ("_descriptor", "_directory", "_name", "_start", "_starts")
+
+    def __init__(self, directory: str, name: str, starts: Sequence[int]) -> None:
+        self._directory, self._name, self._starts = directory, name, starts
+        self._start = self._descriptor = -1
+
+    def read(self, offset: int, size: int) -> bytes:
+        """Up to ``size`` bytes at ``offset``, all of one segment; empty at the end. Raises `LookupError` for what is released."""
+        index = bisect.bisect_right(self._starts, offset) - 1
+        if index < 0:
+            raise LookupError(offset)
+        start = self._starts[index]
+        if start != self._start:
+            self.close()
+            self._descriptor = os.open(segment_path(self._directory, self._name, start), os.O_RDONLY)
+            self._start = start
+        return os.pread(self._descriptor, size, offset - start)
+
+    def close(self) -> None:
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+        self._start = self._descriptor = -1

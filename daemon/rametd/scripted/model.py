@@ -1,0 +1,161 @@
+"""A scripted stand-in for the Messages API on loopback: the real Claude Code CLI runs against it with no account.
+
+    python -m rametd.scripted.model [--port N] [--port-file FILE] [--script FILE]
+
+The first line printed is ``listening on 127.0.0.1:PORT``. Point the CLI at it with ``ANTHROPIC_BASE_URL`` and any
+``ANTHROPIC_API_KEY``. Each reply is the next step of the script in the prompt (see `script` and `conversation`), else of the
+first route of ``--script FILE`` whose ``when`` the prompt contains, else "ok". A step is one reply and may hold
+
+    text, thinking           what the model says and thinks
+    tool, input              a tool call; ``$CWD`` in the input is the agent's working directory
+    tools                    several calls at once: [{"tool", "input"}, …]
+    usage                    token counts, e.g. {"input_tokens": 50000}
+    sleep                    seconds before the reply
+    over                     seconds that a streamed reply takes
+    error, times             an HTTP status (429, 529, 500, 401…) given `times` times (1) before the step itself
+    hang                     true: the content, if any, is streamed, then nothing more until the client hangs up
+
+``GET /requests`` tells the last requests: time, model, session, kind, messages, last user text, status.
+"""
+
+import argparse
+import asyncio
+import hashlib
+import json
+import re
+import signal
+import sys
+import time
+from collections import Counter, deque
+from pathlib import Path
+from typing import Any
+
+from rametd.scripted import messages
+from rametd.scripted.conversation import next_step, texts
+from rametd.scripted.http import Reply, Request, serve
+from rametd.scripted.script import Route, Step, fill
+
+KEPT_REQUESTS = 1000
+KEPT_ERRORS = 10_000
+HEAD = 200  # characters of a prompt that the log keeps
+CWD_LINE = re.compile(r"^ *-? *(?:Primary working directory|Working directory): (.+)$", re.MULTILINE)
+
+
+def read_routes(path: Path) -> list[Route]:
+    """The routes of a JSON file ``[{"when": …, "steps": […]}, …]``; ``ValueError`` or ``KeyError`` where it is something else."""
+    return [Route(entry["when"].lower(), entry["steps"]) for entry in json.loads(path.read_text())]
+
+
+def working_directory(body: dict[str, Any]) -> str:
+    """The agent's working directory, as the CLI tells it: in a system message of the conversation, else in the system prompt."""
+    system = body.get("system", "")
+    spoken = [system] if isinstance(system, str) else [block.get("text", "") for block in system]
+    for message in body["messages"]:
+        if message["role"] == "system":
+            spoken += texts(message)
+    return next((found[1].strip() for text in reversed(spoken) if (found := CWD_LINE.search(text))), ".")
+
+
+class ScriptedModel:
+    """Answers requests; its only memories are the log and how often each injected error was given."""
+
+    def __init__(self, routes: list[Route]) -> None:
+        self._routes = routes
+        self._log: deque[dict[str, Any]] = deque(maxlen=KEPT_REQUESTS)
+        self._errors: Counter[str] = Counter()
+
+    async def handle(self, request: Request, reply: Reply) -> None:
+        if request.path == "/requests":
+            await reply.json(200, list(self._log))
+        elif request.path == "/v1/messages/count_tokens":
+            await reply.json(200, {"input_tokens": max(1, len(request.body) // 4)})
+        elif request.path == "/v1/messages" and request.method == "POST":
+            await self._messages(request, reply)
+        else:
+            await reply.json(404, messages.error(404))
+
+    async def _messages(self, request: Request, reply: Reply) -> None:
+        body = json.loads(request.body)
+        entry = self._note(request, body)
+        step = next_step(body["messages"], self._routes)
+        if not body.get("tools") and {"tool", "tools"} & step.keys():
+            step = {"text": "ok"}  # the CLI asks for titles and summaries in this way; it could run no tool there
+        headers = {"request-id": f"req_{hashlib.sha256(request.body).hexdigest()[:24]}"}
+        await asyncio.sleep(step.get("sleep", 0))
+        if "error" in step and self._errs(body, step):
+            entry["status"] = step["error"]
+            await reply.json(step["error"], messages.error(step["error"]), headers)
+            return
+        whole = messages.message(
+            body["model"],
+            {**step, **fill({k: step[k] for k in ("input", "tools") if k in step}, working_directory(body))},
+        )
+        hangs = step.get("hang", False)
+        if hangs and not (whole["content"] and body.get("stream")):
+            await asyncio.Event().wait()
+        entry["status"] = 200
+        if not body.get("stream"):
+            await reply.json(200, whole, headers)
+            return
+        spelled = list(messages.events(whole))
+        pause = step.get("over", 0) / len(spelled)
+        reply.start_events(headers)
+        for kind, data in spelled:
+            if hangs and kind == "message_delta":
+                await asyncio.Event().wait()
+            await reply.event(kind, data)
+            await asyncio.sleep(pause)
+
+    def _errs(self, body: dict[str, Any], step: Step) -> bool:
+        """Whether this try of a step fails; a retry repeats the conversation, so that names the step."""
+        key = hashlib.sha256(json.dumps([body["model"], body["messages"]]).encode()).hexdigest()
+        if len(self._errors) >= KEPT_ERRORS:
+            self._errors.clear()
+        self._errors[key] += 1
+        times: int = step.get("times", 1)
+        return self._errors[key] <= times
+
+    def _note(self, request: Request, body: dict[str, Any]) -> dict[str, Any]:
+        """Log a request at its arrival; ``status`` stays None while it is being answered."""
+        said = [text for message in body["messages"] if message["role"] == "user" for text in texts(message)]
+        entry = {
+            "time": time.time(),
+            "model": body["model"],
+            "session_id": request.headers.get("x-claude-code-session-id"),
+            "stream": bool(body.get("stream")),
+            "messages": len(body["messages"]),
+            "last_user": said[-1][:HEAD] if said else "",
+            "status": None,
+        }
+        self._log.append(entry)
+        return entry
+
+
+async def run(port: int, port_file: Path | None, routes: list[Route]) -> None:
+    """Serve until SIGTERM or SIGINT."""
+    ended = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, ended.set)
+    server = await serve(ScriptedModel(routes).handle, port)
+    port = server.sockets[0].getsockname()[1]
+    if port_file:
+        partial = port_file.with_name(f"{port_file.name}.part")
+        partial.write_text(f"{port}\n")
+        partial.replace(port_file)
+    sys.stdout.write(f"listening on 127.0.0.1:{port}\n")
+    sys.stdout.flush()
+    await ended.wait()
+    server.close()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m rametd.scripted.model", description="A scripted Messages API.")
+    parser.add_argument("--port", type=int, default=0)
+    parser.add_argument("--port-file", type=Path)
+    parser.add_argument("--script", type=Path, help='a JSON file: [{"when": substring, "steps": [...]}, ...]')
+    arguments = parser.parse_args()
+    asyncio.run(run(arguments.port, arguments.port_file, read_routes(arguments.script) if arguments.script else []))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,204 @@
+"""The scripted agent's tools: they really run, after the hooks and the permission prompt have let them."""
+
+import os
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from rametd.scripted import gate
+from rametd.scripted.script import Step
+from rametd.scripted.session import Session
+from rametd.scripted.wire import Frame, Interrupted, Terminated
+
+REFUSED: Frame = {"non_execution_kind": "user-rejected"}
+REJECTED = (
+    "The user doesn't want to proceed with this tool use. The tool use was rejected (eg. if it was a file edit, the new_string was NOT "
+    "written to the file). STOP what you are doing and wait for the user to tell you how to proceed."
+)
+
+
+class Outcome(NamedTuple):
+    """What a call comes to: ``content`` for the model, ``result`` for the host."""
+
+    content: Any
+    result: Any
+    is_error: bool | None = None  # None: not said, as the real CLI does for what went well
+    meta: Frame | None = None  # how it was decided
+    denied: bool = False
+    stop: Exception | None = None  # raised once the result has been told: the turn ends with it
+
+
+class _Failed(Exception):  # noqa: N818 -- the outcome of a tool
+    """A tool did not succeed; the text is what the model gets."""
+
+
+def calls(step: Step) -> Iterator[tuple[str, Frame]]:
+    """The tool calls (name, input) of a step, whatever form they are written in."""
+    if "tool" in step:
+        yield step["tool"], step.get("input", {})
+    for call in step.get("tools", ()):
+        yield call["tool"], call.get("input", {})
+    if "ask" in step:
+        asked = step["ask"]
+        options = [{"label": label, "description": label} for label in ("yes", "no")]
+        question = {"question": asked, "header": "Question", "options": options, "multiSelect": False}
+        yield "AskUserQuestion", {"questions": asked if isinstance(asked, list) else [question]}
+    if "plan" in step:
+        yield "ExitPlanMode", {"plan": step["plan"]}
+    if "mcp" in step:
+        call = step["mcp"]
+        yield f"mcp__{call['server']}__{call['tool']}", call.get("arguments", {})
+
+
+def use(session: Session, tool: str, given: Frame, tool_use_id: str) -> Outcome:
+    """Run one call from the hooks before it to the hooks after it."""
+    if tool in session.flags.disallowed or not (tool in _TOOLS or tool.startswith("mcp__")):
+        text = f"<tool_use_error>Error: No such tool available: {tool}</tool_use_error>"
+        return Outcome(text, f"Error: No such tool available: {tool}", True)
+    try:
+        verdict = gate.pass_tool(session, tool, given, tool_use_id)
+    except Interrupted as stop:
+        return Outcome(REJECTED, "User rejected tool use", True, REFUSED, denied=True, stop=stop)
+    if not verdict.allowed:
+        meta: Frame = {"non_execution_kind": "permission-rule"}
+        if verdict.asked:
+            meta["permission_decision"] = {"decision": "reject", "source": "user_reject"}
+        stop_ = Interrupted() if verdict.interrupt else None
+        return Outcome(verdict.message, f"Error: {verdict.message}", True, meta, denied=True, stop=stop_)
+    source = "user_temporary" if verdict.asked else "config"
+    meta = {"permission_decision": {"decision": "accept", "source": source}}
+    try:
+        outcome = _run(session, tool, verdict.input, tool_use_id)._replace(meta=meta)
+        gate.hook(
+            session,
+            "PostToolUse",
+            tool_use_id,
+            tool_name=tool,
+            tool_input=verdict.input,
+            tool_response=outcome.result,
+            duration_ms=1,
+        )
+    except _Failed as failed:
+        gate.hook(
+            session,
+            "PostToolUseFailure",
+            tool_use_id,
+            tool_name=tool,
+            tool_input=verdict.input,
+            error=str(failed),
+            is_interrupt=False,
+            duration_ms=1,
+        )
+        return Outcome(str(failed), f"Error: {failed}", True, meta)
+    except Interrupted as stop:
+        return Outcome(REJECTED, "User rejected tool use", True, meta | REFUSED, stop=stop)
+    except Terminated as stop:
+        return Outcome("Exit code 137", "Error: Exit code 137", True, meta, stop=stop)
+    return outcome
+
+
+def _run(session: Session, tool: str, given: Frame, tool_use_id: str) -> Outcome:
+    if tool.startswith("mcp__"):
+        _, server, name = tool.split("__", 2)
+        if server not in session.servers:
+            raise _Failed(f"No such MCP server: {server}")
+        content, is_error = session.servers[server].use(name, given, tool_use_id)
+        if is_error:
+            raise _Failed(
+                content if isinstance(content, str) else "\n".join(block.get("text", "") for block in content)
+            )
+        return Outcome(content, content)
+    try:
+        return _TOOLS[tool](session, given, tool_use_id)
+    except (OSError, KeyError) as error:
+        raise _Failed(f"{type(error).__name__}: {error}") from error
+
+
+def _bash(session: Session, given: Frame, tool_use_id: str) -> Outcome:
+    child = session.children.start(given["command"])
+    if given.get("run_in_background"):
+        task = session.start_task(given.get("description", "command"), tool_use_id, [{"text": "followup"}], child, 0)
+        told = f"Command running in background with ID: {task.id}."
+        return Outcome(told, {"stdout": "", "stderr": "", "interrupted": False, "backgroundTaskId": task.id}, False)
+    try:
+        session.wire.wait(lambda: child.status is not None)
+    except (Interrupted, Terminated):
+        session.children.kill(child)
+        raise
+    text = child.output()
+    if child.status:
+        raise _Failed(f"Exit code {child.status}\n{text}")
+    result = {"stdout": text, "stderr": "", "interrupted": False, "isImage": False, "noOutputExpected": False}
+    return Outcome(text, result, False)
+
+
+def _write(session: Session, given: Frame, tool_use_id: str) -> Outcome:
+    path = _path(session, given)
+    kind = "update" if os.path.exists(path) else "create"  # noqa: PTH110
+    os.makedirs(os.path.dirname(path), exist_ok=True)  # noqa: PTH103, PTH120
+    with open(path, "w", encoding="utf-8") as file:  # noqa: PTH123
+        file.write(given["content"])
+    result = {
+        "type": kind,
+        "filePath": path,
+        "content": given["content"],
+        "structuredPatch": [],
+        "originalFile": None,
+        "userModified": False,
+    }
+    return Outcome(f"File {kind}d successfully at: {path}", result)
+
+
+def _edit(session: Session, given: Frame, tool_use_id: str) -> Outcome:
+    path, old = _path(session, given), given["old_string"]
+    before = _contents(path)
+    if before.count(old) != 1:
+        raise _Failed(f"String to replace found {before.count(old)} times in {path}")
+    with open(path, "w", encoding="utf-8") as file:  # noqa: PTH123
+        file.write(before.replace(old, given["new_string"]))
+    result = {
+        "filePath": path,
+        "oldString": old,
+        "newString": given["new_string"],
+        "originalFile": before,
+        "structuredPatch": [],
+    }
+    return Outcome(f"The file {path} has been updated successfully.", result)
+
+
+def _read(session: Session, given: Frame, tool_use_id: str) -> Outcome:
+    path = _path(session, given)
+    text = _contents(path)
+    return Outcome(text, {"type": "text", "file": {"filePath": path, "content": text}})
+
+
+def _ask(session: Session, given: Frame, tool_use_id: str) -> Outcome:
+    answers = given.get("answers", {})
+    told = " ".join(f'"{question}"="{answer}".' for question, answer in answers.items())
+    return Outcome(f"Your questions have been answered: {told}", {"questions": given["questions"], "answers": answers})
+
+
+def _plan(session: Session, given: Frame, tool_use_id: str) -> Outcome:
+    if session.mode == "plan":  # the host may have set another one with its answer
+        session.set_mode("default")
+    return Outcome(
+        "User has approved exiting plan mode. You can now proceed.", {"plan": given.get("plan"), "isAgent": False}
+    )
+
+
+def _path(session: Session, given: Frame) -> str:
+    return os.path.join(session.cwd, given["file_path"])  # noqa: PTH118
+
+
+def _contents(path: str) -> str:
+    with open(path, encoding="utf-8") as file:  # noqa: PTH123
+        return file.read()
+
+
+_TOOLS = {
+    "Bash": _bash,
+    "Write": _write,
+    "Edit": _edit,
+    "Read": _read,
+    "AskUserQuestion": _ask,
+    "ExitPlanMode": _plan,
+}

@@ -1,0 +1,295 @@
+"""A turn of the scripted agent: the frames around it, and the steps in it.
+
+A step may hold, and does in this order:
+
+    sleep               seconds to wait first
+    usage               token counts of the reply, e.g. {"input_tokens": 50000}
+    thinking, text      what the agent thinks and says
+    tool, input         a tool call: Bash, Write, Edit, Read, AskUserQuestion, ExitPlanMode, mcp__SERVER__TOOL; Bash takes `run_in_background`
+    tools               several calls at once: [{"tool", "input"}, …]
+    ask                 a question, or the `questions` of AskUserQuestion
+    plan                the text of a plan, for ExitPlanMode (refused outside plan mode)
+    mcp                 {"server", "tool", "arguments"}
+    background          seconds until a background task ends; its turn runs the steps `then`
+    spawn               a shell command that outlives the agent, as a development server does
+    events              that many text frames "N UNIX-TIME padding", `per_second`, padded to `bytes`
+    flood               that many bytes in frames of `line` bytes (65536), as fast as possible
+    noise, unknown      a raw line; a frame of a type that nobody knows
+    rate_limit, retry   a rate_limit_event, an api_retry
+    turns               true: says how many turns this conversation has had
+    hang                true: waits for an interrupt
+    stderr, die         a message; an exit code, or "SIGKILL"
+"""
+
+import os
+import signal
+import sys
+import time
+from typing import Any
+
+from rametd.scripted import gate, tools
+from rametd.scripted.script import Step, fill
+from rametd.scripted.session import USAGE, Prompt, Session
+from rametd.scripted.wire import Frame, Interrupted, Terminated, new_id, timestamp
+
+HANDSHAKE = 30.0  # seconds that a turn waits for MCP servers, as the real CLI's MCP_TIMEOUT
+CALLS = frozenset({"tool", "tools", "ask", "plan", "mcp"})
+
+
+class Turn:
+    def __init__(self, session: Session, prompt: Prompt) -> None:
+        self._session = session
+        self._wire = session.wire
+        self._prompt = prompt
+        self._uuids = [prompt.uuid] if prompt.uuid else []
+        self._resumed: Frame = {} if prompt.resumed_at is None else {"resume_reason": "interrupted_turn"}
+        self._marked = False  # the first assistant frame names the prompt
+        self._began = time.monotonic()
+        self._replies = 0
+        self._last = ""
+        self._usage = USAGE
+        self._denials: list[Frame] = []
+        self._calling = False
+        self._done = prompt.resumed_at or 0
+
+    def run(self) -> None:
+        session, prompt = self._session, self._prompt
+        session.working = True
+        session.prompt_id = new_id()
+        session.set_state("running")
+        session.lifecycle(prompt.uuid, "started")
+        if prompt.resumed_at is not None:
+            self._wire.wait(lambda: session.initialized or self._wire.eof)  # else the hooks would miss it
+        steps = prompt.steps
+        try:
+            if prompt.uuid and prompt.resumed_at is None:
+                session.transcript.prompt(prompt.uuid, prompt.message)
+            if refusal := self._hook("UserPromptSubmit", prompt=prompt.message["content"]):
+                steps = [{"text": refusal}]
+            limit = time.monotonic() + HANDSHAKE
+            self._wire.wait(lambda: not self._greeting() or time.monotonic() > limit, limit)
+            session.tell_init(self._uuids)
+            if prompt.uuid and session.flags.replay:
+                self._user(prompt.message, uuid=prompt.uuid, isReplay=True)
+            self._run(steps)
+        except Interrupted:
+            self._abort()
+        finally:
+            session.working = False
+
+    def _run(self, steps: list[Step]) -> None:
+        for step in steps[self._done :]:
+            self._step(fill(step, self._session.cwd))
+            self._progress()
+        if not steps or CALLS & steps[-1].keys():
+            self._say("done")
+        active = False
+        while reason := self._hook(
+            "Stop", stop_hook_active=active, last_assistant_message=self._last, background_tasks=[], session_crons=[]
+        ):
+            active = True
+            self._say(f"Going on: {reason}")
+        self._end(
+            "completed",
+            subtype="success",
+            is_error=False,
+            stop_reason="end_turn",
+            result=self._last,
+            api_error_status=None,
+        )
+        self._session.lifecycle(self._prompt.uuid, "completed")
+
+    def _greeting(self) -> bool:
+        return not self._wire.eof and any(server.status == "pending" for server in self._session.servers.values())
+
+    def _progress(self) -> None:
+        self._done += 1
+        self._session.transcript.progress(self._done, ended=False)
+
+    def _hook(self, event: str, **fields: Any) -> str:
+        """The reason why a hook of the turn blocks; "" if none does."""
+        returned = gate.hook(self._session, event, **fields)
+        return next(
+            (one.get("reason") or "Blocked by a hook" for one in returned if one.get("decision") == "block"), ""
+        )
+
+    def _abort(self) -> None:
+        notice = "[Request interrupted by user for tool use]" if self._calling else "[Request interrupted by user]"
+        self._user({"role": "user", "content": [{"type": "text", "text": notice}]})
+        reason = "aborted_tools" if self._calling else "aborted_streaming"
+        stop = "tool_use" if self._calling else None
+        told = f"[ede_diagnostic] result_type=user last_content_type=n/a stop_reason={stop or 'null'}"
+        self._end(reason, subtype="error_during_execution", is_error=True, stop_reason=stop, errors=[told])
+        self._session.lifecycle(self._prompt.uuid, "cancelled")
+
+    def _end(self, reason: str, **outcome: Any) -> None:
+        session = self._session
+        session.transcript.progress(len(self._prompt.steps), ended=True)
+        elapsed = int((time.monotonic() - self._began) * 1000)
+        named = {"user_message_uuid": self._uuids[0], "user_message_uuids": self._uuids} if self._uuids else {}
+        self._wire.emit(
+            "result",
+            **outcome,
+            duration_ms=elapsed,
+            duration_api_ms=elapsed,
+            num_turns=max(1, self._replies),
+            terminal_reason=reason,
+            permission_denials=self._denials,
+            queued_turn_count=len(session.queue),
+            result_index=session.results,
+            **session.ledger.close(),
+            **named,
+            **({"origin": self._prompt.origin} if self._prompt.origin else {}),
+            **self._resumed,
+        )
+        session.results += 1
+
+    def _step(self, step: Step) -> None:
+        if "sleep" in step:
+            self._wire.sleep(step["sleep"])
+        self._usage = {**USAGE, **step.get("usage", {})}
+        blocks: list[Frame] = []
+        if "thinking" in step:
+            blocks.append({"type": "thinking", "thinking": step["thinking"], "signature": "c2NyaXB0ZWQ="})
+        if "text" in step:
+            blocks.append({"type": "text", "text": step["text"]})
+        if "turns" in step:
+            blocks.append({"type": "text", "text": f"turn {self._session.transcript.turns + 1}"})
+        if "spawn" in step:
+            child = self._session.children.start(step["spawn"], tracked=False)
+            blocks.append({"type": "text", "text": f"spawned {child.pid}"})
+        calls = [
+            {"type": "tool_use", "id": f"toolu_{new_id()[:23]}", "name": name, "input": given}
+            for name, given in tools.calls(step)
+        ]
+        if blocks or calls:
+            self._reply(blocks + calls)
+        if calls:
+            self._call(calls)
+        if "background" in step:
+            self._background(step)
+        self._oddities(step)
+
+    def _oddities(self, step: Step) -> None:
+        """What no well-behaved agent does, or what happens around it."""
+        wire = self._wire
+        if "events" in step:
+            self._events(step["events"], step.get("per_second", 0), step.get("bytes", 0))
+        for left in range(step.get("flood", 0), 0, -step.get("line", 65536)):
+            self._reply([{"type": "text", "text": "x" * min(left, step.get("line", 65536))}])
+        if "noise" in step:
+            wire.write(step["noise"].encode() + b"\n")
+        if "unknown" in step:
+            wire.emit(
+                **{
+                    "kind": "an_unheard_of_kind",
+                    **{{"type": "kind"}.get(key, key): value for key, value in step["unknown"].items()},
+                }
+            )
+        if "rate_limit" in step:
+            wire.emit(
+                "rate_limit_event",
+                rate_limit_info={"status": "allowed", "rateLimitType": "five_hour", **step["rate_limit"]},
+            )
+        if "retry" in step:
+            told = {"attempt": 1, "max_retries": 10, "retry_delay_ms": 500, "error_status": 529, "error": "overloaded"}
+            wire.emit("system", subtype="api_retry", **{**told, **step["retry"]})
+        if "hang" in step:
+            wire.wait(lambda: False)
+        if "stderr" in step:
+            sys.stderr.write(step["stderr"] + "\n")
+            sys.stderr.flush()
+        if step.get("die") == "SIGKILL":
+            os.kill(os.getpid(), signal.SIGKILL)
+        if "die" in step:
+            os._exit(step["die"])
+
+    def _events(self, count: int, per_second: float, size: int) -> None:
+        start = time.monotonic()
+        for number in range(1, count + 1):
+            if per_second:
+                due = start + number / per_second
+                self._wire.wait(lambda due=due: time.monotonic() >= due, due)  # type: ignore[misc]
+            self._reply([{"type": "text", "text": f"{number} {time.time():.6f} ".ljust(size, "x")}], paid=number == 1)
+
+    def _background(self, step: Step) -> None:
+        tool_use_id = f"toolu_{new_id()[:23]}"
+        self._session.start_task(
+            "background", tool_use_id, step.get("then", [{"text": "followup"}]), None, step["background"]
+        )
+
+    def _say(self, text: str) -> None:
+        self._usage = USAGE
+        self._reply([{"type": "text", "text": text}])
+
+    def _reply(self, blocks: list[Frame], *, paid: bool = True) -> None:
+        """One message of the model: a frame for each of its blocks."""
+        session = self._session
+        self._replies += 1
+        if paid:
+            session.ledger.add(session.model, self._usage)
+        shared: Frame = {
+            "context_management": None,
+            "id": f"msg_{new_id()}",
+            "type": "message",
+            "role": "assistant",
+            "model": session.model,
+            "stop_reason": None,
+        }
+        for block in blocks:
+            message = {
+                **shared,
+                "stop_sequence": None,
+                "content": [block],
+                "usage": {**self._usage, "output_tokens": 1},
+            }
+            named = (
+                {}
+                if self._marked or not self._uuids
+                else {"user_message_uuid": self._uuids[0], "user_message_uuids": self._uuids}
+            )
+            self._marked = True
+            self._wire.emit(
+                "assistant",
+                message=message,
+                parent_tool_use_id=None,
+                timestamp=timestamp(),
+                request_id="req_scripted",
+                **named,
+                **self._resumed,
+            )
+            session.transcript.message("assistant", message)
+            if block["type"] == "text":
+                self._last = block["text"]
+
+    def _call(self, calls: list[Frame]) -> None:
+        self._calling = True
+        for call in calls:
+            outcome = tools.use(self._session, call["name"], call["input"], call["id"])
+            if outcome.denied:
+                self._denials.append(
+                    {"tool_name": call["name"], "tool_use_id": call["id"], "tool_input": call["input"]}
+                )
+            block = {"type": "tool_result", "tool_use_id": call["id"], "content": outcome.content}
+            if outcome.is_error is not None:
+                block["is_error"] = outcome.is_error
+            message = {"role": "user", "content": [block]}
+            meta = {"tool_result_meta": [{"id": call["id"], **outcome.meta}]} if outcome.meta else {}
+            self._user(message, tool_use_result=outcome.result, **meta)
+            if isinstance(outcome.stop, Terminated):
+                self._progress()  # the result is told: a resumed turn goes on behind this step
+            if outcome.stop is not None:
+                raise outcome.stop
+        self._calling = False
+
+    def _user(self, message: Frame, **more: Any) -> None:
+        frame = {
+            "type": "user",
+            "message": message,
+            "parent_tool_use_id": None,
+            "session_id": self._wire.session_id,
+            "timestamp": timestamp(),
+        }
+        self._wire.send({**frame, "uuid": new_id(), **more})
+        if "isReplay" not in more:
+            self._session.transcript.message("user", message)

@@ -1,0 +1,147 @@
+"""What waits for a person, and the answers."""
+
+import json
+from typing import Any
+
+from ramet.v1 import attention_pb2
+
+from rametd.agents.base import Decision
+from rametd.domain.errors import AmbiguousError, InvalidInputError, RequestNotFoundError, SessionNotFoundError
+from rametd.domain.models import Mode, Request, RequestKind, RequestState
+from rametd.domain.states import State
+from rametd.services.core import Core
+from rametd.services.lifecycle import change_state, log_request
+from rametd.services.lookup import find_session
+from rametd.services.views import MODES_BACK, request_message
+from rametd.store import Reader, Unit
+
+DEFAULT_DENIAL = (
+    "The person said no. Do not try the same in another way; go on without it, or say what you need it for."
+)
+
+
+def find_request(reader: Reader, name: str) -> Request:
+    """By id, unique prefix, or a session with exactly one open request."""
+    found = reader.requests.find_by_prefix(name) if name else []
+    if exact := [request for request in found if request.id == name]:
+        return exact[0]
+    if len(found) == 1:
+        return found[0]
+    if len(found) > 1:
+        matches = ", ".join(request.id for request in found)
+        raise AmbiguousError(f"{name!r} fits several requests: {matches}", hint="use more of the id", matches=matches)
+    hint = "`rametctl inbox` shows what waits"
+    try:
+        session = find_session(reader, name)
+    except SessionNotFoundError:
+        raise RequestNotFoundError(f"there is no request or session {name!r}", hint=hint) from None
+    waiting = reader.requests.open(session.id)
+    if not waiting:
+        raise RequestNotFoundError(f"nothing of {session.name} waits for a person", hint=hint)
+    if len(waiting) > 1:
+        matches = ", ".join(request.id for request in waiting)
+        raise AmbiguousError(
+            f"{len(waiting)} requests of {session.name} wait: {matches}", hint="name one of them", matches=matches
+        )
+    return waiting[0]
+
+
+def resolve(
+    unit: Unit, name: str, resolution: attention_pb2.Resolution, principal: str
+) -> tuple[Request, attention_pb2.AttentionRequest]:
+    """Store an answer; the first one wins. The session goes on when nothing else of it waits."""
+    request = find_request(unit, name)
+    answer = stored_answer(request, resolution)
+    request = unit.requests.answer(request.id, json.dumps(answer, ensure_ascii=False), principal)
+    session = unit.sessions.get(request.session_id)
+    log_request(unit, session, request, principal=principal)
+    if session.state == State.WAITING and not unit.requests.open_count(session.id):
+        session = change_state(unit, session, State.WORKING, principal=principal)
+    return request, request_message(request, session=session.name, repo=unit.repos.get(session.repo_id).name)
+
+
+def stored_answer(request: Request, resolution: attention_pb2.Resolution) -> dict[str, Any]:
+    """What the row keeps; raises `InvalidInputError` for an answer of the wrong kind."""
+    match resolution.WhichOneof("decision"):
+        case "approve":
+            approve = resolution.approve
+            if request.kind == RequestKind.QUESTION and request.state == RequestState.OPEN:
+                raise InvalidInputError(
+                    "a question wants an answer, not an approval", hint=f"`rametctl answer {request.id} ANSWER`"
+                )
+            if approve.updated_input_json:
+                json_object(approve.updated_input_json)
+            return {
+                "decision": "approve",
+                "updated_input": approve.updated_input_json,
+                "scope": int(approve.scope),
+                "mode": int(approve.mode),
+            }
+        case "deny":
+            return {"decision": "deny", "message": resolution.deny.message}
+        case "reply":
+            if request.kind != RequestKind.QUESTION:
+                raise InvalidInputError(
+                    f"this is a {request.kind}, not a question", hint=f"`rametctl approve {request.id}` or `deny`"
+                )
+            questions = json.loads(request.input).get("questions", [])
+            answers = list(resolution.reply.answers)
+            if len(answers) != len(questions):
+                raise InvalidInputError(
+                    f"{len(questions)} questions want as many answers, not {len(answers)}",
+                    hint="quote each answer; several choices of one question go into one answer, joined by commas",
+                )
+            chosen = [choose(question, answer) for question, answer in zip(questions, answers, strict=True)]
+            return {"decision": "reply", "answers": chosen}
+        case _:
+            raise InvalidInputError("the resolution holds no decision", hint="set approve, deny or reply")
+
+
+def choose(question: dict[str, Any], answer: str) -> str:
+    """An answer to one question: numbers stand for the choices as they are listed, anything else is text."""
+    labels = [str(option.get("label", "")) for option in question.get("options", [])]
+    parts = [part.strip() for part in answer.split(",")]
+    if labels and all(part.isdigit() and 1 <= int(part) <= len(labels) for part in parts):
+        return ", ".join(labels[int(part) - 1] for part in parts)
+    return answer
+
+
+def json_object(text: str) -> dict[str, Any]:
+    try:
+        value = json.loads(text)
+    except ValueError as error:
+        raise InvalidInputError(f"the changed input is no JSON: {error}", hint="edit it again") from None
+    if not isinstance(value, dict):
+        raise InvalidInputError("the changed input is no JSON object", hint="edit it again")
+    return value
+
+
+def decision_of(request: Request, mode: Mode) -> Decision:
+    """A stored answer as the agent is told it. ``mode`` is what a session goes on in when its plan is approved without saying."""
+    if request.state == RequestState.GONE:
+        return Decision(allow=False, message="The request was withdrawn.")
+    answer = json.loads(request.answer)
+    match answer["decision"]:
+        case "deny":
+            return Decision(allow=False, message=answer["message"] or DEFAULT_DENIAL)
+        case "reply":
+            asked = json.loads(request.input)
+            texts = [str(question.get("question", "")) for question in asked.get("questions", [])]
+            asked["answers"] = dict(zip(texts, answer["answers"], strict=True))
+            return Decision(allow=True, updated_input=json.dumps(asked, ensure_ascii=False))
+    remember = ""
+    if answer["scope"] == attention_pb2.APPROVAL_SCOPE_SESSION:
+        rules = [entry for entry in json.loads(request.suggestions) if entry.get("type") == "addRules"]
+        # Never into a settings file, whatever the agent offers: the person said "this session".
+        remember = json.dumps([{**entry, "destination": "session"} for entry in rules])
+    go_on_in = ""
+    if request.kind == RequestKind.PLAN:
+        go_on_in = MODES_BACK.get(answer["mode"], mode).value
+    return Decision(allow=True, updated_input=answer["updated_input"], remember=remember, mode=go_on_in)
+
+
+def notify(core: Core, request: Request) -> None:
+    """Tell the agent that waits for it, once the answer is committed."""
+    runner = core.runners.get(request.session_id)
+    if runner is not None:
+        runner.answered(request)

@@ -1,0 +1,102 @@
+"""Committed events, handed to whoever watches, in their order and without a gap."""
+
+import asyncio
+from collections import deque
+from collections.abc import Collection, Sequence
+
+from rametd.domain.models import Event
+from rametd.store import Store
+
+BACKLOG = 4096
+"""Events kept for a watcher that reads slowly; beyond them it reads from the store, where all of them are."""
+
+
+class Watcher:
+    """One reader of the log. `next` gives events after ``seq``; a slow reader never costs memory, and never misses one."""
+
+    def __init__(self, hub: "Hub", after_seq: int, session_ids: Collection[str] | None) -> None:
+        self.seq = after_seq
+        self._hub = hub
+        self._session_ids = frozenset(session_ids) if session_ids is not None else None
+        self._queue: deque[Event] = deque()
+        self._behind = True  # what is stored after `seq` must be read first
+        self._news = asyncio.Event()
+
+    def offer(self, events: Sequence[Event]) -> None:
+        if self._behind:
+            self._news.set()
+            return
+        if len(self._queue) + len(events) > BACKLOG:
+            self._queue.clear()
+            self._behind = True
+        else:
+            self._queue.extend(event for event in events if self._wanted(event))
+        self._news.set()
+
+    def _wanted(self, event: Event) -> bool:
+        return self._session_ids is None or event.session_id in self._session_ids
+
+    async def next(self, within: float | None = None) -> list[Event]:
+        """Return at least one event, or none when ``within`` seconds have passed."""
+        while True:
+            if self._behind:
+                # An event that is committed while the read below is under way must not be lost: from here on offers are queued, and
+                # those that the read finds too are dropped by their number.
+                self._behind = False
+                self._queue.clear()
+                if events := await self._stored():
+                    return events
+            if self._queue:
+                events = [event for event in self._queue if event.seq > self.seq]
+                self._queue.clear()
+                if events:
+                    self.seq = events[-1].seq
+                    return events
+            self._news.clear()
+            if self._queue or self._behind:
+                continue
+            try:
+                await asyncio.wait_for(self._news.wait(), within)
+            except TimeoutError:
+                return []
+
+    async def _stored(self) -> list[Event]:
+        after = self.seq
+        limit = 1000
+        one = next(iter(self._session_ids)) if self._session_ids is not None and len(self._session_ids) == 1 else None
+        events = await self._hub.store.read(
+            lambda reader: reader.events.list(after_seq=after, session_id=one, limit=limit)
+        )
+        if len(events) == limit:
+            self._behind = True
+        if events:
+            self.seq = events[-1].seq
+        return [event for event in events if self._wanted(event)]
+
+    def close(self) -> None:
+        self._hub.drop(self)
+
+
+class Hub:
+    """All watchers of one store."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self._watchers: set[Watcher] = set()
+        self._unsubscribe = store.subscribe(self._publish)
+
+    def _publish(self, events: Sequence[Event]) -> None:
+        for watcher in self._watchers:
+            watcher.offer(events)
+
+    def watch(self, after_seq: int, session_ids: Collection[str] | None = None) -> Watcher:
+        """A watcher of events after ``after_seq``, of all sessions or of some; close it when done."""
+        watcher = Watcher(self, after_seq, session_ids)
+        self._watchers.add(watcher)
+        return watcher
+
+    def drop(self, watcher: Watcher) -> None:
+        self._watchers.discard(watcher)
+
+    def close(self) -> None:
+        self._unsubscribe()

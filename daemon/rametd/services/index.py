@@ -1,0 +1,78 @@
+"""A copy of every session's row as a file, so that a damaged database can be built anew.
+
+One JSON file a session, written when it is made and whenever an agent is started for it. It is read in one case only: the database was
+quarantined. Then the journals of the agents, read again from their beginnings, add what happened since.
+"""
+
+import json
+import os
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import structlog
+
+from rametd.domain.models import Agent, AgentState, Repo, Session
+from rametd.keeper.executor import Handle
+from rametd.store import RecoveredSession, dump_repo, dump_session, load_repo, load_session
+
+log = structlog.get_logger()
+
+
+class SessionIndex:
+    """Files in one directory; calls block for a disk write."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+
+    def write(self, repo: Repo, session: Session) -> None:
+        self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        path = self._path(session.id)
+        scratch = path.with_suffix(".new")
+        with scratch.open("w") as file:
+            json.dump({"repo": dump_repo(repo), "session": dump_session(session)}, file)
+            file.flush()
+            os.fsync(file.fileno())
+        scratch.replace(path)
+
+    def delete(self, session_id: str) -> None:
+        self._path(session_id).unlink(missing_ok=True)
+
+    def _path(self, session_id: str) -> Path:
+        return self._directory / f"{session_id}.json"
+
+    def recover(self, handles: Sequence[tuple[str, int, Handle]]) -> Iterable[RecoveredSession]:
+        """Every session on file; ``handles`` are (session, generation, handle) of the agents' processes on disk."""
+        newest: dict[str, tuple[int, Handle]] = {}
+        for session_id, generation, handle in sorted(handles, key=lambda each: each[1]):
+            newest[session_id] = (generation, handle)
+        for path in sorted(self._directory.glob("*.json")):
+            try:
+                record = json.loads(path.read_text())
+                repo, session = load_repo(record["repo"]), load_session(record["session"])
+            except (ValueError, KeyError, TypeError) as error:
+                log.error("unreadable copy of a session", path=str(path), error=str(error))
+                continue
+            generation, handle = newest.get(session.id, (0, Handle("")))
+            agent = agent_of(session, generation, handle) if generation else None
+            yield RecoveredSession(repo, session, agent)
+
+
+def agent_of(session: Session, generation: int, handle: Handle) -> Agent:
+    """The row of a process whose journal is to be read from its beginning."""
+    return Agent(
+        session_id=session.id,
+        generation=generation,
+        state=AgentState.LIVE,
+        handle=handle,
+        journal_offset=0,
+        stdin_offset=0,
+        initialize_reply=b"",
+        hook_table="",
+        cli_version="",
+        start_time=session.update_time,
+        end_time=None,
+        exit_status="",
+        stop_intent="",
+        mode=session.mode,
+        model=session.model,
+    )

@@ -1,0 +1,47 @@
+"""Changes of a session's state, each with its event. Everything here runs inside one unit of work."""
+
+from typing import Unpack
+
+from ramet.v1 import event_pb2
+
+from rametd.domain.models import DAEMON, Hold, Request, Session
+from rametd.domain.states import State
+from rametd.services import events
+from rametd.services.views import STATES, one_session_message, request_message
+from rametd.store import Unit
+from rametd.store.sessions import SessionColumns
+
+
+def change_state(
+    unit: Unit,
+    session: Session,
+    to: State,
+    *,
+    reason: str = "",
+    hold: Hold = Hold.NONE,
+    principal: str = DAEMON,
+    **columns: Unpack[SessionColumns],
+) -> Session:
+    """Move a session and log it; raises `WrongStateError` when the table of transitions forbids it."""
+    changed = unit.sessions.transition(session.id, to, reason=reason, hold=hold, expect={session.state}, **columns)
+    if (session.state, session.state_reason) != (changed.state, changed.state_reason):
+        payload = event_pb2.StateChanged(old_state=STATES[session.state], new_state=STATES[to], reason=reason)
+        unit.events.append(events.make(payload, session_id=session.id, repo_id=session.repo_id, principal=principal))
+    return changed
+
+
+def log_update(unit: Unit, session: Session, fields: list[str], principal: str) -> None:
+    """Log that fields of a session changed."""
+    payload = event_pb2.SessionUpdated(session=one_session_message(unit, session), fields=fields)
+    unit.events.append(events.make(payload, session_id=session.id, repo_id=session.repo_id, principal=principal))
+
+
+def log_request(unit: Unit, session: Session, request: Request, *, principal: str = DAEMON) -> None:
+    """Log that a request was opened or closed, by the state it is in."""
+    message = request_message(request, session=session.name, repo=unit.repos.get(session.repo_id).name)
+    payload = (
+        event_pb2.RequestOpened(request=message)
+        if request.state == "open"
+        else event_pb2.RequestClosed(request=message)
+    )
+    unit.events.append(events.make(payload, session_id=session.id, repo_id=session.repo_id, principal=principal))

@@ -1,0 +1,52 @@
+"""Finding what a person names."""
+
+from pathlib import Path
+
+from rametd.domain.errors import AmbiguousError, RepoNotFoundError, SessionNotFoundError
+from rametd.domain.models import Repo, Session
+from rametd.store import Reader
+
+
+def find_session(reader: Reader, name: str, *, repo_id: str | None = None) -> Session:
+    """By id, name (``NAME`` or ``REPO/NAME``), or unique prefix of an id, in that order.
+
+    Where a name fits sessions of several repositories, the one in ``repo_id`` is meant. Raises `SessionNotFoundError`, `AmbiguousError`.
+    """
+    if not name:
+        raise SessionNotFoundError("no session was named", hint="`rametctl ls --all` shows them")
+    if (exact := reader.sessions.find(name)) is not None:
+        return exact
+    named = reader.sessions.by_name(name)
+    if not named and "/" in name:
+        repo_name, _, rest = name.partition("/")
+        named = [each for repo in reader.repos.by_name(repo_name) for each in reader.sessions.by_name(rest, repo.id)]
+    here = [session for session in named if session.repo_id == repo_id]
+    if len(here) == 1 or len(named) == 1:
+        return (here or named)[0]
+    found = named or reader.sessions.find_by_prefix(name)
+    if len(found) == 1:
+        return found[0]
+    if not found:
+        raise SessionNotFoundError(f"there is no session {name!r}", hint="`rametctl ls --all` shows them")
+    repos = {repo.id: repo.name for repo in reader.repos.list()}
+    matches = ", ".join(f"{repos[session.repo_id]}/{session.name} ({session.id})" for session in found)
+    raise AmbiguousError(f"{name!r} fits several sessions: {matches}", hint="use the id", matches=matches)
+
+
+def find_repo(reader: Reader, name: str) -> Repo:
+    """By id, name, or a path inside a repository that is registered already."""
+    repos = reader.repos.list()
+    for repo in repos:
+        if name == repo.id:
+            return repo
+    named = [repo for repo in repos if name == repo.name]
+    if len(named) == 1:
+        return named[0]
+    if named:
+        matches = ", ".join(f"{repo.root} ({repo.id})" for repo in named)
+        raise AmbiguousError(f"{name!r} fits several repositories: {matches}", hint="use the id", matches=matches)
+    path = Path(name)
+    inside = [repo for repo in repos if path.is_relative_to(repo.root)] if path.is_absolute() else []
+    if not inside:
+        raise RepoNotFoundError(f"no repository {name!r} is registered", hint="`rametctl repo ls` shows them")
+    return max(inside, key=lambda repo: len(repo.root.parts))

@@ -1,0 +1,39 @@
+"""Where worktrees are: named by id and never moved, with a symbolic link by name for people."""
+
+from contextlib import suppress
+from pathlib import Path
+
+from rametd.domain.models import Repo, Session
+from rametd.git import names
+from rametd.services.core import Core
+
+LINKS = "by-name"
+
+
+def tree_of(core: Core, repo: Repo, session_id: str) -> Path:
+    """``ROOT/REPO-ID/SESSION``: outside the repository and outside ``.claude``, unique when it is made into a folder name."""
+    root = core.config.worktrees.root or core.state_dir / "worktrees"
+    slug = names.slug(repo.name, 32).replace("/", "-")
+    folder = f"{slug}-{repo.id}" if slug else repo.id
+    return root / folder / session_id
+
+
+def link_by_name(session: Session) -> None:
+    """Make the link; a name that is taken by another link gets none, as nothing depends on it."""
+    slug = names.slug(session.name, 48).replace("/", "-") or session.id
+    folder = session.worktree.parent / LINKS
+    folder.mkdir(parents=True, exist_ok=True)
+    with suppress(FileExistsError):
+        (folder / slug).symlink_to(Path("..") / session.worktree.name, target_is_directory=True)
+
+
+def unlink_by_name(worktree: Path) -> None:
+    """Remove the links that point to a worktree, and the folders that are empty then."""
+    folder = worktree.parent / LINKS
+    if folder.is_dir():
+        for link in folder.iterdir():
+            if link.is_symlink() and link.readlink().name == worktree.name:
+                link.unlink(missing_ok=True)
+    for empty in (folder, worktree.parent):
+        with suppress(OSError):  # not empty, or gone
+            empty.rmdir()

@@ -1,0 +1,305 @@
+"""From lines of an agent to events, states, questions and costs: one unit of work for each batch, together with the offset it ends at.
+
+That the offset and what follows from the lines are committed as one is what makes it exactly once. A batch that was applied before, by a daemon
+that was replaced in the middle, is refused by `Agents.advance` as a whole.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from google.protobuf.message import Message
+from ramet.v1 import event_pb2
+
+from rametd.agents.base import (
+    Activity,
+    Answered,
+    Background,
+    ControlAsked,
+    ControlCancelled,
+    ControlSettled,
+    Frame,
+    Initialized,
+    LimitTold,
+    PromptSeen,
+    Question,
+    TurnBegan,
+)
+from rametd.domain.models import (
+    Agent,
+    ControlRequest,
+    NewEvent,
+    Request,
+    RequestKind,
+    RequestState,
+    Session,
+)
+from rametd.domain.states import BUSY_STATES, State
+from rametd.services import events
+from rametd.services.ids import new_id
+from rametd.services.lifecycle import change_state, log_request
+from rametd.store import Unit
+
+URGENT = (ControlAsked, ControlCancelled, Initialized, PromptSeen, TurnBegan, Activity, Answered)
+"""Facts that somebody waits for; a batch with one of them is committed at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Projected:
+    """What a batch has led to."""
+
+    session: Session
+    agent: Agent
+    turn_ended: bool
+
+
+def is_urgent(frames: Sequence[Frame]) -> bool:
+    """Whether a batch must not wait for company."""
+    return any(isinstance(fact, URGENT) for frame in frames for fact in frame.facts)
+
+
+def project(unit: Unit, session_id: str, generation: int, frames: Sequence[Frame]) -> Projected:
+    """Apply a batch of consecutive frames; raises `StaleBatchError` when it does not begin at the stored offset."""
+    unit.agents.advance(session_id, generation, frames[-1].end, expect_offset=frames[0].start)
+    agent = unit.agents.get(session_id, generation)
+    if agent is None:
+        raise AssertionError("an agent that advanced exists")
+    projection = Projection(unit, unit.sessions.get(session_id), agent)
+    for frame in frames:
+        projection.apply(frame)
+    projection.flush()
+    return Projected(projection.session, projection.agent, projection.turn_ended)
+
+
+class Projection:
+    """The state of one batch."""
+
+    def __init__(self, unit: Unit, session: Session, agent: Agent) -> None:
+        self.unit = unit
+        self.session = session
+        self.agent = agent
+        self.turn_ended = False
+        self._stored = agent
+        self._principal = f"session:{session.id}"
+        self._lines: list[NewEvent] = []
+
+    def apply(self, frame: Frame) -> None:
+        kind = frame.event.WhichOneof("payload") or "agent_notice"
+        self._lines.append(
+            NewEvent(
+                kind,
+                self.session.id,
+                self.session.repo_id,
+                self._principal,
+                frame.event.SerializeToString(),
+                frame.line.removesuffix(b"\n"),
+            )
+        )
+        for fact in frame.facts:
+            self._act(fact, frame)
+
+    def flush(self) -> None:
+        """Store what was gathered: events of lines in their order, and the agent's row."""
+        self._log_lines()
+        if self.agent != self._stored:
+            agent = self.agent
+            self.unit.agents.update(
+                agent.session_id,
+                agent.generation,
+                initialize_reply=agent.initialize_reply,
+                cli_version=agent.cli_version,
+                mode=agent.mode,
+                activity=agent.activity,
+                background=agent.background,
+                result=agent.result,
+            )
+            self._stored = agent
+
+    def _log_lines(self) -> None:
+        if self._lines:
+            self.unit.events.append(*self._lines)
+            self._lines.clear()
+
+    def _act(self, fact: object, frame: Frame) -> None:
+        match fact:
+            case ControlAsked():
+                self._asked(fact, frame)
+            case ControlCancelled(id=control_id):
+                self.unit.control.cancel(self.session.id, self.agent.generation, control_id)
+                self._close(self.unit.requests.mark_gone(self.session.id, self.agent.generation, control_id))
+                self._unblock()
+            case ControlSettled(id=control_id):
+                self.unit.control.settle(self.session.id, self.agent.generation, control_id)
+            case Initialized(reply=reply):
+                self.agent = replace(self.agent, initialize_reply=reply)
+            case PromptSeen(id=prompt_id):
+                if self.unit.prompts.mark_received(prompt_id):
+                    self._event(event_pb2.PromptReceived(prompt_id=prompt_id))
+            case TurnBegan():
+                self.agent = replace(
+                    self.agent, cli_version=fact.version or self.agent.cli_version, mode=fact.mode or self.agent.mode
+                )
+                if not self.session.conversation_begun:
+                    self.session = self.unit.sessions.update(self.session.id, conversation_begun=True)
+                self._work()
+            case Activity(state=activity):
+                self.agent = replace(self.agent, activity=activity)
+                if activity == "running":
+                    self._work()
+                self._end_turn()
+            case Background(running=running):
+                self.agent = replace(self.agent, background=running)
+                self._end_turn()
+            case Answered():
+                self._answered(fact)
+            case LimitTold():
+                pass  # its event tells it
+
+    def _event(self, payload: Message) -> None:
+        self._log_lines()
+        self.unit.events.append(events.make(payload, session_id=self.session.id, repo_id=self.session.repo_id))
+
+    def _change(self, to: State, reason: str = "") -> None:
+        self._log_lines()
+        self.session = change_state(self.unit, self.session, to, reason=reason)
+
+    def _work(self) -> None:
+        """A turn runs. A new one has no result yet; one that answers a person goes on."""
+        if self.agent.result and self.session.state not in {State.WORKING, State.WAITING}:
+            self.agent = replace(self.agent, result="")
+        if self.session.state in {State.QUEUED, State.STARTING, State.IDLE}:
+            self._change(State.WORKING)
+
+    def _asked(self, fact: ControlAsked, frame: Frame) -> None:
+        known = not self.unit.control.add(
+            ControlRequest(
+                session_id=self.session.id,
+                generation=self.agent.generation,
+                id=fact.id,
+                subtype=fact.subtype,
+                frame=frame.line,
+                answer=b"",
+                cancelled=False,
+                handshake=fact.handshake,
+            )
+        )
+        if known or fact.question is None:
+            return
+        request = self._same_question(fact.question)
+        if request is not None:
+            request = self.unit.requests.rebind(request.id, self.agent.generation, fact.id)
+        else:
+            request = self.unit.requests.add(self._request(fact.id, fact.question))
+            self._log_lines()
+            log_request(self.unit, self.session, request, principal=self._principal)
+        if request.state == RequestState.OPEN and self.session.state in {
+            State.QUEUED,
+            State.STARTING,
+            State.WORKING,
+            State.IDLE,
+        }:
+            self._change(State.WAITING, describe(request))
+
+    def _same_question(self, question: Question) -> Request | None:
+        """The question as an earlier process asked it: it was killed while it waited, and asks again after its resume.
+
+        An answer that came in between still counts.
+        """
+        for request in self.unit.requests.detached(self.session.id):
+            if request.tool == question.tool and json.loads(request.input) == json.loads(question.input):
+                return request
+        return None
+
+    def _request(self, control_id: str, question: Question) -> Request:
+        return Request(
+            id=new_id(),
+            session_id=self.session.id,
+            generation=self.agent.generation,
+            control_id=control_id,
+            tool_use_id=question.tool_use_id,
+            kind=RequestKind(question.kind),
+            tool=question.tool,
+            input=question.input,
+            reason=question.reason,
+            suggestions=question.suggestions,
+            state=RequestState.OPEN,
+            answer="",
+            answered_by="",
+            answer_time=None,
+            create_time=self.unit.now,
+        )
+
+    def _close(self, requests: Sequence[Request]) -> None:
+        if requests:
+            self._log_lines()
+        for request in requests:
+            log_request(self.unit, self.session, request)
+
+    def _unblock(self) -> None:
+        if self.session.state == State.WAITING and not self.unit.requests.open_count(self.session.id):
+            self._change(State.WORKING)
+
+    def _answered(self, fact: Answered) -> None:
+        entries = [
+            replace(entry, session_id=self.session.id, generation=self.agent.generation, time=self.unit.now)
+            for entry in fact.costs
+        ]
+        fresh = [entry for entry in entries if self.unit.ledger.add(entry)]
+        tokens = self.session.tokens
+        for entry in fresh:
+            tokens = tokens + entry.tokens
+        self.session = self.unit.sessions.update(
+            self.session.id,
+            cost_usd=self.session.cost_usd + sum(entry.cost_usd for entry in fresh),
+            tokens=tokens,
+            turns=self.session.turns + 1,
+            resumes=self.session.resumes if fact.is_error else 0,
+            interrupted=False,
+        )
+        if fact.aborted:
+            result = "aborted"
+        elif fact.is_error:
+            result = f"error: {first_line(fact.text) or 'the turn failed and the agent did not say why'}"
+        else:
+            result = "ok"
+        self.agent = replace(self.agent, result=result)
+        if self.agent.activity != "running":
+            self._end_turn()
+
+    def _end_turn(self) -> None:
+        """The turn is over when the agent says that it is idle, has given its result, and runs nothing in the background."""
+        agent = self.agent
+        if self.session.state not in BUSY_STATES or agent.background or not agent.result:
+            return
+        if agent.activity not in {"idle", ""}:
+            return
+        self._close(self.unit.requests.mark_gone(self.session.id, agent.generation))
+        if agent.result.startswith("error: "):
+            self._change(State.FAILED, agent.result.removeprefix("error: "))
+        else:
+            self._change(State.IDLE, "interrupted" if agent.result == "aborted" else "")
+        self.turn_ended = True
+
+
+def describe(request: Request) -> str:
+    """One line on what is asked of a person."""
+    match request.kind:
+        case RequestKind.QUESTION:
+            questions = json.loads(request.input).get("questions") or [{}]
+            return f"asks: {first_line(str(questions[0].get('question', '')))}"
+        case RequestKind.PLAN:
+            return "has a plan and wants it approved"
+        case _:
+            tool_input = json.loads(request.input)
+            detail = tool_input.get("command") or tool_input.get("file_path") or tool_input.get("url") or ""
+            return (
+                f"wants to use {request.tool}: {first_line(str(detail))}" if detail else f"wants to use {request.tool}"
+            )
+
+
+def first_line(words: str, limit: int = 200) -> str:
+    """The first line that says something, cut at ``limit`` characters."""
+    for line in words.splitlines():
+        if stripped := line.strip():
+            return stripped if len(stripped) <= limit else stripped[: limit - 1] + "…"
+    return ""

@@ -1,0 +1,160 @@
+"""Removing a session: refused while that would lose work, complete otherwise, and undoable for thirty days."""
+
+import asyncio
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import structlog
+from ramet.v1 import event_pb2
+
+from rametd.domain.errors import NotFoundError, RametError, WorkAtRiskError, WrongStateError
+from rametd.domain.models import Intent, Session, TrashEntry
+from rametd.domain.states import State
+from rametd.git.risk import Risk
+from rametd.keeper.executor import Handle
+from rametd.services import events
+from rametd.services.core import Core
+from rametd.services.ids import new_id
+from rametd.services.places import unlink_by_name
+from rametd.services.repos import info_of
+from rametd.services.supervisor import Supervisor
+from rametd.store import Unit, dump_session
+
+log = structlog.get_logger()
+
+DELETE = "delete"
+LISTED = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Removed:
+    session: Session
+    trash_ref: str
+    expire_time: float | None
+
+
+class Remover:
+    def __init__(self, core: Core, supervisor: Supervisor) -> None:
+        self._core = core
+        self._supervisor = supervisor
+
+    async def remove(self, session: Session, *, force: bool, principal: str) -> Removed:
+        """Raises `WorkAtRiskError` with a list unless ``force``, `WrongStateError` while it is at work unless ``force``."""
+        core = self._core
+        if not force:
+            if session.state in {State.STARTING, State.WORKING, State.WAITING}:
+                raise WrongStateError(
+                    f"{session.name} is {session.state}", hint=f"`rametctl stop {session.name}` first, or add --force"
+                )
+            risk = await self._risk(session)
+            if risk:
+                raise WorkAtRiskError(
+                    f"{session.name} holds work that exists nowhere else: {describe(risk)}",
+                    hint="land or push it, or add --force: it goes to the trash and can be brought back",
+                    uncommitted="\n".join(risk.uncommitted[:LISTED]),
+                    untracked="\n".join(risk.untracked[:LISTED]),
+                    commits="\n".join(f"{commit[:10]} {subject}" for commit, subject in risk.unique_commits[:LISTED]),
+                )
+        intent = Intent(new_id(), DELETE, session.id, {"principal": principal}, core.clock())
+        await core.store.write(lambda unit: unit.intents.add(intent))
+        return await asyncio.shield(self.complete(intent))
+
+    async def _risk(self, session: Session) -> Risk:
+        repo = await self._core.store.read(lambda reader: reader.repos.get(session.repo_id))
+        try:
+            info = await info_of(self._core, repo)
+        except NotFoundError:  # the repository itself is gone: nothing of it can be saved
+            return Risk((), (), ())
+        branch = session.branch if session.created_branch else ""
+        if not branch:
+            risk = await self._core.git.work_at_risk(info, session.worktree, session.branch, session.base_commit)
+            return Risk(risk.uncommitted, risk.untracked, ())  # a branch that was there before us stays
+        return await self._core.git.work_at_risk(info, session.worktree, branch, session.base_commit)
+
+    async def complete(self, intent: Intent) -> Removed:
+        """Carry a removal through; a daemon that finds the intent calls it again, and every step may have been done before."""
+        core = self._core
+        session = await core.store.read(lambda reader: reader.sessions.get(intent.session_id))
+        await self._end_agent(session)
+        repo = await core.store.read(lambda reader: reader.repos.get(session.repo_id))
+        entry: TrashEntry | None = None
+        try:
+            info = await info_of(core, repo)
+        except NotFoundError as error:
+            log.warning("repository of a removed session is gone", session=session.id, error=error.message)
+        else:
+            record = await core.git.trash(info, session.id, session.worktree, session.branch)
+            now = core.clock()
+            entry = TrashEntry(
+                id=session.id,
+                repo_id=repo.id,
+                session_id=session.id,
+                name=session.name,
+                branch=session.branch,
+                ref=record.ref,
+                commit=record.commit,
+                branch_commit=record.branch_commit or "",
+                bytes=record.size,
+                session=json.dumps(dump_session(session)),
+                create_time=now,
+                expire_time=now + core.config.retention.trash,
+            )
+            removal = await core.git.remove_worktree(
+                info, session.worktree, session.branch, delete_branch=session.created_branch
+            )
+            for kept in removal.kept:
+                log.warning("removal left something", session=session.id, what=kept)
+        await asyncio.to_thread(unlink_by_name, session.worktree)
+        await asyncio.to_thread(core.environments.delete, session.id)
+        await asyncio.to_thread(core.index.delete, session.id)
+        await self._destroy_processes(session)
+        await core.store.write(lambda unit: self._forget(unit, session, entry, intent))
+        core.wake()
+        return Removed(session, entry.ref if entry else "", entry.expire_time if entry else None)
+
+    async def _end_agent(self, session: Session) -> None:
+        await self._supervisor.settled(session.id)
+        runner = self._core.runners.get(session.id)
+        if runner is not None:
+            await runner.end("remove", 1.0)
+
+    async def _destroy_processes(self, session: Session) -> None:
+        agents = await self._core.store.read(lambda reader: reader.agents.list(session.id))
+        for agent in agents:
+            if agent.handle:
+                try:
+                    await self._core.executor.destroy(Handle(agent.handle))
+                except RametError as error:
+                    log.warning("agent directory stays", session=session.id, error=error.message)
+
+    def _forget(self, unit: Unit, session: Session, entry: TrashEntry | None, intent: Intent) -> None:
+        if entry is not None and unit.trash.get(entry.id) is None:
+            unit.trash.add(entry)
+        payload = event_pb2.SessionRemoved(
+            name=session.name, branch=session.branch, trash_ref=entry.ref if entry else ""
+        )
+        tree = event_pb2.WorktreeRemoved(path=str(session.worktree))
+        for each in (tree, payload):
+            unit.events.append(
+                events.make(each, session_id=session.id, repo_id=session.repo_id, principal=intent.data["principal"])
+            )
+        unit.sessions.delete(session.id)
+        unit.intents.remove(intent.id)
+
+
+def describe(risk: Risk) -> str:
+    """One line that names what would be lost."""
+    parts = []
+    for paths, what in ((risk.uncommitted, "uncommitted"), (risk.untracked, "untracked")):
+        if paths:
+            parts.append(f"{len(paths)} {what} ({shortened([Path(path).name or path for path in paths])})")
+    if risk.unique_commits:
+        commits = [f"{commit[:8]} {subject}" for commit, subject in risk.unique_commits]
+        noun = "commit" if len(commits) == 1 else "commits"
+        parts.append(f"{len(commits)} {noun} on no other branch ({shortened(commits)})")
+    return ", ".join(parts)
+
+
+def shortened(names: list[str], limit: int = 3) -> str:
+    return ", ".join(names[:limit]) + (", …" if len(names) > limit else "")

@@ -1,0 +1,94 @@
+"""Repositories: registered by their first session, told apart by their common git directory."""
+
+from collections import Counter
+from pathlib import Path
+
+from ramet.v1 import event_pb2
+
+from rametd.domain.errors import NameTakenError, WrongStateError
+from rametd.domain.models import Repo
+from rametd.git.repository import RepositoryInfo
+from rametd.services import events
+from rametd.services.core import Core
+from rametd.services.ids import new_id
+from rametd.services.lookup import find_repo
+from rametd.store import Reader, Unit
+
+
+def register(unit: Unit, info: RepositoryInfo, principal: str) -> Repo:
+    """The repository's row, made when it is new."""
+    known = unit.repos.by_common_dir(info.common_dir)
+    if known is not None:
+        return known
+    repo = unit.repos.upsert(
+        Repo(
+            id=new_id(),
+            name=free_name(unit, info.name),
+            root=info.root,
+            common_dir=info.common_dir,
+            trusted=False,
+            create_time=unit.now,
+        )
+    )
+    log_change(unit, repo, principal)
+    return repo
+
+
+def free_name(reader: Reader, wanted: str) -> str:
+    """``wanted``, or with a number when another directory of that name is registered."""
+    taken = {repo.name for repo in reader.repos.list()}
+    number = 2
+    name = wanted
+    while name in taken:
+        name = f"{wanted}-{number}"
+        number += 1
+    return name
+
+
+def log_change(unit: Unit, repo: Repo, principal: str) -> None:
+    payload = event_pb2.RepoChanged(name=repo.name, root=str(repo.root), trusted=repo.trusted)
+    unit.events.append(events.make(payload, repo_id=repo.id, principal=principal))
+
+
+def update(unit: Unit, name: str, *, new_name: str | None, trusted: bool | None, principal: str) -> Repo:
+    """Change what is not None."""
+    repo = find_repo(unit, name)
+    if new_name is not None and new_name != repo.name:
+        if unit.repos.by_name(new_name):
+            raise NameTakenError(f"a repository is called {new_name!r} already", hint="choose another name")
+        repo = unit.repos.rename(repo.id, new_name)
+    if trusted is not None:
+        repo = unit.repos.set_trusted(repo.id, trusted)
+    log_change(unit, repo, principal)
+    return repo
+
+
+def remove(unit: Unit, name: str, principal: str) -> Repo:
+    """Forget a repository without sessions; what is in its trash is forgotten with it only when nothing is left there."""
+    repo = find_repo(unit, name)
+    sessions = unit.sessions.list(repo_id=repo.id, include_archived=True)
+    if sessions:
+        names = ", ".join(session.name for session in sessions[:5])
+        raise WrongStateError(
+            f"{repo.name} has {len(sessions)} sessions: {names}{', …' if len(sessions) > 5 else ''}",
+            hint="remove them with `rametctl rm` first",
+        )
+    unit.repos.remove(repo.id)
+    unit.events.append(events.make(event_pb2.RepoRemoved(name=repo.name), repo_id=repo.id, principal=principal))
+    return repo
+
+
+def session_counts(reader: Reader) -> Counter[str]:
+    """How many sessions each repository has, archived ones included."""
+    return Counter(session.repo_id for session in reader.sessions.list(include_archived=True))
+
+
+async def info_of(core: Core, repo: Repo) -> RepositoryInfo:
+    """What git says of a registered repository; raises `RepoNotFoundError` when it is gone from disk."""
+    return await core.git.discover(repo.root if repo.root.exists() else repo.common_dir)
+
+
+async def around(core: Core, path: Path) -> Repo | None:
+    """The registered repository around a path, or None."""
+    info = await core.git.discover(path)
+    return await core.store.read(lambda reader: reader.repos.by_common_dir(info.common_dir))

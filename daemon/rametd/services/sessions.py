@@ -1,0 +1,209 @@
+"""What is done to a session that exists: prompts, interrupting, stopping, holding, going on, changing."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from rametd.domain.errors import BypassForbiddenError, NameTakenError, WrongStateError
+from rametd.domain.models import Hold, Mode, Prompt, PromptState, Session
+from rametd.domain.states import State
+from rametd.services.core import Core
+from rametd.services.creation import check_name, check_prompt
+from rametd.services.delivery import add_prompt, deliver
+from rametd.services.lifecycle import change_state, log_update
+from rametd.services.runner import Runner
+from rametd.services.supervisor import Supervisor
+from rametd.store import Unit
+
+STOP_GRACE_S = 5.0
+INTERRUPT_DEADLINE_S = 15.0
+HELD_STATES = frozenset({State.PAUSED, State.LOST, State.FAILED})
+TURN_STATES = frozenset({State.WORKING, State.WAITING})
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """What `Sessions.update` changes: what is None stays; ``clear_budget`` takes a limit away."""
+
+    name: str | None = None
+    model: str | None = None
+    mode: Mode | None = None
+    budget_usd: float | None = None
+    clear_budget: bool = False
+    priority: int | None = None
+
+
+class Sessions:
+    def __init__(self, core: Core, supervisor: Supervisor) -> None:
+        self._core = core
+        self._supervisor = supervisor
+
+    async def send(
+        self, session_id: str, text: str, principal: str, remember: Callable[[Unit, Prompt, Session], None]
+    ) -> tuple[Prompt, Session]:
+        """Queue a prompt. A session at work gets it in its turn, an idle, stopped or failed one starts a turn, a held one keeps it."""
+        check_prompt(text)
+
+        def work(unit: Unit) -> tuple[Prompt, Session]:
+            session = unit.sessions.get(session_id)
+            if session.state == State.ARCHIVED:
+                raise WrongStateError(
+                    f"{session.name} is archived", hint=f"bring it back with `rametctl restore {session.name}`"
+                )
+            prompt = add_prompt(unit, session, text, principal)
+            stopped = session.state == State.PAUSED and session.hold == Hold.STOPPED
+            if session.state in {State.IDLE, State.FAILED} or stopped:
+                session = change_state(unit, session, State.QUEUED, principal=principal, resumes=0)
+            elif session.state in TURN_STATES and self._alive(unit, session):
+                session = deliver(unit, self._core.kind(session.agent), session)
+            prompt = unit.prompts.get(prompt.id) or prompt
+            remember(unit, prompt, session)
+            return prompt, session
+
+        prompt, session = await self._core.store.write(work)
+        runner = self._core.runners.get(session_id)
+        if runner is not None:
+            runner.wake_sender()
+        self._core.wake()
+        return prompt, session
+
+    def _alive(self, unit: Unit, session: Session) -> bool:
+        agent = unit.agents.latest(session.id)
+        return agent is not None and agent.state == "live" and not agent.stop_intent
+
+    async def interrupt(self, session_id: str) -> tuple[Session, bool]:
+        """End the running turn; returns when it has ended, and whether there was one. Raises `WrongStateError` when it will not end."""
+        await self._supervisor.settled(session_id)
+        session = await self._get(session_id)
+        runner = self._core.runners.get(session_id)
+        if session.state not in TURN_STATES or runner is None:
+            return session, False
+        await self._end_turn(runner, session)
+        return await self._get(session_id), True
+
+    async def _end_turn(self, runner: Runner, session: Session) -> None:
+        watcher = self._core.hub.watch(session.last_seq, [session.id])
+        try:
+            async with asyncio.timeout(INTERRUPT_DEADLINE_S):
+                await runner.interrupt()
+                while (await self._get(session.id)).state in TURN_STATES:
+                    await watcher.next()
+        except TimeoutError:
+            raise WrongStateError(
+                f"{session.name} did not end its turn within {INTERRUPT_DEADLINE_S:.0f} seconds",
+                hint=f"end its agent with `rametctl stop {session.name}`: nothing is lost",
+            ) from None
+        finally:
+            watcher.close()
+
+    async def stop(self, session_id: str, principal: str) -> Session:
+        """End the agent with all it started. What it was doing is kept: the next prompt, or `resume`, goes on."""
+
+        def work(unit: Unit) -> None:
+            session = unit.sessions.get(session_id)
+            agent = unit.agents.latest(session_id)
+            if agent is not None and agent.state in {"starting", "live"}:
+                unit.agents.update(session_id, agent.generation, stop_intent="stop")
+            if session.state in {State.QUEUED, State.STARTING, State.WORKING, State.WAITING, State.LOST}:
+                change_state(
+                    unit,
+                    session,
+                    State.PAUSED,
+                    reason=f"stopped: `rametctl resume {session.name}` goes on",
+                    hold=Hold.STOPPED,
+                    principal=principal,
+                    interrupted=session.interrupted or session.state in TURN_STATES | {State.LOST},
+                )
+
+        await self._core.store.write(work)
+        await self._supervisor.settled(session_id)
+        runner = self._core.runners.get(session_id)
+        if runner is not None:
+            await runner.end("stop", STOP_GRACE_S)
+        self._core.wake()
+        return await self._get(session_id)
+
+    async def pause(self, session_id: str, principal: str) -> Session:
+        """Hold a session: its turn is interrupted, prompts are kept, nothing starts until `resume`."""
+        await self._supervisor.settled(session_id)
+        session = await self._get(session_id)
+        in_turn = session.state in TURN_STATES
+        runner = self._core.runners.get(session_id)
+        if in_turn and runner is not None:
+            await self._end_turn(runner, session)
+
+        def work(unit: Unit) -> Session:
+            session = unit.sessions.get(session_id)
+            if session.state == State.ARCHIVED:
+                raise WrongStateError(f"{session.name} is archived", hint="there is nothing to hold")
+            reason = f"held: `rametctl resume {session.name}` goes on"
+            return change_state(
+                unit,
+                session,
+                State.PAUSED,
+                reason=reason,
+                hold=Hold.PERSON,
+                principal=principal,
+                interrupted=session.interrupted or in_turn,
+            )
+
+        return await self._core.store.write(work)
+
+    async def resume(self, session_id: str, principal: str) -> Session:
+        """Let a held, lost or failed session go on; one that is not held stays as it is."""
+
+        def work(unit: Unit) -> Session:
+            session = unit.sessions.get(session_id)
+            if session.state == State.ARCHIVED:
+                raise WrongStateError(
+                    f"{session.name} is archived", hint=f"bring it back with `rametctl restore {session.name}`"
+                )
+            if session.state not in HELD_STATES:
+                return session
+            waiting = any(prompt.state == PromptState.QUEUED for prompt in unit.prompts.open(session_id))
+            # A turn that failed has had its prompt: to go on means to be told to.
+            interrupted = session.interrupted or (session.state == State.FAILED and not waiting)
+            to = State.QUEUED if waiting or interrupted else State.IDLE
+            return change_state(unit, session, to, principal=principal, interrupted=interrupted, resumes=0)
+
+        session = await self._core.store.write(work)
+        self._core.wake()
+        return session
+
+    async def update(self, session_id: str, changes: Changes, principal: str) -> Session:
+        """Change settings; a running agent follows at once."""
+        if changes.mode == Mode.BYPASS and not self._core.config.permissions.allow_bypass:
+            raise BypassForbiddenError(
+                "bypassPermissions is off", hint="set permissions.allow_bypass = true in config.toml if you mean it"
+            )
+
+        def work(unit: Unit) -> Session:
+            session = unit.sessions.get(session_id)
+            columns: dict[str, Any] = {}
+            if changes.name is not None and changes.name != session.name:
+                taken = unit.sessions.by_name(check_name(changes.name), session.repo_id)
+                if taken:
+                    raise NameTakenError(f"a session is called {changes.name!r} already", hint="choose another name")
+                columns["name"] = changes.name
+            if changes.model is not None:
+                columns["model"] = changes.model
+            if changes.mode is not None:
+                columns["mode"] = changes.mode
+            if changes.budget_usd is not None or changes.clear_budget:
+                columns["budget_usd"] = changes.budget_usd
+            if changes.priority is not None:
+                columns["priority"] = changes.priority
+            session = unit.sessions.update(session_id, **columns)
+            log_update(unit, session, sorted(columns), principal)
+            return session
+
+        session = await self._core.store.write(work)
+        runner = self._core.runners.get(session_id)
+        if runner is not None:
+            await runner.follow_settings()
+        self._core.wake()
+        return session
+
+    async def _get(self, session_id: str) -> Session:
+        return await self._core.store.read(lambda reader: reader.sessions.get(session_id))

@@ -1,0 +1,251 @@
+"""Agents' processes: starting them, taking them up again after a restart of the daemon, and what becomes of their sessions when they are lost."""
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any
+
+import structlog
+from ramet.v1 import event_pb2
+
+from rametd import environment
+from rametd.domain.errors import RametError
+from rametd.domain.models import Agent, AgentState, Session
+from rametd.domain.states import BUSY_STATES, State
+from rametd.keeper.executor import ExitRecord, Handle, LaunchSpec, Liveness
+from rametd.services import endings, events
+from rametd.services.core import Core
+from rametd.services.lifecycle import change_state
+from rametd.services.runner import LATE_EXIT_GRACE_S, Runner
+from rametd.store import Unit
+
+log = structlog.get_logger()
+
+RESUME_DELAYS_S = (0.0, 2.0, 10.0)
+"""How long a lost session rests before its first, second, and every further resume."""
+LAUNCHES = 4
+"""Programs that start at the same time; each wants a core for a second."""
+
+
+class Supervisor:
+    """Owns every `Runner`."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+        self._launching = asyncio.Semaphore(LAUNCHES)
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._timers: dict[str, asyncio.TimerHandle] = {}
+        self._stopping = False
+
+    # ── starting ─────────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def launch(self, session: Session, agent: Agent) -> None:
+        """Start the process of a session that is STARTING, in a task of its own."""
+        self._spawn(session.id, self._launch(session, agent))
+
+    def _spawn(self, session_id: str, coroutine: Coroutine[Any, Any, None]) -> None:
+        before = self._tasks.get(session_id)
+
+        async def in_turn() -> None:
+            if before is not None:
+                await asyncio.wait([before])
+            await coroutine
+
+        task = asyncio.create_task(in_turn(), name=f"supervise-{session_id}")
+        self._tasks[session_id] = task
+        task.add_done_callback(lambda done: self._task_done(session_id, done))
+
+    def _task_done(self, session_id: str, task: "asyncio.Task[None]") -> None:
+        if self._tasks.get(session_id) is task:
+            del self._tasks[session_id]
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("supervision failed", session=session_id, exc_info=error)
+
+    async def settled(self, session_id: str) -> None:
+        """Wait until nothing is being started or taken up for a session."""
+        while (task := self._tasks.get(session_id)) is not None and task is not asyncio.current_task():
+            await asyncio.wait([task])
+
+    async def _launch(self, session: Session, agent: Agent) -> None:
+        try:
+            async with self._launching:
+                handle = await self._start_process(session)
+        except RametError as error:
+            reason = f"{error.message}; {error.hint}" if error.hint else error.message
+            await self._core.store.write(lambda unit: self._launch_failed(unit, session.id, agent.generation, reason))
+            self._core.wake()
+            return
+
+        def started(unit: Unit) -> tuple[Session, Agent]:
+            live = unit.agents.update(session.id, agent.generation, state=AgentState.LIVE, handle=handle)
+            payload = event_pb2.AgentStarted(generation=agent.generation, resumed=session.conversation_begun)
+            unit.events.append(events.make(payload, session_id=session.id, repo_id=session.repo_id))
+            return unit.sessions.get(session.id), live
+
+        session, agent = await self._core.store.write(started)
+        await self._attach(session, agent)
+        if agent.stop_intent:  # asked for while the process was being made
+            await self._core.executor.end(handle, 1.0, epoch=self._core.fence)
+
+    async def _start_process(self, session: Session) -> Handle:
+        core = self._core
+        kind = core.kind(session.agent)
+        repo = await core.store.read(lambda reader: reader.repos.get(session.repo_id))
+        await core.git.verify_worktree(session.worktree, None)
+        await asyncio.to_thread(core.index.write, repo, session)
+        callers = await asyncio.to_thread(core.environments.read, session.id) or {}
+        claude = core.config.agents.claude
+        fixed = {
+            "RAMET_SESSION": session.id,
+            "RAMET_TOKEN": core.tokens.give(session.id),
+            "RAMET_HOME": str(core.state_dir),
+            "RAMET_RUNTIME_DIR": str(core.runtime_dir),
+        }
+        if claude.config_dir is not None:
+            fixed["CLAUDE_CONFIG_DIR"] = str(claude.config_dir)
+        variables = environment.build(core.daemon_environment, callers, claude.pass_env, fixed)
+        launch = kind.launch(session, resume=session.conversation_begun, trusted=repo.trusted, environment=variables)
+        return await core.executor.start(
+            LaunchSpec(
+                session_id=session.id,
+                generation=session.generation,
+                argv=launch.argv,
+                cwd=session.worktree,
+                environment=launch.environment,
+                cgroup=core.cgroup_of(session.id),
+                segment_bytes=core.config.journal.rotate_at,
+            )
+        )
+
+    def _launch_failed(self, unit: Unit, session_id: str, generation: int, reason: str) -> None:
+        session = unit.sessions.get(session_id)
+        unit.agents.update(session_id, generation, state=AgentState.EXITED, end_time=unit.now)
+        unit.prompts.requeue_unreceived(session_id, generation)
+        if session.state in BUSY_STATES:
+            change_state(unit, session, State.FAILED, reason=reason)
+
+    async def _attach(self, session: Session, agent: Agent) -> None:
+        runner = Runner(self._core, session, agent)
+        try:
+            await runner.start()
+        except RametError as error:
+            await runner.detach()
+            log.warning("cannot attach", session=session.id, error=error.message)
+            await self._take_up(session, agent, attach=False)
+
+    # ── taking up ────────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def recover(self) -> None:
+        """Bring every session that a former daemon left to where it goes on: attach, resume, or say why not."""
+        core = self._core
+        alive, sessions = await core.store.read(
+            lambda reader: (reader.agents.alive(), {each.id: each for each in reader.sessions.list()})
+        )
+        for agent in alive:
+            session = sessions.get(agent.session_id)
+            if session is not None:
+                self._spawn(session.id, self._take_up(session, agent))
+        while self._tasks:
+            await asyncio.wait(list(self._tasks.values()))
+
+        def orphans(unit: Unit) -> None:
+            # Whatever is at work without an agent lost it at a moment that nobody recorded.
+            with_agent = {agent.session_id for agent in unit.agents.alive()}
+            for session in unit.sessions.list(states=BUSY_STATES):
+                if session.id not in with_agent:
+                    cut_off = session.state in {State.WORKING, State.WAITING}
+                    session = unit.sessions.update(session.id, interrupted=session.interrupted or cut_off)
+                    endings.lose(unit, session, "the agent was lost", core.config.agents.max_resumes)
+
+        await core.store.write(orphans)
+        for session in await core.store.read(lambda reader: reader.sessions.list(states={State.LOST})):
+            await self.requeue(session.id)
+
+    async def _take_up(self, session: Session, agent: Agent, *, attach: bool = True) -> None:
+        """Judge what became of an agent, and go on from there."""
+        core = self._core
+        if agent.state == AgentState.STARTING:
+            # The intent was stored; whether the process was made is for the executor to know: asking twice makes one.
+            await self._launch(session, agent)
+            return
+        handle = Handle(agent.handle)
+        recovered = await core.executor.recover(handle)
+        match recovered.liveness:
+            case Liveness.ALIVE | Liveness.EXITED if attach:
+                await self._attach(session, agent)
+                return
+            case Liveness.KEEPER_LOST:
+                if attach:
+                    await self._attach_lost(session, agent)
+                    return
+        await self._record_end(session, agent, recovered.exit, recovered.stderr_tail)
+
+    async def _attach_lost(self, session: Session, agent: Agent) -> None:
+        """The keeper is gone: end what is left of the agent, then read what the keeper had written down."""
+        await self._core.executor.end(Handle(agent.handle), LATE_EXIT_GRACE_S, epoch=self._core.fence)
+        await self._attach(session, agent)
+
+    async def _record_end(self, session: Session, agent: Agent, record: ExitRecord | None, stderr_tail: str) -> None:
+        kind = self._core.kind(session.agent)
+        await self._core.store.write(
+            lambda unit: endings.record_end(
+                unit,
+                kind,
+                session.id,
+                agent.generation,
+                record=record,
+                stderr_tail=stderr_tail,
+                unterminated=b"",
+                max_resumes=self._core.config.agents.max_resumes,
+            )
+        )
+        await self.after_end(session.id)
+
+    def reattach(self, session_id: str) -> None:
+        """The connection to a living keeper broke: take it up again."""
+        if self._stopping:
+            return
+
+        async def again() -> None:
+            agent = await self._core.store.read(lambda reader: reader.agents.latest(session_id))
+            if agent is not None and agent.state == AgentState.LIVE:
+                session = await self._core.store.read(lambda reader: reader.sessions.get(session_id))
+                await self._take_up(session, agent)
+
+        self._spawn(session_id, again())
+
+    # ── after an agent's end ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def after_end(self, session_id: str) -> None:
+        """Let a lost session go on after a while, and everybody else now."""
+        session = await self._core.store.read(lambda reader: reader.sessions.find(session_id))
+        if session is not None and session.state == State.LOST and not self._stopping:
+            delay = RESUME_DELAYS_S[min(session.resumes, len(RESUME_DELAYS_S) - 1)]
+            loop = asyncio.get_running_loop()
+            self._timers[session_id] = loop.call_later(delay, self._requeue_later, session_id)
+        self._core.wake()
+
+    def _requeue_later(self, session_id: str) -> None:
+        self._timers.pop(session_id, None)
+        self._spawn(session_id, self.requeue(session_id))
+
+    async def requeue(self, session_id: str) -> None:
+        """Queue a lost session again; counts as one of its resumes."""
+
+        def work(unit: Unit) -> None:
+            session = unit.sessions.find(session_id)
+            if session is not None and session.state == State.LOST:
+                change_state(unit, session, State.QUEUED, reason=session.state_reason, resumes=session.resumes + 1)
+
+        await self._core.store.write(work)
+        self._core.wake()
+
+    async def stop(self) -> None:
+        """Let go of every agent; they live on under their keepers."""
+        self._stopping = True
+        for timer in self._timers.values():
+            timer.cancel()
+        for task in list(self._tasks.values()):
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(list(self._tasks.values()))
+        await asyncio.gather(*(runner.detach() for runner in list(self._core.runners.values())))

@@ -1,0 +1,192 @@
+"""The domain's values as messages of the contract."""
+
+import json
+
+from google.protobuf.timestamp_pb2 import Timestamp
+from ramet.v1 import attention_pb2, common_pb2, event_pb2, repo_pb2, session_pb2
+
+from rametd.domain.models import Event, Mode, Prompt, PromptState, Repo, Request, RequestKind, RequestState, Session
+from rametd.domain.states import State
+from rametd.store import Reader
+
+STATES = {
+    State.QUEUED: session_pb2.SESSION_STATE_QUEUED,
+    State.STARTING: session_pb2.SESSION_STATE_STARTING,
+    State.WORKING: session_pb2.SESSION_STATE_WORKING,
+    State.WAITING: session_pb2.SESSION_STATE_WAITING,
+    State.IDLE: session_pb2.SESSION_STATE_IDLE,
+    State.PAUSED: session_pb2.SESSION_STATE_PAUSED,
+    State.LOST: session_pb2.SESSION_STATE_LOST,
+    State.FAILED: session_pb2.SESSION_STATE_FAILED,
+    State.ARCHIVED: session_pb2.SESSION_STATE_ARCHIVED,
+}
+STATES_BACK = {message: state for state, message in STATES.items()}
+
+MODES = {
+    Mode.DEFAULT: common_pb2.PERMISSION_MODE_DEFAULT,
+    Mode.ACCEPT_EDITS: common_pb2.PERMISSION_MODE_ACCEPT_EDITS,
+    Mode.PLAN: common_pb2.PERMISSION_MODE_PLAN,
+    Mode.DONT_ASK: common_pb2.PERMISSION_MODE_DONT_ASK,
+    Mode.BYPASS: common_pb2.PERMISSION_MODE_BYPASS_PERMISSIONS,
+}
+MODES_BACK = {message: mode for mode, message in MODES.items()}
+
+PROMPT_STATES = {
+    PromptState.QUEUED: session_pb2.PROMPT_STATE_QUEUED,
+    PromptState.SENT: session_pb2.PROMPT_STATE_SENT,
+    PromptState.RECEIVED: session_pb2.PROMPT_STATE_RECEIVED,
+    PromptState.CANCELLED: session_pb2.PROMPT_STATE_CANCELLED,
+}
+
+REQUEST_KINDS = {
+    RequestKind.PERMISSION: attention_pb2.ATTENTION_KIND_PERMISSION,
+    RequestKind.QUESTION: attention_pb2.ATTENTION_KIND_QUESTION,
+    RequestKind.PLAN: attention_pb2.ATTENTION_KIND_PLAN,
+    RequestKind.ELICITATION: attention_pb2.ATTENTION_KIND_ELICITATION,
+    RequestKind.REVIEW: attention_pb2.ATTENTION_KIND_REVIEW,
+}
+
+REQUEST_STATES = {
+    RequestState.OPEN: attention_pb2.ATTENTION_STATE_OPEN,
+    RequestState.ANSWERED: attention_pb2.ATTENTION_STATE_ANSWERED,
+    RequestState.GONE: attention_pb2.ATTENTION_STATE_GONE,
+}
+
+
+def stamp(seconds: float | None) -> Timestamp | None:
+    if seconds is None:
+        return None
+    timestamp = Timestamp()
+    timestamp.FromMicroseconds(int(seconds * 1_000_000))
+    return timestamp
+
+
+def session_message(session: Session, *, repo: str, attention: int, agent_alive: bool) -> session_pb2.Session:
+    return session_pb2.Session(
+        id=session.id,
+        name=session.name,
+        repo=repo,
+        repo_id=session.repo_id,
+        branch=session.branch,
+        base_ref=session.base_ref,
+        base_commit=session.base_commit,
+        worktree=str(session.worktree),
+        parent_id=session.parent_id,
+        agent=session.agent,
+        model=session.model,
+        mode=MODES[session.mode],
+        state=STATES[session.state],
+        attention=attention,
+        state_reason=session.state_reason,
+        agent_alive=agent_alive,
+        turns=session.turns,
+        cost_usd=session.cost_usd,
+        tokens=common_pb2.Tokens(
+            input=session.tokens.input,
+            output=session.tokens.output,
+            cache_read=session.tokens.cache_read,
+            cache_write=session.tokens.cache_write,
+        ),
+        budget_usd=session.budget_usd,
+        create_time=stamp(session.create_time),
+        update_time=stamp(session.update_time),
+        last_seq=session.last_seq,
+        priority=session.priority,
+        conversation_id=session.conversation_id,
+        owns=session.owns,
+        forbids=session.forbids,
+        after=session.after,
+    )
+
+
+def sessions_messages(reader: Reader, sessions: list[Session]) -> list[session_pb2.Session]:
+    """Messages for many at the price of three queries."""
+    repos = {repo.id: repo.name for repo in reader.repos.list()}
+    counts = reader.requests.open_counts()
+    alive = {agent.session_id for agent in reader.agents.alive()}
+    return [
+        session_message(
+            session, repo=repos[session.repo_id], attention=counts.get(session.id, 0), agent_alive=session.id in alive
+        )
+        for session in sessions
+    ]
+
+
+def one_session_message(reader: Reader, session: Session) -> session_pb2.Session:
+    latest = reader.agents.latest(session.id)
+    return session_message(
+        session,
+        repo=reader.repos.get(session.repo_id).name,
+        attention=reader.requests.open_count(session.id),
+        agent_alive=latest is not None and latest.state in {"starting", "live"},
+    )
+
+
+def prompt_message(prompt: Prompt) -> session_pb2.Prompt:
+    return session_pb2.Prompt(
+        id=prompt.id,
+        text=prompt.text,
+        source=prompt.source,
+        state=PROMPT_STATES[prompt.state],
+        create_time=stamp(prompt.create_time),
+        receive_time=stamp(prompt.receive_time),
+    )
+
+
+def request_message(request: Request, *, session: str, repo: str) -> attention_pb2.AttentionRequest:
+    message = attention_pb2.AttentionRequest(
+        id=request.id,
+        session_id=request.session_id,
+        session_name=session,
+        repo=repo,
+        kind=REQUEST_KINDS[request.kind],
+        tool=request.tool,
+        input_json=request.input,
+        reason=request.reason,
+        suggestions_json=request.suggestions,
+        state=REQUEST_STATES[request.state],
+        create_time=stamp(request.create_time),
+        answered_by=request.answered_by,
+        answer_time=stamp(request.answer_time),
+    )
+    if request.answer:
+        message.resolution.CopyFrom(resolution_message(request.answer))
+    return message
+
+
+def resolution_message(answer: str) -> attention_pb2.Resolution:
+    """The answer as stored, back as it was given; see `rametd.services.attention`."""
+    stored = json.loads(answer)
+    resolution = attention_pb2.Resolution()
+    match stored["decision"]:
+        case "approve":
+            resolution.approve.updated_input_json = stored["updated_input"]
+            resolution.approve.scope = stored["scope"]
+            resolution.approve.mode = stored["mode"]
+        case "deny":
+            resolution.deny.message = stored["message"]
+        case "reply":
+            resolution.reply.answers.extend(stored["answers"])
+    return resolution
+
+
+def repo_message(repo: Repo, sessions: int) -> repo_pb2.Repo:
+    return repo_pb2.Repo(
+        id=repo.id,
+        name=repo.name,
+        root=str(repo.root),
+        common_dir=str(repo.common_dir),
+        trusted=repo.trusted,
+        sessions=sessions,
+        create_time=stamp(repo.create_time),
+    )
+
+
+def event_message(event: Event, *, frames: bool) -> event_pb2.Event:
+    message = event_pb2.Event.FromString(event.payload)
+    message.seq = event.seq
+    message.session_id, message.repo_id, message.principal = event.session_id, event.repo_id, event.principal
+    message.time.FromMicroseconds(int(event.time * 1_000_000))
+    if frames:
+        message.frame = event.frame
+    return message

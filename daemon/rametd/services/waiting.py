@@ -1,0 +1,92 @@
+"""Waiting for sessions: for an end of work, for a person's turn, for the end of all."""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from rametd.domain.models import Request, Session
+from rametd.domain.states import State
+from rametd.services.core import Core
+from rametd.store import Reader
+
+
+class Condition(Enum):
+    IDLE = "idle"
+    WAITING = "waiting"
+    ENDED = "ended"
+
+
+class Outcome(Enum):
+    DONE = "done"
+    ATTENTION = "attention"
+    TIMEOUT = "timeout"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class Waited:
+    outcome: Outcome
+    sessions: list[Session]
+    requests: list[Request]
+
+
+ENDED_STATES = frozenset({State.PAUSED, State.FAILED, State.ARCHIVED})
+
+
+async def wait(
+    core: Core, session_ids: Sequence[str], condition: Condition, *, any_one: bool, within: float | None
+) -> Waited:
+    """Return as soon as it is so, as a person is needed first, or as it cannot become so by itself; ``within`` is seconds.
+
+    A session that is removed meanwhile has ended, and counts as failed for any other condition.
+    """
+    watcher = core.hub.watch(await core.store.read(lambda reader: reader.events.last_seq()))
+    loop = asyncio.get_running_loop()
+    deadline = None if within is None else loop.time() + within
+    try:
+        while True:
+            waited = await core.store.read(lambda reader: judge(reader, session_ids, condition, any_one=any_one))
+            if waited.outcome != Outcome.TIMEOUT:
+                return waited
+            left = None if deadline is None else deadline - loop.time()
+            if left is not None and left <= 0:
+                return waited
+            await watcher.next(left)
+    finally:
+        watcher.close()
+
+
+def judge(reader: Reader, session_ids: Sequence[str], condition: Condition, *, any_one: bool) -> Waited:
+    """How things stand now; TIMEOUT means that it is worth to wait."""
+    found = [reader.sessions.find(identity) for identity in session_ids]
+    sessions = [session for session in found if session is not None]
+    requests = [request for session in sessions for request in reader.requests.open(session.id)]
+    verdicts = [judge_one(reader, session, condition) for session in found]
+    enough = any if any_one else all
+    if enough(verdict == Outcome.DONE for verdict in verdicts):
+        return Waited(Outcome.DONE, sessions, requests)
+    if Outcome.ATTENTION in verdicts:
+        return Waited(Outcome.ATTENTION, sessions, requests)
+    hopeless = all if any_one else any
+    if hopeless(verdict == Outcome.FAILED for verdict in verdicts):
+        return Waited(Outcome.FAILED, sessions, requests)
+    return Waited(Outcome.TIMEOUT, sessions, requests)
+
+
+def judge_one(reader: Reader, session: Session | None, condition: Condition) -> Outcome:
+    if session is None:
+        return Outcome.DONE if condition == Condition.ENDED else Outcome.FAILED
+    state = session.state
+    if condition == Condition.WAITING:
+        if state == State.WAITING:
+            return Outcome.DONE
+        return Outcome.FAILED if state in ENDED_STATES | {State.IDLE} else Outcome.TIMEOUT
+    if state == State.WAITING:
+        return Outcome.ATTENTION
+    if condition == Condition.ENDED:
+        return Outcome.DONE if state in ENDED_STATES else Outcome.TIMEOUT
+    if state in ENDED_STATES:
+        return Outcome.FAILED
+    # A prompt that is on its way to an agent which has just ended a turn starts the next one.
+    return Outcome.DONE if state == State.IDLE and not reader.prompts.open(session.id) else Outcome.TIMEOUT

@@ -1,0 +1,104 @@
+"""The processes of agents, and the offsets up to which their journals have become events."""
+
+import sqlite3
+from typing import TypedDict, Unpack
+
+from rametd.domain.errors import NotFoundError, StaleBatchError, WrongStateError
+from rametd.domain.models import Agent, AgentState
+from rametd.store.rows import RowType, Table
+
+AGENTS = RowType(Agent, "agents")
+_ALIVE = "state IN ('starting', 'live')"
+
+
+class AgentColumns(TypedDict, total=False):
+    """What ``update`` may set; the offsets move through ``advance`` and ``advance_stdin``."""
+
+    state: AgentState
+    handle: str
+    initialize_reply: bytes
+    hook_table: str
+    cli_version: str
+    end_time: float | None
+    exit_status: str
+    stop_intent: str
+    mode: str
+    model: str
+    activity: str
+    background: int
+    result: str
+
+
+class AgentReads(Table):
+    def get(self, session_id: str, generation: int) -> Agent | None:
+        return AGENTS.read_one(
+            self._db.execute(f"{AGENTS.select} WHERE session_id = ? AND generation = ?", (session_id, generation))
+        )
+
+    def latest(self, session_id: str) -> Agent | None:
+        """The newest generation, alive or not."""
+        return AGENTS.read_one(
+            self._db.execute(f"{AGENTS.select} WHERE session_id = ? ORDER BY generation DESC LIMIT 1", (session_id,))
+        )
+
+    def alive(self) -> list[Agent]:
+        """All that are STARTING or LIVE, at most one of each session."""
+        return AGENTS.read_all(self._db.execute(f"{AGENTS.select} WHERE {_ALIVE} ORDER BY session_id"))
+
+    def list(self, session_id: str) -> list[Agent]:
+        """Every generation, oldest first."""
+        return AGENTS.read_all(
+            self._db.execute(f"{AGENTS.select} WHERE session_id = ? ORDER BY generation", (session_id,))
+        )
+
+
+class Agents(AgentReads):
+    def insert(self, agent: Agent) -> Agent:
+        """Raises ``WrongStateError`` while another process of the session is alive."""
+        try:
+            self._db.execute(AGENTS.insert, AGENTS.values(agent))
+        except sqlite3.IntegrityError as error:
+            if self._db.execute(f"{AGENTS.select} WHERE session_id = ? AND {_ALIVE}", (agent.session_id,)).fetchone():
+                raise WrongStateError(
+                    f"session {agent.session_id} has an agent that is alive", session=agent.session_id
+                ) from error
+            raise
+        return agent
+
+    def update(self, session_id: str, generation: int, **columns: Unpack[AgentColumns]) -> Agent:
+        """Raises ``NotFoundError``."""
+        statement, values = AGENTS.update(columns)
+        self._db.execute(f"{statement} WHERE session_id = ? AND generation = ?", (*values, session_id, generation))
+        agent = self.get(session_id, generation)
+        if agent is None:
+            raise NotFoundError(f"session {session_id} has no agent of generation {generation}", session=session_id)
+        return agent
+
+    def advance(self, session_id: str, generation: int, journal_offset: int, *, expect_offset: int) -> None:
+        """Everything in the journal before ``journal_offset`` has become events, in the transaction that says so.
+
+        The guard of exactly once: a batch that does not start where the last one ended raises ``StaleBatchError``, and the
+        whole work with its events is undone. So a batch read twice (by a daemon that was replaced in the middle, or over two
+        connections to one keeper) counts once, and one that would leave a gap does not count at all.
+        """
+        self._advance("journal_offset", session_id, generation, journal_offset, expect_offset)
+
+    def advance_stdin(self, session_id: str, generation: int, stdin_offset: int, *, expect_offset: int) -> None:
+        """The same for the keeper's record of what was written to the agent."""
+        self._advance("stdin_offset", session_id, generation, stdin_offset, expect_offset)
+
+    def _advance(self, column: str, session_id: str, generation: int, offset: int, expect: int) -> None:
+        if offset < expect:
+            raise ValueError(f"a batch cannot end ({offset}) before it starts ({expect})")
+        moved = self._db.execute(
+            f"UPDATE agents SET {column} = ? WHERE session_id = ? AND generation = ? AND {column} = ?",  # noqa: S608 - two names
+            (offset, session_id, generation, expect),
+        )
+        if moved.rowcount == 0:
+            agent = self.get(session_id, generation)
+            stored = "none" if agent is None else str(getattr(agent, column))
+            raise StaleBatchError(
+                f"the batch at {expect} of session {session_id}/{generation} does not follow on {stored}",
+                session=session_id,
+                stored=stored,
+            )

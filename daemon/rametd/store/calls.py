@@ -1,0 +1,41 @@
+"""Answers to mutating calls, so that the same request id is answered alike."""
+
+from dataclasses import dataclass
+
+from rametd.domain.errors import RequestIdReusedError
+from rametd.store.rows import RowType, Table
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    request_id: str
+    method: str
+    digest: bytes  # of the request
+    response: bytes
+    create_time: float
+
+
+CALLS = RowType(Call, "calls")
+
+
+class CallReads(Table):
+    def get(self, request_id: str) -> Call | None:
+        return CALLS.read_one(self._db.execute(f"{CALLS.select} WHERE request_id = ?", (request_id,)))
+
+
+class Calls(CallReads):
+    def put(self, request_id: str, method: str, digest: bytes, response: bytes) -> Call:
+        """The stored call; the first answer stays. Raises ``RequestIdReusedError`` when the id came with another request."""
+        known = self.get(request_id)
+        if known is None:
+            known = Call(request_id, method, digest, response, self._scope.now)
+            self._db.execute(CALLS.insert, CALLS.values(known))
+        elif (known.method, known.digest) != (method, digest):
+            raise RequestIdReusedError(
+                f"request id {request_id} belongs to another request", hint="use a new one", request_id=request_id
+            )
+        return known
+
+    def prune(self, before: float) -> int:
+        """Forget those made before a time; returns how many."""
+        return self._db.execute("DELETE FROM calls WHERE create_time < ?", (before,)).rowcount

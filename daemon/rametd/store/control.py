@@ -1,0 +1,111 @@
+"""Requests of an agent's control protocol, and the lines committed to be written to the agent."""
+
+from collections.abc import Iterable
+
+from rametd.domain.models import ControlRequest, Outgoing, OutgoingKind
+from rametd.store.rows import RowType, Table
+
+CONTROL = RowType(ControlRequest, "control_requests")
+OUTBOX = RowType(Outgoing, "outbox")
+
+
+class ControlReads(Table):
+    def get(self, session_id: str, generation: int, control_id: str) -> ControlRequest | None:
+        return CONTROL.read_one(
+            self._db.execute(
+                f"{CONTROL.select} WHERE session_id = ? AND generation = ? AND id = ?",
+                (session_id, generation, control_id),
+            )
+        )
+
+    def open(self, session_id: str, generation: int) -> list[ControlRequest]:
+        """Neither answered nor cancelled, in order of arrival."""
+        return CONTROL.read_all(
+            self._db.execute(
+                f"{CONTROL.select} WHERE session_id = ? AND generation = ? AND answer = x'' AND NOT cancelled ORDER BY number",
+                (session_id, generation),
+            )
+        )
+
+    def handshake(self, session_id: str, generation: int) -> list[ControlRequest]:
+        """What a new control channel must be told again, in order of arrival."""
+        return CONTROL.read_all(
+            self._db.execute(
+                f"{CONTROL.select} WHERE session_id = ? AND generation = ? AND handshake ORDER BY number",
+                (session_id, generation),
+            )
+        )
+
+
+class Control(ControlReads):
+    def add(self, request: ControlRequest) -> bool:
+        """False when its id is known in this generation, which leaves the first one as it is."""
+        if self.get(request.session_id, request.generation, request.id) is not None:
+            return False
+        self._db.execute(
+            "INSERT INTO control_requests (session_id, generation, id, subtype, frame, answer, cancelled, handshake, number)"
+            " VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8,"
+            " (SELECT ifnull(max(number), 0) + 1 FROM control_requests WHERE session_id = ?1 AND generation = ?2))",
+            CONTROL.values(request),
+        )
+        return True
+
+    def set_answer(self, session_id: str, generation: int, control_id: str, answer: bytes) -> bool:
+        """The first answer counts: False when there is one, or the agent has cancelled, or never asked."""
+        changed = self._db.execute(
+            "UPDATE control_requests SET answer = ?"
+            " WHERE session_id = ? AND generation = ? AND id = ? AND answer = x'' AND NOT cancelled",
+            (answer, session_id, generation, control_id),
+        )
+        return changed.rowcount > 0
+
+    def cancel(self, session_id: str, generation: int, control_id: str) -> bool:
+        """False when it was cancelled or is unknown."""
+        changed = self._db.execute(
+            "UPDATE control_requests SET cancelled = 1 WHERE session_id = ? AND generation = ? AND id = ? AND NOT cancelled",
+            (session_id, generation, control_id),
+        )
+        return changed.rowcount > 0
+
+    def settle(self, session_id: str, generation: int, control_id: str) -> None:
+        """The agent has shown that it has the answer: nothing of it is needed again, unless a new channel must be told of it."""
+        self._db.execute(
+            "DELETE FROM control_requests"
+            " WHERE session_id = ? AND generation = ? AND id = ? AND answer <> x'' AND NOT handshake",
+            (session_id, generation, control_id),
+        )
+
+    def prune(self, session_id: str, generation: int) -> int:
+        """Drop those of a generation that has ended; returns how many."""
+        return self._db.execute(
+            "DELETE FROM control_requests WHERE session_id = ? AND generation = ?", (session_id, generation)
+        ).rowcount
+
+
+class OutboxReads(Table):
+    def pending(self, session_id: str, generation: int) -> list[Outgoing]:
+        """Not yet seen as written, in order."""
+        return OUTBOX.read_all(
+            self._db.execute(
+                f"{OUTBOX.select} WHERE session_id = ? AND generation = ? AND written = 0 ORDER BY id",
+                (session_id, generation),
+            )
+        )
+
+
+class Outbox(OutboxReads):
+    def add(self, session_id: str, generation: int, kind: OutgoingKind, ref: str, line: bytes) -> Outgoing:
+        (number,) = self._db.execute(
+            "INSERT INTO outbox (session_id, generation, kind, ref, line) VALUES (?, ?, ?, ?, ?) RETURNING id",
+            (session_id, generation, str(kind), ref, line),
+        ).fetchone()
+        return Outgoing(number, session_id, generation, kind, ref, line, written=False)
+
+    def mark_written(self, ids: Iterable[int]) -> None:
+        self._db.executemany("UPDATE outbox SET written = 1 WHERE id = ?", [(each,) for each in ids])
+
+    def drop(self, session_id: str, generation: int) -> int:
+        """All lines of a generation that has ended, written or not; returns how many."""
+        return self._db.execute(
+            "DELETE FROM outbox WHERE session_id = ? AND generation = ?", (session_id, generation)
+        ).rowcount

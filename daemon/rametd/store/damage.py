@@ -1,0 +1,158 @@
+"""Telling a damaged database from a good one, quickly, and setting it aside with all that belongs to it.
+
+Beside the database lie two notes: ``NAME.id`` holds the epoch and so tells that there was a database; ``NAME.damaged`` tells what
+was found while one was running.
+"""
+
+import os
+import sqlite3
+import time
+from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
+
+from rametd.domain.errors import DatabaseUnusableError, NewerDatabaseError, StoreBusyError
+from rametd.store import connection, schema
+from rametd.store.schema import Migration
+
+# Small tables that all else hangs on. A check of everything reads everything, which at a million events takes far longer than a
+# start may; damage further out is met when it is read, noted, and dealt with at the next start.
+_CHECKED = ("meta", "runs", "repos", "sessions", "agents", "intents")
+
+
+def id_note(path: Path) -> Path:
+    return path.with_name(f"{path.name}.id")
+
+
+def damage_note(path: Path) -> Path:
+    return path.with_name(f"{path.name}.damaged")
+
+
+def find_damage(path: Path, steps: Sequence[Migration]) -> str | None:
+    """Why the database cannot be trusted; None for a good one, or where there never was one.
+
+    Only reads, so that a database of a newer release stays as it is, byte for byte.
+    Raises ``NewerDatabaseError``, ``DatabaseUnusableError``, ``StoreBusyError``.
+    """
+    existed = id_note(path).exists()
+    if damage_note(path).exists():
+        return damage_note(path).read_text(encoding="utf-8").strip() or "it was found damaged"
+    if not path.exists():
+        return "its file is gone" if existed else None
+    if not path.is_file():
+        raise DatabaseUnusableError(f"{path} is not a file", hint="move it away")
+    if path.stat().st_size == 0:
+        return "its file is empty" if existed else None
+    try:
+        with closing(connection.connect(path, "ro")) as db:
+            return _inspect(db, path, steps, existed=existed)
+    except sqlite3.Error as error:
+        if connection.is_damage(error):
+            return str(error)
+        raise refusal(error, path) from error
+
+
+def refusal(error: sqlite3.Error, path: Path) -> DatabaseUnusableError | StoreBusyError:
+    """What to tell when SQLite will not open a database, for a reason other than damage."""
+    if connection.is_busy(error):
+        return StoreBusyError(f"{path} is locked by another program", hint="close it and try again")
+    return DatabaseUnusableError(
+        f"{path} cannot be opened: {error}", hint="see to its permissions and to the room on its disk"
+    )
+
+
+def _inspect(db: sqlite3.Connection, path: Path, steps: Sequence[Migration], *, existed: bool) -> str | None:
+    version = schema.version_of(db)
+    (application,) = db.execute("PRAGMA application_id").fetchone()
+    present = schema.objects(db)
+    if application != schema.APPLICATION_ID:
+        if existed:
+            return "it is not a database of ours"
+        if present or version:
+            raise DatabaseUnusableError(f"{path} is another program's database", hint="move it away")
+        return None  # a first start was cut off before it had made a table
+    if version > len(steps):
+        raise NewerDatabaseError(
+            f"the database has version {version}, and this release knows {len(steps)}",
+            hint="install the newer release again, or set RAMET_HOME to another directory",
+            version=str(version),
+        )
+    missing = schema.expected(steps, version) - present
+    if missing:
+        return f"its schema lacks {', '.join(sorted(name for _, name, _ in missing))}"
+    for table in _CHECKED:
+        if any(name == table for _, name, _ in present):
+            (verdict,) = db.execute(f"PRAGMA quick_check({table})").fetchone()
+            if verdict != "ok":
+                return str(verdict).replace("\n", " ")
+    return None
+
+
+def note_damage(path: Path, what: str) -> None:
+    """Have the next start set the database aside."""
+    _write_durably(damage_note(path), what)
+
+
+def note_epoch(path: Path, epoch: str) -> None:
+    note = id_note(path)
+    if not note.exists() or note.read_text(encoding="utf-8").strip() != epoch:
+        _write_durably(note, epoch)
+
+
+def quarantine(path: Path, reason: str, now: float) -> Path:
+    """Move the database and its companions to a directory of their own below ``quarantine/``, and return that.
+
+    Safe to be cut off anywhere: ``NAME.id`` stays, so that a start that finds nothing else still knows there was something. The
+    database goes before its log, because one without the other could pass for a good one that is merely older.
+    """
+    target = _new_directory(path.parent / "quarantine", time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(now)))
+    (target / "reason.txt").write_text(f"{reason}\n", encoding="utf-8")
+    for each in (
+        path,
+        *(path.with_name(path.name + suffix) for suffix in ("-wal", "-shm", "-journal")),
+        damage_note(path),
+    ):
+        if each.exists():
+            each.replace(target / each.name)
+    _sync_directory(target)
+    _sync_directory(path.parent)
+    return target
+
+
+def last_quarantine(path: Path) -> tuple[Path, str]:
+    """The newest directory and its reason; from the disk, because a start may go on where one before it was cut off."""
+    parent = path.parent / "quarantine"
+    target = max(parent.glob("*/"), key=lambda each: (each.stat().st_mtime_ns, each.name), default=parent)
+    note = target / "reason.txt"
+    return target, note.read_text(encoding="utf-8").strip() if note.exists() else "its file is gone"
+
+
+def _new_directory(parent: Path, name: str) -> Path:
+    parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    number = 1
+    while True:
+        target = parent / (name if number == 1 else f"{name}-{number}")
+        try:
+            target.mkdir(mode=0o700)
+        except FileExistsError:
+            number += 1
+        else:
+            return target
+
+
+def _write_durably(path: Path, text: str) -> None:
+    unfinished = path.with_name(f"{path.name}.tmp")
+    with unfinished.open("w", encoding="utf-8") as file:
+        file.write(f"{text}\n")
+        file.flush()
+        os.fsync(file.fileno())
+    unfinished.replace(path)
+    _sync_directory(path.parent)
+
+
+def _sync_directory(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,116 @@
+"""From a path to a database that can be trusted: inspected, migrated, or built anew."""
+
+import sqlite3
+import uuid
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from rametd.domain.errors import DatabaseDamagedError, DatabaseUnusableError
+from rametd.domain.models import NewEvent
+from rametd.store import connection, damage, schema
+from rametd.store.rebuild import Rebuilt, RecoveredSession, restore_sessions
+from rametd.store.rows import Scope
+from rametd.store.schema import Migration
+from rametd.store.unit import Unit
+
+
+@dataclass(frozen=True, slots=True)
+class Database:
+    connection: sqlite3.Connection  # to write
+    epoch: str
+    rebuilt: Rebuilt | None
+
+
+def open_database(
+    path: Path,
+    *,
+    keepers: Callable[[], Iterable[RecoveredSession]],
+    describe: Callable[[Rebuilt], NewEvent],
+    now: float,
+    steps: Sequence[Migration] | None = None,
+) -> Database:
+    """Blocks; damage is dealt with. ``steps`` are the package's migrations unless given.
+
+    Raises ``NewerDatabaseError``, ``DatabaseUnusableError``, ``StoreBusyError``.
+
+    What looks good from outside may turn out damaged while it is opened; it is noted then, and the second round sets it aside.
+    """
+    steps = schema.migrations() if steps is None else steps
+    for _ in range(2):
+        try:
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            reason = damage.find_damage(path, steps)
+            if reason is not None:
+                damage.quarantine(path, reason, now)
+            return _open(path, keepers=keepers, describe=describe, now=now, steps=steps)
+        except sqlite3.Error as error:
+            if not connection.is_damage(error):
+                raise damage.refusal(error, path) from error
+            damage.note_damage(path, str(error))
+        except OSError as error:
+            raise DatabaseUnusableError(
+                f"{path} cannot be opened: {error.strerror}", hint="see to its permissions and to the room on its disk"
+            ) from error
+    raise DatabaseDamagedError(f"{path} is damaged as soon as it is made", hint="check the disk")
+
+
+def _open(
+    path: Path,
+    *,
+    keepers: Callable[[], Iterable[RecoveredSession]],
+    describe: Callable[[Rebuilt], NewEvent],
+    now: float,
+    steps: Sequence[Migration],
+) -> Database:
+    connection.create(path)
+    db = connection.connect(path, "rw")
+    try:
+        connection.prepare_to_write(db)
+        schema.migrate(db, path, steps)
+        row = db.execute("SELECT value FROM meta WHERE key = 'epoch'").fetchone()
+        if row is None:
+            epoch, rebuilt = _fill(db, path, keepers, describe, now)
+        else:
+            epoch, rebuilt = str(row[0]), None
+        damage.note_epoch(path, epoch)
+    except BaseException:
+        db.close()
+        raise
+    return Database(db, epoch, rebuilt)
+
+
+def _fill(
+    db: sqlite3.Connection,
+    path: Path,
+    keepers: Callable[[], Iterable[RecoveredSession]],
+    describe: Callable[[Rebuilt], NewEvent],
+    now: float,
+) -> tuple[str, Rebuilt | None]:
+    """Give a database without an epoch its first rows, in the one transaction that makes it count.
+
+    Where ``NAME.id`` tells that there was another, the sessions are brought back. A start that is killed before the commit
+    leaves a database without an epoch and the note in place, so that the next one comes here again.
+    """
+    epoch = uuid.uuid4().hex
+    existed = damage.id_note(path).exists()
+    rebuilt: Rebuilt | None = None
+    db.execute("BEGIN IMMEDIATE")
+    try:
+        db.execute("INSERT INTO meta (key, value) VALUES ('epoch', ?)", (epoch,))
+        fence = int(now * 1000)  # above every fence of a database before this one, as long as the clock goes forward
+        if existed:
+            found = list(keepers())
+            fence = max([fence, *(each.fence for each in found)])
+            unit = Unit(Scope(db, now))
+            restored, lost = restore_sessions(db, unit, found)
+            quarantined, reason = damage.last_quarantine(path)
+            rebuilt = Rebuilt(reason, quarantined, restored, lost)
+            unit.events.append(describe(rebuilt))
+        db.execute("INSERT INTO sqlite_sequence (name, seq) VALUES ('runs', ?)", (fence,))
+        db.execute("COMMIT")
+    except BaseException:
+        if db.in_transaction:
+            db.execute("ROLLBACK")
+        raise
+    return epoch, rebuilt

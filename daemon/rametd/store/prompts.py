@@ -1,0 +1,65 @@
+"""Prompts, from the moment they are accepted until the agent has shown that it has them."""
+
+from rametd.domain.models import Prompt, PromptState
+from rametd.store.rows import RowType, Table
+
+PROMPTS = RowType(Prompt, "prompts")
+
+
+class PromptReads(Table):
+    def get(self, prompt_id: str) -> Prompt | None:
+        return PROMPTS.read_one(self._db.execute(f"{PROMPTS.select} WHERE id = ?", (prompt_id,)))
+
+    def open(self, session_id: str) -> list[Prompt]:
+        """Those QUEUED or SENT, in order."""
+        return PROMPTS.read_all(
+            self._db.execute(
+                f"{PROMPTS.select} WHERE session_id = ? AND state IN ('queued', 'sent') ORDER BY number", (session_id,)
+            )
+        )
+
+    def list(self, session_id: str) -> list[Prompt]:
+        """All, in order."""
+        return PROMPTS.read_all(
+            self._db.execute(f"{PROMPTS.select} WHERE session_id = ? ORDER BY number", (session_id,))
+        )
+
+
+class Prompts(PromptReads):
+    """The changes of state are compare-and-set: False means that the prompt was past that state already."""
+
+    def add(self, prompt_id: str, session_id: str, text: str, source: str) -> Prompt:
+        """Queued behind the session's others."""
+        (last,) = self._db.execute(
+            "SELECT ifnull(max(number), 0) FROM prompts WHERE session_id = ?", (session_id,)
+        ).fetchone()
+        prompt = Prompt(prompt_id, session_id, last + 1, text, source, PromptState.QUEUED, 0, self._scope.now, None)
+        self._db.execute(PROMPTS.insert, PROMPTS.values(prompt))
+        return prompt
+
+    def mark_sent(self, prompt_id: str, generation: int) -> bool:
+        return self._change(
+            "UPDATE prompts SET state = 'sent', generation = ? WHERE id = ? AND state = 'queued'", generation, prompt_id
+        )
+
+    def mark_received(self, prompt_id: str) -> bool:
+        return self._change(
+            "UPDATE prompts SET state = 'received', receive_time = ? WHERE id = ? AND state IN ('queued', 'sent')",
+            self._scope.now,
+            prompt_id,
+        )
+
+    def cancel(self, prompt_id: str) -> bool:
+        """Only while it is queued: what was sent may have been read."""
+        return self._change("UPDATE prompts SET state = 'cancelled' WHERE id = ? AND state = 'queued'", prompt_id)
+
+    def requeue_unreceived(self, session_id: str, generation: int) -> list[Prompt]:
+        """Sent to an agent that ended without a receipt: to be sent again, in their old order."""
+        self._db.execute(
+            "UPDATE prompts SET state = 'queued', generation = 0 WHERE session_id = ? AND generation = ? AND state = 'sent'",
+            (session_id, generation),
+        )
+        return [each for each in self.open(session_id) if each.state == PromptState.QUEUED]
+
+    def _change(self, statement: str, *values: object) -> bool:
+        return self._db.execute(statement, values).rowcount > 0

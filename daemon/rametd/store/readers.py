@@ -1,0 +1,46 @@
+"""Threads that read, each with a connection of its own, beside the writer and never in its way."""
+
+import sqlite3
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TypeVar
+
+from rametd.store import connection
+from rametd.store.rows import Scope
+from rametd.store.unit import Reader
+
+T = TypeVar("T")
+
+
+class Readers:
+    def __init__(self, path: Path, *, threads: int = 2) -> None:
+        self._path = path
+        self._local = threading.local()
+        self._opened: list[sqlite3.Connection] = []
+        self.executor = ThreadPoolExecutor(threads, thread_name_prefix="store-reader")
+
+    def run(self, work: Callable[[Reader], T]) -> T:
+        """In one of the executor's threads: all that the work reads is as of one commit, the last one or a later."""
+        db, reader = self._mine()
+        db.execute("BEGIN")
+        try:
+            return work(reader)
+        finally:
+            if db.in_transaction:  # a damaged page ends it before we do
+                db.execute("ROLLBACK")
+
+    def close(self) -> None:
+        """Blocks until the reads under way are done."""
+        self.executor.shutdown()
+        for db in self._opened:
+            db.close()
+
+    def _mine(self) -> tuple[sqlite3.Connection, Reader]:
+        mine: tuple[sqlite3.Connection, Reader] | None = getattr(self._local, "mine", None)
+        if mine is None:
+            db = connection.connect(self._path, "ro")
+            self._opened.append(db)
+            mine = self._local.mine = (db, Reader(Scope(db)))
+        return mine

@@ -1,0 +1,65 @@
+"""The repositories that are registered."""
+
+from pathlib import Path
+
+from rametd.domain.errors import RepoNotFoundError, WrongStateError
+from rametd.domain.models import Repo
+from rametd.store.rows import RowType, Table, path_text
+
+REPOS = RowType(Repo, "repos")
+
+
+class RepoReads(Table):
+    def get(self, repo_id: str) -> Repo:
+        """Raises ``RepoNotFoundError``."""
+        found = REPOS.read_one(self._db.execute(f"{REPOS.select} WHERE id = ?", (repo_id,)))
+        if found is None:
+            raise RepoNotFoundError(
+                f"there is no repository {repo_id!r}", hint="`rametctl repo ls` shows them", repo=repo_id
+            )
+        return found
+
+    def by_common_dir(self, common_dir: Path) -> Repo | None:
+        return REPOS.read_one(self._db.execute(f"{REPOS.select} WHERE common_dir = ?", (path_text(common_dir),)))
+
+    def by_name(self, name: str) -> list[Repo]:
+        """Two directories may have one name."""
+        return REPOS.read_all(self._db.execute(f"{REPOS.select} WHERE name = ? ORDER BY create_time", (name,)))
+
+    def list(self) -> list[Repo]:
+        """In order of registration."""
+        return REPOS.read_all(self._db.execute(f"{REPOS.select} ORDER BY create_time, id"))
+
+
+class Repos(RepoReads):
+    def upsert(self, repo: Repo) -> Repo:
+        """The stored repository: one known by its common directory keeps its id and trust, and takes the name and root given."""
+        self._db.execute(
+            f"{REPOS.insert} ON CONFLICT (common_dir) DO UPDATE SET name = excluded.name, root = excluded.root",
+            REPOS.values(repo),
+        )
+        stored = self.by_common_dir(repo.common_dir)
+        if stored is None:
+            raise RepoNotFoundError(f"there is no repository {repo.id!r}", repo=repo.id)
+        return stored
+
+    def set_trusted(self, repo_id: str, trusted: bool) -> Repo:
+        """Raises ``RepoNotFoundError``."""
+        self._db.execute("UPDATE repos SET trusted = ? WHERE id = ?", (int(trusted), repo_id))
+        return self.get(repo_id)
+
+    def rename(self, repo_id: str, name: str) -> Repo:
+        """Raises ``RepoNotFoundError``."""
+        self._db.execute("UPDATE repos SET name = ? WHERE id = ?", (name, repo_id))
+        return self.get(repo_id)
+
+    def remove(self, repo_id: str) -> None:
+        """Raises ``RepoNotFoundError``, ``WrongStateError`` while it has sessions or anything in the trash."""
+        repo = self.get(repo_id)
+        for noun, table in (("sessions", "sessions"), ("entries in the trash", "trash")):
+            (count,) = self._db.execute(f"SELECT count(*) FROM {table} WHERE repo_id = ?", (repo_id,)).fetchone()  # noqa: S608
+            if count:
+                raise WrongStateError(
+                    f"repository {repo.name} has {count} {noun}", hint="remove them first", repo=repo_id
+                )
+        self._db.execute("DELETE FROM repos WHERE id = ?", (repo_id,))

@@ -1,0 +1,134 @@
+"""What waits for a person: asked once, answered once."""
+
+# ruff: noqa: S608 - statements are put together from constants
+
+from rametd.domain.errors import RequestClosedError, RequestNotFoundError
+from rametd.domain.models import Request, RequestState
+from rametd.store.rows import RowType, Table
+
+REQUESTS = RowType(Request, "requests")
+
+
+class RequestReads(Table):
+    def get(self, request_id: str) -> Request:
+        """Raises ``RequestNotFoundError``."""
+        found = REQUESTS.read_one(self._db.execute(f"{REQUESTS.select} WHERE id = ?", (request_id,)))
+        if found is None:
+            raise RequestNotFoundError(
+                f"there is no request {request_id!r}", hint="`rametctl inbox` shows what waits", request=request_id
+            )
+        return found
+
+    def find_by_prefix(self, prefix: str, *, limit: int = 20) -> list[Request]:
+        """Open or not, the open ones first."""
+        return REQUESTS.read_all(
+            self._db.execute(
+                f"{REQUESTS.select} WHERE id >= ?1 AND id < ?1 || char(0x10FFFF) ORDER BY state <> 'open', id LIMIT ?2",
+                (prefix, limit),
+            )
+        )
+
+    def by_control(self, session_id: str, generation: int, control_id: str) -> Request | None:
+        return REQUESTS.read_one(
+            self._db.execute(
+                f"{REQUESTS.select} WHERE session_id = ? AND generation = ? AND control_id = ? AND control_id <> ''",
+                (session_id, generation, control_id),
+            )
+        )
+
+    def open(self, session_id: str | None = None, repo_id: str | None = None) -> list[Request]:
+        """What waits, the oldest first; of all sessions, of one, or of a repository's."""
+        return REQUESTS.read_all(
+            self._db.execute(
+                f"{REQUESTS.select} WHERE state = 'open' AND (?1 IS NULL OR session_id = ?1)"
+                " AND (?2 IS NULL OR session_id IN (SELECT id FROM sessions WHERE repo_id = ?2)) ORDER BY create_time, id",
+                (session_id, repo_id),
+            )
+        )
+
+    def detached(self, session_id: str) -> list[Request]:
+        """Asked by a process that is gone, and neither withdrawn nor answered to another since; the oldest first."""
+        return REQUESTS.read_all(
+            self._db.execute(
+                f"{REQUESTS.select} WHERE session_id = ? AND control_id = '' AND state <> 'gone' ORDER BY create_time, id",
+                (session_id,),
+            )
+        )
+
+    def list(self, session_id: str | None = None, *, limit: int = 1000) -> list[Request]:
+        """All, closed ones too, the newest last."""
+        found = REQUESTS.read_all(
+            self._db.execute(
+                f"{REQUESTS.select} WHERE ?1 IS NULL OR session_id = ?1 ORDER BY create_time DESC, id DESC LIMIT ?2",
+                (session_id, limit),
+            )
+        )
+        return found[::-1]
+
+    def open_count(self, session_id: str) -> int:
+        (count,) = self._db.execute(
+            "SELECT count(*) FROM requests WHERE state = 'open' AND session_id = ?", (session_id,)
+        ).fetchone()
+        return int(count)
+
+    def open_counts(self) -> dict[str, int]:
+        """By session; those with none are not in it."""
+        return dict(
+            self._db.execute("SELECT session_id, count(*) FROM requests WHERE state = 'open' GROUP BY session_id")
+        )
+
+
+class Requests(RequestReads):
+    def add(self, request: Request) -> Request:
+        self._db.execute(REQUESTS.insert, REQUESTS.values(request))
+        return request
+
+    def answer(self, request_id: str, answer: str, by: str) -> Request:
+        """The first answer counts. Raises ``RequestNotFoundError``, ``RequestClosedError`` naming who was first and when."""
+        request = self.get(request_id)
+        if request.state == RequestState.ANSWERED:
+            raise RequestClosedError(
+                f"{request.answered_by} has answered it already",
+                hint="nothing is left to do",
+                request=request_id,
+                by=request.answered_by,
+                time=str(request.answer_time),
+            )
+        if request.state == RequestState.GONE:
+            raise RequestClosedError(
+                "the agent no longer asks",
+                hint="`rametctl inbox` shows what waits",
+                request=request_id,
+                time=str(request.answer_time),
+            )
+        statement, values = REQUESTS.update(
+            {"state": RequestState.ANSWERED, "answer": answer, "answered_by": by, "answer_time": self._scope.now}
+        )
+        self._db.execute(f"{statement} WHERE id = ?", (*values, request_id))
+        return self.get(request_id)
+
+    def mark_gone(self, session_id: str, generation: int, control_id: str | None = None) -> list[Request]:
+        """Close what is open of a generation, or one control request of it; returns what this closed."""
+        asked = [
+            each
+            for each in self.open(session_id)
+            if each.generation == generation and control_id in (None, each.control_id)
+        ]
+        self._db.executemany(
+            "UPDATE requests SET state = 'gone', answer_time = ? WHERE id = ?",
+            [(self._scope.now, each.id) for each in asked],
+        )
+        return [self.get(each.id) for each in asked]
+
+    def detach(self, session_id: str, generation: int) -> list[Request]:
+        """The process that asked is gone, the question is not: what is open of it loses its ``control_id``."""
+        asked = [each for each in self.open(session_id) if each.generation == generation]
+        self._db.executemany("UPDATE requests SET control_id = '' WHERE id = ?", [(each.id,) for each in asked])
+        return [self.get(each.id) for each in asked]
+
+    def rebind(self, request_id: str, generation: int, control_id: str) -> Request:
+        """A new process asks the same again. Raises ``RequestNotFoundError``."""
+        self._db.execute(
+            "UPDATE requests SET generation = ?, control_id = ? WHERE id = ?", (generation, control_id, request_id)
+        )
+        return self.get(request_id)

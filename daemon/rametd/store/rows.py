@@ -1,0 +1,171 @@
+"""From rows to the domain's dataclasses and back, by the types of their fields.
+
+A field is one column of the same name, except that ``Tokens`` spreads over four. Enums, flags, paths, and JSON lists and objects are
+converted; everything else SQLite holds as it is.
+"""
+
+import json
+import sqlite3
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, Generic, TypeVar, get_origin, get_type_hints
+
+from rametd.domain.errors import InvalidInputError
+from rametd.domain.models import Event, Tokens
+
+T = TypeVar("T")
+Value = str | bytes | int | float | None
+Read = Callable[..., Any]
+Write = Callable[[Any], tuple[Value, ...]]
+
+
+@dataclass(slots=True)
+class Scope:
+    """What the tables of one connection share while a work runs."""
+
+    db: sqlite3.Connection
+    now: float = 0.0
+    appended: list[Event] = field(default_factory=list)
+
+
+class Table:
+    """Statements on one group of tables."""
+
+    __slots__ = ("_scope",)
+
+    def __init__(self, scope: Scope) -> None:
+        self._scope = scope
+
+    @property
+    def _db(self) -> sqlite3.Connection:
+        return self._scope.db
+
+
+class RowType(Generic[T]):
+    """How one dataclass lies in one table."""
+
+    def __init__(self, model: Callable[..., T], table: str, *, columns: Mapping[str, str] | None = None) -> None:
+        """``columns`` gives the column of each field whose name is not the column's."""
+        self._model = model
+        self._table = table
+        self._fields: dict[str, _Field] = {}
+        self._conversions: list[tuple[int, int, Read]] = []  # where in a row, how many columns, and what they become
+        names: list[str] = []
+        for name, hint in get_type_hints(model).items():
+            each = self._fields[name] = _field((columns or {}).get(name, name), hint)
+            if each.read is not None:
+                self._conversions.insert(0, (len(names), len(names) + len(each.columns), each.read))
+            names += each.columns
+        self.select = f"SELECT {', '.join(names)} FROM {table}"  # noqa: S608 - names of fields
+        self.insert = f"INSERT INTO {table} ({', '.join(names)}) VALUES ({marks(len(names))})"  # noqa: S608 - as above
+
+    def read(self, row: tuple[Any, ...]) -> T:
+        """The record in a row of ``select``."""
+        values = list(row)
+        for (
+            start,
+            end,
+            read,
+        ) in self._conversions:  # from the last to the first, so that the places before stay as they are
+            values[start:end] = (read(*values[start:end]),)
+        return self._model(*values)
+
+    def read_all(self, rows: sqlite3.Cursor) -> list[T]:
+        return [self.read(row) for row in rows]
+
+    def read_one(self, rows: sqlite3.Cursor) -> T | None:
+        row = rows.fetchone()
+        return None if row is None else self.read(row)
+
+    def values(self, record: T) -> list[Value]:
+        """What ``insert`` takes."""
+        return [value for name, each in self._fields.items() for value in each.write(getattr(record, name))]
+
+    def dump(self, record: T) -> str:
+        """A JSON object of its columns, for tables without bytes."""
+        names = [column for each in self._fields.values() for column in each.columns]
+        return json_text(dict(zip(names, self.values(record), strict=True)))
+
+    def load(self, text: str) -> T:
+        """What ``dump`` made, by this release or another: unknown columns are left out, those of fields with a default may lack.
+
+        Raises ``InvalidInputError``.
+        """
+        try:
+            columns = json.loads(text)
+            present = {
+                name: each.of([columns[column] for column in each.columns])
+                for name, each in self._fields.items()
+                if all(column in columns for column in each.columns)
+            }
+            return self._model(**present)
+        except (TypeError, ValueError) as error:
+            raise InvalidInputError(f"not the record of one of the {self._table}: {error}") from error
+
+    def update(self, changes: Mapping[str, object]) -> tuple[str, list[Value]]:
+        """``UPDATE … SET …`` and its values, for fields by name; the caller adds the WHERE."""
+        assignments: list[str] = []
+        values: list[Value] = []
+        for name, value in changes.items():
+            each = self._fields[name]
+            assignments += [f"{column} = ?" for column in each.columns]
+            values += each.write(value)
+        return f"UPDATE {self._table} SET {', '.join(assignments)}", values  # noqa: S608 - names of fields
+
+
+def marks(count: int) -> str:
+    """``?, ?, ?`` for an ``IN (…)``."""
+    return ", ".join("?" * count)
+
+
+def path_text(path: Path) -> str:
+    """Raises ``InvalidInputError`` for a path whose bytes are not UTF-8: SQLite's text cannot hold it."""
+    text = str(path)
+    if not text.isprintable():
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            raise InvalidInputError(f"the path {text!r} is not valid UTF-8", hint="rename the directory") from None
+    return text
+
+
+def json_text(value: object) -> str:
+    return json.dumps(value, separators=(",", ":"))
+
+
+@dataclass(frozen=True, slots=True)
+class _Field:
+    columns: tuple[str, ...]
+    read: Read | None  # None where the one column's value is the field's
+    write: Write
+
+    def of(self, values: Sequence[Any]) -> Any:
+        return values[0] if self.read is None else self.read(*values)
+
+
+def _field(column: str, hint: Any) -> _Field:
+    if hint is Tokens:
+        return _Field(
+            ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens"), Tokens, _write_tokens
+        )
+    if hint is bool:
+        return _Field((column,), bool, lambda value: (int(value),))
+    if hint is Path:
+        return _Field((column,), Path, lambda value: (path_text(value),))
+    if get_origin(hint) is tuple:
+        return _Field((column,), _read_tuple, lambda value: (json_text(value),))
+    if get_origin(hint) is dict:
+        return _Field((column,), json.loads, lambda value: (json_text(value),))
+    if isinstance(hint, type) and issubclass(hint, StrEnum):
+        return _Field((column,), hint, lambda value: (str(value),))
+    return _Field((column,), None, lambda value: (value,))
+
+
+def _write_tokens(tokens: Tokens) -> tuple[Value, ...]:
+    return (tokens.input, tokens.output, tokens.cache_read, tokens.cache_write)
+
+
+def _read_tuple(text: str) -> tuple[Any, ...]:
+    return () if text == "[]" else tuple(json.loads(text))

@@ -1,0 +1,197 @@
+"""The sessions' rows; every change of state passes the domain's table and is compare-and-set."""
+
+# ruff: noqa: S608 - statements are put together from constants
+
+import sqlite3
+from collections.abc import Collection
+from pathlib import Path
+from typing import TypedDict, Unpack
+
+from rametd.domain.errors import BranchTakenError, ChangedError, NameTakenError, RametError, SessionNotFoundError
+from rametd.domain.models import Hold, Mode, Session, Tokens
+from rametd.domain.states import SLOT_STATES, State, check_transition
+from rametd.store.rows import RowType, Table, marks
+
+SESSIONS = RowType(Session, "sessions")
+
+
+class SessionColumns(TypedDict, total=False):
+    """What ``update`` and ``transition`` may set beside the state."""
+
+    name: str
+    branch: str
+    base_ref: str
+    base_commit: str
+    worktree: Path
+    model: str
+    mode: Mode
+    conversation_id: str
+    conversation_begun: bool
+    created_branch: bool
+    worktree_ready: bool
+    interrupted: bool
+    turns: int
+    cost_usd: float
+    tokens: Tokens
+    budget_usd: float | None
+    priority: int
+    owns: tuple[str, ...]
+    forbids: tuple[str, ...]
+    after: tuple[str, ...]
+    resumes: int
+    generation: int
+
+
+class SessionReads(Table):
+    def get(self, session_id: str) -> Session:
+        """Raises ``SessionNotFoundError``."""
+        found = self.find(session_id)
+        if found is None:
+            raise SessionNotFoundError(
+                f"there is no session {session_id!r}", hint="`rametctl ls --all` shows them", session=session_id
+            )
+        return found
+
+    def find(self, session_id: str) -> Session | None:
+        return SESSIONS.read_one(self._db.execute(f"{SESSIONS.select} WHERE id = ?", (session_id,)))
+
+    def find_by_prefix(self, prefix: str, *, limit: int = 20) -> list[Session]:
+        return SESSIONS.read_all(
+            self._db.execute(
+                f"{SESSIONS.select} WHERE id >= ?1 AND id < ?1 || char(0x10FFFF) ORDER BY id LIMIT ?2", (prefix, limit)
+            )
+        )
+
+    def by_name(self, name: str, repo_id: str | None = None) -> list[Session]:
+        """At most one in a repository, possibly several over all."""
+        return SESSIONS.read_all(
+            self._db.execute(
+                f"{SESSIONS.select} WHERE name = ?1 AND (?2 IS NULL OR repo_id = ?2) ORDER BY create_time",
+                (name, repo_id),
+            )
+        )
+
+    def counts(self) -> dict[State, int]:
+        """How many sessions are in each state, with zeros."""
+        counts = dict.fromkeys(State, 0)
+        for state, count in self._db.execute("SELECT state, count(*) FROM sessions GROUP BY state"):
+            counts[State(state)] = count
+        return counts
+
+    def queued(self, limit: int | None = None) -> list[Session]:
+        """Who starts next: by priority, then by turns between repositories (those at work counted), then by age.
+
+        What a session waits ``after`` is the caller's to check, so that a blocked one does not hide the rest behind a limit.
+        """
+        slots = [str(state) for state in SLOT_STATES]
+        return SESSIONS.read_all(
+            self._db.execute(
+                f"WITH at_work AS (SELECT repo_id, count(*) AS n FROM sessions WHERE state IN ({marks(len(slots))}) GROUP BY repo_id)"
+                f" {SESSIONS.select} LEFT JOIN at_work USING (repo_id) WHERE state = ?"
+                " ORDER BY priority DESC,"
+                " ifnull(n, 0) + row_number() OVER (PARTITION BY repo_id, priority ORDER BY create_time, id),"
+                " create_time, id LIMIT ?",
+                (*slots, str(State.QUEUED), -1 if limit is None else limit),
+            )
+        )
+
+    def list(
+        self,
+        *,
+        states: Collection[State] = (),
+        repo_id: str | None = None,
+        parent_id: str | None = None,
+        include_archived: bool = False,
+        after: tuple[float, str] | None = None,
+        limit: int | None = None,
+    ) -> list[Session]:
+        """By creation, oldest first; ``after`` is the (create_time, id) that the page before ended with.
+
+        ``states`` empty means all, without ARCHIVED unless ``include_archived``; a state that is named is never left out.
+        """
+        time, last_id = after or (None, None)
+        names = [str(state) for state in states] or [
+            str(each) for each in State if include_archived or each != State.ARCHIVED
+        ]
+        return SESSIONS.read_all(
+            self._db.execute(
+                f"{SESSIONS.select} WHERE state IN ({marks(len(names))})"
+                " AND (? IS NULL OR repo_id = ?) AND (? IS NULL OR parent_id = ?)"
+                " AND (? IS NULL OR (create_time, id) > (?, ?)) ORDER BY create_time, id LIMIT ?",
+                (*names, repo_id, repo_id, parent_id, parent_id, time, time, last_id, -1 if limit is None else limit),
+            )
+        )
+
+
+class Sessions(SessionReads):
+    def insert(self, session: Session) -> Session:
+        """Raises ``NameTakenError`` or ``BranchTakenError``."""
+        try:
+            self._db.execute(SESSIONS.insert, SESSIONS.values(session))
+        except sqlite3.IntegrityError as error:
+            raise _taken(error, session) from error
+        return session
+
+    def update(
+        self, session_id: str, *, expect_version: int | None = None, **columns: Unpack[SessionColumns]
+    ) -> Session:
+        """Raises ``SessionNotFoundError``, ``ChangedError`` (another version), ``NameTakenError``, ``BranchTakenError``."""
+        session = self.get(session_id)
+        if expect_version is not None and session.version != expect_version:
+            raise ChangedError(
+                f"session {session.name} has changed meanwhile", hint="look at it again", session=session_id
+            )
+        return self._write(session, dict(columns))
+
+    def transition(
+        self,
+        session_id: str,
+        to: State,
+        *,
+        reason: str = "",
+        hold: Hold = Hold.NONE,
+        expect: Collection[State] | None = None,
+        **columns: Unpack[SessionColumns],
+    ) -> Session:
+        """The session in its new state; its reason and hold are replaced by those given.
+
+        The same state again is an update of them. Raises ``SessionNotFoundError``, ``ChangedError`` when the state is none of
+        ``expect``, ``WrongStateError`` when the table of transitions does not have it, ``BranchTakenError`` for a restored one.
+        """
+        session = self.get(session_id)
+        if expect is not None and session.state not in expect:
+            raise ChangedError(
+                f"session {session.name} is {session.state} now",
+                hint="look at it again",
+                session=session_id,
+                state=session.state,
+            )
+        if session.state != to:
+            check_transition(session.state, to)
+        return self._write(session, {**columns, "state": to, "state_reason": reason, "hold": hold})
+
+    def delete(self, session_id: str) -> None:
+        """With its agents, prompts and requests; its events and ledger stay."""
+        self._db.execute("DELETE FROM sessions WHERE id = ?", (session_id,))
+
+    def _write(self, session: Session, changes: dict[str, object]) -> Session:
+        statement, values = SESSIONS.update({**changes, "version": session.version + 1, "update_time": self._scope.now})
+        try:
+            self._db.execute(f"{statement} WHERE id = ?", (*values, session.id))
+        except sqlite3.IntegrityError as error:
+            raise _taken(error, session) from error
+        return self.get(session.id)
+
+
+def _taken(error: sqlite3.IntegrityError, session: Session) -> RametError | sqlite3.IntegrityError:
+    """SQLite names the columns of the index that refused, in words that have been stable since 3.8."""
+    words = str(error)
+    if "sessions.name" in words:
+        return NameTakenError(
+            f"a session is called {session.name!r} already", hint="choose another name", session=session.id
+        )
+    if "sessions.branch" in words:
+        return BranchTakenError(
+            f"another session has the branch {session.branch!r}", hint="choose another branch", session=session.id
+        )
+    return error

@@ -1,0 +1,41 @@
+"""What was removed and can still be brought back."""
+
+from rametd.domain.models import TrashEntry
+from rametd.store.rows import RowType, Table
+
+TRASH = RowType(TrashEntry, "trash", columns={"commit": "commit_id"})
+
+
+class TrashReads(Table):
+    def get(self, entry_id: str) -> TrashEntry | None:
+        return TRASH.read_one(self._db.execute(f"{TRASH.select} WHERE id = ?", (entry_id,)))
+
+    def find_by_prefix(self, prefix: str, *, limit: int = 20) -> list[TrashEntry]:
+        return TRASH.read_all(
+            self._db.execute(
+                f"{TRASH.select} WHERE id >= ?1 AND id < ?1 || char(0x10FFFF) ORDER BY id LIMIT ?2", (prefix, limit)
+            )
+        )
+
+    def expired(self, now: float) -> list[TrashEntry]:
+        return TRASH.read_all(
+            self._db.execute(f"{TRASH.select} WHERE expire_time <= ? ORDER BY expire_time, id", (now,))
+        )
+
+    def list(self, repo_id: str | None = None) -> list[TrashEntry]:
+        """The newest first."""
+        return TRASH.read_all(
+            self._db.execute(
+                f"{TRASH.select} WHERE ?1 IS NULL OR repo_id = ?1 ORDER BY create_time DESC, id", (repo_id,)
+            )
+        )
+
+
+class Trash(TrashReads):
+    def add(self, entry: TrashEntry) -> TrashEntry:
+        self._db.execute(TRASH.insert, TRASH.values(entry))
+        return entry
+
+    def remove(self, entry_id: str) -> None:
+        """Restored or expired; removing it twice is the same."""
+        self._db.execute("DELETE FROM trash WHERE id = ?", (entry_id,))

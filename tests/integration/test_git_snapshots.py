@@ -1,0 +1,501 @@
+"""Snapshots, what is at risk, the trash: no line of work is lost, and nothing of the user's is touched."""
+
+import shutil
+import tempfile
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from rametd.domain.errors import RefNotFoundError
+from rametd.git import Git, RepositoryInfo, Risk
+
+from tests.support import repositories
+from tests.support.repositories import Sample, fingerprint
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> dict[str, str]:
+    return repositories.git_environment(tmp_path / "home")
+
+
+@pytest.fixture
+def sample(tmp_path: Path, environment: dict[str, str]) -> Sample:
+    return repositories.plain(tmp_path / "repo", environment)
+
+
+@pytest.fixture
+async def git(environment: dict[str, str]) -> AsyncIterator[Git]:
+    git = Git(environment, threads=2)
+    yield git
+    await git.aclose()
+
+
+@pytest.fixture
+async def repo(git: Git, sample: Sample) -> RepositoryInfo:
+    return await git.discover(sample.path)
+
+
+@pytest.fixture
+async def tree(git: Git, repo: RepositoryInfo, sample: Sample, tmp_path: Path) -> Sample:
+    """A worktree of ours on the branch `work`."""
+    (tmp_path / "trees").mkdir()
+    await git.create_worktree(repo, tmp_path / "trees" / "s-1", "work", sample.head, new_branch=True)
+    return Sample(tmp_path / "trees" / "s-1", sample.environment)
+
+
+def tree_by_git(sample: Sample) -> str:
+    """What the user would get in a copy: `git add -A && git write-tree`."""
+    with tempfile.TemporaryDirectory() as folder:
+        copy = Sample(Path(folder) / "copy", sample.environment)
+        shutil.copytree(sample.path, copy.path, symlinks=True)
+        copy.git("add", "-A", "--sparse")
+        return copy.git("write-tree")
+
+
+def mess(sample: Sample) -> None:
+    """One of everything."""
+    sample.write("src/app.py", "staged\n")
+    sample.git("add", "src/app.py")
+    sample.write("src/app.py", "unstaged\n")
+    (sample.path / "README.md").unlink()
+    sample.write("new/deep/file", b"\x00\x01")
+    sample.write("run.sh", "#!/bin/sh\n").chmod(0o755)
+    sample.write('odd \n"name" ü', "odd\n")
+    sample.write("debug.log", "ignored\n")
+    sample.write(".env", "SECRET=1\n")
+    (sample.path / "link").symlink_to("/nowhere/at all")
+    (sample.path / "empty").mkdir(exist_ok=True)
+
+
+async def test_a_snapshot_is_what_git_would_commit_and_changes_nothing(git: Git, sample: Sample) -> None:
+    mess(sample)
+    sample.git("stash", "store", "-m", "mine", sample.git("stash", "create"))
+    before = fingerprint(sample)
+
+    taken = await git.snapshot(sample.path, "checkpoint 1")
+
+    assert fingerprint(sample) == before
+    assert (taken.created, taken.skipped) == (True, ())
+    assert taken.tree == tree_by_git(sample)
+    assert (
+        sample.git("log", "-1", "--format=%T %P %an %B", taken.commit)
+        == f"{taken.tree} {sample.head} Ramet checkpoint 1"
+    )
+    entries = [entry.split() for entry in sample.git("ls-tree", "-r", "-z", taken.commit).split("\0")[:-1]]
+    assert [(mode, " ".join(name)) for mode, _, _, *name in entries] == [
+        ("100644", ".gitignore"),
+        ("120000", "link"),
+        ("100644", "new/deep/file"),
+        ("100644", 'odd "name" ü'),
+        ("100755", "run.sh"),
+        ("100644", "src/app.py"),
+    ]
+    assert list((sample.path / ".git" / "ramet").glob("index-*")) == []
+
+
+async def test_a_clean_worktree_is_its_own_snapshot(git: Git, sample: Sample) -> None:
+    taken = await git.snapshot(sample.path, "nothing")
+
+    assert (taken.commit, taken.created) == (sample.head, False)
+
+
+async def test_a_linked_worktree_is_snapshot_without_the_main_one(git: Git, sample: Sample, tree: Sample) -> None:
+    sample.write("of the user")
+    mess(tree)
+    before = fingerprint(sample)
+
+    taken = await git.snapshot(tree.path, "mine")
+
+    assert taken.tree != (await git.snapshot(sample.path, "theirs")).tree
+    assert "of the user" not in sample.git("ls-tree", "-r", "--name-only", taken.commit)
+    assert fingerprint(sample) == before
+
+
+async def test_an_unborn_branch_can_be_snapshot(git: Git, tmp_path: Path, environment: dict[str, str]) -> None:
+    sample = repositories.unborn(tmp_path / "unborn", environment)
+    sample.write("first")
+
+    taken = await git.snapshot(sample.path, "before the first commit")
+
+    assert sample.git("log", "--format=%P", taken.commit) == ""
+    assert sample.git("ls-tree", "--name-only", taken.commit) == "first"
+
+
+async def test_a_change_of_equal_size_right_after_the_index_was_written_is_seen(git: Git, sample: Sample) -> None:
+    for round_ in range(5):
+        sample.write("src/app.py", f"round {round_} a\n")
+        sample.git("add", "src/app.py")
+        sample.write("src/app.py", f"round {round_} b\n")
+        taken = await git.snapshot(sample.path, "racy")
+        assert sample.git("show", f"{taken.commit}:src/app.py") == f"round {round_} b"
+
+
+async def test_a_merge_with_conflicts_is_snapshot_as_it_lies_there(git: Git, sample: Sample) -> None:
+    sample.git("checkout", "-q", "-b", "other", "HEAD~1")
+    sample.write("src/app.py", "theirs\n")
+    sample.commit()
+    sample.git("checkout", "-q", "main")
+    with pytest.raises(AssertionError):
+        sample.git("merge", "other")
+    before = fingerprint(sample)
+
+    taken = await git.snapshot(sample.path, "in a conflict")
+
+    assert "<<<<<<<" in sample.git("show", f"{taken.commit}:src/app.py")
+    assert fingerprint(sample) == before
+
+
+async def test_submodule_entries_are_kept(git: Git, tmp_path: Path, environment: dict[str, str]) -> None:
+    sample = repositories.with_submodule(tmp_path / "sub", environment)
+    sample.write("new")
+
+    taken = await git.snapshot(sample.path, "with a submodule")
+
+    assert sample.git("rev-parse", f"{taken.commit}:lib") == sample.git("rev-parse", "HEAD:lib")
+
+
+async def test_files_outside_a_sparse_checkout_are_kept(git: Git, tmp_path: Path, environment: dict[str, str]) -> None:
+    sample = repositories.sparse(tmp_path / "sparse", environment)
+    sample.write("src/new")
+    sample.write("elsewhere/new")
+
+    taken = await git.snapshot(sample.path, "sparse")
+
+    assert sample.git("diff", "--name-status", "HEAD", taken.commit).split() == ["A", "elsewhere/new", "A", "src/new"]
+
+
+@pytest.mark.parametrize("setting", ["index.sparse", "core.splitIndex", "core.untrackedCache", "feature.manyFiles"])
+async def test_every_kind_of_index_works(git: Git, tmp_path: Path, environment: dict[str, str], setting: str) -> None:
+    sample = repositories.sparse(tmp_path / "sparse", environment)
+    sample.git("config", setting, "true")
+    sample.git("sparse-checkout", "reapply")
+    sample.git("update-index", "--force-write-index")
+    sample.write("src/new")
+    before = fingerprint(sample)
+
+    taken = await git.snapshot(sample.path, "sparse")
+
+    assert sample.git("diff", "--name-status", "HEAD", taken.commit).split() == ["A", "src/new"]
+    assert fingerprint(sample) == before
+
+
+async def test_filters_apply(git: Git, sample: Sample) -> None:
+    sample.git("config", "filter.pointer.clean", "wc -c")
+    sample.write(".gitattributes", "*.bin filter=pointer\n")
+    sample.write("a.bin", "x" * 1000)
+
+    taken = await git.snapshot(sample.path, "as LFS would")
+
+    assert sample.git("show", f"{taken.commit}:a.bin").strip() == "1000"
+
+
+async def test_what_git_cannot_take_is_told(git: Git, sample: Sample) -> None:
+    sample.write("new")
+    sample.git("init", "-q", "nested")
+    sample.write("nested/file")
+
+    taken = await git.snapshot(sample.path, "with a repository without a commit inside")
+
+    assert taken.skipped == ("'nested/' does not have a commit checked out",)
+    assert sample.git("ls-tree", "--name-only", taken.commit).split() == [".gitignore", "README.md", "new", "src"]
+
+
+async def test_a_file_that_vanishes_during_the_walk_is_gone_and_nothing_else(git: Git, sample: Sample) -> None:
+    # The filter of the first file deletes the second, after git has listed both.
+    sample.git("config", "filter.evil.clean", "rm -f zzz; cat")
+    sample.write(".gitattributes", "aaa filter=evil\n")
+    sample.write("aaa")
+    sample.write("zzz")
+
+    taken = await git.snapshot(sample.path, "a race")
+
+    assert taken.skipped == ()
+    assert sample.git("ls-tree", "--name-only", taken.commit).split() == [
+        ".gitattributes",
+        ".gitignore",
+        "README.md",
+        "aaa",
+        "src",
+    ]
+
+
+NAMES = st.sampled_from(
+    ["a", "b", "ü", "-x", "a b", "\n", "*", "a.log", ".gitignore", "keep.log", "'", '"', "\\", "HEAD", "[x]", "漢"]
+)
+PATHS = st.lists(NAMES, min_size=1, max_size=3).map("/".join)
+CHANGES = st.lists(
+    st.tuples(PATHS, st.sampled_from(["file", "script", "link", "delete", "ignore", "chmod"]), st.binary(max_size=8)),
+    max_size=12,
+)
+
+
+def apply(root: Path, changes: list[tuple[str, str, bytes]]) -> None:
+    for name, kind, content in changes:
+        place = root / name
+        if any(
+            parent.is_symlink() or parent.is_file()
+            for parent in place.parents
+            if parent != root and root in parent.parents
+        ):
+            continue
+        if place.is_symlink() or place.is_file():
+            if kind == "chmod" and not place.is_symlink():
+                place.chmod(0o755)
+                continue
+            place.unlink()
+        elif place.is_dir():
+            shutil.rmtree(place)
+        if kind in ("delete", "chmod"):
+            continue
+        place.parent.mkdir(parents=True, exist_ok=True)
+        if kind == "link":
+            place.symlink_to(content.hex() or "target")
+        else:
+            place.write_bytes(b"*.log\n!keep.log\nb\n" if kind == "ignore" or place.name == ".gitignore" else content)
+            place.chmod(0o755 if kind == "script" else 0o644)
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(CHANGES, CHANGES)
+async def test_any_tree_is_snapshot_as_git_would(
+    environment: dict[str, str], git: Git, first: list[tuple[str, str, bytes]], then: list[tuple[str, str, bytes]]
+) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        sample = repositories.unborn(Path(folder) / "repo", environment)
+        apply(sample.path, first)
+        sample.commit()
+        apply(sample.path, then)
+        before = fingerprint(sample)
+
+        taken = await git.snapshot(sample.path, "any")
+
+        assert (taken.tree, taken.skipped) == (tree_by_git(sample), ())
+        assert fingerprint(sample) == before
+
+
+async def test_a_fresh_worktree_has_nothing_at_risk(
+    git: Git, repo: RepositoryInfo, sample: Sample, tree: Sample
+) -> None:
+    assert not await git.work_at_risk(repo, tree.path, "work", sample.head)
+
+
+async def test_everything_at_risk_is_listed(git: Git, repo: RepositoryInfo, sample: Sample, tree: Sample) -> None:
+    base = sample.head
+    tip = tree.commit("Fix it: now")
+    mess(tree)
+
+    assert await git.work_at_risk(repo, tree.path, "work", base) == Risk(
+        ("README.md", "src/app.py"), ("link", "new/", 'odd \n"name" ü', "run.sh"), ((tip, "Fix it: now"),)
+    )
+
+
+async def test_commits_known_elsewhere_are_not_at_risk(
+    git: Git, repo: RepositoryInfo, sample: Sample, tree: Sample
+) -> None:
+    base = sample.head
+    for keeper in ("branch copy", "tag keep", "update-ref refs/remotes/origin/work"):
+        tip = tree.commit("more")
+        assert (await git.work_at_risk(repo, tree.path, "work", base)).unique_commits == ((tip, "more"),)
+        sample.git(*keeper.split(), tip)
+        assert (await git.work_at_risk(repo, tree.path, "work", base)).unique_commits == ()
+
+
+async def test_our_own_refs_and_the_stash_do_not_count_as_elsewhere(
+    git: Git, repo: RepositoryInfo, sample: Sample, tree: Sample
+) -> None:
+    tip = tree.commit("work")
+    sample.git("update-ref", "refs/ramet/checkpoints/x", tip)
+
+    assert len((await git.work_at_risk(repo, tree.path, "work", sample.head)).unique_commits) == 1
+
+
+async def test_commits_on_a_detached_head_are_at_risk(
+    git: Git, repo: RepositoryInfo, sample: Sample, tree: Sample
+) -> None:
+    tree.git("checkout", "-q", "--detach")
+    tip = tree.commit("adrift")
+
+    assert (await git.work_at_risk(repo, tree.path, "work", sample.head)).unique_commits == ((tip, "adrift"),)
+
+
+async def test_a_base_that_no_branch_holds_is_not_the_sessions_work(
+    git: Git, repo: RepositoryInfo, sample: Sample, tree: Sample
+) -> None:
+    base = sample.head
+    sample.git("commit", "-q", "--amend", "-m", "amended")
+
+    assert not await git.work_at_risk(repo, tree.path, "work", base)
+    assert len((await git.work_at_risk(repo, tree.path, "work", None)).unique_commits) == 1
+
+
+async def test_commits_are_at_risk_even_when_the_directory_is_gone(
+    git: Git, repo: RepositoryInfo, sample: Sample, tree: Sample
+) -> None:
+    tip = tree.commit("work")
+    shutil.rmtree(tree.path)
+
+    assert await git.work_at_risk(repo, tree.path, "work", sample.head) == Risk((), (), ((tip, "work"),))
+
+
+async def test_changes_inside_a_submodule_are_at_risk(git: Git, tmp_path: Path, environment: dict[str, str]) -> None:
+    sample = repositories.with_submodule(tmp_path / "sub", environment)
+    sample.write("lib/new")
+
+    assert (await git.work_at_risk(await git.discover(sample.path), sample.path, "main", None)).uncommitted == ("lib",)
+
+
+async def test_the_trash_keeps_everything_and_gives_it_back(
+    git: Git, repo: RepositoryInfo, sample: Sample, tree: Sample, tmp_path: Path
+) -> None:
+    tip = tree.commit("work")
+    mess(tree)
+    expected = tree_by_git_of_worktree(tree)
+
+    record = await git.trash(repo, "s-1", tree.path, "work")
+    await git.remove_worktree(repo, tree.path, "work", delete_branch=True)
+    sample.git("-c", "gc.reflogExpire=now", "gc", "-q", "--prune=now")
+
+    assert (record.ref, record.branch_commit, record.skipped) == ("refs/ramet/trash/s-1", tip, ())
+    assert record.size > 0
+    assert sample.git("rev-parse", record.ref, f"{record.ref}^{{tree}}", f"{record.ref}^1").split() == [
+        record.commit,
+        expected,
+        tip,
+    ]
+    again = tmp_path / "trees" / "s-2"
+    await git.create_worktree(repo, again, "work", str(record.branch_commit), new_branch=True)
+    await git.restore_files(again, record.commit)
+    assert (await git.snapshot(again, "restored")).tree == expected
+    assert sample.git("status", "--porcelain", at=again).splitlines()[:2] == [" D README.md", " M src/app.py"]
+    await git.drop_trash(repo, "s-1")
+    assert sample.git("for-each-ref", "refs/ramet") == ""
+
+
+def tree_by_git_of_worktree(tree: Sample) -> str:
+    """`tree_by_git` for a linked worktree, whose copy would share its index."""
+    with tempfile.TemporaryDirectory() as folder:
+        index = Path(folder) / "index"
+        shutil.copy2(tree.git("rev-parse", "--path-format=absolute", "--git-path", "index"), index)
+        there = Sample(tree.path, {**tree.environment, "GIT_INDEX_FILE": str(index)})
+        there.git("add", "-A")
+        return there.git("write-tree")
+
+
+async def test_trashing_twice_loses_nothing_of_the_first(
+    git: Git, repo: RepositoryInfo, sample: Sample, tree: Sample
+) -> None:
+    tree.write("first")
+    first = await git.trash(repo, "s-1", tree.path, "work")
+    assert await git.trash(repo, "s-1", tree.path, "work") == first
+    (tree.path / "first").unlink()
+    tree.write("second")
+
+    second = await git.trash(repo, "s-1", tree.path, "work")
+
+    assert sample.git("show", f"{second.commit}:second") == "text"
+    assert sample.git("merge-base", "--is-ancestor", first.commit, second.commit) == ""
+
+
+async def test_a_removal_repeated_after_a_kill_keeps_the_first_trash(
+    git: Git, repo: RepositoryInfo, sample: Sample, tree: Sample
+) -> None:
+    tree.write("work")
+    first = await git.trash(repo, "s-1", tree.path, "work")
+    tree.path.rename(tree.path.with_name(".s-1.removing-0"))
+
+    assert await git.trash(repo, "s-1", tree.path, "work") == first
+
+
+async def test_a_branch_is_trashed_when_its_directory_is_gone(
+    git: Git, repo: RepositoryInfo, sample: Sample, tree: Sample
+) -> None:
+    tip = tree.commit("work")
+    shutil.rmtree(tree.path)
+
+    record = await git.trash(repo, "s-1", tree.path, "work")
+
+    assert sample.git("rev-parse", f"{record.ref}^1", f"{record.ref}^{{tree}}").split() == [
+        tip,
+        sample.git("rev-parse", f"{tip}^{{tree}}"),
+    ]
+    with pytest.raises(RefNotFoundError, match="is left"):
+        await git.trash(repo, "s-2", tree.path, "never")
+
+
+async def test_work_is_trashed_when_the_git_file_was_deleted(
+    git: Git, repo: RepositoryInfo, sample: Sample, tree: Sample
+) -> None:
+    tree.write("work")
+    (tree.path / ".git").unlink()
+
+    assert (await git.work_at_risk(repo, tree.path, "work", sample.head)).untracked == ("work",)
+    record = await git.trash(repo, "s-1", tree.path, "work")
+
+    assert sample.git("show", f"{record.commit}:work") == "text"
+
+
+async def test_work_is_at_risk_and_trashed_when_the_entry_was_pruned(
+    git: Git, repo: RepositoryInfo, sample: Sample, tree: Sample
+) -> None:
+    tip = tree.commit("committed")
+    tree.write("work")
+    shutil.rmtree(sample.path / ".git" / "worktrees" / "s-1")
+
+    risk = await git.work_at_risk(repo, tree.path, "work", sample.head)
+    record = await git.trash(repo, "s-1", tree.path, "work")
+
+    assert risk.untracked == ("work",)
+    assert risk.unique_commits == ((tip, "committed"),)
+    assert sample.git("show", f"{record.commit}:work") == "text"
+
+
+async def test_a_directory_that_is_no_worktree_is_neither_at_risk_nor_trashed(
+    git: Git, repo: RepositoryInfo, sample: Sample, tree: Sample
+) -> None:
+    tip = tree.commit("committed")
+    shutil.rmtree(tree.path)
+    tree.write("of somebody else")
+    shutil.rmtree(sample.path / ".git" / "worktrees" / "s-1")
+
+    risk = await git.work_at_risk(repo, tree.path, "work", sample.head)
+    record = await git.trash(repo, "s-1", tree.path, "work")
+
+    assert risk == Risk((), (), ((tip, "committed"),))
+    assert record.skipped == (f"{tree.path}: nothing says that it is a worktree",)
+    assert sample.git("rev-parse", f"{record.commit}^1") == tip
+
+
+async def test_the_users_own_checkout_can_be_looked_at(git: Git, repo: RepositoryInfo, sample: Sample) -> None:
+    sample.write("mine")
+
+    assert (await git.work_at_risk(repo, sample.path, "main", None)).untracked == ("mine",)
+    assert sample.git("show", f"{(await git.trash(repo, 's-1', sample.path, 'main')).commit}:mine") == "text"
+
+
+async def test_repositories_inside_the_worktree_are_trashed_too(
+    git: Git, tmp_path: Path, environment: dict[str, str]
+) -> None:
+    sample = repositories.with_submodule(tmp_path / "sub", environment)
+    repo = await git.discover(sample.path)
+    (tmp_path / "trees").mkdir()
+    tree = Sample(tmp_path / "trees" / "s-1", environment)
+    await git.create_worktree(repo, tree.path, "work", sample.head, new_branch=True)
+    tree.write("lib/deep/in a submodule of a submodule", "1\n")
+    tree.git("init", "-q", "own")
+    tree.write("own/uncommitted", "2\n")
+    tree.git("worktree", "add", "-q", "-b", "side", "side")
+    tree.write("side/uncommitted", "3\n")
+
+    record = await git.trash(repo, "s-1", tree.path, "work")
+    await git.remove_worktree(repo, tree.path, "work", delete_branch=True)
+
+    lines = [line.split(" ", 2) for line in sample.git("log", "-1", "--format=%b", record.commit).splitlines()]
+    nested = {place: commit for _, commit, place in lines}
+    assert sorted(nested) == ["lib/deep", "own", "side"]
+    assert sample.git("show", f"{nested['lib/deep']}:in a submodule of a submodule") == "1"
+    assert sample.git("show", f"{nested['own']}:uncommitted") == "2"
+    assert sample.git("show", f"{nested['side']}:uncommitted") == "3"
+    assert set(nested.values()) <= set(sample.git("log", "-1", "--format=%P", record.commit).split())
+    sample.git("fsck", "--connectivity-only")

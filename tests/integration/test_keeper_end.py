@@ -1,0 +1,287 @@
+"""Ending: politely first, then everything that the agent started, and nothing else."""
+
+# ruff: noqa: ASYNC240
+# A test may block its loop for a moment.
+
+import asyncio
+import os
+import signal
+import subprocess
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from rametd.domain.errors import WrongStateError
+from rametd.keeper.executor import Handle, Liveness, Recovered
+from rametd.keeper.local import LocalExecutor
+
+from tests.support.eventually import eventually
+from tests.support.keepers import ECHO, agent, executor_of_its_own, is_running, journal_bytes, read_all, run_record
+
+LEAVES_SERVERS = """
+    import os, subprocess, sys, time
+    server = subprocess.Popen(["sleep", "1000"], start_new_session=True)   # as Bash tools do
+    if os.fork() == 0:                                                     # a daemon: our grandchild is nobody's child
+        os.setsid()
+        if os.fork() == 0:
+            print(os.getpid(), flush=True)
+            time.sleep(1000)
+        os._exit(0)
+    print(server.pid, flush=True)
+    sys.stdin.read()
+    {end}
+"""
+
+
+@pytest.fixture
+async def executor() -> AsyncIterator[LocalExecutor]:
+    async with executor_of_its_own() as executor:
+        yield executor
+
+
+@pytest.fixture
+def foreigner() -> Iterator[int]:
+    """A process of the same name that is none of ours, and carries another session's tag."""
+    environment = {"PATH": "/usr/bin:/bin", "RAMET_SESSION": "s", "RAMET_GENERATION": "2"}
+    process = subprocess.Popen(["sleep", "1000"], env=environment, start_new_session=True)
+    yield process.pid
+    process.kill()
+    process.wait()
+
+
+async def test_an_agent_that_reads_to_the_end_of_stdin_ends_without_a_signal(
+    executor: LocalExecutor, tmp_path: Path
+) -> None:
+    handle = await executor.start(agent(ECHO + "\n    print('bye')", tmp_path))
+    attachment = await executor.attach(handle, epoch=7, offset=0)
+    await attachment.write(b"last\n")
+
+    record = await executor.end(handle, 5.0, epoch=7)
+
+    assert record is not None
+    assert record.asked is not None
+    assert (record.code, record.signal, record.asked.by, record.asked.epoch) == (0, None, "controller", 7)
+    assert await read_all(attachment) == b"got last\nbye\n"
+    assert await executor.end(handle, 5.0) == record
+    await attachment.close()
+
+
+async def test_one_that_ignores_the_end_of_stdin_gets_sigterm_and_one_that_ignores_that_is_killed(
+    executor: LocalExecutor, tmp_path: Path
+) -> None:
+    deaf = await executor.start(agent("import time\nprint('up')\ntime.sleep(1000)", tmp_path))
+    stubborn = await executor.start(
+        agent(
+            "import signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\nprint('up')\ntime.sleep(1000)",
+            tmp_path,
+            session_id="t",
+        )
+    )
+    await eventually(lambda: journal_bytes(deaf) == journal_bytes(stubborn) == b"up\n")
+
+    records = await asyncio.gather(executor.end(deaf, 0.1), executor.end(stubborn, 0.1))
+
+    assert [record and record.signal for record in records] == ["SIGTERM", "SIGKILL"]
+
+
+@pytest.mark.parametrize("by_itself", [False, True])
+async def test_servers_that_left_the_session_do_not_outlive_the_agent_but_a_foreign_process_does(
+    executor: LocalExecutor, tmp_path: Path, foreigner: int, by_itself: bool
+) -> None:
+    handle = await executor.start(agent(LEAVES_SERVERS.format(end=""), tmp_path))
+    attachment = await executor.attach(handle, epoch=1, offset=0)
+    pids = [int((await anext(attachment)).data) for _ in range(2)]
+    assert all(is_running(pid) for pid in pids)
+
+    if by_itself:
+        # The end of stdin is not ours to send without END: the agent is told to go by a signal.
+        await attachment.signal("SIGKILL")
+    else:
+        await executor.end(handle, 5.0)
+    record = await attachment.wait_exit()
+
+    assert record is not None
+    assert record.swept >= 2
+    assert (record.signal, record.asked is None) == (("SIGKILL", True) if by_itself else (None, False))
+    assert not any(is_running(pid) for pid in pids)
+    assert is_running(foreigner)
+    await attachment.close()
+
+
+async def test_descendants_are_kept_where_that_is_wanted(executor: LocalExecutor, tmp_path: Path) -> None:
+    script = "import subprocess\nprint(subprocess.Popen(['sleep', '1000'], start_new_session=True).pid)"
+    handle = await executor.start(agent(script, tmp_path, keep_descendants=True))
+    attachment = await executor.attach(handle, epoch=1, offset=0)
+    pid = int((await anext(attachment)).data)
+
+    record = await attachment.wait_exit()
+
+    assert record is not None
+    assert (record.code, record.swept) == (0, 0)
+    assert is_running(pid)
+    os.kill(pid, signal.SIGKILL)
+    await attachment.close()
+
+
+async def test_a_fork_storm_is_ended_whole(executor: LocalExecutor, tmp_path: Path) -> None:
+    script = """
+        import os, sys, time
+        print("up", flush=True)
+        for _ in range(400):
+            if os.fork() == 0:
+                os.setsid()
+                time.sleep(0.01)
+                continue
+            os._exit(0)
+        time.sleep(1000)
+    """
+    handle = await executor.start(agent(script, tmp_path))
+    await eventually(lambda: journal_bytes(handle) == b"up\n")
+
+    record = await executor.end(handle, 0.0)
+
+    assert record is not None
+    assert record.left == ()
+    tag = b"RAMET_SESSION=s\0"
+    for environ in Path("/proc").glob("[0-9]*/environ"):
+        with suppress(OSError):
+            assert tag not in environ.read_bytes() or b"RAMET_GENERATION=1\0" not in environ.read_bytes()
+
+
+async def test_what_an_agent_said_while_it_died_at_once_is_kept(executor: LocalExecutor, tmp_path: Path) -> None:
+    script = "import sys\nprint('half', end='')\nsys.exit('No conversation found with session ID x')"
+    handle = await executor.start(agent(script, tmp_path))
+
+    recovered = await eventually_exited(executor, handle)
+
+    assert recovered.exit is not None
+    assert recovered.exit.code == 1
+    assert recovered.stderr_tail == "No conversation found with session ID x\n"
+
+
+async def eventually_exited(executor: LocalExecutor, handle: Handle) -> Recovered:
+    async def is_over() -> bool:
+        return (await executor.recover(handle)).liveness is Liveness.EXITED
+
+    over: bool = await eventually(is_over)
+    assert over
+    return await executor.recover(handle)
+
+
+async def test_a_descendant_that_holds_stdout_open_does_not_hold_up_the_end(
+    executor: LocalExecutor, tmp_path: Path
+) -> None:
+    script = """
+        import os, sys
+        if os.fork() == 0:
+            os.setsid()
+            while True:
+                try: os.write(1, b"noise " * 100 + b"\\n")
+                except OSError: os._exit(0)
+        print("agent done", flush=True)
+    """
+    handle = await executor.start(agent(script, tmp_path))
+    began = time.monotonic()
+
+    recovered = await eventually_exited(executor, handle)
+
+    assert time.monotonic() - began < 5
+    assert recovered.exit is not None
+    assert (recovered.exit.code, recovered.exit.left) == (0, ())
+    assert b"agent done\n" in journal_bytes(handle)
+
+
+async def test_sigterm_to_the_keeper_ends_politely_and_a_hangup_not_at_all(
+    executor: LocalExecutor, tmp_path: Path
+) -> None:
+    handle = await executor.start(agent(ECHO + "\n    print('bye')", tmp_path))
+    attachment = await executor.attach(handle, epoch=1, offset=0)
+    keeper = run_record(handle)["keeper_pid"]
+    os.kill(keeper, signal.SIGHUP)
+    os.kill(keeper, signal.SIGINT)
+    await attachment.write(b"still here\n")
+    assert (await anext(attachment)).data == b"got still here\n"
+
+    os.kill(keeper, signal.SIGTERM)
+
+    assert await read_all(attachment) == b"bye\n"
+    record = await attachment.wait_exit()
+    assert record is not None
+    assert record.asked is not None
+    assert (record.code, record.asked.by) == (0, "signal")
+    await attachment.close()
+
+
+async def test_a_signal_reaches_the_agent_alone(executor: LocalExecutor, tmp_path: Path) -> None:
+    script = """
+        import signal, sys
+        signal.signal(signal.SIGINT, lambda *_: print("interrupted", flush=True))
+        print("up", flush=True)
+        for line in sys.stdin: pass
+    """
+    handle = await executor.start(agent(script, tmp_path))
+    attachment = await executor.attach(handle, epoch=1, offset=0)
+    await anext(attachment)
+
+    await executor.signal(handle, "SIGINT")
+    assert (await anext(attachment)).data == b"interrupted\n"
+    await attachment.signal("SIGINT")
+    assert (await anext(attachment)).data == b"interrupted\n"
+
+    await executor.end(handle, 1.0)
+    with pytest.raises(WrongStateError):
+        await executor.signal(handle, "SIGINT")
+    await attachment.close()
+
+
+async def test_a_second_less_patient_end_counts(executor: LocalExecutor, tmp_path: Path) -> None:
+    handle = await executor.start(agent("import time\nprint('up')\ntime.sleep(1000)", tmp_path))
+    patient = asyncio.ensure_future(executor.end(handle, 60.0))
+    attachment = await executor.attach(handle, epoch=1, offset=0)
+
+    async def asked() -> bool:
+        return (await attachment.status())["asked"] is not None
+
+    begun: bool = await eventually(asked)
+    assert begun
+    began = time.monotonic()
+    impatient = await executor.end(handle, 0.05)
+
+    assert time.monotonic() - began < 5
+    assert await patient == impatient
+    assert impatient is not None
+    assert impatient.signal == "SIGTERM"
+    await attachment.close()
+
+
+def cgroup_root() -> Path | None:
+    """A cgroup v2 directory in which this user may make groups."""
+    for mount in (Path("/sys/fs/cgroup"), Path("/sys/fs/cgroup/unified")):
+        if (
+            (mount / "cgroup.controllers").is_file()
+            and os.access(mount, os.W_OK)
+            and os.access(mount / "cgroup.procs", os.W_OK)
+        ):
+            return mount
+    return None
+
+
+@pytest.mark.skipif(cgroup_root() is None, reason="needs a cgroup v2 directory to write to")
+async def test_a_keeper_and_its_tree_live_in_their_cgroup(executor: LocalExecutor, tmp_path: Path) -> None:
+    root = cgroup_root()
+    assert root is not None
+    group = root / f"ramet-test-{os.getpid()}"
+    group.mkdir()
+    handle = await executor.start(agent(LEAVES_SERVERS.format(end=""), tmp_path, cgroup=group))
+    run = run_record(handle)
+
+    assert (group / "cgroup.procs").read_text() == f"{run['keeper_pid']}\n"
+    await eventually(lambda: len((group / "agent/cgroup.procs").read_text().split()) == 3)
+    await executor.end(handle, 0.0)
+    await eventually(lambda: not is_running(run["keeper_pid"]))
+
+    assert (group / "cgroup.procs").read_text() == ""
+    assert not (group / "agent").exists()
+    group.rmdir()

@@ -1,0 +1,182 @@
+"""The life of sessions, over the socket of a real daemon, with scripted agents."""
+
+from pathlib import Path
+
+import grpc
+import pytest
+
+from ramet.v1 import attention_pb2, common_pb2, session_pb2, worktree_pb2
+from tests.support.agents import script
+from tests.support.daemon import IDLE, PAUSED, WAITING, WORKING, Client, DaemonProcess, git, reason_of
+
+EDITS = common_pb2.PERMISSION_MODE_ACCEPT_EDITS
+
+
+def write(name: str, text: str) -> dict[str, object]:
+    return {"tool": "Write", "input": {"file_path": name, "content": text}}
+
+
+def bash(command: str) -> dict[str, object]:
+    return {"tool": "Bash", "input": {"command": command, "description": "x"}}
+
+
+async def test_a_prompt_becomes_work_in_a_worktree_of_its_own(client: Client, repository: Path) -> None:
+    made = await client.create(repository, script(write("new.txt", "hello\n"), {"text": "done"}), name="first", mode=EDITS)
+    session = await client.reach("first", IDLE)
+
+    assert (Path(session.worktree) / "new.txt").read_text() == "hello\n"
+    assert not (repository / "new.txt").exists()
+    assert git(repository, "rev-parse", "--abbrev-ref", "HEAD") == "main"
+    assert session.branch == "ramet/first"
+    assert git(Path(session.worktree), "rev-parse", "--abbrev-ref", "HEAD") == "ramet/first"
+    assert session.turns == 1
+    assert session.cost_usd > 0
+    assert session.tokens.input > 0
+    assert made.base_commit == git(repository, "rev-parse", "main")
+
+
+async def test_the_diff_shows_uncommitted_and_untracked_work(client: Client, repository: Path) -> None:
+    await client.create(repository, script(write("new.txt", "a\nb\n"), {"text": "done"}), name="first", mode=EDITS)
+    await client.reach("first", IDLE)
+
+    diff = await client.worktrees.GetDiff(worktree_pb2.GetDiffRequest(session="first"), metadata=client.metadata)
+
+    assert [(file.path, file.additions) for file in diff.files] == [("new.txt", 2)]
+    assert b"+a\n+b\n" in diff.patch
+
+
+async def test_a_permission_request_waits_and_an_approval_lets_the_turn_go_on(client: Client, repository: Path) -> None:
+    await client.create(repository, script(bash("echo ran > ran.txt"), {"text": "done"}), name="asks")
+    waiting = await client.reach("asks", WAITING)
+    assert waiting.attention == 1
+
+    request = attention_pb2.ResolveRequestRequest(
+        request="asks", resolution=attention_pb2.Resolution(approve=attention_pb2.Approval()), request_id="r1"
+    )
+    answered = await client.attention.ResolveRequest(request, metadata=client.metadata)
+    session = await client.reach("asks", IDLE)
+
+    assert answered.request.answered_by == "owner"
+    assert (Path(session.worktree) / "ran.txt").read_text() == "ran\n"
+
+
+async def test_the_first_answer_wins_and_a_later_one_is_told_so(client: Client, repository: Path) -> None:
+    await client.create(repository, script(bash("true"), {"text": "done"}), name="asks")
+    await client.reach("asks", WAITING)
+    listed = await client.attention.ListRequests(attention_pb2.ListRequestsRequest(), metadata=client.metadata)
+    identity = listed.requests[0].id
+    deny = attention_pb2.Resolution(deny=attention_pb2.Denial(message="no"))
+    approve = attention_pb2.Resolution(approve=attention_pb2.Approval())
+    await client.attention.ResolveRequest(
+        attention_pb2.ResolveRequestRequest(request=identity, resolution=deny), metadata=client.metadata
+    )
+
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await client.attention.ResolveRequest(
+            attention_pb2.ResolveRequestRequest(request=identity, resolution=approve), metadata=client.metadata
+        )
+
+    assert reason_of(caught.value) == "REQUEST_CLOSED"
+    assert "owner" in str(caught.value.details())
+
+
+async def test_the_same_request_id_makes_one_session(client: Client, repository: Path) -> None:
+    first = await client.create(repository, "hello", name="one", request_id="same")
+    second = await client.create(repository, "hello", name="one", request_id="same")
+
+    assert first.id == second.id
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await client.create(repository, "something else", name="one", request_id="same")
+    assert reason_of(caught.value) == "REQUEST_ID_REUSED"
+
+
+async def test_an_interrupt_ends_the_turn_and_the_agent_takes_the_next_prompt(client: Client, repository: Path) -> None:
+    await client.create(repository, script({"hang": True}), name="hangs")
+    await client.reach("hangs", WORKING)
+
+    answer = await client.sessions.InterruptSession(
+        session_pb2.InterruptSessionRequest(session="hangs"), metadata=client.metadata
+    )
+    assert answer.interrupted
+    assert answer.session.state == IDLE
+    await client.send("hangs", script({"text": "again"}))
+    session = await client.reach("hangs", IDLE)
+
+    assert session.turns >= 1
+
+
+async def test_stop_ends_the_agent_and_the_next_prompt_resumes_the_conversation(client: Client, repository: Path) -> None:
+    made = await client.create(repository, script({"text": "one"}), name="stops")
+    await client.reach("stops", IDLE)
+    stopped = await client.sessions.StopSession(
+        session_pb2.StopSessionRequest(session="stops"), metadata=client.metadata
+    )
+    assert not stopped.session.agent_alive
+
+    await client.send("stops", script({"text": "two"}))
+
+    async def two_turns() -> bool:
+        return (await client.get("stops")).turns == 2
+
+    from tests.support.eventually import eventually
+
+    await eventually(two_turns)
+    session = await client.reach("stops", IDLE)
+    assert session.conversation_id == made.conversation_id
+
+
+async def test_stop_in_the_middle_of_a_turn_keeps_it_for_resume(client: Client, repository: Path) -> None:
+    await client.create(repository, script({"hang": True}), name="hangs")
+    await client.reach("hangs", WORKING)
+    stopped = await client.sessions.StopSession(
+        session_pb2.StopSessionRequest(session="hangs"), metadata=client.metadata
+    )
+    assert stopped.session.state == PAUSED
+
+    await client.sessions.ResumeSession(session_pb2.ResumeSessionRequest(session="hangs"), metadata=client.metadata)
+    await client.reach("hangs", WORKING, IDLE)
+
+
+async def test_a_killed_daemon_is_replaced_without_anybody_noticing(
+    daemon: DaemonProcess, client: Client, repository: Path
+) -> None:
+    await client.create(repository, script(bash("echo ran > ran.txt"), {"text": "done"}), name="asks")
+    before = await client.reach("asks", WAITING)
+    agents = {process.pid for process in daemon.sandbox.agents()}
+
+    daemon.restart()
+
+    after = await client.reach("asks", WAITING)
+    assert after.id == before.id
+    assert {process.pid for process in daemon.sandbox.agents()} == agents
+    await client.attention.ResolveRequest(
+        attention_pb2.ResolveRequestRequest(
+            request="asks", resolution=attention_pb2.Resolution(approve=attention_pb2.Approval())
+        ),
+        metadata=client.metadata,
+    )
+    session = await client.reach("asks", IDLE)
+    assert session.turns == 1
+    assert (Path(session.worktree) / "ran.txt").exists()
+
+
+async def test_removing_unsaved_work_is_refused_and_forced_it_goes_to_the_trash(
+    client: Client, repository: Path
+) -> None:
+    await client.create(repository, script(write("only.txt", "copy\n"), {"text": "done"}), name="risky", mode=EDITS)
+    session = await client.reach("risky", IDLE)
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await client.sessions.DeleteSession(
+            session_pb2.DeleteSessionRequest(session="risky"), metadata=client.metadata
+        )
+    assert reason_of(caught.value) == "WORK_AT_RISK"
+    assert "only.txt" in str(caught.value.details())
+
+    removed = await client.sessions.DeleteSession(
+        session_pb2.DeleteSessionRequest(session="risky", force=True), metadata=client.metadata
+    )
+
+    assert git(repository, "show", f"{removed.trash_ref}:only.txt") == "copy"
+    assert not Path(session.worktree).exists()
+    assert "ramet/risky" not in git(repository, "branch", "--list")
+    assert session.worktree not in git(repository, "worktree", "list")

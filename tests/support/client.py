@@ -1,0 +1,205 @@
+"""Running rametctl in tests: in this process, as a process, and on a terminal that can be looked at."""
+
+import fcntl
+import io
+import os
+import pty
+import select
+import shutil
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+import termios
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+from unittest import mock
+
+import pyte
+from ramet.paths import directories
+from rametctl.__main__ import run
+
+from tests.support.fake_daemon import FakeDaemon, State
+
+
+@dataclass(frozen=True)
+class Result:
+    """How a command ended."""
+
+    code: int
+    out: str
+    err: str
+
+
+@dataclass
+class World:
+    """A home of its own, a runtime directory of its own, and a fake daemon that serves there (see `world`)."""
+
+    home: Path
+    runtime: Path
+    cwd: Path
+    state: State = field(default_factory=State)
+    extra: dict[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.daemon = FakeDaemon(self.state, directories(self.environ).socket, home=self.home / "state")
+
+    @property
+    def environ(self) -> dict[str, str]:
+        """The environment of the commands; nothing of the person who runs the tests is in it but PATH."""
+        return {
+            "PATH": os.environ["PATH"],
+            "HOME": str(self.home),
+            "LANG": "C.UTF-8",
+            "TZ": "UTC",
+            "TERM": "xterm-256color",
+            "RAMET_HOME": str(self.home / "state"),
+            "RAMET_RUNTIME_DIR": str(self.runtime),
+            "XDG_CONFIG_HOME": str(self.home / "config"),
+            "RAMET_AUTOSTART": "0",
+            **self.extra,
+        }
+
+    def run(self, *args: str, stdin: bytes | None = None, env: Mapping[str, str] | None = None) -> Result:
+        """Run ``rametctl ARGS`` in this process; ``stdin`` None is /dev/null, bytes come through a pipe-like file."""
+        out, err = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8") for _ in range(2))
+        with tempfile.TemporaryFile() if stdin is not None else open(os.devnull, "rb") as source:  # noqa: PTH123
+            if stdin is not None:
+                source.write(stdin)
+                source.seek(0)
+            reader = io.TextIOWrapper(source, encoding="utf-8")
+            before = Path.cwd()
+            os.chdir(self.cwd)
+            try:
+                with (
+                    mock.patch.dict(os.environ, {**self.environ, **(env or {})}, clear=True),
+                    mock.patch.multiple(sys, stdin=reader, stdout=out, stderr=err),
+                ):
+                    code = run(list(args))
+            finally:
+                os.chdir(before)
+        out.flush()
+        err.flush()
+        return Result(code, _text(out), _text(err))
+
+    def popen(self, *args: str, env: Mapping[str, str] | None = None, **options: Any) -> "subprocess.Popen[str]":
+        """Start ``rametctl ARGS`` as a process with pipes."""
+        return subprocess.Popen(
+            [sys.executable, "-m", "rametctl", *args],
+            env={**self.environ, **(env or {})},
+            cwd=self.cwd,
+            text=True,
+            **{"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options},
+        )
+
+    def terminal(
+        self, *args: str, columns: int = 80, rows: int = 24, env: Mapping[str, str] | None = None
+    ) -> "Terminal":
+        """Start ``rametctl ARGS`` on a terminal of that size."""
+        return Terminal(
+            [sys.executable, "-m", "rametctl", *args], {**self.environ, **(env or {})}, self.cwd, columns, rows
+        )
+
+
+def _text(stream: io.TextIOWrapper) -> str:
+    buffer = stream.buffer
+    assert isinstance(buffer, io.BytesIO)
+    return buffer.getvalue().decode()
+
+
+@contextmanager
+def world(tmp_path: Path, *, serve: bool = True) -> Iterator[World]:
+    """A world with a daemon that serves; everything is ended and removed afterwards."""
+    runtime = Path(tempfile.mkdtemp(dir="/tmp", prefix="rmt-"))
+    home, cwd = tmp_path / "home", tmp_path / "cwd"
+    home.mkdir()
+    cwd.mkdir()
+    made = World(home, runtime, cwd)
+    try:
+        if serve:
+            made.daemon.start()
+        yield made
+    finally:
+        made.daemon.stop()
+        shutil.rmtree(runtime)
+
+
+class Terminal:
+    """A process on a pseudo terminal, and what its screen shows."""
+
+    def __init__(self, command: Sequence[str], environ: Mapping[str, str], cwd: Path, columns: int, rows: int) -> None:
+        self.screen = pyte.Screen(columns, rows)
+        self._stream = pyte.ByteStream(self.screen)
+        self.raw = b""
+        self._master, slave = pty.openpty()
+        fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+        self.process = subprocess.Popen(
+            command, stdin=slave, stdout=slave, stderr=slave, env=dict(environ), cwd=cwd, start_new_session=True,
+            preexec_fn=_take_terminal,  # noqa: PLW1509  this process has no other threads that matter to it
+        )  # fmt: skip
+        os.close(slave)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait()
+        os.close(self._master)
+
+    @property
+    def lines(self) -> list[str]:
+        """The lines of the screen, without what is blank on the right and below."""
+        return [line.rstrip() for line in "\n".join(self.screen.display).rstrip().split("\n")]
+
+    def shows(self, text: str, *, within: float = 10.0) -> None:
+        """Return once ``text`` is on the screen."""
+        self._until(lambda: any(text in line for line in self.screen.display), f"{text!r} is not shown", within)
+
+    def type(self, text: str) -> None:
+        os.write(self._master, text.encode())
+
+    def interrupt(self) -> None:
+        """What Ctrl-C does."""
+        os.killpg(self.process.pid, signal.SIGINT)
+
+    def ends(self, *, within: float = 10.0) -> int:
+        """The exit code, once it has ended and all it said is on the screen."""
+        self._until(lambda: self.process.poll() is not None, "it goes on", within)
+        while self._read(0):
+            pass
+        return self.process.returncode
+
+    def _until(self, condition: Any, complaint: str, within: float) -> None:
+        deadline = time.monotonic() + within
+        while not condition():
+            if time.monotonic() > deadline:
+                raise AssertionError(f"{complaint} within {within} s; the screen:\n" + "\n".join(self.lines))
+            self._read(0.02)
+
+    def _read(self, timeout: float) -> bool:
+        ready, _, _ = select.select([self._master], [], [], timeout)
+        if not ready:
+            return False
+        try:
+            data = os.read(self._master, 65536)
+        except OSError:
+            # Linux says EIO once the other side is closed.
+            time.sleep(timeout)
+            return False
+        self.raw += data
+        self._stream.feed(data)
+        return bool(data)
+
+
+def _take_terminal() -> None:
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)

@@ -1,0 +1,401 @@
+"""Daemons in tests: a real process with private directories, and one inside the test's own loop. Both serve a real socket.
+
+A `Sandbox` owns every directory that the daemon, its agents and its clients touch. When it closes, every keeper and agent that was started in it is
+ended, and what is still alive afterwards fails the test.
+"""
+
+import asyncio
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import uuid
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import grpc
+import psutil
+
+from ramet.paths import Directories, directories
+from ramet.v1 import (
+    attention_pb2_grpc,
+    daemon_pb2,
+    daemon_pb2_grpc,
+    event_pb2,
+    event_pb2_grpc,
+    repo_pb2_grpc,
+    session_pb2,
+    session_pb2_grpc,
+    worktree_pb2_grpc,
+)
+from rametd.app import Daemon
+from tests.support.agents import write_wrapper
+from tests.support.eventually import eventually, eventually_sync
+
+IDLE = session_pb2.SESSION_STATE_IDLE
+WORKING = session_pb2.SESSION_STATE_WORKING
+WAITING = session_pb2.SESSION_STATE_WAITING
+QUEUED = session_pb2.SESSION_STATE_QUEUED
+PAUSED = session_pb2.SESSION_STATE_PAUSED
+LOST = session_pb2.SESSION_STATE_LOST
+FAILED = session_pb2.SESSION_STATE_FAILED
+STARTING = session_pb2.SESSION_STATE_STARTING
+
+
+@dataclass
+class Sandbox:
+    """Private directories, an environment that leads only to them, and the configuration in it."""
+
+    root: Path
+    model_port: int = 0
+    settings: dict[str, object] = field(default_factory=dict)
+
+    @property
+    def environ(self) -> dict[str, str]:
+        """What daemon, agents and clients of this sandbox run with."""
+        return {
+            "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+            "HOME": str(self.root / "home"),
+            "LANG": "C.UTF-8",
+            "XDG_CONFIG_HOME": str(self.root / "config"),
+            "RAMET_HOME": str(self.root / "state"),
+            "RAMET_RUNTIME_DIR": str(self.root / "run"),
+            "CLAUDE_CONFIG_DIR": str(self.root / "claude"),
+            "CLAUDE_CODE_TMPDIR": str(self.root / "tmp"),
+            "ANTHROPIC_BASE_URL": f"http://127.0.0.1:{self.model_port}",
+            "ANTHROPIC_API_KEY": "scripted",
+            "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
+            "IS_SANDBOX": "1",
+            "GIT_CONFIG_GLOBAL": str(self.root / "home" / ".gitconfig"),
+        }
+
+    @property
+    def directories(self) -> Directories:
+        return directories(self.environ)
+
+    @property
+    def socket(self) -> Path:
+        return self.root / "run" / "rametd.sock"
+
+    def configure(self, text: str) -> None:
+        """Replace the owner's configuration; the agent's path is added unless the text names one."""
+        path = self.root / "config" / "ramet" / "config.toml"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+    def processes(self) -> list[psutil.Process]:
+        """Every living process whose environment is this sandbox's: daemons, keepers, agents and what they started."""
+        mark = f"RAMET_HOME={self.root / 'state'}".encode()
+        keeper = str(self.root / "state" / "agents").encode()
+        found = []
+        for process in psutil.process_iter():
+            with contextlib.suppress(psutil.Error, OSError):
+                if process.status() == psutil.STATUS_ZOMBIE or process.pid == os.getpid():
+                    continue
+                environment = Path(f"/proc/{process.pid}/environ").read_bytes().split(b"\0")
+                arguments = Path(f"/proc/{process.pid}/cmdline").read_bytes()
+                if mark in environment or keeper in arguments:
+                    found.append(process)
+        return found
+
+    def keepers(self) -> list[psutil.Process]:
+        return [each for each in self.processes() if any("keeper" in part for part in command_of(each))]
+
+    def agents(self) -> list[psutil.Process]:
+        """The agents' own processes: direct children of keepers."""
+        return [
+            child
+            for keeper in self.keepers()
+            for child in children_of(keeper)
+            if child.status() != psutil.STATUS_ZOMBIE
+        ]
+
+    def kill_everything(self) -> None:
+        """What a power cut does to the processes."""
+        found = self.processes()
+        for process in found:
+            with contextlib.suppress(psutil.Error):
+                process.kill()
+        psutil.wait_procs(found, timeout=10)
+
+    def ctl(self, *arguments: str, cwd: Path | None = None, stdin: str | None = None, **more: str) -> "Ran":
+        """Run ``rametctl`` as a person would, without a terminal; ``more`` are further variables."""
+        done = subprocess.run(
+            [sys.executable, "-m", "rametctl", *arguments],
+            cwd=cwd or self.root,
+            env={**self.environ, **more},
+            input=stdin,
+            stdin=subprocess.DEVNULL if stdin is None else None,
+            capture_output=True,
+            text=True,
+            timeout=90,
+            check=False,
+        )
+        return Ran(done.returncode, done.stdout, done.stderr)
+
+    def repository(self, name: str = "repo", files: int = 3) -> Path:
+        """A repository with one commit, on ``main``."""
+        path = self.root / name
+        path.mkdir()
+        git(path, "init", "-q", "-b", "main")
+        for number in range(files):
+            file = path / f"dir{number % 20}" / f"file{number}.txt"
+            file.parent.mkdir(exist_ok=True)
+            file.write_text(f"line one of {number}\nline two\n")
+        git(path, "add", "-A")
+        git(path, "commit", "-qm", "first")
+        return path
+
+
+@dataclass(frozen=True)
+class Ran:
+    code: int
+    stdout: str
+    stderr: str
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.stdout)
+
+
+def git(path: Path, *arguments: str) -> str:
+    """Run git as somebody with a name, without the machine's configuration."""
+    environment = {
+        **os.environ,
+        "GIT_CONFIG_GLOBAL": os.devnull,
+        "GIT_CONFIG_NOSYSTEM": "1",
+        **{f"GIT_{who}_{what}": value for who in ("AUTHOR", "COMMITTER") for what, value in PERSON},
+    }
+    return subprocess.run(
+        ["git", "-C", str(path), *arguments], env=environment, capture_output=True, text=True, check=True
+    ).stdout.strip()
+
+
+PERSON = (("NAME", "A Person"), ("EMAIL", "person@example.org"))
+
+
+def command_of(process: psutil.Process) -> list[str]:
+    try:
+        return list(process.cmdline())
+    except psutil.Error:
+        return []
+
+
+def children_of(process: psutil.Process) -> list[psutil.Process]:
+    try:
+        return list(process.children())
+    except psutil.Error:
+        return []
+
+
+@contextlib.contextmanager
+def make_sandbox(*, model_port: int = 0, real_cli: bool = False, config: str = "") -> Iterator[Sandbox]:
+    """A sandbox under a short path (sockets need one), gone afterwards; fails when a process outlives what ends it.
+
+    ``config`` is TOML; the scripted agent is `agents.claude.path` unless ``real_cli``.
+    """
+    root = Path(tempfile.mkdtemp(prefix="rmt-", dir="/tmp"))
+    try:
+        for name in ("home", "config", "run", "tmp"):
+            (root / name).mkdir(mode=0o700)
+        (root / "home" / ".gitconfig").write_text("[user]\n\tname = A Person\n\temail = person@example.org\n")
+        sandbox = Sandbox(root, model_port)
+        if not real_cli:
+            (root / "bin").mkdir()
+            config += f'\n[agents.claude]\npath = "{write_wrapper(root / "bin")}"\n'
+        sandbox.configure(config)
+        try:
+            yield sandbox
+        finally:
+            sandbox.kill_everything()
+            # Keepers that were starting in that instant are killed too before the directory goes.
+            eventually_sync(lambda: not sandbox.processes() or sandbox.kill_everything(), within=20)  # type: ignore[func-returns-value]
+    finally:
+        shutil.rmtree(root, ignore_errors=True)
+
+
+class Client:
+    """Async stubs for all services over one channel."""
+
+    def __init__(self, socket: Path, token: str = "") -> None:
+        options = [("grpc.max_receive_message_length", 64 << 20), ("grpc.max_send_message_length", 64 << 20)]
+        self.channel = grpc.aio.insecure_channel(f"unix:{socket}", options=options)
+        self.metadata = (("ramet-contract", "1"), *((("ramet-token", token),) if token else ()))
+        self.daemon = daemon_pb2_grpc.DaemonServiceStub(self.channel)
+        self.repos = repo_pb2_grpc.RepoServiceStub(self.channel)
+        self.sessions = session_pb2_grpc.SessionServiceStub(self.channel)
+        self.events = event_pb2_grpc.EventServiceStub(self.channel)
+        self.attention = attention_pb2_grpc.AttentionServiceStub(self.channel)
+        self.worktrees = worktree_pb2_grpc.WorktreeServiceStub(self.channel)
+
+    async def create(self, path: Path, prompt: str = "", **fields: Any) -> session_pb2.Session:
+        """A session with the sandbox's usual mode (everything that edits is allowed)."""
+        fields.setdefault("request_id", str(uuid.uuid4()))
+        request = session_pb2.CreateSessionRequest(path=str(path), prompt=prompt, **fields)
+        return (await self.sessions.CreateSession(request, metadata=self.metadata)).session
+
+    async def get(self, name: str) -> session_pb2.Session:
+        request = session_pb2.GetSessionRequest(session=name)
+        return (await self.sessions.GetSession(request, metadata=self.metadata)).session
+
+    async def send(self, name: str, prompt: str) -> session_pb2.SendPromptResponse:
+        request = session_pb2.SendPromptRequest(session=name, prompt=prompt, request_id=str(uuid.uuid4()))
+        return await self.sessions.SendPrompt(request, metadata=self.metadata)
+
+    async def reach(self, name: str, *states: int, within: float = 20.0) -> session_pb2.Session:
+        """Wait until a session is in one of some states; fails with the last one seen."""
+
+        async def look() -> session_pb2.Session:
+            session = await self.get(name)
+            state = session_pb2.SessionState.Name(session.state)
+            assert session.state in states, f"{name} is {state}: {session.state_reason}"
+            return session
+
+        return await eventually(look, within=within)
+
+    async def log(self, name: str = "", *, frames: bool = False) -> list[event_pb2.Event]:
+        """All events, of one session or of all."""
+        found: list[event_pb2.Event] = []
+        token = ""
+        while True:
+            page = await self.events.ListEvents(
+                event_pb2.ListEventsRequest(session=name, page_size=1000, page_token=token, include_frames=frames),
+                metadata=self.metadata,
+            )
+            found.extend(page.events)
+            token = page.next_page_token
+            if not token:
+                return found
+
+    async def aclose(self) -> None:
+        await self.channel.close()
+
+
+class DaemonProcess:
+    """``rametd`` as a process of its own, to be killed and started again."""
+
+    def __init__(self, sandbox: Sandbox) -> None:
+        self.sandbox = sandbox
+        self.process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def pid(self) -> int:
+        assert self.process is not None
+        return self.process.pid
+
+    def start(self, *, wait: bool = True, **more: str) -> None:
+        """Start it, and wait until it serves. ``more`` are further variables."""
+        log = (self.sandbox.root / "rametd.out").open("ab")
+        with log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "rametd"],
+                env={**self.sandbox.environ, **more},
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+        if wait:
+            self.wait_serving()
+
+    def wait_serving(self, within: float = 30.0) -> None:
+        deadline = time.monotonic() + within
+        with grpc.insecure_channel(f"unix:{self.sandbox.socket}", options=[("grpc.use_local_subchannel_pool", 1)]) as channel:
+            stub = daemon_pb2_grpc.DaemonServiceStub(channel)
+            while True:
+                with contextlib.suppress(grpc.RpcError):
+                    info = stub.GetInfo(daemon_pb2.GetInfoRequest(), timeout=2, wait_for_ready=True)
+                    if info.serving and info.pid == self.pid:
+                        return
+                assert self.process is not None
+                words = (self.sandbox.root / "rametd.out").read_text()
+                if self.process.poll() is not None:
+                    raise AssertionError(f"rametd ended with {self.process.returncode}: {words}")
+                if time.monotonic() > deadline:
+                    raise AssertionError(f"rametd does not serve after {within} s: {words}")
+                time.sleep(0.01)
+
+    def kill(self) -> None:
+        """SIGKILL, and wait for the end."""
+        assert self.process is not None
+        self.process.kill()
+        self.process.wait()
+
+    def stop(self) -> int:
+        """SIGTERM; returns the exit code."""
+        assert self.process is not None
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(timeout=30)
+
+    def restart(self) -> None:
+        """Kill it with SIGKILL and start another."""
+        self.kill()
+        self.start()
+
+
+@contextlib.contextmanager
+def daemon_process(sandbox: Sandbox) -> Iterator[DaemonProcess]:
+    """A daemon that serves; ended afterwards if it still runs."""
+    daemon = DaemonProcess(sandbox)
+    daemon.start()
+    try:
+        yield daemon
+    finally:
+        if daemon.process is not None and daemon.process.poll() is None:
+            daemon.kill()
+
+
+@contextlib.asynccontextmanager
+async def daemon_here(sandbox: Sandbox) -> AsyncIterator[Daemon]:
+    """A daemon inside this loop, so that tests see its exceptions and `blockbuster` its blocking calls."""
+    daemon = Daemon(sandbox.directories, sandbox.environ)
+    task = asyncio.create_task(daemon.run())
+    client = Client(sandbox.socket)
+    try:
+
+        async def serving() -> bool:
+            if task.done():
+                await task
+            try:
+                return (await client.daemon.GetInfo(daemon_pb2.GetInfoRequest())).serving
+            except grpc.aio.AioRpcError:
+                return False
+
+        await eventually(serving, within=20)
+        yield daemon
+    finally:
+        await client.aclose()
+        daemon.stop()
+        await task
+
+
+@contextlib.asynccontextmanager
+async def connected(sandbox: Sandbox, token: str = "") -> AsyncIterator[Client]:
+    client = Client(sandbox.socket, token)
+    try:
+        yield client
+    finally:
+        await client.aclose()
+
+
+def reason_of(error: grpc.aio.AioRpcError) -> str:
+    """The stable reason in an error's details."""
+    from google.rpc.error_details_pb2 import ErrorInfo
+    from google.rpc.status_pb2 import Status
+
+    for key, value in error.trailing_metadata() or ():
+        if key == "grpc-status-details-bin":
+            status = Status.FromString(value if isinstance(value, bytes) else value.encode())
+            info = ErrorInfo()
+            if status.details and status.details[0].Unpack(info):
+                return str(info.reason)
+    return ""
+
+

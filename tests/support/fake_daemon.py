@@ -1,0 +1,498 @@
+"""A daemon with canned answers that serves the whole contract: the client is tested against it alone.
+
+`FakeDaemon` serves in this process; its `State` outlives it, so that a test can put another daemon in its place. Run as a
+program (``main``) it stands in for ``rametd run``, in the directories of its environment.
+"""
+
+import fcntl
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NoReturn
+from urllib.parse import quote
+
+import grpc
+from google.protobuf.any_pb2 import Any as AnyMessage
+from google.rpc import code_pb2, error_details_pb2, status_pb2
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_status import rpc_status
+from ramet.paths import directories
+from ramet.v1 import (
+    attention_pb2,
+    attention_pb2_grpc,
+    common_pb2,
+    daemon_pb2,
+    daemon_pb2_grpc,
+    event_pb2,
+    event_pb2_grpc,
+    repo_pb2,
+    repo_pb2_grpc,
+    session_pb2,
+    session_pb2_grpc,
+    worktree_pb2,
+    worktree_pb2_grpc,
+)
+
+MAX_BYTES = 64 * 1024 * 1024
+BEGAN = 1_700_000_000
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """An error of the daemon; with an empty reason a status without any details."""
+
+    status: str
+    message: str
+    reason: str = ""
+    hint: str = ""
+    data: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass
+class Call:
+    """One call that came in."""
+
+    method: str
+    request: Any
+    metadata: dict[str, str]
+
+
+@dataclass
+class State:
+    """What a daemon holds. ``refusals``: by method, the errors of its next calls. ``on_call`` runs in each call."""
+
+    epoch: str = "epoch1"
+    sessions: dict[str, session_pb2.Session] = field(default_factory=dict)
+    repos: dict[str, repo_pb2.Repo] = field(default_factory=dict)
+    requests: dict[str, attention_pb2.AttentionRequest] = field(default_factory=dict)
+    prompts: list[session_pb2.Prompt] = field(default_factory=list)
+    events: list[event_pb2.Event] = field(default_factory=list)
+    diff: worktree_pb2.GetDiffResponse = field(default_factory=worktree_pb2.GetDiffResponse)
+    settings: list[daemon_pb2.Setting] = field(default_factory=list)
+    wait: session_pb2.WaitSessionsResponse = field(default_factory=session_pb2.WaitSessionsResponse)
+    trash_ref: str = ""
+    environment_patterns: tuple[str, ...] = ("ANTHROPIC_*",)
+    warnings: tuple[str, ...] = ()
+    refusals: dict[str, list[Refusal]] = field(default_factory=dict)
+    calls: list[Call] = field(default_factory=list)
+    on_call: Callable[[Call], None] = lambda call: None
+    changed: threading.Condition = field(default_factory=threading.Condition)
+
+    def session(self, name: str, **fields: Any) -> session_pb2.Session:
+        """Add a session; ``fields`` override what it has."""
+        number = len(self.sessions) + 1
+        session = session_pb2.Session(
+            id=f"{number:08x}-aaaa",
+            name=name,
+            repo="shop",
+            branch=f"ramet/{name}",
+            base_ref="main",
+            base_commit="c0ffee" * 6,
+            worktree=f"/trees/{number}",
+            agent="claude",
+            mode=common_pb2.PERMISSION_MODE_DEFAULT,
+            state=session_pb2.SESSION_STATE_IDLE,
+            repo_id="r1",
+        )
+        session.create_time.seconds = session.update_time.seconds = BEGAN
+        session.MergeFrom(session_pb2.Session(**fields))
+        self.sessions[session.id] = session
+        return session
+
+    def request(self, session: session_pb2.Session, **fields: Any) -> attention_pb2.AttentionRequest:
+        """Add an open request of ``session``."""
+        number = len(self.requests) + 1
+        request = attention_pb2.AttentionRequest(
+            id=f"{number:02x}beef00-1111-2222",
+            session_id=session.id,
+            session_name=session.name,
+            repo=session.repo,
+            kind=attention_pb2.ATTENTION_KIND_PERMISSION,
+            state=attention_pb2.ATTENTION_STATE_OPEN,
+        )
+        request.create_time.seconds = BEGAN
+        request.MergeFrom(attention_pb2.AttentionRequest(**fields))
+        self.requests[request.id] = request
+        session.attention += 1
+        return request
+
+    def event(self, session: session_pb2.Session | None = None, **payload: Any) -> event_pb2.Event:
+        """Append an event, and wake up who watches."""
+        event = event_pb2.Event(seq=len(self.events) + 1, principal="daemon", **payload)
+        event.time.seconds = BEGAN + event.seq
+        if session is not None:
+            event.session_id = session.id
+            event.repo_id = session.repo_id
+            session.last_seq = event.seq
+        with self.changed:
+            self.events.append(event)
+            self.changed.notify_all()
+        return event
+
+    def called(self, method: str) -> list[Any]:
+        """The requests of all calls of ``method``."""
+        return [call.request for call in self.calls if call.method == method]
+
+
+class FakeDaemon:
+    """Serves a `State` on a socket; ``start`` and ``stop`` as often as needed, each a daemon of its own."""
+
+    def __init__(self, state: State, socket: Path, *, home: Path = Path("/state")) -> None:
+        self.state = state
+        self.socket = socket
+        self.home = home
+        self.instance = 0
+        self.stopping = threading.Event()
+        self.shutdown_asked = threading.Event()
+        self._server: grpc.Server | None = None
+        self.health = health.HealthServicer()
+
+    def start(self, *, serving: bool = True) -> None:
+        self.instance += 1
+        self.stopping.clear()
+        self.health = health.HealthServicer()
+        server = grpc.server(
+            ThreadPoolExecutor(max_workers=16),
+            options=[("grpc.max_receive_message_length", MAX_BYTES), ("grpc.max_send_message_length", MAX_BYTES)],
+        )
+        daemon_pb2_grpc.add_DaemonServiceServicer_to_server(_Daemon(self), server)
+        repo_pb2_grpc.add_RepoServiceServicer_to_server(_Repos(self), server)
+        session_pb2_grpc.add_SessionServiceServicer_to_server(_Sessions(self), server)
+        event_pb2_grpc.add_EventServiceServicer_to_server(_Events(self), server)
+        attention_pb2_grpc.add_AttentionServiceServicer_to_server(_Attention(self), server)
+        worktree_pb2_grpc.add_WorktreeServiceServicer_to_server(_Worktrees(self), server)
+        health_pb2_grpc.add_HealthServicer_to_server(self.health, server)
+        self.set_serving(serving)
+        server.add_insecure_port(f"unix:{quote(str(self.socket))}")
+        server.start()
+        self._server = server
+
+    def set_serving(self, serving: bool) -> None:
+        answer = health_pb2.HealthCheckResponse
+        self.health.set("", answer.SERVING if serving else answer.NOT_SERVING)
+
+    def stop(self) -> None:
+        """End as a killed daemon does: streams break, the socket is dead."""
+        if self._server is None:
+            return
+        self.stopping.set()
+        with self.state.changed:
+            self.state.changed.notify_all()
+        self._server.stop(grace=None).wait()
+        self._server = None
+        self.socket.unlink(missing_ok=True)
+
+
+class _Servicer:
+    def __init__(self, daemon: FakeDaemon) -> None:
+        self.daemon = daemon
+        self.state = daemon.state
+
+    def note(self, method: str, request: Any, context: Any) -> None:
+        """Record the call, then refuse it where a refusal is due."""
+        metadata = {key: value for key, value in context.invocation_metadata() if key.startswith("ramet-")}
+        call = Call(method, request, metadata)
+        self.state.calls.append(call)
+        self.state.on_call(call)
+        if pending := self.state.refusals.get(method):
+            refuse(context, pending.pop(0))
+
+    def find(self, reference: str, context: Any) -> session_pb2.Session:
+        """A session by id, unique prefix, name or REPO/NAME."""
+        for session in self.state.sessions.values():
+            if reference in {session.id, session.name, f"{session.repo}/{session.name}"}:
+                return session
+        found = [session for session in self.state.sessions.values() if session.id.startswith(reference)]
+        if len(found) == 1 and reference:
+            return found[0]
+        return refuse(
+            context,
+            Refusal("NOT_FOUND", f"there is no session {reference!r}", "SESSION_NOT_FOUND", "see: rametctl ls --all"),
+        )
+
+
+def refuse(context: Any, refusal: Refusal) -> NoReturn:
+    """End the call with a status, and with an ErrorInfo as the daemon makes it."""
+    code = getattr(grpc.StatusCode, refusal.status)
+    if refusal.reason:
+        detail = AnyMessage()
+        metadata = refusal.data | ({"hint": refusal.hint} if refusal.hint else {})
+        detail.Pack(error_details_pb2.ErrorInfo(reason=refusal.reason, domain="ramet", metadata=metadata))
+        status = status_pb2.Status(code=code_pb2.Code.Value(refusal.status), message=refusal.message, details=[detail])
+        context.abort_with_status(rpc_status.to_status(status))
+    context.abort(code, refusal.message)
+    raise AssertionError("abort returns never")
+
+
+class _Daemon(_Servicer, daemon_pb2_grpc.DaemonServiceServicer):
+    def GetInfo(self, request: Any, context: Any) -> daemon_pb2.GetInfoResponse:  # noqa: N802
+        self.note("GetInfo", request, context)
+        return daemon_pb2.GetInfoResponse(
+            version="0.1.0",
+            contract_version=1,
+            instance_id=f"instance-{os.getpid()}-{self.daemon.instance}",
+            cursor=common_pb2.Cursor(epoch=self.state.epoch, seq=len(self.state.events)),
+            pid=os.getpid(),
+            socket=str(self.daemon.socket),
+            state_dir=str(self.daemon.home),
+            serving=True,
+            environment_patterns=self.state.environment_patterns,
+            log_file=str(self.daemon.home / "logs" / "rametd.log"),
+        )
+
+    def Shutdown(self, request: Any, context: Any) -> daemon_pb2.ShutdownResponse:  # noqa: N802
+        self.note("Shutdown", request, context)
+        self.daemon.shutdown_asked.set()
+        return daemon_pb2.ShutdownResponse(pid=os.getpid(), agents_alive=2)
+
+    def GetConfig(self, request: Any, context: Any) -> daemon_pb2.GetConfigResponse:  # noqa: N802
+        self.note("GetConfig", request, context)
+        return daemon_pb2.GetConfigResponse(settings=self.state.settings, owner_file="/nowhere/config.toml")
+
+    def GetStatistics(self, request: Any, context: Any) -> daemon_pb2.GetStatisticsResponse:  # noqa: N802
+        self.note("GetStatistics", request, context)
+        counts: dict[str, int] = {}
+        for session in self.state.sessions.values():
+            name = session_pb2.SessionState.Name(session.state).removeprefix("SESSION_STATE_").lower()
+            counts[name] = counts.get(name, 0) + 1
+        return daemon_pb2.GetStatisticsResponse(
+            sessions=counts, agents_alive=1, events=len(self.state.events), open_requests=len(self.state.requests)
+        )
+
+
+class _Repos(_Servicer, repo_pb2_grpc.RepoServiceServicer):
+    def _repo(self, reference: str, context: Any) -> repo_pb2.Repo:
+        for repo in self.state.repos.values():
+            if reference in {repo.id, repo.name, repo.root}:
+                return repo
+        return refuse(context, Refusal("NOT_FOUND", f"there is no repository {reference!r}", "REPO_NOT_FOUND"))
+
+    def RegisterRepo(self, request: Any, context: Any) -> repo_pb2.RegisterRepoResponse:  # noqa: N802
+        self.note("RegisterRepo", request, context)
+        repo = repo_pb2.Repo(id="r1", name=Path(request.path).name, root=request.path)
+        self.state.repos[repo.id] = repo
+        return repo_pb2.RegisterRepoResponse(repo=repo)
+
+    def GetRepo(self, request: Any, context: Any) -> repo_pb2.GetRepoResponse:  # noqa: N802
+        self.note("GetRepo", request, context)
+        return repo_pb2.GetRepoResponse(repo=self._repo(request.repo, context))
+
+    def ListRepos(self, request: Any, context: Any) -> repo_pb2.ListReposResponse:  # noqa: N802
+        self.note("ListRepos", request, context)
+        return repo_pb2.ListReposResponse(repos=self.state.repos.values())
+
+    def UpdateRepo(self, request: Any, context: Any) -> repo_pb2.UpdateRepoResponse:  # noqa: N802
+        self.note("UpdateRepo", request, context)
+        repo = self._repo(request.repo_id, context)
+        request.update_mask.MergeMessage(request.repo, repo)
+        return repo_pb2.UpdateRepoResponse(repo=repo)
+
+    def RemoveRepo(self, request: Any, context: Any) -> repo_pb2.RemoveRepoResponse:  # noqa: N802
+        self.note("RemoveRepo", request, context)
+        repo = self._repo(request.repo, context)
+        return repo_pb2.RemoveRepoResponse(repo=self.state.repos.pop(repo.id))
+
+
+class _Sessions(_Servicer, session_pb2_grpc.SessionServiceServicer):
+    def CreateSession(self, request: Any, context: Any) -> session_pb2.CreateSessionResponse:  # noqa: N802
+        self.note("CreateSession", request, context)
+        session = self.state.session(request.name or "made-up")
+        if request.prompt:
+            session.state = session_pb2.SESSION_STATE_WORKING
+        return session_pb2.CreateSessionResponse(session=session, warnings=self.state.warnings)
+
+    def GetSession(self, request: Any, context: Any) -> session_pb2.GetSessionResponse:  # noqa: N802
+        self.note("GetSession", request, context)
+        session = self.find(request.session, context)
+        return session_pb2.GetSessionResponse(
+            session=session,
+            pending_prompts=self.state.prompts,
+            open_requests=[item for item in self.state.requests.values() if item.session_id == session.id],
+            process=session_pb2.AgentProcess(generation=1, state="live", pid=4711, version="2.1"),
+            children=[item for item in self.state.sessions.values() if item.parent_id == session.id],
+        )
+
+    def ListSessions(self, request: Any, context: Any) -> session_pb2.ListSessionsResponse:  # noqa: N802
+        self.note("ListSessions", request, context)
+        chosen = [
+            session for session in self.state.sessions.values() if not request.states or session.state in request.states
+        ]
+        begin = int(request.page_token or 0)
+        size = min(request.page_size or 100, 1000)
+        return session_pb2.ListSessionsResponse(
+            sessions=chosen[begin : begin + size],
+            next_page_token=str(begin + size) if begin + size < len(chosen) else "",
+            cursor=common_pb2.Cursor(epoch=self.state.epoch, seq=len(self.state.events)),
+        )
+
+    def UpdateSession(self, request: Any, context: Any) -> session_pb2.UpdateSessionResponse:  # noqa: N802
+        self.note("UpdateSession", request, context)
+        session = self.find(request.session_id, context)
+        request.update_mask.MergeMessage(request.session, session)
+        return session_pb2.UpdateSessionResponse(session=session)
+
+    def SendPrompt(self, request: Any, context: Any) -> session_pb2.SendPromptResponse:  # noqa: N802
+        self.note("SendPrompt", request, context)
+        session = self.find(request.session, context)
+        session.state = session_pb2.SESSION_STATE_WORKING
+        prompt = session_pb2.Prompt(id="p1", text=request.prompt, source="owner", state=session_pb2.PROMPT_STATE_QUEUED)
+        return session_pb2.SendPromptResponse(prompt=prompt, session=session)
+
+    def InterruptSession(self, request: Any, context: Any) -> session_pb2.InterruptSessionResponse:  # noqa: N802
+        self.note("InterruptSession", request, context)
+        return session_pb2.InterruptSessionResponse(session=self.find(request.session, context), interrupted=True)
+
+    def StopSession(self, request: Any, context: Any) -> session_pb2.StopSessionResponse:  # noqa: N802
+        self.note("StopSession", request, context)
+        return session_pb2.StopSessionResponse(session=self.find(request.session, context))
+
+    def ResumeSession(self, request: Any, context: Any) -> session_pb2.ResumeSessionResponse:  # noqa: N802
+        self.note("ResumeSession", request, context)
+        return session_pb2.ResumeSessionResponse(session=self.find(request.session, context))
+
+    def PauseSession(self, request: Any, context: Any) -> session_pb2.PauseSessionResponse:  # noqa: N802
+        self.note("PauseSession", request, context)
+        return session_pb2.PauseSessionResponse(session=self.find(request.session, context))
+
+    def DeleteSession(self, request: Any, context: Any) -> session_pb2.DeleteSessionResponse:  # noqa: N802
+        self.note("DeleteSession", request, context)
+        session = self.state.sessions.pop(self.find(request.session, context).id)
+        answer = session_pb2.DeleteSessionResponse(session=session, trash_ref=self.state.trash_ref)
+        if answer.trash_ref:
+            answer.expire_time.seconds = BEGAN + 86400
+        return answer
+
+    def WaitSessions(self, request: Any, context: Any) -> session_pb2.WaitSessionsResponse:  # noqa: N802
+        self.note("WaitSessions", request, context)
+        with self.state.changed:
+            while not self.state.wait.outcome and not self.daemon.stopping.is_set() and context.is_active():
+                self.state.changed.wait(0.05)
+        return self.state.wait
+
+
+class _Events(_Servicer, event_pb2_grpc.EventServiceServicer):
+    def _chosen(self, event: event_pb2.Event, sessions: list[str]) -> bool:
+        return not sessions or event.session_id in sessions
+
+    def ListEvents(self, request: Any, context: Any) -> event_pb2.ListEventsResponse:  # noqa: N802
+        self.note("ListEvents", request, context)
+        events = [
+            event for event in self.state.events if self._chosen(event, [request.session] * bool(request.session))
+        ]
+        begin = int(request.page_token or 0)
+        size = request.page_size or 100
+        page = events[-size:] if request.newest else events[begin : begin + size]
+        more = not request.newest and begin + size < len(events)
+        return event_pb2.ListEventsResponse(
+            events=page,
+            next_page_token=str(begin + size) if more else "",
+            cursor=common_pb2.Cursor(epoch=self.state.epoch, seq=page[-1].seq if page else 0),
+        )
+
+    def WatchEvents(self, request: Any, context: Any) -> Iterator[event_pb2.WatchEventsResponse]:  # noqa: N802
+        self.note("WatchEvents", request, context)
+        epoch = self.state.epoch
+        position = request.after.seq if request.HasField("after") else len(self.state.events)
+        cursor = common_pb2.Cursor(epoch=epoch, seq=position)
+        if request.HasField("after") and request.after.epoch != epoch:
+            yield event_pb2.WatchEventsResponse(reset=event_pb2.Reset(epoch=epoch), cursor=cursor)
+            return
+        if request.snapshot:
+            sessions = list(self.state.sessions.values())
+            yield event_pb2.WatchEventsResponse(snapshot=event_pb2.Snapshot(sessions=sessions), cursor=cursor)
+        else:
+            yield event_pb2.WatchEventsResponse(heartbeat=event_pb2.Heartbeat(), cursor=cursor)
+        while context.is_active() and not self.daemon.stopping.is_set():
+            with self.state.changed:
+                if position >= len(self.state.events):
+                    self.state.changed.wait(0.05)
+                    continue
+                event = self.state.events[position]
+            position += 1
+            if self._chosen(event, list(request.sessions)):
+                yield event_pb2.WatchEventsResponse(event=event, cursor=common_pb2.Cursor(epoch=epoch, seq=event.seq))
+
+
+class _Attention(_Servicer, attention_pb2_grpc.AttentionServiceServicer):
+    def _find(self, reference: str, context: Any) -> attention_pb2.AttentionRequest:
+        for request in self.state.requests.values():
+            if request.id.startswith(reference) or reference in {request.session_id, request.session_name}:
+                return request
+        return refuse(context, Refusal("NOT_FOUND", f"there is no request {reference!r}", "REQUEST_NOT_FOUND"))
+
+    def ListRequests(self, request: Any, context: Any) -> attention_pb2.ListRequestsResponse:  # noqa: N802
+        self.note("ListRequests", request, context)
+        return attention_pb2.ListRequestsResponse(requests=self.state.requests.values())
+
+    def GetRequest(self, request: Any, context: Any) -> attention_pb2.GetRequestResponse:  # noqa: N802
+        self.note("GetRequest", request, context)
+        return attention_pb2.GetRequestResponse(request=self._find(request.request, context))
+
+    def ResolveRequest(self, request: Any, context: Any) -> attention_pb2.ResolveRequestResponse:  # noqa: N802
+        self.note("ResolveRequest", request, context)
+        found = self._find(request.request, context)
+        found.state = attention_pb2.ATTENTION_STATE_ANSWERED
+        found.answered_by = "owner"
+        found.resolution.CopyFrom(request.resolution)
+        return attention_pb2.ResolveRequestResponse(request=found)
+
+
+class _Worktrees(_Servicer, worktree_pb2_grpc.WorktreeServiceServicer):
+    def GetDiff(self, request: Any, context: Any) -> worktree_pb2.GetDiffResponse:  # noqa: N802
+        self.note("GetDiff", request, context)
+        self.find(request.session, context)
+        return self.state.diff
+
+
+@contextmanager
+def stand_in(directory: Path) -> Iterator[dict[str, str]]:
+    """Environment variables that make the client start this program as its daemon: a package ``rametd`` found first."""
+    package = directory / "rametd"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    (package / "__main__.py").write_text("from tests.support.fake_daemon import main\nmain()\n")
+    root = Path(__file__).parents[2]
+    yield {"PYTHONPATH": f"{directory}{os.pathsep}{root}"}
+
+
+def main() -> None:
+    """Serve in the directories of the environment until SIGTERM or Shutdown.
+
+    RAMET_FAKE_FAIL: leave at once with these words. RAMET_FAKE_RECOVERY: seconds before it serves.
+    Each start adds its pid to ``starts`` in the state directory.
+    """
+    places = directories(os.environ)
+    places.home.mkdir(parents=True, exist_ok=True)
+    if words := os.environ.get("RAMET_FAKE_FAIL"):
+        print(words, file=sys.stderr)
+        sys.exit(os.EX_CONFIG)
+    lock = os.open(places.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        print("another daemon holds the lock", file=sys.stderr)
+        sys.exit(os.EX_TEMPFAIL)
+    places.socket.unlink(missing_ok=True)
+    with (places.home / "starts").open("a") as starts:
+        starts.write(f"{os.getpid()}\n")
+    (places.home / "environment").write_text("\n".join(f"{key}={value}" for key, value in sorted(os.environ.items())))
+    state = State()
+    state.session("canned")
+    daemon = FakeDaemon(state, places.socket, home=places.home)
+    signal.signal(signal.SIGTERM, lambda *_: daemon.shutdown_asked.set())
+    daemon.start(serving=False)
+    time.sleep(float(os.environ.get("RAMET_FAKE_RECOVERY", "0")))
+    daemon.set_serving(True)
+    daemon.shutdown_asked.wait()
+    daemon.stop()
+
+
+if __name__ == "__main__":
+    main()

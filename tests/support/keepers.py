@@ -1,0 +1,94 @@
+"""Keepers in tests: an executor in short directories of its own, agents as small Python scripts, and nothing left behind."""
+
+import os
+import shutil
+import signal
+import sys
+import tempfile
+import textwrap
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from rametd.keeper import directory
+from rametd.keeper.executor import Attachment, Handle, JournalLine, LaunchSpec
+from rametd.keeper.local import LocalExecutor
+from rametd.keeper.place import Place
+
+ECHO = """
+    import sys
+    for line in sys.stdin:
+        print("got", line, end="", flush=True)
+"""
+
+
+@asynccontextmanager
+async def executor_of_its_own() -> AsyncIterator[LocalExecutor]:
+    """An executor; all that it started is ended afterwards."""
+    home = Path(tempfile.mkdtemp(dir="/tmp", prefix="rmt-"))
+    (home / "run").mkdir(0o700)
+    executor = LocalExecutor(home / "agents", home / "run")
+    try:
+        yield executor
+        for handle in executor.discover():
+            await executor.end(handle, 0.0)
+            await executor.destroy(handle)
+    finally:
+        shutil.rmtree(home)
+
+
+def agent(script: str, tmp_path: Path, **changes: Any) -> LaunchSpec:
+    """A Python script as an agent; ``-u``, so that what it prints is there at once."""
+    values: dict[str, Any] = {
+        "session_id": "s",
+        "generation": 1,
+        "argv": (sys.executable, "-I", "-S", "-u", "-c", textwrap.dedent(script)),
+        "cwd": tmp_path,
+        "environment": {"PATH": "/usr/bin:/bin", "SECRET": "in the environment"},
+    }
+    return LaunchSpec(**{**values, **changes})
+
+
+def run_record(handle: Handle) -> dict[str, Any]:
+    record = Place.from_handle(handle).run()
+    assert record is not None
+    return record
+
+
+def keeper_path(handle: Handle) -> Path:
+    return Path(Place.from_handle(handle).path)
+
+
+def journal_bytes(handle: Handle, name: str = directory.JOURNAL) -> bytes:
+    """What is on the disk, all segments in a row."""
+    return b"".join(path.read_bytes() for path in sorted(keeper_path(handle).glob(f"{name}.0*")))
+
+
+async def read_lines(attachment: Attachment, count: int) -> list[JournalLine]:
+    return [await attachment.__anext__() for _ in range(count)]
+
+
+async def read_all(attachment: Attachment) -> bytes:
+    return b"".join([line.data async for line in attachment]) + attachment.tail
+
+
+def resident_kib(pid: int, field: str = "VmRSS") -> int:
+    """Memory of a process as Linux counts it, in KiB."""
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith(field + ":"):
+            return int(line.split()[1])
+    raise AssertionError(f"no {field}")
+
+
+def is_running(pid: int) -> bool:
+    """Whether this pid is a process that is no zombie."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b") ")[2][:1] not in b"ZX"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def kill(pid: int) -> None:
+    with suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)

@@ -1,0 +1,121 @@
+"""Rows for tests: every field has a value, and a test names those that it is about."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from rametd.domain.models import (
+    Agent,
+    AgentState,
+    ControlRequest,
+    Hold,
+    LedgerEntry,
+    Mode,
+    Repo,
+    Request,
+    RequestKind,
+    RequestState,
+    Session,
+    Tokens,
+    TrashEntry,
+)
+from rametd.domain.states import State
+
+
+def a_repo(repo_id: str = "repo", **fields: Any) -> Repo:
+    root = Path("/src") / repo_id
+    return replace(Repo(repo_id, repo_id, root, root / ".git", trusted=False, create_time=1.0), **fields)
+
+
+def a_session(session_id: str = "one", **fields: Any) -> Session:
+    session = Session(
+        id=session_id,
+        repo_id="repo",
+        name=session_id,
+        branch=f"ramet/{session_id}",
+        base_ref="main",
+        base_commit="0" * 40,
+        worktree=Path("/trees") / session_id,
+        parent_id="",
+        agent="claude",
+        model="",
+        mode=Mode.DEFAULT,
+        state=State.QUEUED,
+        state_reason="",
+        hold=Hold.NONE,
+        conversation_id=f"conversation-{session_id}",
+        conversation_begun=False,
+        created_branch=True,
+        worktree_ready=False,
+        interrupted=False,
+        turns=0,
+        cost_usd=0.0,
+        tokens=Tokens(),
+        budget_usd=None,
+        priority=0,
+        owns=(),
+        forbids=(),
+        after=(),
+        resumes=0,
+        generation=0,
+        create_time=1.0,
+        update_time=1.0,
+        last_seq=0,
+    )
+    return replace(session, **fields)
+
+
+def an_agent(session_id: str = "one", generation: int = 1, **fields: Any) -> Agent:
+    agent = Agent(
+        session_id=session_id,
+        generation=generation,
+        state=AgentState.LIVE,
+        handle="local:1",
+        journal_offset=0,
+        stdin_offset=0,
+        initialize_reply=b"",
+        hook_table="",
+        cli_version="",
+        start_time=1.0,
+        end_time=None,
+        exit_status="",
+        stop_intent="",
+    )
+    return replace(agent, **fields)
+
+
+def a_request(request_id: str = "ask", session_id: str = "one", **fields: Any) -> Request:
+    request = Request(
+        id=request_id,
+        session_id=session_id,
+        generation=1,
+        control_id=f"control-{request_id}",
+        tool_use_id="",
+        kind=RequestKind.PERMISSION,
+        tool="Bash",
+        input="{}",
+        reason="",
+        suggestions="[]",
+        state=RequestState.OPEN,
+        answer="",
+        answered_by="",
+        answer_time=None,
+        create_time=1.0,
+    )
+    return replace(request, **fields)
+
+
+def a_control_request(control_id: str = "c", session_id: str = "one", **fields: Any) -> ControlRequest:
+    request = ControlRequest(session_id, 1, control_id, "can_use_tool", b"{}", b"", cancelled=False, handshake=False)
+    return replace(request, **fields)
+
+
+def a_ledger_entry(session_id: str = "one", **fields: Any) -> LedgerEntry:
+    return replace(LedgerEntry(session_id, 1, 0, "opus", 0.5, Tokens(1, 2, 3, 4), 86_400.0), **fields)
+
+
+def a_trash_entry(entry_id: str = "bin", **fields: Any) -> TrashEntry:
+    entry = TrashEntry(
+        entry_id, "repo", "one", "one", "ramet/one", "refs/ramet/trash/one", "0" * 40, "0" * 40, 10, "{}", 1.0, 100.0
+    )
+    return replace(entry, **fields)

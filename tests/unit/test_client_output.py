@@ -1,0 +1,53 @@
+"""Lines, tables, and what never reaches a terminal."""
+
+import io
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rametctl.output import Output, Span, cell_width, line, printable, truncated
+
+
+def output(**environ: str) -> Output:
+    return Output(io.StringIO(), io.StringIO(), environ)
+
+
+@given(st.text())
+def test_nothing_printable_controls_a_terminal(text: str) -> None:
+    shown = printable(text)
+    assert not any(ord(char) < 0x20 and char != "\n" for char in shown)
+    assert not any(0x7F <= ord(char) < 0xA0 for char in shown)
+
+
+def test_an_escape_sequence_is_shown_as_its_picture() -> None:
+    assert printable("\x1b[31mred\x07\ttab\r\n") == "␛[31mred␇    tab\n"
+
+
+@given(st.text(), st.integers(min_value=1, max_value=40))
+def test_a_truncated_text_fits(text: str, width: int) -> None:
+    assert cell_width(truncated(text, width)) <= width
+
+
+@pytest.mark.parametrize(("text", "width"), [("abc", 3), ("日本", 4), ("é", 1), ("e\N{COMBINING ACUTE ACCENT}", 1)])
+def test_wide_characters_take_two_columns_and_marks_none(text: str, width: int) -> None:
+    assert cell_width(text) == width
+
+
+def test_a_table_is_aligned_over_wide_names() -> None:
+    rows: list[list[Span]] = [[("日本", ""), ("1", "")], [("a", ""), ("12", "")]]
+    lines = output().table(["NAME", "N"], rows, flexible="NAME", right=frozenset({"N"}))
+    assert [item.text for item in lines] == ["NAME   N", "日本   1", "a     12"]
+
+
+def test_without_a_terminal_nothing_is_cut_or_coloured() -> None:
+    out = output()
+    out.show(line(("x" * 300, "red"), indent=2))
+    assert isinstance(out.stdout, io.StringIO)
+    assert out.stdout.getvalue() == "  " + "x" * 300 + "\n"
+
+
+def test_hints_are_for_terminals_only() -> None:
+    out = output()
+    out.hint("try this")
+    assert isinstance(out.stdout, io.StringIO)
+    assert out.stdout.getvalue() == ""

@@ -1,0 +1,117 @@
+"""Prompts: told from options, and read from where they are."""
+
+import io
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TextIO
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rametctl.errors import UsageError
+from rametctl.prompts import mark_prompts, read_prompt
+
+VALUED = frozenset({"-f", "--file", "--name"})
+
+
+def prompts_in(*args: str) -> list[str]:
+    return [arg[1:] for arg in mark_prompts(args, VALUED) if arg.startswith("\0")]
+
+
+@pytest.mark.parametrize(
+    "prompt", ["--help me", "-----", "---", "- first\n- second", "-x y=z", "--a b=c", "-f is broken"]
+)
+def test_a_quoted_prompt_may_begin_with_a_dash(prompt: str) -> None:
+    assert prompts_in(prompt) == [prompt]
+
+
+@pytest.mark.parametrize("arg", ["--help", "--hlep", "-f", "-x", "-", "--name=a b", "-fmy file.txt", "plain words", ""])
+def test_what_can_be_an_option_stays_one(arg: str) -> None:
+    assert prompts_in(arg) == []
+
+
+def test_an_options_value_is_never_taken_for_a_prompt() -> None:
+    assert prompts_in("--name", "- my name", "--do it") == ["--do it"]
+
+
+def test_after_two_dashes_everything_is_left_as_it_is() -> None:
+    assert mark_prompts(["--", "--help me"], VALUED) == ["--", "--help me"]
+
+
+@given(st.text().filter(lambda text: not text.startswith("-")))
+def test_what_does_not_begin_with_a_dash_is_left_alone(text: str) -> None:
+    assert mark_prompts([text], VALUED) == [text]
+
+
+@pytest.fixture
+def nothing() -> Iterator[TextIO]:
+    with Path(os.devnull).open() as file:
+        yield file
+
+
+def text_file(tmp_path: Path, data: bytes) -> str:
+    path = tmp_path / "prompt.md"
+    path.write_bytes(data)
+    return str(path)
+
+
+def test_a_prompt_comes_from_a_file(tmp_path: Path, nothing: TextIO) -> None:
+    assert read_prompt(None, text_file(tmp_path, "fix it – now\n".encode()), nothing) == "fix it – now\n"
+
+
+def test_a_prompt_of_five_megabytes_is_read_whole(tmp_path: Path) -> None:
+    long = "é" * 2_500_000
+    with open(text_file(tmp_path, long.encode())) as stdin:  # noqa: PTH123  a file as standard input
+        assert read_prompt("-", None, stdin) == long
+
+
+def test_piped_text_is_the_prompt_where_no_argument_is() -> None:
+    reading, writing = os.pipe()
+    os.write(writing, b"from a pipe")
+    os.close(writing)
+    with open(reading) as stdin:  # noqa: PTH123  a descriptor
+        assert read_prompt(None, None, stdin) == "from a pipe"
+
+
+def test_an_argument_leaves_standard_input_unread() -> None:
+    reading, writing = os.pipe()
+    os.write(writing, b"for somebody else")
+    with open(reading) as stdin:  # noqa: PTH123  a descriptor
+        assert read_prompt("words", None, stdin) == "words"
+    os.close(writing)
+
+
+def test_dev_null_is_no_prompt_and_no_error(nothing: TextIO) -> None:
+    assert read_prompt(None, None, nothing) is None
+
+
+def test_a_closed_standard_input_is_no_prompt() -> None:
+    assert read_prompt(None, None, None) is None
+
+
+@pytest.mark.parametrize("empty", ["", "  \n"])
+def test_an_empty_prompt_is_refused(empty: str, nothing: TextIO) -> None:
+    with pytest.raises(UsageError, match="the prompt is empty") as caught:
+        read_prompt(empty, None, nothing)
+    assert caught.value.reason == "EMPTY_PROMPT"
+
+
+def test_an_empty_pipe_is_refused(nothing: TextIO) -> None:
+    with pytest.raises(UsageError, match="standard input has no text"):
+        read_prompt("-", None, nothing)
+
+
+def test_text_that_is_not_utf8_is_refused_with_its_place(tmp_path: Path, nothing: TextIO) -> None:
+    with pytest.raises(UsageError, match=r"not UTF-8 text \(byte 2\)"):
+        read_prompt(None, text_file(tmp_path, b"ok\xff"), nothing)
+
+
+def test_a_missing_file_is_named(nothing: TextIO) -> None:
+    with pytest.raises(UsageError, match="'nowhere' cannot be read: No such file"):
+        read_prompt(None, "nowhere", nothing)
+
+
+def test_a_prompt_and_a_file_are_one_too_many() -> None:
+    with pytest.raises(UsageError, match="both given"):
+        read_prompt("words", "file", io.StringIO())

@@ -1,0 +1,287 @@
+import math
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rametd.config import SETTINGS, Config, Source, check, combine, effective, load
+from rametd.domain.errors import BadConfigError
+from rametd.domain.models import Mode
+
+HOME = Path("/home/a")
+
+COMPLETE = """
+max_working = 3
+setup = "make deps"
+teardown = ["a", "b"]
+carry = [".env", "config/*.local"]
+
+[permissions]
+default_mode = "acceptEdits"
+allow_bypass = true
+
+[agents]
+sleep_after = "2h"
+max_resumes = 0
+
+[agents.claude]
+path = "~/bin/claude"
+pass_env = ["GH_TOKEN", "NPM_*"]
+config_dir = "/srv/claude"
+
+[worktrees]
+root = "/fast/trees"
+branch_prefix = "agents/x-"
+
+[pool]
+size = 0
+warm_agents = 1
+
+[run]
+dev = "npm run dev"
+
+[ports]
+base = 30000
+per_session = 4
+
+[caps]
+depth = 1
+children = 2
+tree = 3
+spawns_per_minute = 4
+
+[budget]
+session = 5
+tree = 10.5
+day = 100
+
+[land]
+method = "squash"
+check = "make test"
+protected = ["main", "release/*"]
+
+[radar]
+tell_agents = false
+
+[journal]
+rotate_at = "16MiB"
+
+[retention]
+events = "never"
+trash = "7d"
+
+[log]
+level = "debug"
+"""
+
+
+def owner(text: str) -> Config:
+    return combine(Source("config.toml", text), home=HOME)
+
+
+def both(owner_text: str, repository_text: str) -> Config:
+    return combine(Source("config.toml", owner_text), Source(".ramet.toml", repository_text), home=HOME)
+
+
+def refusal(text: str, repository_text: str | None = None) -> BadConfigError:
+    with pytest.raises(BadConfigError) as caught:
+        both(text, repository_text) if repository_text is not None else owner(text)
+    return caught.value
+
+
+def test_missing_files_give_the_defaults(tmp_path: Path) -> None:
+    config = load(tmp_path / "none.toml", tmp_path / ".ramet.toml", home=HOME)
+    assert config == owner("")
+    assert config.max_working == 8
+    assert config.permissions.default_mode is Mode.DEFAULT
+    assert config.agents.sleep_after == 600
+    assert config.worktrees.branch_prefix == "ramet/"
+    assert {item.origin for item in effective(config)} == {"default"}
+
+
+def test_a_complete_file_sets_everything() -> None:
+    config = owner(COMPLETE)
+    assert {item.origin for item in effective(config)} == {"owner file"}
+    assert config.warnings == ()
+    assert config.agents.claude.path == HOME / "bin" / "claude"
+    assert config.agents.sleep_after == 7200
+    assert config.setup == ("make deps",)
+    assert config.teardown == ("a", "b")
+    assert config.run == {"dev": "npm run dev"}
+    assert config.budget.tree == 10.5
+    assert config.journal.rotate_at == 16 << 20
+    assert config.retention.events == math.inf
+    assert config.land.protected == ("main", "release/*")
+
+
+def test_every_setting_has_a_meaning_and_a_default_that_it_accepts_itself() -> None:
+    assert len({item.key for item in SETTINGS}) == len(SETTINGS)
+    for item in effective(owner("")):
+        assert item.setting.meaning.endswith(".")
+        if item.value != "unset":
+            text = f"value = {item.value}"
+            assert item.setting.kind.parse(tomllib.loads(text)["value"]) == item.setting.default, item.setting.key
+
+
+def test_what_is_shown_can_be_read_again() -> None:
+    config = owner(COMPLETE)
+    text = "".join(f"{item.setting.path} = {item.value}\n" for item in effective(config))
+    assert owner(text) == config
+
+
+def test_the_repository_wins_where_it_may_and_origins_tell_so() -> None:
+    config = both("pool.size = 5\nsetup = 'mine'", "pool.size = 1\n[permissions]\ndefault_mode = 'plan'")
+    assert (config.pool.size, config.setup, config.permissions.default_mode) == (1, ("mine",), Mode.PLAN)
+    origins = {item.setting.key: item.origin for item in effective(config)}
+    assert origins["pool.size"] == "repository file"
+    assert origins["setup"] == "owner file"
+    assert origins["max_working"] == "default"
+
+
+def test_the_owners_named_commands_stay_beside_the_repositorys() -> None:
+    config = both("[run]\ndev = 'mine'\nnotes = 'vi notes'", "[run]\ndev = 'theirs'")
+    assert config.run == {"dev": "theirs", "notes": "vi notes"}
+
+
+@pytest.mark.parametrize("item", [item for item in SETTINGS if not item.repository], ids=lambda item: item.key)
+def test_a_repository_cannot_set_what_is_the_owners(item: Any) -> None:
+    error = refusal("", f"{item.path} = 1")
+    assert "only the owner may set this" in error.message
+    assert error.message.startswith(".ramet.toml:1: ")
+
+
+def test_exactly_the_settings_marked_for_repositories_may_be_set_by_them() -> None:
+    assert {item.key for item in SETTINGS if item.repository} == {
+        *("permissions.default_mode", "worktrees.branch_prefix", "pool.size", "pool.warm_agents", "setup", "teardown"),
+        *("run.NAME", "carry", "ports.per_session", "land.method", "land.check", "land.protected", "radar.tell_agents"),
+    }
+
+
+def test_a_typo_is_named_with_file_line_and_what_was_meant() -> None:
+    error = refusal("max_working = 1\n\n[agents]\nsleep_afer = '1m'\n")
+    assert error.message == "config.toml:4: agents.sleep_afer: there is no such setting"
+    assert error.hint == "did you mean agents.sleep_after?"
+    assert error.data == {"file": "config.toml", "key": "agents.sleep_afer", "line": "4"}
+
+
+def test_a_wrong_table_is_named_too() -> None:
+    assert refusal("[permission]\nallow_bypass = true").hint == "did you mean permissions?"
+    assert "expected a table" in refusal("pool = 3").message
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "max_working = 0",
+        "max_working = '8'",
+        "max_working = true",
+        "permissions.allow_bypass = 'yes'",
+        "agents.sleep_after = '10 minutes'",
+        "agents.sleep_after = 0",
+        "agents.sleep_after = nan",
+        "agents.claude.path = 'claude'",
+        "agents.claude.pass_env = 'A'",
+        "agents.claude.pass_env = ['A=B']",
+        "agents.claude.pass_env = ['RAMET_TOKEN']",
+        "agents.claude.pass_env = ['GIT_DIR']",
+        "worktrees.branch_prefix = '-x'",
+        "worktrees.branch_prefix = 'a//b'",
+        "worktrees.branch_prefix = 'a/../b'",
+        "worktrees.branch_prefix = '/a'",
+        "pool.size = 65",
+        "ports.base = 80",
+        "budget.day = 0",
+        "budget.day = inf",
+        "setup = ''",
+        "setup = [1]",
+        "run = 'x'",
+        "run.'a b' = 'x'",
+        "run.dev = ['x']",
+        "carry = ['/etc/passwd']",
+        "carry = ['a/../../b']",
+        "carry = ['.git/config']",
+        "land.method = 'octopus'",
+        "land.protected = ['']",
+        "journal.rotate_at = '1K'",
+        "retention.trash = 'never'",
+        "log.level = 'loud'",
+    ],
+)
+def test_a_value_that_is_not_accepted_is_refused_with_its_place(text: str) -> None:
+    error = refusal(text)
+    assert error.message.startswith(f"config.toml:1: {error.data['key']}: ")
+    assert "expected " in error.message or "never passed on" in error.message
+    assert error.hint
+
+
+def test_the_line_is_found_under_tables_and_in_inline_ones() -> None:
+    assert refusal('# max_working = "x"\n[agents]\n"sleep_after" = "x"').data["line"] == "3"
+    assert refusal("\npool = { size = 99 }").data["line"] == "2"
+    assert refusal("[agents.claude]\npath = 1\n[pool]\nsize = 1").data["line"] == "2"
+
+
+@pytest.mark.parametrize("value", ["'yolo'", "3", "[]", "{}"])
+@pytest.mark.parametrize("by_repository", [False, True])
+def test_an_unknown_mode_becomes_the_strictest_and_is_said(value: str, by_repository: bool) -> None:
+    text = f"permissions.default_mode = {value}"
+    config = both("", text) if by_repository else owner(text)
+    assert config.permissions.default_mode is Mode.PLAN
+    assert len(config.warnings) == 1
+    assert "the strictest" in config.warnings[0]
+
+
+def test_bypass_needs_the_owners_permission_and_is_never_a_repositorys_default() -> None:
+    assert "allow_bypass" in refusal("permissions.default_mode = 'bypassPermissions'").message
+    allowed = "permissions.allow_bypass = true"
+    assert owner(f"{allowed}\npermissions.default_mode = 'bypassPermissions'").permissions.default_mode is Mode.BYPASS
+    assert "repository" in refusal(allowed, "permissions.default_mode = 'bypassPermissions'").message
+
+
+def test_check_lists_every_problem_and_load_names_the_first() -> None:
+    text = "a = 1\nmax_working = 0\npermissions.default_mode = 'x'\n"
+    problems = check(Source("config.toml", text), Source(".ramet.toml", "caps.depth = 1"), home=HOME)
+    assert [(problem.line, problem.key, problem.fatal) for problem in problems] == [
+        (1, "a", True),
+        (2, "max_working", True),
+        (3, "permissions.default_mode", False),
+        (1, "caps.depth", True),
+    ]
+    assert refusal(text).message.endswith("(and 1 more: rametctl config check)")
+
+
+def test_a_file_that_is_not_toml_is_refused_with_its_line() -> None:
+    error = refusal("max_working = 1\nmax_working = 2\nx = = 3")
+    assert error.message.startswith("config.toml:2: not TOML") or error.message.startswith("config.toml:3: not TOML")
+    assert "\n" not in error.message
+
+
+def test_a_file_that_cannot_be_read_is_not_taken_for_an_empty_one(tmp_path: Path) -> None:
+    (tmp_path / "directory").mkdir()
+    (tmp_path / "binary").write_bytes(b"max_working = 1 # \xff")
+    for name in ("directory", "binary"):
+        with pytest.raises(BadConfigError, match=name):
+            load(tmp_path / name, home=HOME)
+
+
+junk = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=6),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3),
+    max_leaves=6,
+)
+
+
+@given(st.sampled_from(SETTINGS), junk)
+def test_no_kind_of_setting_meets_a_value_that_it_cannot_judge(item: Any, value: object) -> None:
+    try:
+        parsed = item.kind.parse(value)
+    except ValueError:
+        return
+    assert isinstance(parsed, object)
+
+
+@given(st.floats(min_value=1, max_value=3e5), st.sampled_from([("s", 1), ("m", 60), ("h", 3600), ("d", 86400)]))
+def test_durations_are_seconds(amount: float, unit: tuple[str, int]) -> None:
+    amount = round(amount / 100, 2) + 1
+    assert owner(f'retention.trash = "{amount:.2f}{unit[0]}"').retention.trash == pytest.approx(amount * unit[1])

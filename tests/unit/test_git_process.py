@@ -1,0 +1,102 @@
+"""Running git: environment, errors, lock files, cancellation."""
+
+import asyncio
+from pathlib import Path
+
+import psutil
+import pytest
+from rametd.domain.errors import GitBusyError, GitFailedError
+from rametd.git.process import GitProcess, clean_environment
+
+from tests.support import repositories
+from tests.support.eventually import eventually
+
+
+def test_variables_that_redirect_git_are_dropped_and_chosen_ones_kept() -> None:
+    given = {
+        "PATH": "/bin",
+        "GIT_DIR": "/x",
+        "GIT_INDEX_FILE": "/y",
+        "GIT_SSH_COMMAND": "ssh -v",
+        "LC_ALL": "de_DE.UTF-8",
+    }
+
+    assert clean_environment(given) == {
+        "PATH": "/bin",
+        "GIT_SSH_COMMAND": "ssh -v",
+        "LC_ALL": "C",
+        "GIT_TERMINAL_PROMPT": "0",
+    }
+
+
+async def test_an_error_holds_gits_own_words(tmp_path: Path) -> None:
+    git = GitProcess(repositories.git_environment(tmp_path / "home"))
+
+    with pytest.raises(GitFailedError, match=r"git rev-parse: not a git repository") as caught:
+        await git.read(tmp_path, "rev-parse", "HEAD")
+
+    assert caught.value.data == {"command": "rev-parse"}
+
+
+async def test_a_missing_git_is_named(tmp_path: Path) -> None:
+    git = GitProcess({"PATH": str(tmp_path)})
+
+    with pytest.raises(GitFailedError, match="git was not found"):
+        await git.read(tmp_path, "version")
+
+
+async def test_a_missing_directory_is_not_a_missing_git(tmp_path: Path) -> None:
+    git = GitProcess(repositories.git_environment(tmp_path / "home"))
+
+    with pytest.raises(GitFailedError, match="cannot change to"):
+        await git.read(tmp_path / "gone", "status")
+
+
+@pytest.mark.parametrize(
+    ("lock", "command"),
+    [
+        ("index.lock", ("add", "-A")),
+        ("config.lock", ("config", "a.b", "c")),
+        ("packed-refs.lock", ("update-ref", "-d", "refs/heads/packed")),
+        ("refs/heads/main.lock", ("update-ref", "refs/heads/main", "HEAD~1")),
+    ],
+)
+async def test_a_lock_file_that_stays_is_named(tmp_path: Path, lock: str, command: tuple[str, ...]) -> None:
+    environment = repositories.git_environment(tmp_path / "home")
+    sample = repositories.plain(tmp_path / "repo", environment)
+    sample.git("branch", "packed")
+    sample.git("pack-refs", "--all")
+    sample.git("config", "core.packedRefsTimeout", "10")
+    held = sample.write(f".git/{lock}", "")
+
+    with pytest.raises(GitBusyError) as caught:
+        await GitProcess(environment, lock_timeout=0.05).write(sample.path, *command)
+
+    assert caught.value.data["file"] == str(held)
+
+
+async def test_a_lock_file_is_waited_for(tmp_path: Path) -> None:
+    environment = repositories.git_environment(tmp_path / "home")
+    sample = repositories.plain(tmp_path / "repo", environment)
+    held = sample.write(".git/index.lock", "")
+    sample.write("new")
+
+    asyncio.get_running_loop().call_later(0.1, held.unlink)
+    await GitProcess(environment).write(sample.path, "add", "-A")
+
+    assert sample.git("status", "--porcelain") == "A  new"
+
+
+async def test_cancelling_ends_git_and_its_children(tmp_path: Path) -> None:
+    environment = repositories.git_environment(tmp_path / "home")
+    sample = repositories.plain(tmp_path / "repo", environment)
+    pids = tmp_path / "pid"
+    alias = f"alias.hang=!echo $$ > {pids}; exec sleep 600"
+
+    task = asyncio.create_task(GitProcess(environment).run(sample.path, "-c", alias, "hang"))
+    pid = await eventually(lambda: pids.exists() and pids.read_text().strip())
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+    await eventually(lambda: not psutil.pid_exists(int(str(pid))))
