@@ -44,16 +44,12 @@ def run(args: list[str]) -> int:
         return _fail(app, error)
     except KeyboardInterrupt:
         return INTERRUPTED
-    except BrokenPipeError:
-        # Whoever reads has seen enough: `rametctl log S | head`.
-        _discard_output()
-        return 0
 
 
 def _run(app: "App", args: list[str]) -> int:
     import click
 
-    from rametctl.cli import cli
+    from rametctl.cli import Interrupted, ReaderGone, cli
     from rametctl.errors import ClientError, UsageError
 
     for number, arg in enumerate(args, 1):
@@ -74,8 +70,11 @@ def _run(app: "App", args: list[str]) -> int:
         raise ClientError(error.format_message()) from error
     except click.exceptions.Exit as error:
         return error.exit_code
-    except click.Abort:
+    except (Interrupted, click.Abort):
         return INTERRUPTED
+    except ReaderGone:
+        _discard_output()
+        return 0
     except SystemExit as error:
         # Click's completion leaves in this way.
         return error.code if isinstance(error.code, int) else 0

@@ -26,6 +26,23 @@ class VerbGroup(click.Group):
         assert isinstance(command, click.Command)
         return command
 
+    def invoke(self, ctx: click.Context) -> object:
+        """Run the verb. What Click would say itself about these two ends is left to ``main``."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt as error:
+            raise Interrupted from error
+        except BrokenPipeError as error:
+            raise ReaderGone from error
+
+
+class Interrupted(Exception):  # noqa: N818  no error: a person wants it to end
+    """Ctrl-C."""
+
+
+class ReaderGone(Exception):  # noqa: N818  no error: whoever reads has seen enough
+    """Standard output leads nowhere any more, as in ``rametctl log S | head``."""
+
 
 @click.command(
     cls=VerbGroup,

@@ -122,6 +122,8 @@ class Daemon:
             await healthy.set("", health_pb2.HealthCheckResponse.SERVING)
             notifier.ready(f"serving {len(core.runners)} agents")
             log.info("serving", socket=str(lock.socket), agents=len(core.runners), pid=os.getpid())
+            warming = asyncio.create_task(core.kinds["claude"].prepare(), name="warm-up")
+            stack.callback(warming.cancel)
             watchdog = asyncio.create_task(self._watchdog(notifier), name="watchdog")
             stack.callback(watchdog.cancel)
             await self._stop.wait()

@@ -518,9 +518,7 @@ def test_log_json_is_one_array_of_events(world: World) -> None:
 def test_daemon_status_has_the_documented_fields(world: World) -> None:
     world.state.session("fix")
     shown = json.loads(world.run("daemon", "status", "--json").out)
-    assert {"pid", "version", "instance_id", "socket", "state_dir", "serving", "sessions", "agents_alive"} <= set(
-        shown
-    )
+    assert {"pid", "version", "instance_id", "socket", "state_dir", "serving", "sessions", "agents_alive"} <= set(shown)
     assert (shown["serving"], shown["sessions"], shown["agents_alive"]) == (True, 1, 1)
     assert "1 (1 idle)" in world.run("daemon", "status").out
 

@@ -1,6 +1,5 @@
 """Ending: politely first, then everything that the agent started, and nothing else."""
 
-# ruff: noqa: ASYNC240
 # A test may block its loop for a moment.
 
 import asyncio
@@ -9,16 +8,25 @@ import signal
 import subprocess
 import time
 from collections.abc import AsyncIterator, Iterator
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from rametd.domain.errors import WrongStateError
 from rametd.keeper.executor import Handle, Liveness, Recovered
 from rametd.keeper.local import LocalExecutor
+from rametd.platform import processes
 
 from tests.support.eventually import eventually
-from tests.support.keepers import ECHO, agent, executor_of_its_own, is_running, journal_bytes, read_all, run_record
+from tests.support.keepers import (
+    ECHO,
+    agent,
+    executor_of_its_own,
+    is_running,
+    journal_bytes,
+    keeper_path,
+    read_all,
+    run_record,
+)
 
 LEAVES_SERVERS = """
     import os, subprocess, sys, time
@@ -44,7 +52,7 @@ async def executor() -> AsyncIterator[LocalExecutor]:
 @pytest.fixture
 def foreigner() -> Iterator[int]:
     """A process of the same name that is none of ours, and carries another session's tag."""
-    environment = {"PATH": "/usr/bin:/bin", "RAMET_SESSION": "s", "RAMET_GENERATION": "2"}
+    environment = {"PATH": "/usr/bin:/bin", "RAMET_SESSION": "s", "RAMET_KEEPER": "/another/s-1"}
     process = subprocess.Popen(["sleep", "1000"], env=environment, start_new_session=True)
     yield process.pid
     process.kill()
@@ -144,10 +152,7 @@ async def test_a_fork_storm_is_ended_whole(executor: LocalExecutor, tmp_path: Pa
 
     assert record is not None
     assert record.left == ()
-    tag = b"RAMET_SESSION=s\0"
-    for environ in Path("/proc").glob("[0-9]*/environ"):
-        with suppress(OSError):
-            assert tag not in environ.read_bytes() or b"RAMET_GENERATION=1\0" not in environ.read_bytes()
+    assert processes.tagged({"RAMET_KEEPER": str(keeper_path(handle))}) == []
 
 
 async def test_what_an_agent_said_while_it_died_at_once_is_kept(executor: LocalExecutor, tmp_path: Path) -> None:

@@ -87,7 +87,7 @@ async def test_the_agent_gets_its_own_directory_and_exactly_its_environment(
     lines = [line.data.decode().strip() async for line in attachment]
 
     assert lines[0] == str(tmp_path)
-    variables = [("A", "1 = 2\n"), ("RAMET_GENERATION", "1"), ("RAMET_SESSION", "s")]
+    variables = [("A", "1 = 2\n"), ("RAMET_KEEPER", str(keeper_path(handle))), ("RAMET_SESSION", "s")]
     assert [pair for pair in eval(lines[1]) if pair[0] != "LC_CTYPE"] == variables  # noqa: S307 -- our own script's words
     assert lines[2] == "[]"
     assert lines[3] == "[0, 1, 2, 3]"
@@ -104,7 +104,7 @@ async def test_secrets_are_in_one_private_file_only(executor: LocalExecutor, tmp
     assert [file.name for file in path.iterdir() if b"s3cr3t" in file.read_bytes()] == ["environment"]
     spec = directory.read_record(str(path), "spec.json")
     assert spec is not None
-    assert spec["environment_names"] == ["RAMET_GENERATION", "RAMET_SESSION", "TOKEN"]
+    assert spec["environment_names"] == ["RAMET_KEEPER", "RAMET_SESSION", "TOKEN"]
 
 
 async def test_a_missing_program_and_a_missing_directory_are_told_apart(

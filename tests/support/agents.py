@@ -21,6 +21,7 @@ SCRIPTED = (sys.executable, "-I", "-S", str(AGENT))
 
 def write_wrapper(directory: Path) -> Path:
     """Write an executable named ``claude`` into a directory that runs the scripted agent; its path serves as `agents.claude.path`."""
+    directory.mkdir(parents=True, exist_ok=True)
     path = directory / "claude"
     path.write_text(f'#!/bin/sh\nexec {" ".join(SCRIPTED)} "$@"\n')
     path.chmod(0o755)
@@ -37,7 +38,7 @@ def private_environment(home: Path, model_port: int = 0, **more: str) -> dict[st
     return {
         "HOME": str(home),
         "PATH": os.environ["PATH"],
-        "CLAUDE_CONFIG_DIR": str(home / "claude"),
+        "CLAUDE_CONFIG_DIR": str(home / "configuration"),
         "CLAUDE_CODE_TMPDIR": str(home),
         "ANTHROPIC_BASE_URL": f"http://127.0.0.1:{model_port}",
         "ANTHROPIC_API_KEY": "scripted",

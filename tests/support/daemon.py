@@ -15,14 +15,13 @@ import sys
 import tempfile
 import time
 import uuid
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import grpc
 import psutil
-
 from ramet.paths import Directories, directories
 from ramet.v1 import (
     attention_pb2_grpc,
@@ -36,6 +35,7 @@ from ramet.v1 import (
     worktree_pb2_grpc,
 )
 from rametd.app import Daemon
+
 from tests.support.agents import write_wrapper
 from tests.support.eventually import eventually, eventually_sync
 

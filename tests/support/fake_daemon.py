@@ -178,14 +178,14 @@ class FakeDaemon:
         answer = health_pb2.HealthCheckResponse
         self.health.set("", answer.SERVING if serving else answer.NOT_SERVING)
 
-    def stop(self) -> None:
-        """End as a killed daemon does: streams break, the socket is dead."""
+    def stop(self, *, grace: float | None = None) -> None:
+        """End as a killed daemon does: streams break, the socket is dead. ``grace``: seconds for calls to come to an end."""
         if self._server is None:
             return
         self.stopping.set()
         with self.state.changed:
             self.state.changed.notify_all()
-        self._server.stop(grace=None).wait()
+        self._server.stop(grace=grace).wait()
         self._server = None
         self.socket.unlink(missing_ok=True)
 
@@ -374,6 +374,8 @@ class _Sessions(_Servicer, session_pb2_grpc.SessionServiceServicer):
         with self.state.changed:
             while not self.state.wait.outcome and not self.daemon.stopping.is_set() and context.is_active():
                 self.state.changed.wait(0.05)
+        if not self.state.wait.outcome:
+            refuse(context, Refusal("UNAVAILABLE", "Socket closed"))
         return self.state.wait
 
 
@@ -402,6 +404,7 @@ class _Events(_Servicer, event_pb2_grpc.EventServiceServicer):
         position = request.after.seq if request.HasField("after") else len(self.state.events)
         cursor = common_pb2.Cursor(epoch=epoch, seq=position)
         if request.HasField("after") and request.after.epoch != epoch:
+            cursor.seq = len(self.state.events)
             yield event_pb2.WatchEventsResponse(reset=event_pb2.Reset(epoch=epoch), cursor=cursor)
             return
         if request.snapshot:
@@ -491,7 +494,7 @@ def main() -> None:
     time.sleep(float(os.environ.get("RAMET_FAKE_RECOVERY", "0")))
     daemon.set_serving(True)
     daemon.shutdown_asked.wait()
-    daemon.stop()
+    daemon.stop(grace=2)
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from rametd.platform import processes
 @pytest.fixture
 def sleeper() -> Iterator[subprocess.Popen[bytes]]:
     process = subprocess.Popen(
-        ["sleep", "60"], env={"RAMET_SESSION": "a-test", "RAMET_GENERATION": "7", "PATH": "/usr/bin:/bin"}
+        ["sleep", "60"], env={"RAMET_SESSION": "a-test", "RAMET_KEEPER": f"/x/{os.getpid()}", "PATH": "/usr/bin:/bin"}
     )
     yield process
     process.kill()
@@ -42,19 +42,19 @@ def test_ps_on_macos_is_parsed() -> None:
 
 def test_tags_in_the_environment_that_ps_prints_are_found_whole() -> None:
     text = """\
-  512 node server.js PATH=/bin RAMET_SESSION=fix-1 RAMET_GENERATION=2 HOME=/Users/x
-  513 node server.js RAMET_SESSION=fix-10 RAMET_GENERATION=2
-  514 node server.js XRAMET_SESSION=fix-1 RAMET_GENERATION=2
-  515 sleep 1 RAMET_GENERATION=2 RAMET_SESSION=fix-1
+  512 node server.js PATH=/bin RAMET_SESSION=fix-1 RAMET_KEEPER=/a b/c-2 HOME=/Users/x
+  513 node server.js RAMET_SESSION=fix-10 RAMET_KEEPER=/a b/c-2
+  514 node server.js XRAMET_SESSION=fix-1 RAMET_KEEPER=/a b/c-2
+  515 sleep 1 RAMET_KEEPER=/a b/c-2 RAMET_SESSION=fix-1
 """
-    assert processes.parse_ps_environment(text, {"RAMET_SESSION": "fix-1", "RAMET_GENERATION": "2"}) == [512, 515]
+    assert processes.parse_ps_environment(text, {"RAMET_SESSION": "fix-1", "RAMET_KEEPER": "/a b/c-2"}) == [512, 515]
 
 
 def test_a_process_is_found_by_its_tags(sleeper: subprocess.Popen[bytes]) -> None:
-    found = processes.tagged({"RAMET_SESSION": "a-test", "RAMET_GENERATION": "7"})
+    found = processes.tagged({"RAMET_SESSION": "a-test", "RAMET_KEEPER": f"/x/{os.getpid()}"})
 
     assert [process.pid for process in found] == [sleeper.pid]
-    assert processes.tagged({"RAMET_SESSION": "a-test", "RAMET_GENERATION": "8"}) == []
+    assert processes.tagged({"RAMET_SESSION": "a-test", "RAMET_KEEPER": "/x/8"}) == []
     assert processes.tagged({"RAMET_SESSION": "a-tes"}) == []
 
 

@@ -81,7 +81,8 @@ def stop(app: App) -> None:
         from rametctl.render.format import plural
 
         pid, agents = stopped
-        app.output.text(f"stopped rametd (pid {pid}); {plural(agents, 'agent')} at work under keepers")
+        who = "agents go" if agents is None else plural(agents, "agent") + (" goes" if agents == 1 else " go")
+        app.output.text(f"stopped rametd (pid {pid}); {who} on under keepers")
 
 
 @command.command("restart", cls=Verb, short_help="Stop it and start it again; agents go on.")
@@ -199,8 +200,8 @@ def _print_log_line(app: App, text: str) -> None:
         app.output.show(log_line(text))
 
 
-def _stop(app: App, connection: "Connection") -> tuple[int, int] | None:
-    """Ask the daemon to end and wait until it is gone; (pid, agents that go on), or None where none runs.
+def _stop(app: App, connection: "Connection") -> tuple[int, int | None] | None:
+    """Ask the daemon to end and wait until it is gone; (pid, agents that go on where it told), or None where none runs.
 
     No process is ever signalled: whatever a file says about a pid may be about somebody else's process by now.
     """
@@ -210,7 +211,8 @@ def _stop(app: App, connection: "Connection") -> tuple[int, int] | None:
 
     if not connection.running():
         return None
-    pid, agents, instance = 0, 0, ""
+    pid, instance = 0, ""
+    agents: int | None = None
     try:
         before = connection.info(timeout=STOP_DEADLINE)
         pid, instance = before.pid, before.instance_id
@@ -223,8 +225,8 @@ def _stop(app: App, connection: "Connection") -> tuple[int, int] | None:
         message = "the daemon does not answer"
         raise UnreachableError(message, hint="is its process stopped? rametctl daemon logs", reason="SILENT") from error
     except ConnectionLostError:
-        # It ended before its answer was out, or as another one asked: either way it goes.
-        agents = 0
+        # It ended before its answer was out, or because another one asked: either way it goes.
+        agents = None
     except UnreachableError:
         return None
     end = time.monotonic() + STOP_DEADLINE

@@ -190,6 +190,9 @@ class AgentKind(Protocol):
     async def check(self) -> str:
         """Return the program's version; `AgentUnavailableError` when it is missing or broken."""
 
+    async def prepare(self) -> None:
+        """Load what `launch` and `channel` need, without blocking; cheap when it is loaded."""
+
     def launch(self, session: Session, *, resume: bool, trusted: bool, environment: Mapping[str, str]) -> Launch: ...
 
     def read(self, agent: Agent, start: int, end: int, line: bytes) -> Frame: ...

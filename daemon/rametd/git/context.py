@@ -33,11 +33,18 @@ class GitContext:
         self.checkouts = asyncio.Semaphore(threads)
         self._worktree_locks: WeakValueDictionary[Path, asyncio.Lock] = WeakValueDictionary()
         self._threads = ThreadPoolExecutor(threads, thread_name_prefix="git")
+        self._deleter = ThreadPoolExecutor(1, thread_name_prefix="git-delete")
 
     async def compute(self, function: Callable[P, T], *arguments: P.args, **keywords: P.kwargs) -> T:
         """Call something that blocks in a thread. What libgit2 or the system refuses becomes GitFailedError."""
-        call = functools.partial(function, *arguments, **keywords)
-        future = asyncio.get_running_loop().run_in_executor(self._threads, call)
+        return await self._in(self._threads, functools.partial(function, *arguments, **keywords))
+
+    async def delete(self, function: Callable[P, T], *arguments: P.args, **keywords: P.kwargs) -> T:
+        """`compute` for what takes seconds: ten trees being deleted must not keep everybody else waiting for a thread."""
+        return await self._in(self._deleter, functools.partial(function, *arguments, **keywords))
+
+    async def _in(self, executor: ThreadPoolExecutor, call: Callable[[], T]) -> T:
+        future = asyncio.get_running_loop().run_in_executor(executor, call)
         try:
             return await asyncio.shield(future)
         except OSError as error:
@@ -57,4 +64,5 @@ class GitContext:
 
     async def aclose(self) -> None:
         """Wait for the threads."""
-        await asyncio.to_thread(self._threads.shutdown)
+        for executor in (self._threads, self._deleter):
+            await asyncio.to_thread(executor.shutdown)

@@ -35,7 +35,7 @@ async def remove_worktree(
         kept = await detach(git, repo, path, lock)
         tip = await git.compute(branch_tip, repo, branch) if delete_branch else None
         why = await branches.delete_branch(git, repo, branch, tip, lock) if tip is not None else None
-    await git.compute(sweep, repo, path)
+    await git.delete(sweep, repo, path)
     return Removal(tip if why is None else None, tuple(line for line in (kept, why) if line is not None))
 
 
@@ -49,7 +49,7 @@ async def undo_create(
         if created_branch_at is not None and await git.compute(branches.made_for, repo, branch, path):
             why = await branches.delete_branch(git, repo, branch, created_branch_at, lock)
             deleted = created_branch_at if why is None else None
-    await git.compute(sweep, repo, path)
+    await git.delete(sweep, repo, path)
     return Removal(deleted, tuple(line for line in (kept, why) if line is not None))
 
 

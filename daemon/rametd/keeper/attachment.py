@@ -74,10 +74,12 @@ class LocalAttachment:
         await self._live().signal(name, None)
 
     async def release(self, offset: int) -> None:
-        self._live().release(offset)
+        if self._connection is not None:
+            self._connection.release(offset)
 
     async def release_stdin(self, offset: int) -> None:
-        self._live().release_stdin(offset)
+        if self._connection is not None:
+            self._connection.release_stdin(offset)
 
     async def status(self) -> Mapping[str, Any]:
         return await self._live().status()

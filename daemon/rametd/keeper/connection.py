@@ -112,10 +112,10 @@ class Connection:
         return status
 
     def release(self, offset: int) -> None:
-        self._send(framing.encode(framing.RELEASE, framing.U64.pack(offset)))
+        self._tell(framing.RELEASE, offset)
 
     def release_stdin(self, offset: int) -> None:
-        self._send(framing.encode(framing.RELEASE_STDIN, framing.U64.pack(offset)))
+        self._tell(framing.RELEASE_STDIN, offset)
 
     @property
     def line_start(self) -> int:
@@ -155,6 +155,11 @@ class Connection:
         if self._task.done():
             raise self._lost()
         self._writer.write(data)
+
+    def _tell(self, kind: int, offset: int) -> None:
+        """Needs no answer, and nobody to hear it: one that has left has no more use for it."""
+        if not self._task.done():
+            self._writer.write(framing.encode(kind, framing.U64.pack(offset)))
 
     def _lost(self) -> RametError:
         if self.exit is not None:
@@ -231,8 +236,7 @@ class Connection:
         counts as taken, or one that is longer than the window would never come."""
         received = self._lines.end
         if self.ready_bytes < framing.WINDOW // 2 and received - self._consumed >= framing.WINDOW // 4:
-            if not self._task.done():
-                self._writer.write(framing.encode(framing.CONSUMED, framing.U64.pack(received)))
+            self._tell(framing.CONSUMED, received)
             self._consumed = received
 
 

@@ -15,15 +15,15 @@ Handle = NewType("Handle", str)
 
 SEGMENT_BYTES = 16 << 20
 SESSION_VARIABLE = "RAMET_SESSION"
-GENERATION_VARIABLE = "RAMET_GENERATION"
+KEEPER_VARIABLE = "RAMET_KEEPER"
 
 
 @dataclass(frozen=True, slots=True)
 class LaunchSpec:
     """One process of one session. ``generation`` counts the processes that the session has had.
 
-    ``environment`` is complete: nothing is inherited. RAMET_SESSION and RAMET_GENERATION are set over it, for they are how the
-    agent's descendants are known. ``cgroup`` is a directory of the cgroup file system that this user may write to.
+    ``environment`` is complete: nothing is inherited. RAMET_SESSION and RAMET_KEEPER (unique to this process) are set over it,
+    for they are how the agent's descendants are known. ``cgroup`` is a directory of the cgroup file system that this user may write to.
     """
 
     session_id: str
@@ -135,7 +135,7 @@ class Attachment(Protocol):
         ...
 
     async def release(self, offset: int) -> None:
-        """The journal below ``offset`` is no longer needed."""
+        """The journal below ``offset`` is no longer needed. No effect once the agent has ended."""
         ...
 
     async def release_stdin(self, offset: int) -> None:

@@ -14,7 +14,7 @@ from typing import Any, Self
 from rametd.domain.errors import BadNameError, NotFoundError
 from rametd.keeper import directory
 from rametd.keeper.executor import (
-    GENERATION_VARIABLE,
+    KEEPER_VARIABLE,
     SESSION_VARIABLE,
     ExitRecord,
     Handle,
@@ -82,8 +82,9 @@ class Place:
 
     @property
     def tags(self) -> dict[str, str]:
-        """What all descendants carry in their environment. With the generation: a successor's are not to be touched."""
-        return {SESSION_VARIABLE: self.session, GENERATION_VARIABLE: str(self.generation)}
+        """What all descendants carry in their environment. The directory too: those of a successor, or of a session that has
+        the same id under another daemon, are not to be touched."""
+        return {SESSION_VARIABLE: self.session, KEEPER_VARIABLE: self.path}
 
     def exists(self) -> bool:
         return (self.root / self.name).is_dir()

@@ -51,10 +51,11 @@ class Tree:
         began = time.monotonic()
         asked: set[processes.Process] = set()
         empty = 0
-        # Empty twice: a process that forks and exits during a look can hide its child from that look.
+        # A look misses a process whose parent was listed, forked, and had gone when its turn came. So nothing found means nothing
+        # there only twice in a row, and not while the keeper has a child: every orphan becomes one.
         while empty < 2:
             found = self.look()
-            empty = 0 if found else empty + 1
+            empty = 0 if found or self._has_children() else empty + 1
             waited = time.monotonic() - began
             if waited > GIVE_UP:
                 self.left = [process.pid for process in found]
@@ -67,7 +68,17 @@ class Tree:
                 elif process not in asked:
                     asked.add(process)
                     self._signal(process, signal.SIGTERM)
-            yield PAUSE
+            yield PAUSE if found or empty else 0.0
+
+    def _has_children(self) -> bool:
+        """Whether this process is the root and has a child, a zombie included."""
+        if self.root is None or self.root.pid != os.getpid():
+            return False
+        try:
+            os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        except ChildProcessError:
+            return False
+        return True
 
     @staticmethod
     def _signal(process: processes.Process, signum: int) -> None:

@@ -89,6 +89,7 @@ class Supervisor:
     async def _start_process(self, session: Session) -> Handle:
         core = self._core
         kind = core.kind(session.agent)
+        await kind.prepare()
         repo = await core.store.read(lambda reader: reader.repos.get(session.repo_id))
         await core.git.verify_worktree(session.worktree, None)
         await asyncio.to_thread(core.index.write, repo, session)
@@ -124,6 +125,7 @@ class Supervisor:
             change_state(unit, session, State.FAILED, reason=reason)
 
     async def _attach(self, session: Session, agent: Agent) -> None:
+        await self._core.kind(session.agent).prepare()
         runner = Runner(self._core, session, agent)
         try:
             await runner.start()

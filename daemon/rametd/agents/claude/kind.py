@@ -1,14 +1,18 @@
-"""Claude Code as a kind of agent."""
+"""Claude Code as a kind of agent.
 
+The SDK is imported by `Claude.prepare`, in a thread: that takes half a second, which a starting daemon has better use for.
+"""
+
+import asyncio
 import json
 import re
 from collections.abc import Mapping, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from rametd.agents.base import Channel, ChannelIO, Frame, Launch
-from rametd.agents.claude import command
-from rametd.agents.claude.channel import ClaudeChannel
+from rametd.agents.claude import program
 from rametd.agents.claude.frames import read_frame
 from rametd.domain.models import OWNER, Agent, ControlRequest, Prompt, Session
 
@@ -22,12 +26,30 @@ class Claude:
     name = "claude"
 
     def __init__(self, path: Path | None = None) -> None:
-        self.path = path or command.BUNDLED
+        self._path = path
+        self._checked: tuple[tuple[int, int], str] | None = None
+
+    @property
+    def path(self) -> Path:
+        return self._path or program.bundled()
 
     async def check(self) -> str:
-        return await command.check(self.path)
+        """As the protocol says; the program is run again only when its file has changed."""
+        try:
+            status = self.path.stat()
+        except OSError:
+            return await program.check(self.path)  # which says what is wrong
+        identity = (status.st_mtime_ns, status.st_size)
+        if self._checked is None or self._checked[0] != identity:
+            self._checked = (identity, await program.check(self.path))
+        return self._checked[1]
+
+    async def prepare(self) -> None:
+        await asyncio.to_thread(import_module, "rametd.agents.claude.channel")
 
     def launch(self, session: Session, *, resume: bool, trusted: bool, environment: Mapping[str, str]) -> Launch:
+        from rametd.agents.claude import command
+
         return command.launch(self.path, session, resume=resume, trusted=trusted, environment=environment)
 
     def read(self, agent: Agent, start: int, end: int, line: bytes) -> Frame:
@@ -46,6 +68,8 @@ class Claude:
         return json.dumps(message, ensure_ascii=False).encode("utf-8", "surrogatepass") + b"\n"
 
     def channel(self, agent: Agent, handshake: Sequence[ControlRequest], io: ChannelIO) -> Channel:
+        from rametd.agents.claude.channel import ClaudeChannel
+
         return ClaudeChannel(agent, handshake, io)
 
     def exit_reason(self, stderr_tail: str) -> str:

@@ -1,0 +1,54 @@
+# A newcomer needs two: `make demo` and `make test`. Both make the environment first, in .venv.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+IMAGE := proto/released.binpb
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test check bench proto picture release-image format clean
+
+help: ## show this list
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
+
+$(STAMP): pyproject.toml
+	@echo "making the environment in $(VENV) (about a minute, most of it the Claude Code CLI) ..."
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed: make PYTHON=python3.12 ..."; exit 1; }
+	@$(PYTHON) -m venv $(VENV)
+	@$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@touch $@
+
+demo: $(STAMP) ## three real Claude Code sessions against a scripted model, a kill -9 in the middle
+	@$(BIN)/python -m rametd.demo
+
+test: $(STAMP) ## all tests (a few minutes); ARGS='-k name' narrows them
+	@echo "running all tests: unit, integration, crash, and end to end with the real Claude Code CLI ..."
+	@$(BIN)/python -m pytest -q -n 2 --dist worksteal $(ARGS)
+
+check: $(STAMP) ## format, lint, types, layers, contract
+	@$(BIN)/ruff format --check .
+	@$(BIN)/ruff check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+	@PATH="$(CURDIR)/$(BIN):$$PATH" sh -ec 'cd proto; buf lint; buf breaking --against released.binpb'
+	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python proto/generate.py --check
+
+bench: $(STAMP) ## the figures of the design, as JSON
+	@$(BIN)/python -m tests.bench $(ARGS)
+
+proto: $(STAMP) ## write the contract's Python code again
+	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python proto/generate.py
+
+release-image: $(STAMP) ## store the contract as released: what `buf breaking` compares with
+	@PATH="$(CURDIR)/$(BIN):$$PATH" sh -ec 'cd proto; buf build -o released.binpb'
+
+picture: $(STAMP) ## make docs/demo.svg from a real run
+	@$(BIN)/python -m rametd.demo --svg docs/demo.svg
+
+format: $(STAMP) ## format the source
+	@$(BIN)/ruff format .
+	@$(BIN)/ruff check --fix .
+
+clean: ## remove what was made here
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist

@@ -1,0 +1,251 @@
+"""Following what happens, over everything that may happen to the daemon."""
+
+import json
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ramet.v1 import event_pb2, session_pb2
+
+from tests.support.client import World
+from tests.support.client import world as make_world
+from tests.support.eventually import eventually_sync
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    with make_world(tmp_path) as made:
+        yield made
+
+
+@pytest.fixture
+def reader(world: World) -> Iterator["Reader"]:
+    made = Reader(world)
+    yield made
+    made.end()
+
+
+class Reader:
+    """A command that goes on, and the lines it prints."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._process: subprocess.Popen[str] | None = None
+
+    def start(self, *args: str, **env: str) -> None:
+        self._process = self._world.popen(*args, env=env)
+
+    @property
+    def process(self) -> "subprocess.Popen[str]":
+        assert self._process is not None
+        return self._process
+
+    def line(self) -> str:
+        assert self.process.stdout is not None
+        return self.process.stdout.readline().rstrip("\n")
+
+    def json(self) -> Any:
+        return json.loads(self.line())
+
+    def interrupt(self) -> tuple[int, str]:
+        """Exit code and standard error after Ctrl-C."""
+        self.process.send_signal(signal.SIGINT)
+        _, err = self.process.communicate(timeout=20)
+        return self.process.returncode, err
+
+    def end(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+            # Leaving closes the pipes and waits.
+            with self._process:
+                pass
+
+
+def warn(world: World, text: str, session: session_pb2.Session | None = None) -> None:
+    world.state.event(session, warning=event_pb2.Warning(message=text))
+
+
+def watching(world: World, times: int = 1) -> None:
+    """Return once the command watches."""
+    eventually_sync(lambda: len(world.state.called("WatchEvents")) >= times)
+
+
+def test_watch_begins_with_the_last_turn_and_goes_on(world: World, reader: Reader) -> None:
+    session = world.state.session("fix")
+    warn(world, "of an earlier turn", session)
+    prompt = session_pb2.Prompt(text="fix it", source="owner")
+    world.state.event(session, prompt_queued=event_pb2.PromptQueued(prompt=prompt))
+    reader.start("watch", "fix")
+    assert reader.line() == "› fix it"
+    watching(world)
+    world.state.event(
+        session,
+        state_changed=event_pb2.StateChanged(
+            old_state=session_pb2.SESSION_STATE_WORKING, new_state=session_pb2.SESSION_STATE_IDLE
+        ),
+    )
+    assert reader.line() == "now idle"
+    assert reader.interrupt() == (130, "")
+
+
+def test_watch_of_several_begins_each_line_with_the_name_and_shows_nothing_twice(world: World, reader: Reader) -> None:
+    first, second = world.state.session("one"), world.state.session("two")
+    warn(world, "a", first)
+    warn(world, "b", second)
+    warn(world, "c", first)
+    reader.start("watch", "one", "two")
+    watching(world)
+    warn(world, "d", second)
+    assert [reader.line() for _ in range(4)] == [
+        "one  warning: a", "two  warning: b", "one  warning: c", "two  warning: d",
+    ]  # fmt: skip
+
+
+def test_a_killed_daemon_costs_a_watch_no_event_and_doubles_none(world: World, reader: Reader) -> None:
+    session = world.state.session("fix")
+    warn(world, "0", session)
+    reader.start("watch", "fix", "--json")
+    seen = [reader.json()]
+    for number in range(1, 4):
+        watching(world, number)
+        warn(world, str(number), session)
+        seen.append(reader.json())
+        world.daemon.stop()
+        warn(world, f"{number} meanwhile", session)
+        world.daemon.start()
+        seen.append(reader.json())
+    assert [event["warning"]["message"] for event in seen] == [
+        "0",
+        "1",
+        "1 meanwhile",
+        "2",
+        "2 meanwhile",
+        "3",
+        "3 meanwhile",
+    ]
+    assert [event["seq"] for event in seen] == list(range(1, 8))
+
+
+def test_a_cursor_goes_on_where_it_was_printed(world: World, reader: Reader) -> None:
+    for number in range(4):
+        warn(world, str(number))
+    reader.start("watch", "--json", "--since", "epoch1:2")
+    first = reader.json()
+    assert (first["warning"]["message"], first["cursor"], first["session"]) == ("2", "epoch1:3", None)
+
+
+def test_a_cursor_of_another_log_is_a_reset_that_is_told(world: World, reader: Reader) -> None:
+    reader.start("watch", "--json", "--since", "elsewhere:99")
+    assert reader.json() == {"payload": "reset", "epoch": "epoch1", "cursor": "epoch1:0"}
+    watching(world, 2)
+    warn(world, "after")
+    assert reader.json()["warning"]["message"] == "after"
+
+
+def test_watch_ends_with_what_the_daemon_refuses(world: World) -> None:
+    result = world.run("watch", "nix", "--json")
+    assert (result.code, json.loads(result.out)["error"]["reason"]) == (3, "SESSION_NOT_FOUND")
+
+
+def test_log_follow_goes_on_from_what_it_has_shown(world: World, reader: Reader) -> None:
+    session = world.state.session("fix")
+    warn(world, "old", session)
+    reader.start("log", "fix", "--follow", "--json")
+    assert reader.json()["warning"]["message"] == "old"
+    world.daemon.stop()
+    warn(world, "new", session)
+    world.daemon.start()
+    assert reader.json()["warning"]["message"] == "new"
+
+
+def test_wait_goes_on_over_a_restart(world: World, reader: Reader) -> None:
+    session = world.state.session("fix")
+    reader.start("wait", "fix", "--json")
+    eventually_sync(lambda: world.state.called("WaitSessions"))
+    world.daemon.stop()
+    world.daemon.start()
+    world.state.wait = session_pb2.WaitSessionsResponse(outcome=session_pb2.WAIT_OUTCOME_DONE, sessions=[session])
+    assert reader.json()["outcome"] == "done"
+    assert reader.process.wait(timeout=10) == 0
+
+
+def test_a_call_under_which_the_daemon_dies_is_made_again_with_its_id(world: World, reader: Reader) -> None:
+    world.state.session("fix")
+    died: list[str] = []
+
+    def die_once(call: Any) -> None:
+        if call.method == "StopSession" and not died:
+            died.append(call.request.request_id)
+            world.daemon.stop()
+
+    world.state.on_call = die_once
+    reader.start("stop", "fix")
+    eventually_sync(lambda: died)
+    eventually_sync(lambda: not world.daemon.socket.exists())
+    world.daemon.start()
+    assert reader.line() == "fix is idle, 0 turns"
+    assert {call.request_id for call in world.state.called("StopSession")} == set(died)
+
+
+def test_ls_watch_prints_a_line_per_change_where_there_is_no_terminal(world: World, reader: Reader) -> None:
+    session = world.state.session("fix")
+    reader.start("ls", "--watch")
+    assert reader.line() == "fix is idle, 0 turns"
+    watching(world)
+    session.state = session_pb2.SESSION_STATE_WORKING
+    world.state.event(session, state_changed=event_pb2.StateChanged(new_state=session.state))
+    assert reader.line() == "fix is working, 0 turns"
+    assert reader.interrupt() == (130, "")
+
+
+def test_the_inbox_can_be_watched(world: World, reader: Reader) -> None:
+    session = world.state.session("fix")
+    reader.start("inbox", "--watch", "--json")
+    watching(world)
+    request = world.state.request(session, tool="Bash", input_json="{}")
+    world.state.event(session, request_opened=event_pb2.RequestOpened(request=request))
+    assert reader.json()["state"] == "open"
+    request.state = 2
+    world.state.event(session, request_closed=event_pb2.RequestClosed(request=request))
+    assert reader.json()["state"] == "answered"
+
+
+def test_new_watch_shows_the_session_and_then_what_it_does(world: World, reader: Reader) -> None:
+    reader.start("new", "do", "--watch", "--json")
+    assert reader.json()["name"] == "made-up"
+    watching(world)
+    warn(world, "at work", next(iter(world.state.sessions.values())))
+    assert reader.json()["warning"]["message"] == "at work"
+
+
+def test_a_reader_that_has_seen_enough_ends_it_quietly(world: World) -> None:
+    session = world.state.session("fix")
+    for number in range(3000):
+        warn(world, f"{number} {'x' * 100}", session)
+    process = world.popen("log", "fix")
+    assert process.stdout is not None
+    assert process.stdout.readline()
+    process.stdout.close()
+    assert process.stderr is not None
+    with process.stderr:
+        assert process.stderr.read() == ""
+    assert process.wait(timeout=20) == 0
+
+
+def test_ctrl_c_is_130_without_a_traceback_even_while_the_daemon_is_silent(world: World) -> None:
+    entered: list[bool] = []
+
+    def hold(call: Any) -> None:
+        entered.append(True)
+
+    world.state.on_call = hold
+    world.state.session("fix")
+    process = world.popen("wait", "fix")
+    eventually_sync(lambda: len(entered) > 1)
+    os.kill(process.pid, signal.SIGINT)
+    out, err = process.communicate(timeout=20)
+    assert (process.returncode, out, err) == (130, "", "")
