@@ -35,7 +35,7 @@ async def remove_worktree(
         kept = await detach(git, repo, path, lock)
         tip = await git.compute(branch_tip, repo, branch) if delete_branch else None
         why = await branches.delete_branch(git, repo, branch, tip, lock) if tip is not None else None
-    await git.delete(sweep, repo, path)
+    await sweep(git, repo, path)
     return Removal(tip if why is None else None, tuple(line for line in (kept, why) if line is not None))
 
 
@@ -49,7 +49,7 @@ async def undo_create(
         if created_branch_at is not None and await git.compute(branches.made_for, repo, branch, path):
             why = await branches.delete_branch(git, repo, branch, created_branch_at, lock)
             deleted = created_branch_at if why is None else None
-    await git.delete(sweep, repo, path)
+    await sweep(git, repo, path)
     return Removal(deleted, tuple(line for line in (kept, why) if line is not None))
 
 
@@ -104,14 +104,15 @@ def _free(wanted: Path) -> Path:
     return next(path for n in count() if not (path := wanted.with_name(f"{wanted.name}-{n}")).exists())
 
 
-def sweep(repo: RepositoryInfo, path: Path) -> None:
+async def sweep(git: GitContext, repo: RepositoryInfo, path: Path) -> None:
     """Delete what was moved aside, now and by earlier removals of the same path that were interrupted."""
-    aside = [
-        *path.parent.glob(f".{_escape(path.name)}.removing-*"),
-        *(repo.common_dir / DIRECTORY).glob(f"removing-{_escape(path.name)}-*"),
-    ]
-    for folder in aside:
-        _delete(folder)
+    for folder in await git.compute(_aside, repo, path):
+        await git.delete(_delete, folder)
+
+
+def _aside(repo: RepositoryInfo, path: Path) -> list[Path]:
+    name = _escape(path.name)
+    return [*path.parent.glob(f".{name}.removing-*"), *(repo.common_dir / DIRECTORY).glob(f"removing-{name}-*")]
 
 
 def _delete(folder: Path) -> None:

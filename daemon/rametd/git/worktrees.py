@@ -76,7 +76,7 @@ async def create_worktree(
                 if new_branch and await git.compute(branch_tip, repo, branch) is None:
                     await branches.create_branch(git, repo, path, branch, commit, lock)
                 await _register(git, repo, path, branch, lock)
-        await git.delete(removal.sweep, repo, path)
+        await removal.sweep(git, repo, path)
         async with git.checkouts:
             if ours:
                 await _fill(git, path, branch)

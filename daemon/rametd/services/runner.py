@@ -23,6 +23,7 @@ from rametd.services.core import Core
 from rametd.services.delivery import deliver
 from rametd.services.endings import record_end
 from rametd.services.lifecycle import change_state
+from rametd.services.persistence import write_for_sure
 from rametd.services.projection import is_urgent, project
 from rametd.store import Unit
 from rametd.store.agents import AgentColumns
@@ -64,7 +65,9 @@ class Runner:
         self._outgoing = asyncio.Event()
         self._questions: dict[str, str] = {}  # tool use → control request
         self._answers: dict[str, asyncio.Future[Request]] = {}  # by request
-        self._released = 0
+        self._released = agent.journal_offset
+        self._stdin_offset = agent.stdin_offset
+        self._stdin_released = agent.stdin_offset
         self._idle_timer: asyncio.TimerHandle | None = None
         self._sleep_timer: asyncio.TimerHandle | None = None
         self._log = log.bind(session=session.id, generation=agent.generation)
@@ -82,7 +85,7 @@ class Runner:
             unit.events.append(events.make(payload, session_id=session_id, repo_id=self._session.repo_id))
             return unit.control.handshake(session_id, generation), unit.control.open(session_id, generation)
 
-        handshake, asked = await core.store.write(load)
+        handshake, asked = await write_for_sure(core.store, load)
         self._channel = self._kind.channel(self._agent, handshake, self)
         for request in asked:
             if not request.handshake:
@@ -167,8 +170,10 @@ class Runner:
 
     async def _apply(self, frames: Sequence[Frame]) -> None:
         session_id, generation = self.session_id, self.generation
-        projected = await self._core.store.write(
-            lambda unit: project(unit, session_id, generation, frames), lifecycle=is_urgent(frames)
+        projected = await write_for_sure(
+            self._core.store,
+            lambda unit: project(unit, session_id, generation, frames),
+            lifecycle=is_urgent(frames),
         )
         self._session, self._agent = projected.session, projected.agent
         for frame in frames:
@@ -224,7 +229,7 @@ class Runner:
             self._session = change_state(unit, session, State.IDLE)
             return True
 
-        if await self._core.store.write(work):
+        if await write_for_sure(self._core.store, work):
             self._core.wake()
 
     def _spawn_sleep(self) -> None:
@@ -241,7 +246,7 @@ class Runner:
             unit.agents.update(session_id, generation, stop_intent="sleep")
             return True
 
-        if await self._core.store.write(work):
+        if await write_for_sure(self._core.store, work):
             await self._core.executor.end(self._handle, 5.0, epoch=self._core.fence)
 
     # ── lines out ────────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -267,7 +272,8 @@ class Runner:
             unit.outbox.mark_written(known)
             unit.agents.advance_stdin(session_id, generation, end, expect_offset=since)
 
-        await self._core.store.write(work)
+        await write_for_sure(self._core.store, work)
+        self._stdin_offset = end
 
     async def _send(self) -> None:
         """Write what is owed, in order. A line leaves only once it is committed, and is noted once the keeper has it."""
@@ -280,14 +286,29 @@ class Runner:
                 if line.kind == OutgoingKind.PROMPT:
                     await self.ready.wait()
                 try:
-                    await self._attachment.write(line.line)
+                    end = await self._attachment.write(line.line)
                 except RametError as error:
                     self._log.warning("agent takes no more", error=error.message)
                     return
-                identity = line.id
-                await self._core.store.write(lambda unit, i=identity: unit.outbox.mark_written([i]), lifecycle=False)  # type: ignore[misc]
+                await self._note_written(line.id, end)
             if not pending:
                 await self._outgoing.wait()
+
+    async def _note_written(self, outgoing: int, end: int) -> None:
+        """A line is in the keeper's record, which ends at ``end``: what lies before needs no second look."""
+        assert self._attachment is not None
+        session_id, generation, since = self.session_id, self.generation, self._stdin_offset
+
+        def work(unit: Unit) -> None:
+            unit.outbox.mark_written([outgoing])
+            unit.agents.advance_stdin(session_id, generation, end, expect_offset=since)
+
+        await write_for_sure(self._core.store, work, lifecycle=False)
+        self._stdin_offset = end
+        if end - self._stdin_released >= RELEASE_BYTES:
+            self._stdin_released = end
+            with suppress(RametError):  # the end of the connection is seen by the pump
+                await self._attachment.release_stdin(end)
 
     # ── the control channel ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -297,8 +318,8 @@ class Runner:
         self.ready.set()
         await self.follow_settings()
         session_id = self.session_id
-        self._session = await self._core.store.write(
-            lambda unit: deliver(unit, self._kind, unit.sessions.get(session_id))
+        self._session = await write_for_sure(
+            self._core.store, lambda unit: deliver(unit, self._kind, unit.sessions.get(session_id))
         )
         self.wake_sender()
         self._mind_timers()
@@ -322,7 +343,7 @@ class Runner:
 
     async def _note(self, **columns: Unpack[AgentColumns]) -> None:
         session_id, generation = self.session_id, self.generation
-        await self._core.store.write(lambda unit: unit.agents.update(session_id, generation, **columns))
+        await write_for_sure(self._core.store, lambda unit: unit.agents.update(session_id, generation, **columns))
 
     async def agent_pid(self) -> int:
         """The process id of the agent, 0 once it has ended."""
@@ -351,7 +372,7 @@ class Runner:
             unit.outbox.add(session_id, generation, OutgoingKind.ANSWER, control_id, line)
             return True
 
-        if await self._core.store.write(work):
+        if await write_for_sure(self._core.store, work):
             self.wake_sender()
 
     async def initialized(self, hook_table: str) -> None:
@@ -394,7 +415,8 @@ class Runner:
         if recovered.liveness == Liveness.KEEPER_LOST:
             await self._core.executor.end(self._handle, LATE_EXIT_GRACE_S, epoch=self._core.fence)
         tail, max_resumes = self._attachment.tail, self._core.config.agents.max_resumes
-        await self._core.store.write(
+        await write_for_sure(
+            self._core.store,
             lambda unit: record_end(
                 unit,
                 self._kind,
@@ -404,7 +426,7 @@ class Runner:
                 stderr_tail=recovered.stderr_tail,
                 unterminated=tail,
                 max_resumes=max_resumes,
-            )
+            ),
         )
         await self.detach()
         self.ended.set()

@@ -8,6 +8,7 @@ from rametd.domain.states import SLOT_STATES, State
 from rametd.services.core import Core
 from rametd.services.delivery import deliver
 from rametd.services.lifecycle import change_state
+from rametd.services.persistence import write_for_sure
 from rametd.services.supervisor import Supervisor
 from rametd.store import Unit
 
@@ -29,7 +30,7 @@ class Scheduler:
         while True:
             await self._news.wait()
             self._news.clear()
-            to_launch, to_send = await self._core.store.write(self._claim)
+            to_launch, to_send = await write_for_sure(self._core.store, self._claim)
             for session, agent in to_launch:
                 self._supervisor.launch(session, agent)
             for session_id in to_send:

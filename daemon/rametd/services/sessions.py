@@ -87,7 +87,8 @@ class Sessions:
         try:
             async with asyncio.timeout(INTERRUPT_DEADLINE_S):
                 await runner.interrupt()
-                while (await self._get(session.id)).state in TURN_STATES:
+                # A prompt that was queued behind the turn begins the next one at once: the state alone would not tell.
+                while (now := await self._get(session.id)).state in TURN_STATES and now.turns == session.turns:
                     await watcher.next()
         except TimeoutError:
             raise WrongStateError(

@@ -15,6 +15,7 @@ from rametd.keeper.executor import ExitRecord, Handle, LaunchSpec, Liveness
 from rametd.services import endings, events
 from rametd.services.core import Core
 from rametd.services.lifecycle import change_state
+from rametd.services.persistence import write_for_sure
 from rametd.services.runner import LATE_EXIT_GRACE_S, Runner
 from rametd.store import Unit
 
@@ -71,7 +72,9 @@ class Supervisor:
                 handle = await self._start_process(session)
         except RametError as error:
             reason = f"{error.message}; {error.hint}" if error.hint else error.message
-            await self._core.store.write(lambda unit: self._launch_failed(unit, session.id, agent.generation, reason))
+            await write_for_sure(
+                self._core.store, lambda unit: self._launch_failed(unit, session.id, agent.generation, reason)
+            )
             self._core.wake()
             return
 
@@ -81,7 +84,7 @@ class Supervisor:
             unit.events.append(events.make(payload, session_id=session.id, repo_id=session.repo_id))
             return unit.sessions.get(session.id), live
 
-        session, agent = await self._core.store.write(started)
+        session, agent = await write_for_sure(self._core.store, started)
         await self._attach(session, agent)
         if agent.stop_intent:  # asked for while the process was being made
             await self._core.executor.end(handle, 1.0, epoch=self._core.fence)
@@ -158,7 +161,7 @@ class Supervisor:
                     session = unit.sessions.update(session.id, interrupted=session.interrupted or cut_off)
                     endings.lose(unit, session, "the agent was lost", core.config.agents.max_resumes)
 
-        await core.store.write(orphans)
+        await write_for_sure(core.store, orphans)
         for session in await core.store.read(lambda reader: reader.sessions.list(states={State.LOST})):
             await self.requeue(session.id)
 
@@ -188,7 +191,8 @@ class Supervisor:
 
     async def _record_end(self, session: Session, agent: Agent, record: ExitRecord | None, stderr_tail: str) -> None:
         kind = self._core.kind(session.agent)
-        await self._core.store.write(
+        await write_for_sure(
+            self._core.store,
             lambda unit: endings.record_end(
                 unit,
                 kind,
@@ -198,7 +202,7 @@ class Supervisor:
                 stderr_tail=stderr_tail,
                 unterminated=b"",
                 max_resumes=self._core.config.agents.max_resumes,
-            )
+            ),
         )
         await self.after_end(session.id)
 
@@ -238,7 +242,7 @@ class Supervisor:
             if session is not None and session.state == State.LOST:
                 change_state(unit, session, State.QUEUED, reason=session.state_reason, resumes=session.resumes + 1)
 
-        await self._core.store.write(work)
+        await write_for_sure(self._core.store, work)
         self._core.wake()
 
     async def stop(self) -> None:
