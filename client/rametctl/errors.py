@@ -20,7 +20,7 @@ DOMAIN = "ramet"
 DETAILS = "grpc-status-details-bin"
 """The trailing metadata that carries a ``google.rpc.Status``; only a server sends it, a broken connection never does."""
 
-_EXIT_CODES = {"INVALID_ARGUMENT": 2, "NOT_FOUND": 3, "UNAVAILABLE": 5, "DEADLINE_EXCEEDED": 124, "CANCELLED": 130}
+_EXIT_CODES = {"INVALID_ARGUMENT": 2, "NOT_FOUND": 3, "DEADLINE_EXCEEDED": 124}
 
 
 class ClientError(Exception):
@@ -71,13 +71,13 @@ class RefusedError(ClientError):
         super().__init__(message, hint=hint or self.STATUS_HINTS.get(status, ""), reason=reason or status)
         self.status = status
         self.data = data
-        self.exit_code = 1 if status == "UNAVAILABLE" else _EXIT_CODES.get(status, 1)
+        self.exit_code = _EXIT_CODES.get(status, 1)
 
 
 def from_rpc_error(error: Exception) -> ClientError:
     """The typed form of a failed call.
 
-    UNAVAILABLE has two meanings: the daemon says "not now" (with details), or there is no connection (without any).
+    UNAVAILABLE has two meanings: the daemon says "not now" (with a reason), or there is no connection (without one).
     """
     import grpc
 
@@ -89,7 +89,8 @@ def from_rpc_error(error: Exception) -> ClientError:
     reason, data = _error_info(error)
     if status == "UNIMPLEMENTED":
         return RefusedError("the daemon is older than this rametctl", status=status, reason="VERSION_SKEW", data=data)
-    if status == "UNAVAILABLE" and not reason:
+    # A server that ends cancels the calls it still has; we ourselves never look at one that we have cancelled.
+    if status in {"UNAVAILABLE", "CANCELLED"} and not reason:
         return ConnectionLostError("the connection to the daemon is lost", hint="run: rametctl daemon status")
     if status == "DEADLINE_EXCEEDED" and not reason:
         return TimedOutError("the time is over before the daemon has answered")

@@ -45,7 +45,13 @@ def session_argument(function: Function) -> Function:
 
 
 def sessions_argument(*, required: bool) -> Callable[[Function], Function]:
-    return click.argument("sessions", metavar="S...", nargs=-1, required=required, shell_complete=complete_session)
+    return click.argument(
+        "sessions",
+        metavar="S..." if required else "[S]...",
+        nargs=-1,
+        required=required,
+        shell_complete=complete_session,
+    )
 
 
 def request_argument(function: Function) -> Function:

@@ -8,7 +8,7 @@ time as the rest of the client.
 import os
 import sys
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TextIO
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 from rametctl import jsonify
 
 if TYPE_CHECKING:
-    from rich.console import Console, RenderableType
+    from rich.console import Console
 
 Span = tuple[str, str]
 """A text and its style: "", or words out of bold, dim, red, green, yellow, blue, magenta, cyan."""
@@ -35,19 +35,20 @@ _SGR = {
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A line of spans; where it is too long for the terminal it goes on below, ``indent`` columns in."""
+    """A line of spans, ``indent`` columns in. Where it is too long for the terminal it goes on below, ``hang`` columns further."""
 
     spans: tuple[Span, ...]
     indent: int = 0
+    hang: int = 0
 
     @property
     def text(self) -> str:
         return " " * self.indent + "".join(text for text, _ in self.spans)
 
 
-def line(*spans: str | Span, indent: int = 0) -> Line:
+def line(*spans: str | Span, indent: int = 0, hang: int = 0) -> Line:
     """A line of plain texts and (text, style) pairs."""
-    return Line(tuple((span, "") if isinstance(span, str) else span for span in spans), indent)
+    return Line(tuple((span, "") if isinstance(span, str) else span for span in spans), indent, hang)
 
 
 def printable(text: str) -> str:
@@ -145,7 +146,7 @@ class Output:
                 painted = "".join(self.paint(text, style) for text, style in item.spans)
                 self.stdout.write(" " * item.indent + painted + "\n")
             else:
-                self.console.print(self._renderable(item))
+                self._print_wrapped(item)
         self.stdout.flush()
 
     def text(self, *texts: str) -> None:
@@ -248,14 +249,16 @@ class Output:
     def _less(self) -> str:
         return self._environ.get("LESS", "FRX")
 
-    def _renderable(self, item: Line) -> "RenderableType":
-        from rich.padding import Padding
+    def _print_wrapped(self, item: Line) -> None:
         from rich.text import Text
 
         text = Text()
         for content, style in item.spans:
             text.append(content, style=style)
-        return Padding(text, (0, 0, 0, item.indent)) if item.indent else text
+        width = max(self.width - item.indent - item.hang, 20)
+        for index, part in enumerate(text.wrap(self.console, width)):
+            part.pad_left(item.indent + (item.hang if index else 0))
+            self.console.print(part, no_wrap=True, overflow="ignore", crop=False)
 
     def _make_console(self, stream: TextIO, *, colour: bool) -> "Console":
         from rich.console import Console
@@ -263,21 +266,31 @@ class Output:
         return Console(file=stream, no_color=not colour, highlight=False, markup=False, emoji=False, soft_wrap=False)
 
     def table(
-        self, headers: list[str], rows: Iterable[list[Span]], *, flexible: str, right: frozenset[str]
-    ) -> "list[Line]":
-        """Aligned columns, at most as wide as the terminal: the ``flexible`` one is cut first.
+        self,
+        headers: Sequence[str],
+        rows: Iterable[Sequence[Span]],
+        *,
+        shrink: Sequence[tuple[str, int]],
+        right: frozenset[str] = frozenset(),
+    ) -> list[Line]:
+        """Aligned columns, at most as wide as the terminal.
 
-        ``right`` names the columns aligned to the right. Plain text is not cut: scripts and logs keep whole names.
+        ``shrink`` says which columns give way, in order, and down to how many columns of the screen; ``right`` which are
+        aligned to the right. Plain text is never cut: scripts and logs keep whole names.
         """
-        cells = [[(printable(text), style) for text, style in row] for row in rows]
-        widths = [
-            max(cell_width(header), *(cell_width(row[index][0]) for row in cells), 0)
-            for index, header in enumerate(headers)
-        ]
+        cells = [[(header, "dim") for header in headers]]
+        cells += [[(printable(text), style) for text, style in row] for row in rows]
+        widths = [max(cell_width(row[index][0]) for row in cells) for index in range(len(headers))]
         if self.terminal:
-            _shrink(widths, headers, flexible, self.width)
-        header_row = [(header, "dim") for header in headers]
-        return [_aligned(row, widths, headers, right) for row in [header_row, *cells]]
+            excess = sum(widths) + 2 * (len(widths) - 1) - self.width
+            for header, least in shrink:
+                index = headers.index(header)
+                cut = min(max(excess, 0), max(widths[index] - least, 0))
+                widths[index] -= cut
+                excess -= cut
+        aligned = [header in right for header in headers]
+        lines = [_aligned(row, widths, aligned) for row in cells]
+        return [_cropped(item, self.width) for item in lines] if self.terminal else lines
 
 
 class LiveView:
@@ -297,33 +310,34 @@ class LiveView:
         self._live.update(view, refresh=True)
 
 
-def _shrink(widths: list[int], headers: list[str], flexible: str, width: int) -> None:
-    """Make ``widths`` fit: first the flexible column down to 12, then the widest of the others, step by step, down to 8."""
-    gaps = 2 * (len(widths) - 1)
-    excess = sum(widths) + gaps - width
-    index = headers.index(flexible)
-    cut = min(max(excess, 0), max(widths[index] - 12, 0))
-    widths[index] -= cut
-    excess -= cut
-    while excess > 0:
-        widest = max(range(len(widths)), key=lambda column: widths[column])
-        if widths[widest] <= 8:
-            return
-        widths[widest] -= 1
-        excess -= 1
-
-
-def _aligned(row: list[Span], widths: list[int], headers: list[str], right: frozenset[str]) -> Line:
+def _aligned(row: Sequence[Span], widths: Sequence[int], right: Sequence[bool]) -> Line:
     spans: list[Span] = []
+    last = len(row) - 1
     for index, (text, style) in enumerate(row):
-        text = truncated(text, widths[index]) if cell_width(text) > widths[index] else text
-        padding = " " * (widths[index] - cell_width(text))
-        last = index == len(row) - 1
-        if headers[index] in right:
+        columns = cell_width(text)
+        if columns > widths[index]:
+            text = truncated(text, widths[index])
+            columns = cell_width(text)
+        padding = " " * (widths[index] - columns)
+        if right[index]:
             spans += [(padding, ""), (text, style)]
         else:
-            spans += [(text, style), ("" if last else padding, "")]
-        spans.append(("" if last else "  ", ""))
+            spans += [(text, style), (padding if index < last else "", "")]
+        if index < last:
+            spans.append(("  ", ""))
+    return Line(tuple(spans))
+
+
+def _cropped(item: Line, width: int) -> Line:
+    """The line without what does not fit the screen at all."""
+    spans: list[Span] = []
+    for text, style in item.spans:
+        columns = cell_width(text)
+        if columns > width:
+            spans.append((truncated(text, width) if text.strip() and width > 0 else "", style))
+            break
+        spans.append((text, style))
+        width -= columns
     return Line(tuple(spans))
 
 

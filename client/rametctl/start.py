@@ -26,6 +26,7 @@ START_DEADLINE = 30.0
 """Seconds that a daemon has from being spawned to serving; recovery counts."""
 START_LOCK = "start.lock"
 START_LOG = "start.log"
+RESPAWN_PAUSE = 0.2
 TAIL_LINES = 5
 ANOTHER_SERVES = os.EX_TEMPFAIL
 """Exit status of a daemon that finds another one's lock."""
@@ -100,15 +101,18 @@ def ensure_running(
     end = time.monotonic() + deadline
     with _start_lock(directories, end):
         # Whoever held the lock before us may have started it.
-        process: subprocess.Popen[bytes] | None = None
-        if not listens(directories.socket):
-            process = _spawn(directories, environ)
+        process = None if listens(directories.socket) else _spawn(directories, environ)
         while not serving():
-            # A daemon that the service manager starts in this moment holds the daemon's lock before it listens: ours has then
-            # left because of that, and the other one will serve.
             ended = None if process is None else process.poll()
-            if ended is not None and ended != ANOTHER_SERVES and not listens(directories.socket):
-                raise _start_failed(ended, directories.logs / START_LOG)
+            if ended is not None and not listens(directories.socket):
+                if ended != ANOTHER_SERVES:
+                    raise _start_failed(ended, directories.logs / START_LOG)
+                # Ours found another one's lock, and yet nobody listens: that one is about to serve (the service manager has
+                # started it in this moment), or about to end (it has closed its socket and still puts things away). In
+                # the second case nobody will serve unless we try again.
+                time.sleep(RESPAWN_PAUSE)
+                if not listens(directories.socket):
+                    process = _spawn(directories, environ)
             if time.monotonic() > end:
                 raise UnreachableError(
                     f"the daemon did not serve within {deadline:.0f} s", hint="look at: rametctl daemon logs"

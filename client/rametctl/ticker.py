@@ -4,8 +4,7 @@ import queue
 import threading
 import time
 from collections.abc import Iterator
-from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 from rametctl.errors import ClientError
 
@@ -19,24 +18,14 @@ QUIET = frozenset({"partial", "control_line", "agent_notice", "assistant_message
 class Ticker:
     """Reads the event log in a thread and turns it into ticks, one in ``every`` seconds at most.
 
-    ``connection`` is used by that thread alone, and closed in the end.
+    ``connection`` is used by that thread alone, which goes on to the end of the process.
     """
 
     def __init__(self, connection: "Connection", *, every: float) -> None:
         self._connection = connection
         self._every = every
         self._events: queue.SimpleQueue[ClientError | None] = queue.SimpleQueue()
-        self._thread = threading.Thread(target=self._read, name="events", daemon=True)
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        # Closing the channel ends the stream and with it the thread.
-        self._connection.close()
+        threading.Thread(target=self._read, name="events", daemon=True).start()
 
     def ticks(self, *, idle: float | None) -> Iterator[None]:
         """One at once, then one for each burst of events, and one after ``idle`` seconds without any."""

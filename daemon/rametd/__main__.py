@@ -11,6 +11,7 @@ from ramet.paths import PathsError, directories
 from rametd import config, logs
 from rametd.app import serve
 from rametd.domain.errors import AlreadyRunningError, BadConfigError, RametError, RuntimeDirectoryError
+from rametd.failpoints import Failpoint
 
 # For service managers (sysexits.h): neither is mended by starting again.
 EXIT_ALREADY_RUNNING = 75
@@ -40,11 +41,12 @@ def run() -> None:
     # What a session's token stands for must not become the daemon's own rights: it acts for the owner.
     for name in ("RAMET_TOKEN", "RAMET_SESSION"):
         environ.pop(name, None)
+    failpoint = Failpoint(environ.pop("RAMET_FAILPOINT", ""))
     level = config.load(places.config_file, home=places.home).log.level
     console = sys.stderr if sys.stderr is not None and sys.stderr.isatty() else None
     with logs.set_up(places.logs, level=level, console=console):
         try:
-            asyncio.run(serve(places, environ))
+            asyncio.run(serve(places, environ, failpoint))
         except RametError as error:
             structlog.get_logger().error("not started", error=error.message, hint=error.hint)
             raise

@@ -39,15 +39,17 @@ from rametd.api.interceptor import Gate
 from rametd.api.repo import RepoServicer
 from rametd.api.session import SessionServicer
 from rametd.api.worktree import WorktreeServicer
+from rametd.domain.errors import RametError
 from rametd.domain.models import NewEvent
 from rametd.environment import EnvironmentFiles, build
+from rametd.failpoints import Failpoint
 from rametd.git import Git
 from rametd.keeper.local import LocalExecutor
 from rametd.keeper.place import Place
 from rametd.platform import cgroups
 from rametd.platform.notify import Notifier, watchdog_interval
 from rametd.platform.runtime import RuntimeLock, socket_umask
-from rametd.services import events
+from rametd.services import events, housekeeping
 from rametd.services.core import Core
 from rametd.services.creation import CREATE, Creator
 from rametd.services.hub import Hub
@@ -62,25 +64,25 @@ from rametd.store import Rebuilt, RecoveredSession, Store
 log = structlog.get_logger()
 
 MESSAGE_LIMIT = 64 << 20
-CALLS_KEPT_S = 7 * 86400.0
 STOP_GRACE_S = 2.0
 
-SERVICES = [
-    daemon_pb2.DESCRIPTOR.services_by_name["DaemonService"].full_name,
-    repo_pb2.DESCRIPTOR.services_by_name["RepoService"].full_name,
-    session_pb2.DESCRIPTOR.services_by_name["SessionService"].full_name,
-    event_pb2.DESCRIPTOR.services_by_name["EventService"].full_name,
-    attention_pb2.DESCRIPTOR.services_by_name["AttentionService"].full_name,
-    worktree_pb2.DESCRIPTOR.services_by_name["WorktreeService"].full_name,
-]
+CONTRACT = tuple(
+    service
+    for module in (daemon_pb2, repo_pb2, session_pb2, event_pb2, attention_pb2, worktree_pb2)
+    for service in module.DESCRIPTOR.services_by_name.values()
+)
+"""The services of the contract, as descriptors."""
 
 
 class Daemon:
     """One run of the daemon. ``environ`` is the process's, ``directories`` are computed of it by the caller."""
 
-    def __init__(self, directories: Directories, environ: Mapping[str, str]) -> None:
+    def __init__(
+        self, directories: Directories, environ: Mapping[str, str], failpoint: Failpoint | None = None
+    ) -> None:
         self._directories = directories
         self._environ = environ
+        self._failpoint = failpoint or Failpoint()
         self._stop = asyncio.Event()
         self._serving = False
         self._start_time = time.time()
@@ -124,6 +126,8 @@ class Daemon:
             log.info("serving", socket=str(lock.socket), agents=len(core.runners), pid=os.getpid())
             warming = asyncio.create_task(core.kinds["claude"].prepare(), name="warm-up")
             stack.callback(warming.cancel)
+            cleaning = asyncio.create_task(housekeeping.run(core), name="housekeeping")
+            stack.callback(cleaning.cancel)
             watchdog = asyncio.create_task(self._watchdog(notifier), name="watchdog")
             stack.callback(watchdog.cancel)
             await self._stop.wait()
@@ -151,7 +155,6 @@ class Daemon:
             fence = await store.begin_run(instance_id, os.getpid(), release)
             started = event_pb2.DaemonStarted(instance_id=instance_id, version=release, pid=os.getpid())
             await store.write(lambda unit: unit.events.append(events.make(started)))
-            await store.write(lambda unit: unit.calls.prune(unit.now - CALLS_KEPT_S))
             group = cgroups.find()
             core = Core(
                 config=config,
@@ -165,10 +168,13 @@ class Daemon:
                 hub=hub,
                 state_dir=places.home,
                 runtime_dir=places.runtime,
+                config_file=places.config_file,
+                home=user_home(self._environ),
                 fence=fence,
                 instance_id=instance_id,
                 daemon_environment=self._environ,
                 clock=time.time,
+                failpoint=self._failpoint,
             )
             if group is not None:
                 core.cgroup_of = group.agent_cgroup
@@ -213,18 +219,24 @@ class Daemon:
         attention_pb2_grpc.add_AttentionServiceServicer_to_server(AttentionServicer(core, calls), server)
         worktree_pb2_grpc.add_WorktreeServiceServicer_to_server(WorktreeServicer(core), server)
         health_pb2_grpc.add_HealthServicer_to_server(healthy, server)
-        reflection.enable_server_reflection([*SERVICES, health.SERVICE_NAME, reflection.SERVICE_NAME], server)
+        reflection.enable_server_reflection(
+            [*(service.full_name for service in CONTRACT), health.SERVICE_NAME, reflection.SERVICE_NAME], server
+        )
         return server, healthy
 
     async def _recover(self, core: Core, supervisor: Supervisor, creator: Creator, remover: Remover) -> None:
         """Finish or undo what was begun, then take up every agent."""
         for intent in await core.store.read(lambda reader: reader.intents.list()):
             log.info("unfinished", kind=intent.kind, session=intent.session_id)
-            match intent.kind:
-                case kind if kind == CREATE:
-                    await creator.undo(intent)
-                case kind if kind == DELETE:
-                    await remover.complete(intent)
+            try:
+                match intent.kind:
+                    case kind if kind == CREATE:
+                        await creator.undo(intent)
+                    case kind if kind == DELETE:
+                        await remover.complete(intent)
+            except RametError as error:
+                # One repository that is out of reach must not keep all others from being served: the next start tries again.
+                log.error("cannot be finished now", kind=intent.kind, session=intent.session_id, error=error.message)
         await supervisor.recover()
 
     async def _watchdog(self, notifier: Notifier) -> None:
@@ -260,9 +272,9 @@ def describe_rebuilt(rebuilt: Rebuilt) -> NewEvent:
     return events.make(event_pb2.StoreRebuilt(quarantine=str(rebuilt.quarantined), sessions=len(rebuilt.sessions)))
 
 
-async def serve(directories: Directories, environ: Mapping[str, str]) -> None:
+async def serve(directories: Directories, environ: Mapping[str, str], failpoint: Failpoint | None = None) -> None:
     """Run until SIGTERM or SIGINT."""
-    daemon = Daemon(directories, environ)
+    daemon = Daemon(directories, environ, failpoint)
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, daemon.stop)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ramet.v1 import event_pb2, session_pb2
+from ramet.v1 import attention_pb2, event_pb2, session_pb2
 
 from tests.support.client import World
 from tests.support.client import world as make_world
@@ -209,7 +209,7 @@ def test_the_inbox_can_be_watched(world: World, reader: Reader) -> None:
     request = world.state.request(session, tool="Bash", input_json="{}")
     world.state.event(session, request_opened=event_pb2.RequestOpened(request=request))
     assert reader.json()["state"] == "open"
-    request.state = 2
+    request.state = attention_pb2.ATTENTION_STATE_ANSWERED
     world.state.event(session, request_closed=event_pb2.RequestClosed(request=request))
     assert reader.json()["state"] == "answered"
 

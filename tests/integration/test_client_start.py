@@ -5,6 +5,7 @@ import os
 import signal
 import socket
 import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -147,7 +148,7 @@ def test_stop_ends_the_daemon_and_is_no_error_without_one(world: World) -> None:
     code, out, err = run(world, "daemon", "stop")
     assert (code, err) == (0, "")
     assert out == f"stopped rametd (pid {pid}); 2 agents go on under keepers\n"
-    eventually_sync(lambda: not alive(pid))
+    assert not alive(pid)
     assert run(world, "daemon", "stop") == (0, "no daemon is running\n", "")
 
 
@@ -166,6 +167,14 @@ def test_restart_brings_another_one(world: World) -> None:
     assert code == 0
     assert f"restarted: rametd 0.1.0 (pid {second})" in out
     assert first != second
+
+
+def test_a_daemon_that_takes_its_time_to_end_is_followed_by_another(world: World) -> None:
+    lingering = {"RAMET_FAKE_LINGER": "0.6"}
+    run(world, "daemon", "start", env=lingering)
+    code, _, err = run(world, "daemon", "restart")
+    assert (code, err) == (0, "")
+    assert len(starts(world)) == 2
 
 
 def test_a_stopped_daemon_is_waited_for_and_no_second_one_is_started(world: World) -> None:
@@ -215,3 +224,26 @@ def test_the_daemons_python_is_that_of_its_script(tmp_path: Path, monkeypatch: p
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr("rametctl.start.find_spec", lambda name: None)
     assert daemon_python() == "/opt/ramet/bin/python3"
+
+
+def test_the_first_list_imports_nothing_that_it_does_not_need(world: World) -> None:
+    world.daemon.start()
+    process = subprocess.run(
+        [sys.executable, "-X", "importtime", "-m", "rametctl", "ls"],
+        env=world.environ, cwd=world.cwd, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    imported = {line.rpartition("|")[2].strip() for line in process.stderr.splitlines()}
+    assert "ramet.v1.session_pb2" in imported
+    others = {name for name in imported if name.startswith("ramet.v1.") and "session" not in name}
+    assert others <= {"ramet.v1.attention_pb2", "ramet.v1.common_pb2"}
+    for heavy in (
+        "rich",
+        "grpc_status",
+        "google.rpc",
+        "grpc_health.v1.health_pb2",
+        "rametd",
+        "uuid",
+        "tomllib",
+        "rametctl.commands.new",
+    ):
+        assert heavy not in imported

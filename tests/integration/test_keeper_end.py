@@ -4,6 +4,7 @@
 
 import asyncio
 import os
+import resource
 import signal
 import subprocess
 import time
@@ -11,7 +12,7 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
-from rametd.domain.errors import WrongStateError
+from rametd.domain.errors import ReadOnlyError, WrongStateError
 from rametd.keeper.executor import Handle, Liveness, Recovered
 from rametd.keeper.local import LocalExecutor
 from rametd.platform import processes
@@ -259,6 +260,26 @@ async def test_a_second_less_patient_end_counts(executor: LocalExecutor, tmp_pat
     assert impatient is not None
     assert impatient.signal == "SIGTERM"
     await attachment.close()
+
+
+async def test_a_full_disk_delays_the_record_of_an_end_but_does_not_lose_it(
+    executor: LocalExecutor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("GIVE_UP", "SETTLE"):
+        monkeypatch.setattr(f"rametd.keeper.local.{name}", 0.4)
+    handle = await executor.start(agent("import sys\nsys.stdin.read()\nprint('last words')\nsys.exit(5)", tmp_path))
+    keeper = run_record(handle)["keeper_pid"]
+    _, hard = resource.prlimit(keeper, resource.RLIMIT_FSIZE)
+    resource.prlimit(keeper, resource.RLIMIT_FSIZE, (4, hard))
+
+    with pytest.raises(ReadOnlyError, match="EFBIG"):
+        await executor.end(handle, 0.5)
+    resource.prlimit(keeper, resource.RLIMIT_FSIZE, (hard, hard))
+
+    recovered = await eventually_exited(executor, handle)
+    assert recovered.exit is not None
+    assert recovered.exit.code == 5
+    assert journal_bytes(handle) == b"last words\n"
 
 
 def cgroup_root() -> Path | None:

@@ -172,6 +172,22 @@ async def test_starting_again_returns_the_same_process(executor: LocalExecutor, 
     assert (await executor.recover(handles[0])).liveness is Liveness.EXITED
 
 
+async def test_a_cancelled_start_goes_on_and_repeating_it_has_its_outcome(
+    executor: LocalExecutor, tmp_path: Path
+) -> None:
+    spec = agent(ECHO, tmp_path)
+    start = asyncio.ensure_future(executor.start(spec))
+    await eventually(lambda: executor.discover() != [])
+    start.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await start
+
+    handle = await executor.start(spec)
+
+    assert (await executor.recover(handle)).liveness is Liveness.ALIVE
+    assert executor.discover() == [handle]
+
+
 async def test_a_start_that_was_interrupted_is_taken_up_again(executor: LocalExecutor, tmp_path: Path) -> None:
     spec = agent(ECHO, tmp_path)
     handle = await executor.start(spec)

@@ -140,9 +140,14 @@ class Terminal:
         self._master, slave = pty.openpty()
         fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
         self.process = subprocess.Popen(
-            command, stdin=slave, stdout=slave, stderr=slave, env=dict(environ), cwd=cwd, start_new_session=True,
-            preexec_fn=_take_terminal,  # noqa: PLW1509  this process has no other threads that matter to it
-        )  # fmt: skip
+            command,
+            stdin=slave,
+            stdout=slave,
+            stderr=slave,
+            env=dict(environ),
+            cwd=cwd,
+            start_new_session=True,
+        )
         os.close(slave)
 
     def __enter__(self) -> Self:
@@ -199,7 +204,3 @@ class Terminal:
         self.raw += data
         self._stream.feed(data)
         return bool(data)
-
-
-def _take_terminal() -> None:
-    fcntl.ioctl(0, termios.TIOCSCTTY, 0)

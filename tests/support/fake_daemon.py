@@ -468,7 +468,8 @@ def stand_in(directory: Path) -> Iterator[dict[str, str]]:
 def main() -> None:
     """Serve in the directories of the environment until SIGTERM or Shutdown.
 
-    RAMET_FAKE_FAIL: leave at once with these words. RAMET_FAKE_RECOVERY: seconds before it serves.
+    RAMET_FAKE_FAIL: leave at once with these words. RAMET_FAKE_RECOVERY: seconds before it serves. RAMET_FAKE_LINGER:
+    seconds for which it holds its lock once its socket is closed.
     Each start adds its pid to ``starts`` in the state directory.
     """
     places = directories(os.environ)
@@ -495,6 +496,7 @@ def main() -> None:
     daemon.set_serving(True)
     daemon.shutdown_asked.wait()
     daemon.stop(grace=2)
+    time.sleep(float(os.environ.get("RAMET_FAKE_LINGER", "0")))
 
 
 if __name__ == "__main__":

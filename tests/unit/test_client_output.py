@@ -35,7 +35,7 @@ def test_wide_characters_take_two_columns_and_marks_none(text: str, width: int) 
 
 def test_a_table_is_aligned_over_wide_names() -> None:
     rows: list[list[Span]] = [[("日本", ""), ("1", "")], [("a", ""), ("12", "")]]
-    lines = output().table(["NAME", "N"], rows, flexible="NAME", right=frozenset({"N"}))
+    lines = output().table(["NAME", "N"], rows, shrink=[], right=frozenset({"N"}))
     assert [item.text for item in lines] == ["NAME   N", "日本   1", "a     12"]
 
 

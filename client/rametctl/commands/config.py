@@ -49,8 +49,7 @@ def show(app: App, repo: str | None) -> None:
                 ]
                 for setting in answer.settings
             ],
-            flexible="DOES",
-            right=frozenset(),
+            shrink=[("DOES", 20), ("VALUE", 12), ("DOES", 8)],
         )
     )  # fmt: skip
     app.output.hint(f"owner's file: {answer.owner_file}")

@@ -230,14 +230,26 @@ def _stop(app: App, connection: "Connection") -> tuple[int, int | None] | None:
     except UnreachableError:
         return None
     end = time.monotonic() + STOP_DEADLINE
-    while connection.running():
+    while connection.running() or (pid and _alive(pid)):
         if time.monotonic() > end:
             raise UnreachableError("the daemon did not end in time", hint="see: rametctl daemon logs", reason="SILENT")
-        if _is_another(connection, instance):
-            app.output.note("rametctl: another daemon was started meanwhile; the service manager may keep it alive")
+        if connection.running() and _is_another(connection, instance):
+            app.output.note(
+                "rametctl: another daemon was started meanwhile, by the service manager or by a command that goes on"
+            )
             break
         time.sleep(0.05)
     return pid, agents
+
+
+def _alive(pid: int) -> bool:
+    """Whether the process that has just told us its own id is there; nothing is sent to it."""
+    try:
+        os.kill(pid, 0)
+    except (ProcessLookupError, PermissionError):
+        # Gone, or somebody else's by now, which means the same.
+        return False
+    return True
 
 
 def _is_another(connection: "Connection", instance_id: str) -> bool:

@@ -40,8 +40,8 @@ class Query:
 def command(app: App, everything: bool, states: tuple[str, ...], tree: bool, watch: bool, repo: str | None) -> None:
     """List the sessions of the repository around the current directory.
 
-    Outside of a repository those of all are listed, and with --all archived
-    ones too. NEEDS says what a person has to do.
+    Outside of a repository it is those of all repositories; with --all too, and
+    archived ones with them. NEEDS says what a person has to do.
 
     \b
     Examples:
@@ -97,13 +97,13 @@ def _table(app: App, query: Query, sessions: Sequence["Session"]) -> list["Line"
 def _watch(app: App, query: Query) -> None:
     from rametctl.ticker import Ticker
 
-    with Ticker(app.connect(autostart=app.autostart), every=REDRAW) as ticker:
-        if app.output.terminal:
-            with app.output.live() as view:
-                for _ in ticker.ticks(idle=1.0):
-                    view.update(_table(app, query, _sessions(app, query)))
-        else:
-            _print_changes(app, query, ticker.ticks(idle=None))
+    ticker = Ticker(app.connect(autostart=app.autostart), every=REDRAW)
+    if not app.output.terminal:
+        _print_changes(app, query, ticker.ticks(idle=None))
+        return
+    with app.output.live() as view:
+        for _ in ticker.ticks(idle=1.0):
+            view.update(_table(app, query, _sessions(app, query)))
 
 
 def _print_changes(app: App, query: Query, ticks: Iterator[None]) -> None:

@@ -79,7 +79,7 @@ def ls(app: App) -> None:
                     ]
                     for repo in repos
                 ],
-                flexible="ROOT",
+                shrink=[("ROOT", 20), ("NAME", 10)],
                 right=frozenset({"SESSIONS"}),
             )
         )

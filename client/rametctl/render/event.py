@@ -55,7 +55,13 @@ class Transcript:
         if not self._prefixed or not event.session_id:
             return lines
         name = printable(self._names.get(event.session_id, event.session_id))
-        return [Line(((f"{name}  ", "magenta"), (" " * item.indent, ""), *item.spans)) for item in lines]
+        return [
+            Line(
+                ((f"{name}  ", "magenta"), (" " * item.indent, ""), *item.spans),
+                hang=len(name) + 2 + item.indent + item.hang,
+            )
+            for item in lines
+        ]
 
     def _lines(self, event: "Event") -> Iterator[Line]:
         kind = event.WhichOneof("payload")
@@ -86,7 +92,7 @@ def summary(event: "Event", name: str) -> Line:
     kind = event.WhichOneof("payload") or "event"
     return line(
         (f"{local_time(event.time)}  ", "dim"), (f"{printable(name)}  " if name else "", "magenta"),
-        (f"{kind:<17}  ", "cyan"), *summary_spans(event),
+        (f"{kind:<17}  ", "cyan"), *summary_spans(event), hang=21,
     )  # fmt: skip
 
 
@@ -149,7 +155,7 @@ def _assistant_lines(message: "AssistantMessage") -> Iterator[Line]:
             case "tool_call":
                 yield line(
                     (f"{aside}▸ ", "cyan"), (printable(block.tool_call.tool), "bold cyan"),
-                    (f" {call_summary(block.tool_call)}", ""),
+                    (f" {call_summary(block.tool_call)}", ""), hang=len(aside) + 2,
                 )  # fmt: skip
             case "other":
                 yield line((f"{aside}[{printable(block.other)}]", "dim"))
@@ -177,7 +183,7 @@ def _marked(mark: str, text: str, style: str, note: str = "") -> Iterator[Line]:
     """A text with a mark before its first line, the others below its beginning."""
     for index, part in enumerate(printable(text).strip("\n").split("\n")):
         head: Span = (mark, style or "cyan") if index == 0 else (" " * len(mark), "")
-        yield line(head, (part, style), (f"  ({note})" if note and index == 0 else "", "dim"))
+        yield line(head, (part, style), (f"  ({note})" if note and index == 0 else "", "dim"), hang=len(mark))
 
 
 def _turn_spans(turn: "TurnEnded") -> list[Span]:

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from ramet.v1.session_pb2 import GetSessionResponse, Session
 
 HEADERS = ["NAME", "STATE", "BRANCH", "TURNS", "COST", "AGE", "NEEDS"]
+SHRINK = (("NEEDS", 20), ("BRANCH", 12), ("NAME", 20), ("NEEDS", 10), ("BRANCH", 6), ("NAME", 8))
 _STYLES = {
     "working": "green",
     "starting": "green",
@@ -79,7 +80,7 @@ def session_table(output: Output, rows: Iterable[tuple[int, "Session"]], now: fl
                 (" ".join(needs(session).split()), state_style(state) or "dim"),
             ]
         )
-    return output.table(HEADERS, cells, flexible="NEEDS", right=frozenset({"TURNS", "COST", "AGE"}))
+    return output.table(HEADERS, cells, shrink=SHRINK, right=frozenset({"TURNS", "COST", "AGE"}))
 
 
 def created(session: "Session") -> list[Line]:

@@ -77,7 +77,7 @@ class DaemonServicer(daemon_pb2_grpc.DaemonServiceServicer):
             daemon_pb2.Setting(
                 key=each.setting.key,
                 value_json=json.dumps(tomllib.loads(f"value = {each.value}")["value"], default=str)
-                if each.value
+                if each.value != "unset"
                 else "null",
                 origin=each.origin,
                 description=each.setting.meaning,

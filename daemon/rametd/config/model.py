@@ -92,7 +92,7 @@ class Worktrees:
 @dataclass(frozen=True, slots=True)
 class Pool:
     size: int = setting(
-        whole(0, 64, "worktrees"), 2, "Prepared spare worktrees to keep for each repository.", repository=True
+        whole(0, 64, "worktrees"), 1, "Prepared spare worktrees to keep for each repository.", repository=True
     )
     warm_agents: int = setting(
         whole(0, 16, "agents"), 0, "How many of the spares have an agent started.", repository=True
@@ -109,8 +109,8 @@ class Ports:
 class Caps:
     depth: int = setting(whole(0, 16), 3, "How many generations of sessions agents may spawn; 0: none.")
     children: int = setting(whole(0, 1000), 8, "How many living children a session may have.")
-    tree: int = setting(whole(1, 10000), 32, "How many sessions a tree may have in all.")
-    spawns_per_minute: int = setting(whole(0, 1000), 10, "How many sessions a tree may spawn in a minute.")
+    tree: int = setting(whole(1, 10000), 50, "How many sessions a tree may have in all.")
+    spawns_per_minute: int = setting(whole(0, 1000), 20, "How many sessions a tree may spawn in a minute.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +147,6 @@ class Journal:
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    events: float = setting(DURATION_OR_NEVER, 90 * DAY, "How long the events of removed sessions are kept.")
     trash: float = setting(DURATION, 30 * DAY, "How long removed work can be restored from the trash.")
 
 
@@ -188,8 +187,16 @@ class Config:
 
     origins: Mapping[str, str] = field(default_factory=dict)
     """Key → "owner file" or "repository file"; a key that is not in it has its default."""
-    warnings: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = field(default=(), compare=False)
     """What to tell the person although it works."""
 
 
 SETTINGS: tuple[Setting, ...] = tuple(declared(Config))
+
+RESERVED = frozenset(
+    item.key
+    for item in SETTINGS
+    if item.key.split(".")[0]
+    in {"pool", "setup", "teardown", "run", "carry", "ports", "caps", "budget", "land", "radar"}
+)
+"""Keys whose meaning is fixed and which have no effect in this release: whoever sets one is told."""

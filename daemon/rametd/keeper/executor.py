@@ -168,7 +168,7 @@ class Executor(Protocol):
         Idempotent for one (session, generation): a process that was started for it, alive or ended by now, is returned as it is,
         so an intent that was interrupted is simply repeated. On failure nothing is left. Raises WorkingDirectoryError,
         AgentUnavailableError (the program is missing or cannot be executed), RuntimeDirectoryError (the socket's path), or
-        KeeperError. When cancelled, a process may be left: start again, or `end` and `destroy` what `discover` finds.
+        KeeperError. When the caller is cancelled the start goes on: repeat it to have its outcome.
         """
         ...
 

@@ -77,7 +77,9 @@ async def launch(place: Place, spec: LaunchSpec, python: str, environment: Mappi
     except OSError as error:
         failure = KeeperError(f"the keeper cannot be started with {python}: {error}", hint="is the installation whole?")
     if failure is not None:
-        await undo(place)
+        # A keeper that hangs (its agent's directory is on a dead network mount) keeps its directory: it may go on yet.
+        if await until(lambda: not place.is_locked(), within=lost.PATIENCE):
+            await undo(place)
         raise failure
 
 
@@ -99,7 +101,6 @@ async def _run_launcher(
     except TimeoutError:
         launcher.kill()
         await launcher.wait()
-        await lost.kill_keeper(place)
         return KeeperError(
             f"the keeper of {place.name} did not start within {TIMEOUT:.0f} s", hint="is the machine stuck?"
         )

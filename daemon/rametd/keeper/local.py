@@ -12,7 +12,14 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from types import MappingProxyType
 
-from rametd.domain.errors import KeeperError, KeeperFencedError, NotFoundError, RuntimeDirectoryError, WrongStateError
+from rametd.domain.errors import (
+    KeeperError,
+    KeeperFencedError,
+    NotFoundError,
+    ReadOnlyError,
+    RuntimeDirectoryError,
+    WrongStateError,
+)
 from rametd.keeper import directory, launching, lost
 from rametd.keeper.attachment import LocalAttachment
 from rametd.keeper.connection import Connection
@@ -47,9 +54,17 @@ class LocalExecutor:
             python,
             environment,
         )
+        self._tasks: set[asyncio.Task[Handle]] = set()
         self._starting: weakref.WeakValueDictionary[str, asyncio.Lock] = weakref.WeakValueDictionary()
 
     async def start(self, spec: LaunchSpec) -> Handle:
+        # A start is undone or done, never left in between: when the caller is cancelled it goes on.
+        task = asyncio.create_task(self._start(spec), name=f"start {spec.session_id}-{spec.generation}")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return await asyncio.shield(task)
+
+    async def _start(self, spec: LaunchSpec) -> Handle:
         launching.check(spec)
         place = Place(self._root, spec.session_id, spec.generation)
         socket = self.sockets / f"{place.name}.sock"
@@ -67,6 +82,8 @@ class LocalExecutor:
                 started = await asyncio.to_thread(place.run) is not None
                 if recovered.liveness is not Liveness.UNKNOWN and started:
                     return place.handle
+                if await asyncio.to_thread(place.is_locked):
+                    raise KeeperError(f"a keeper of {place.name} hangs in its start", hint="is a network mount dead?")
                 await launching.undo(place)
             await asyncio.to_thread(launching.prepare, place, spec, socket)
             await launching.launch(place, spec, self._python, self._environment)
@@ -129,13 +146,26 @@ class LocalExecutor:
             except KeeperFencedError:
                 raise
             except (KeeperError, WrongStateError, TimeoutError):
-                # The keeper is leaving anyway, was killed, or hangs. Only in the last case there is something to kill.
-                if (await self._settle(place)).liveness is Liveness.ALIVE:
-                    await lost.kill_keeper(place)
+                await self._ensure_ending(place)
         recovered = await self._settle(place)
         if recovered.liveness is not Liveness.EXITED:
             await lost.end_agent(place, grace)
         return recovered.exit
+
+    async def _ensure_ending(self, place: Place) -> None:
+        """After an END that was not seen through: the keeper was leaving, or is gone, or hangs and is killed. Raises
+        ReadOnlyError for one that only waits for room on the disk: killed, it would lose what it still holds."""
+        if (await self._settle(place)).liveness is not Liveness.ALIVE:
+            return
+        try:
+            async with self._connected(place) as connection:
+                status = await connection.status()
+        except (KeeperError, WrongStateError):
+            await lost.kill_keeper(place)
+            return
+        if status["blocked"]:
+            raise ReadOnlyError(f"the end of {place.name} cannot be recorded: {status['blocked']}", hint="make room")
+        raise KeeperError(f"the keeper of {place.name} has not come to an end yet", hint="try again")
 
     async def destroy(self, handle: Handle) -> None:
         place = Place.from_handle(handle)
@@ -149,6 +179,8 @@ class LocalExecutor:
     def discover(self) -> list[Handle]:
         if not self._root.is_dir():
             return []
+        for gone in self._root.glob(".*.gone"):  # a removal that was interrupted
+            shutil.rmtree(gone, ignore_errors=True)
         places = (Place.from_name(self._root, entry.name) for entry in self._root.iterdir() if entry.is_dir())
         found = sorted(
             (place for place in places if place is not None), key=lambda place: (place.session, place.generation)

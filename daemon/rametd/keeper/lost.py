@@ -9,6 +9,9 @@ from rametd.keeper.place import Place, until
 from rametd.keeper.tree import SWEEP_GRACE, Tree
 from rametd.platform import processes
 
+PATIENCE = 5.0
+"""Seconds for the kernel to end a killed keeper."""
+
 
 async def end_agent(place: Place, grace: float) -> None:
     """SIGTERM, ``grace`` seconds, SIGKILL to the agent; then to whatever it started. Its stdin ended with the keeper.
@@ -38,7 +41,7 @@ async def sweep(tree: Tree, grace: float) -> None:
 
 
 async def kill_keeper(place: Place) -> None:
-    """Kill a keeper that does not answer, if it is that very process, and wait until it is gone."""
+    """Kill a keeper that does not answer, if it is that very process. One that hangs in the kernel stays until it returns."""
 
     def kill() -> None:
         with suppress(ValueError):
@@ -47,7 +50,7 @@ async def kill_keeper(place: Place) -> None:
                 processes.send_signal(run["keeper_pid"], run["keeper_start"], signal.SIGKILL)
 
     await asyncio.to_thread(kill)
-    await until(lambda: not place.is_locked())
+    await until(lambda: not place.is_locked(), within=PATIENCE)
 
 
 def _agent(place: Place) -> processes.Process | None:

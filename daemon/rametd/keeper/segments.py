@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import bisect
 import os
+from contextlib import suppress
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -71,7 +72,8 @@ class Writer:
     def release(self, offset: int) -> None:
         """Delete the segments that end at or below ``offset``; the one being written stays."""
         while len(self.starts) > 1 and self.starts[1] <= offset:
-            os.unlink(segment_path(self._directory, self._name, self.starts[0]))
+            with suppress(FileNotFoundError):
+                os.unlink(segment_path(self._directory, self._name, self.starts[0]))
             del self.starts[0]
 
     def sync(self) -> None:

@@ -142,6 +142,7 @@ def decision_of(request: Request, mode: Mode) -> Decision:
 
 def notify(core: Core, request: Request) -> None:
     """Tell the agent that waits for it, once the answer is committed."""
+    core.failpoint.hit("resolve.committed")
     runner = core.runners.get(request.session_id)
     if runner is not None:
         runner.answered(request)

@@ -9,6 +9,7 @@ from rametd.agents.base import AgentKind
 from rametd.config import Config
 from rametd.domain.errors import InvalidInputError
 from rametd.environment import EnvironmentFiles
+from rametd.failpoints import Failpoint
 from rametd.git import Git
 from rametd.keeper.executor import Executor
 from rametd.services.hub import Hub
@@ -39,10 +40,13 @@ class Core:
     hub: Hub
     state_dir: Path
     runtime_dir: Path
+    config_file: Path
+    home: Path
     fence: int
     instance_id: str
     daemon_environment: Mapping[str, str]
     clock: Callable[[], float]
+    failpoint: Failpoint = field(default_factory=Failpoint)
     runners: dict[str, "Runner"] = field(default_factory=dict)  # by session id; those attached to a living agent
     # Set by the app once the supervisor and the scheduler exist:
     wake: Callable[[], None] = lambda: None  # something may have become startable

@@ -13,6 +13,7 @@ from pathlib import Path
 import structlog
 from ramet.v1 import event_pb2
 
+from rametd.config import Config
 from rametd.domain.errors import (
     BadNameError,
     BypassForbiddenError,
@@ -32,6 +33,7 @@ from rametd.services.delivery import add_prompt
 from rametd.services.ids import new_id
 from rametd.services.lookup import find_session
 from rametd.services.places import link_by_name, tree_of, unlink_by_name
+from rametd.services.settings import for_repository
 from rametd.services.views import one_session_message
 from rametd.store import Reader, Unit
 
@@ -84,14 +86,15 @@ class Creator:
         """Raises the typed errors of bad input before anything is made."""
         core = self._core
         check_prompt(new.prompt, empty_is_fine=True)
-        mode = new.mode if new.mode is not None else core.config.permissions.default_mode
+        await core.kind(new.agent).check()
+        info = await core.git.discover(new.path)
+        repo = await core.store.write(lambda unit: repos.register(unit, info, new.principal))
+        config = await for_repository(core, repo, info)
+        mode = new.mode if new.mode is not None else config.permissions.default_mode
         if mode == Mode.BYPASS and not core.config.permissions.allow_bypass:
             raise BypassForbiddenError(
                 "bypassPermissions is off", hint="set permissions.allow_bypass = true in config.toml if you mean it"
             )
-        await core.kind(new.agent).check()
-        info = await core.git.discover(new.path)
-        repo = await core.store.write(lambda unit: repos.register(unit, info, new.principal))
         parent, after = await core.store.read(
             lambda reader: (
                 find_session(reader, new.parent, repo_id=repo.id).id if new.parent else "",
@@ -99,7 +102,7 @@ class Creator:
             )
         )
         async with self._locks.setdefault(info.common_dir, asyncio.Lock()):
-            draft = await self._draft(new, mode, info, repo, parent, after)
+            draft = await self._draft(new, config, mode, info, repo, parent, after)
             warnings = await self._make(draft, info, repo, new)
         if not repo.trusted and await asyncio.to_thread(has_own_settings, draft.worktree):
             warning = (
@@ -110,7 +113,14 @@ class Creator:
         return Created(draft, warnings)
 
     async def _draft(
-        self, new: NewSession, mode: Mode, info: RepositoryInfo, repo: Repo, parent: str, after: tuple[str, ...]
+        self,
+        new: NewSession,
+        config: Config,
+        mode: Mode,
+        info: RepositoryInfo,
+        repo: Repo,
+        parent: str,
+        after: tuple[str, ...],
     ) -> Session:
         core = self._core
         branches = {branch.name for branch in await core.git.branches(info)}
@@ -127,7 +137,7 @@ class Creator:
         else:
             base = await core.git.resolve_base(info, new.base_ref or None, new.path)
             base_ref, base_commit = base.ref, base.commit
-            prefix = core.config.worktrees.branch_prefix
+            prefix = config.worktrees.branch_prefix
             taken = await core.store.read(
                 lambda reader: {
                     session.branch for session in reader.sessions.list(repo_id=repo.id, include_archived=True)
@@ -189,14 +199,18 @@ class Creator:
             create_time=session.create_time,
         )
         await core.store.write(lambda unit: unit.intents.add(intent))
+        core.failpoint.hit("create.intended")
         try:
             warnings = await core.git.create_worktree(
                 info, session.worktree, session.branch, session.base_commit, new_branch=session.created_branch
             )
+            core.failpoint.hit("create.worktree-made")
             await asyncio.to_thread(core.environments.write, session.id, new.environment)
             await asyncio.to_thread(link_by_name, session)
             await asyncio.to_thread(core.index.write, repo, session)
+            core.failpoint.hit("create.files-written")
             await core.store.write(lambda unit: insert(unit, session, new, intent.id))
+            core.failpoint.hit("create.inserted")
         except (RametError, asyncio.CancelledError, OSError):
             # Also when the caller hung up: what is not stored must not be left in the world.
             await asyncio.shield(self.undo(intent))

@@ -9,6 +9,8 @@ from rametd.store import Store
 
 BACKLOG = 4096
 """Events kept for a watcher that reads slowly; beyond them it reads from the store, where all of them are."""
+PAGE = 1000
+"""Events in one read from the store."""
 
 
 class Watcher:
@@ -21,8 +23,10 @@ class Watcher:
         self._queue: deque[Event] = deque()
         self._behind = True  # what is stored after `seq` must be read first
         self._news = asyncio.Event()
+        self._offered = 0
 
     def offer(self, events: Sequence[Event]) -> None:
+        self._offered = events[-1].seq
         if self._behind:
             self._news.set()
             return
@@ -37,7 +41,8 @@ class Watcher:
         return self._session_ids is None or event.session_id in self._session_ids
 
     async def next(self, within: float | None = None) -> list[Event]:
-        """Return at least one event, or none when ``within`` seconds have passed."""
+        """Return at least one event, or none when ``within`` seconds have passed; ``seq`` then stands at the newest of all."""
+        deadline = None if within is None else asyncio.get_running_loop().time() + within
         while True:
             if self._behind:
                 # An event that is committed while the read below is under way must not be lost: from here on offers are queued, and
@@ -55,19 +60,20 @@ class Watcher:
             self._news.clear()
             if self._queue or self._behind:
                 continue
+            self.seq = max(self.seq, self._offered)  # nothing up to there is wanted
             try:
-                await asyncio.wait_for(self._news.wait(), within)
+                async with asyncio.timeout_at(deadline):
+                    await self._news.wait()
             except TimeoutError:
                 return []
 
     async def _stored(self) -> list[Event]:
         after = self.seq
-        limit = 1000
         one = next(iter(self._session_ids)) if self._session_ids is not None and len(self._session_ids) == 1 else None
         events = await self._hub.store.read(
-            lambda reader: reader.events.list(after_seq=after, session_id=one, limit=limit)
+            lambda reader: reader.events.list(after_seq=after, session_id=one, limit=PAGE)
         )
-        if len(events) == limit:
+        if len(events) == PAGE:
             self._behind = True
         if events:
             self.seq = events[-1].seq

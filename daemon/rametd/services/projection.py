@@ -129,7 +129,7 @@ class Projection:
                 self._close(self.unit.requests.mark_gone(self.session.id, self.agent.generation, control_id))
                 self._unblock()
             case ControlSettled(id=control_id):
-                self.unit.control.settle(self.session.id, self.agent.generation, control_id)
+                self._settle(control_id)
             case Initialized(reply=reply):
                 self.agent = replace(self.agent, initialize_reply=reply)
             case PromptSeen(id=prompt_id):
@@ -141,6 +141,8 @@ class Projection:
                 )
                 if not self.session.conversation_begun:
                     self.session = self.unit.sessions.update(self.session.id, conversation_begun=True)
+                # Also where the prompt came while the turn before ran, so that the session was at work all the time.
+                self.agent = replace(self.agent, result="")
                 self._work()
             case Activity(state=activity):
                 self.agent = replace(self.agent, activity=activity)
@@ -169,6 +171,17 @@ class Projection:
             self.agent = replace(self.agent, result="")
         if self.session.state in {State.QUEUED, State.STARTING, State.IDLE}:
             self._change(State.WORKING)
+
+    def _settle(self, control_id: str) -> None:
+        """The agent shows that it has an answer. Where ours is not on record (the database was built anew, and this journal is read from
+        its beginning), it was given all the same: nobody is to be asked again."""
+        session_id, generation = self.session.id, self.agent.generation
+        self.unit.control.settle(session_id, generation, control_id)
+        request = self.unit.control.get(session_id, generation, control_id)
+        if request is not None and not request.answer and not request.handshake:
+            self.unit.control.cancel(session_id, generation, control_id)
+            self._close(self.unit.requests.mark_gone(session_id, generation, control_id))
+            self._unblock()
 
     def _asked(self, fact: ControlAsked, frame: Frame) -> None:
         known = not self.unit.control.add(

@@ -8,23 +8,26 @@ from pathlib import Path
 import structlog
 from ramet.v1 import event_pb2
 
-from rametd.domain.errors import NotFoundError, RametError, WorkAtRiskError, WrongStateError
+from rametd.domain.errors import NotFoundError, RametError, RefNotFoundError, WorkAtRiskError, WrongStateError
 from rametd.domain.models import Intent, Session, TrashEntry
 from rametd.domain.states import State
+from rametd.git.repository import RepositoryInfo
 from rametd.git.risk import Risk
 from rametd.keeper.executor import Handle
+from rametd.keeper.place import Place
 from rametd.services import events
 from rametd.services.core import Core
 from rametd.services.ids import new_id
 from rametd.services.places import unlink_by_name
 from rametd.services.repos import info_of
 from rametd.services.supervisor import Supervisor
-from rametd.store import Unit, dump_session
+from rametd.store import Reader, Unit, dump_session
 
 log = structlog.get_logger()
 
 DELETE = "delete"
 LISTED = 20
+END_GRACE_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +41,7 @@ class Remover:
     def __init__(self, core: Core, supervisor: Supervisor) -> None:
         self._core = core
         self._supervisor = supervisor
+        self._running: dict[str, asyncio.Task[Removed]] = {}  # by session
 
     async def remove(self, session: Session, *, force: bool, principal: str) -> Removed:
         """Raises `WorkAtRiskError` with a list unless ``force``, `WrongStateError` while it is at work unless ``force``."""
@@ -56,9 +60,15 @@ class Remover:
                     untracked="\n".join(risk.untracked[:LISTED]),
                     commits="\n".join(f"{commit[:10]} {subject}" for commit, subject in risk.unique_commits[:LISTED]),
                 )
-        intent = Intent(new_id(), DELETE, session.id, {"principal": principal}, core.clock())
-        await core.store.write(lambda unit: unit.intents.add(intent))
-        return await asyncio.shield(self.complete(intent))
+        new = Intent(new_id(), DELETE, session.id, {"principal": principal}, core.clock())
+        intent = await core.store.write(lambda unit: removal_of(unit, session.id) or unit.intents.add(new))
+        core.failpoint.hit("remove.intended")
+        # A second caller waits for the first one's removal; one that hangs up does not cut it off.
+        task = self._running.get(session.id)
+        if task is None:
+            task = self._running[session.id] = asyncio.create_task(self.complete(intent), name=f"remove-{session.id}")
+            task.add_done_callback(lambda _: self._running.pop(session.id, None))
+        return await asyncio.shield(task)
 
     async def _risk(self, session: Session) -> Risk:
         repo = await self._core.store.read(lambda reader: reader.repos.get(session.repo_id))
@@ -77,6 +87,7 @@ class Remover:
         core = self._core
         session = await core.store.read(lambda reader: reader.sessions.get(intent.session_id))
         await self._end_agent(session)
+        core.failpoint.hit("remove.agent-ended")
         repo = await core.store.read(lambda reader: reader.repos.get(session.repo_id))
         entry: TrashEntry | None = None
         try:
@@ -84,49 +95,70 @@ class Remover:
         except NotFoundError as error:
             log.warning("repository of a removed session is gone", session=session.id, error=error.message)
         else:
-            record = await core.git.trash(info, session.id, session.worktree, session.branch)
-            now = core.clock()
-            entry = TrashEntry(
-                id=session.id,
-                repo_id=repo.id,
-                session_id=session.id,
-                name=session.name,
-                branch=session.branch,
-                ref=record.ref,
-                commit=record.commit,
-                branch_commit=record.branch_commit or "",
-                bytes=record.size,
-                session=json.dumps(dump_session(session)),
-                create_time=now,
-                expire_time=now + core.config.retention.trash,
-            )
+            entry = await self._trash(session, info)
+            core.failpoint.hit("remove.trashed")
             removal = await core.git.remove_worktree(
                 info, session.worktree, session.branch, delete_branch=session.created_branch
             )
             for kept in removal.kept:
                 log.warning("removal left something", session=session.id, what=kept)
+        core.failpoint.hit("remove.worktree-removed")
         await asyncio.to_thread(unlink_by_name, session.worktree)
         await asyncio.to_thread(core.environments.delete, session.id)
         await asyncio.to_thread(core.index.delete, session.id)
         await self._destroy_processes(session)
+        core.failpoint.hit("remove.processes-destroyed")
         await core.store.write(lambda unit: self._forget(unit, session, entry, intent))
+        core.failpoint.hit("remove.forgotten")
         core.wake()
         return Removed(session, entry.ref if entry else "", entry.expire_time if entry else None)
 
+    async def _trash(self, session: Session, info: RepositoryInfo) -> TrashEntry | None:
+        """Keep the work; None where neither the worktree nor the branch is left."""
+        core = self._core
+        try:
+            record = await core.git.trash(info, session.id, session.worktree, session.branch)
+        except RefNotFoundError as error:
+            log.warning("nothing is left to keep", session=session.id, error=error.message)
+            return None
+        now = core.clock()
+        return TrashEntry(
+            id=session.id,
+            repo_id=session.repo_id,
+            session_id=session.id,
+            name=session.name,
+            branch=session.branch,
+            ref=record.ref,
+            commit=record.commit,
+            branch_commit=record.branch_commit or "",
+            bytes=record.size,
+            session=json.dumps(dump_session(session)),
+            create_time=now,
+            expire_time=now + core.config.retention.trash,
+        )
+
     async def _end_agent(self, session: Session) -> None:
+        """End its process. Without a runner there may be one too: recovery completes removals before it takes up any agent, and a
+        process may run whose handle a killed daemon had not stored yet."""
         await self._supervisor.settled(session.id)
         runner = self._core.runners.get(session.id)
         if runner is not None:
-            await runner.end("remove", 1.0)
+            await runner.end("remove", END_GRACE_S)
+        else:
+            for handle in await self._handles(session):
+                await self._core.executor.end(handle, END_GRACE_S, epoch=self._core.fence)
+
+    async def _handles(self, session: Session) -> list[Handle]:
+        """All processes that the session ever had and that left something, on record or not."""
+        found = await asyncio.to_thread(self._core.executor.discover)
+        return [handle for handle in found if Place.from_handle(handle).session == session.id]
 
     async def _destroy_processes(self, session: Session) -> None:
-        agents = await self._core.store.read(lambda reader: reader.agents.list(session.id))
-        for agent in agents:
-            if agent.handle:
-                try:
-                    await self._core.executor.destroy(Handle(agent.handle))
-                except RametError as error:
-                    log.warning("agent directory stays", session=session.id, error=error.message)
+        for handle in await self._handles(session):
+            try:
+                await self._core.executor.destroy(handle)
+            except RametError as error:
+                log.warning("agent directory stays", session=session.id, error=error.message)
 
     def _forget(self, unit: Unit, session: Session, entry: TrashEntry | None, intent: Intent) -> None:
         if entry is not None and unit.trash.get(entry.id) is None:
@@ -141,6 +173,11 @@ class Remover:
             )
         unit.sessions.delete(session.id)
         unit.intents.remove(intent.id)
+
+
+def removal_of(reader: Reader, session_id: str) -> Intent | None:
+    """The removal of a session that is under way, or that failed and is to be tried again."""
+    return next((intent for intent in reader.intents.list(session_id) if intent.kind == DELETE), None)
 
 
 def describe(risk: Risk) -> str:

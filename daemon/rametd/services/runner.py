@@ -126,6 +126,7 @@ class Runner:
     async def end(self, intent: str, grace: float) -> None:
         """End the agent with all its processes, and return when that is on record. ``intent`` is stored before the first signal."""
         await self._note(stop_intent=intent)
+        self._core.failpoint.hit("end.intended")
         await self._core.executor.end(self._handle, grace, epoch=self._core.fence)
         await self.ended.wait()
 
@@ -285,11 +286,13 @@ class Runner:
             for line in pending:
                 if line.kind == OutgoingKind.PROMPT:
                     await self.ready.wait()
+                self._core.failpoint.hit(f"{line.kind}.committed")
                 try:
                     end = await self._attachment.write(line.line)
                 except RametError as error:
                     self._log.warning("agent takes no more", error=error.message)
                     return
+                self._core.failpoint.hit(f"{line.kind}.written")
                 await self._note_written(line.id, end)
             if not pending:
                 await self._outgoing.wait()
@@ -412,7 +415,7 @@ class Runner:
             await self.detach()
             self._core.reattach(self.session_id)
             return
-        if recovered.liveness == Liveness.KEEPER_LOST:
+        if recovered.liveness != Liveness.EXITED:
             await self._core.executor.end(self._handle, LATE_EXIT_GRACE_S, epoch=self._core.fence)
         tail, max_resumes = self._attachment.tail, self._core.config.agents.max_resumes
         await write_for_sure(

@@ -9,6 +9,7 @@ from rametd.services.core import Core
 from rametd.services.delivery import deliver
 from rametd.services.lifecycle import change_state
 from rametd.services.persistence import write_for_sure
+from rametd.services.removal import removal_of
 from rametd.services.supervisor import Supervisor
 from rametd.store import Unit
 
@@ -45,6 +46,8 @@ class Scheduler:
         to_launch: list[tuple[Session, Agent]] = []
         to_send: list[str] = []
         for session in unit.sessions.queued():
+            if removal_of(unit, session.id) is not None:
+                continue  # no process may start in a worktree that is going
             if (blocked := blocked_by(unit, session)) is not None:
                 if session.state_reason != blocked:
                     change_state(unit, session, State.QUEUED, reason=blocked)

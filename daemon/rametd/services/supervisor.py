@@ -8,7 +8,7 @@ import structlog
 from ramet.v1 import event_pb2
 
 from rametd import environment
-from rametd.domain.errors import RametError
+from rametd.domain.errors import KeeperFencedError, RametError
 from rametd.domain.models import Agent, AgentState, Session
 from rametd.domain.states import BUSY_STATES, State
 from rametd.keeper.executor import ExitRecord, Handle, LaunchSpec, Liveness
@@ -21,6 +21,8 @@ from rametd.store import Unit
 
 log = structlog.get_logger()
 
+STOP_GRACE_S = 1.0
+"""For an agent whose end was asked for before anybody was attached to it."""
 RESUME_DELAYS_S = (0.0, 2.0, 10.0)
 """How long a lost session rests before its first, second, and every further resume."""
 LAUNCHES = 4
@@ -77,6 +79,7 @@ class Supervisor:
             )
             self._core.wake()
             return
+        self._core.failpoint.hit("launch.started")
 
         def started(unit: Unit) -> tuple[Session, Agent]:
             live = unit.agents.update(session.id, agent.generation, state=AgentState.LIVE, handle=handle)
@@ -85,9 +88,8 @@ class Supervisor:
             return unit.sessions.get(session.id), live
 
         session, agent = await write_for_sure(self._core.store, started)
+        self._core.failpoint.hit("launch.stored")
         await self._attach(session, agent)
-        if agent.stop_intent:  # asked for while the process was being made
-            await self._core.executor.end(handle, 1.0, epoch=self._core.fence)
 
     async def _start_process(self, session: Session) -> Handle:
         core = self._core
@@ -132,10 +134,18 @@ class Supervisor:
         runner = Runner(self._core, session, agent)
         try:
             await runner.start()
-        except RametError as error:
+        except KeeperFencedError as error:
             await runner.detach()
-            log.warning("cannot attach", session=session.id, error=error.message)
+            log.warning("superseded by another daemon", session=session.id, error=error.message)
+            return
+        except (RametError, LookupError) as error:  # LookupError: what follows on the stored offset is gone
+            await runner.detach()
+            log.warning("cannot attach", session=session.id, error=str(error))
             await self._take_up(session, agent, attach=False)
+            return
+        if agent.stop_intent:
+            # Asked for while the process was being made, or of a daemon that was killed before it could do it.
+            await self._core.executor.end(Handle(agent.handle), STOP_GRACE_S, epoch=self._core.fence)
 
     # ── taking up ────────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -174,20 +184,16 @@ class Supervisor:
             return
         handle = Handle(agent.handle)
         recovered = await core.executor.recover(handle)
-        match recovered.liveness:
-            case Liveness.ALIVE | Liveness.EXITED if attach:
-                await self._attach(session, agent)
-                return
-            case Liveness.KEEPER_LOST:
-                if attach:
-                    await self._attach_lost(session, agent)
-                    return
-        await self._record_end(session, agent, recovered.exit, recovered.stderr_tail)
-
-    async def _attach_lost(self, session: Session, agent: Agent) -> None:
-        """The keeper is gone: end what is left of the agent, then read what the keeper had written down."""
-        await self._core.executor.end(Handle(agent.handle), LATE_EXIT_GRACE_S, epoch=self._core.fence)
-        await self._attach(session, agent)
+        healthy = recovered.liveness == Liveness.ALIVE and attach
+        if not healthy and recovered.liveness != Liveness.EXITED:
+            # The keeper is gone, cannot be talked to, or its directory is: whatever is left of the agent ends before another
+            # process may go on with the conversation.
+            await core.executor.end(handle, LATE_EXIT_GRACE_S, epoch=core.fence)
+            recovered = await core.executor.recover(handle)
+        if attach and recovered.liveness != Liveness.UNKNOWN:
+            await self._attach(session, agent)  # also to what has ended: its journal may hold more than was read
+        else:
+            await self._record_end(session, agent, recovered.exit, recovered.stderr_tail)
 
     async def _record_end(self, session: Session, agent: Agent, record: ExitRecord | None, stderr_tail: str) -> None:
         kind = self._core.kind(session.agent)

@@ -5,6 +5,7 @@ The set of lines is open. A field that is missing or of another type than expect
 """
 
 import json
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -34,6 +35,9 @@ TOOL_KINDS = {"AskUserQuestion": RequestKind.QUESTION, "ExitPlanMode": RequestKi
 DEFERRING_TASKS = frozenset({"local_agent", "local_workflow"})
 """Background tasks that end by themselves and start a turn when they do. A background shell may run for ever, so it does not count."""
 CONTROL_TYPES = frozenset({"control_request", "control_response", "control_cancel_request"})
+HALF_CHARACTER = re.compile(r"\\u[dD][89a-fA-F]")
+LARGEST = 1 << 53
+"""Up to here JSON's numbers are whole, and protobuf and SQLite hold them."""
 
 Message = dict[str, Any]
 Reader = Callable[[Message, event_pb2.Event], tuple[Fact, ...]]
@@ -42,20 +46,32 @@ Reader = Callable[[Message, event_pb2.Event], tuple[Fact, ...]]
 def read_frame(session_id: str, generation: int, start: int, end: int, line: bytes) -> Frame:
     """Map one line, newline included; never raises for what a line holds."""
     event = event_pb2.Event(session_id=session_id, generation=generation, offset=start)
-    message: Message | None = None
     try:
-        parsed = json.loads(line)
+        message = parse(line)
+        if message is not None:
+            kind = text(message, "type")
+            facts = READERS.get(kind, read_notice)(message, event)
+            return Frame(start, end, line, event, facts, message if kind in CONTROL_TYPES else None)
+    except RecursionError:  # nested deeper than anybody means it: noise
+        pass
+    event.agent_noise.text = line[:NOISE_LIMIT].decode("utf-8", "replace").rstrip("\n")
+    return Frame(start, end, line, event, (), None)
+
+
+def parse(line: bytes) -> Message | None:
+    """The message in a line, or None.
+
+    A text that was cut in the middle of an emoji ends in half of a surrogate pair, which is JSON but no Unicode: neither protobuf nor SQLite
+    takes it. It becomes a question mark.
+    """
+    words = line.decode("utf-8", "replace")
+    try:
+        value = json.loads(words)
+        if HALF_CHARACTER.search(words):
+            value = json.loads(json.dumps(value, ensure_ascii=False).encode("utf-8", "replace"))
     except ValueError:
-        parsed = None
-    if isinstance(parsed, dict):
-        message = parsed
-        kind = text(message, "type")
-        facts = READERS.get(kind, read_notice)(message, event)
-    else:
-        event.agent_noise.text = line[:NOISE_LIMIT].decode("utf-8", "replace").rstrip("\n")
-        facts = ()
-        kind = ""
-    return Frame(start, end, line, event, facts, message if kind in CONTROL_TYPES else None)
+        return None
+    return value if isinstance(value, dict) else None
 
 
 def text(source: Mapping[str, Any], key: str) -> str:
@@ -65,7 +81,14 @@ def text(source: Mapping[str, Any], key: str) -> str:
 
 def number(source: Mapping[str, Any], key: str) -> float:
     value = source.get(key)
-    return value if isinstance(value, int | float) and not isinstance(value, bool) and value >= 0 else 0
+    if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0:  # not NaN either
+        return 0
+    return min(value, LARGEST)
+
+
+def count(source: Mapping[str, Any], key: str) -> int:
+    """A number that fits into 32 bits."""
+    return int(min(number(source, key), (1 << 32) - 1))
 
 
 def table(source: Mapping[str, Any], key: str) -> Message:
@@ -155,7 +178,7 @@ def read_result(message: Message, event: event_pb2.Event) -> tuple[Fact, ...]:
     is_error = message.get("is_error") is True or subtype not in {"", "success"}
     errors = [str(error) for error in rows(message, "errors")]
     words = text(message, "result") or "; ".join(errors)
-    index = int(number(message, "result_index"))
+    index = count(message, "result_index")
     costs = tuple(
         LedgerEntry(
             session_id="",
@@ -181,7 +204,7 @@ def read_result(message: Message, event: event_pb2.Event) -> tuple[Fact, ...]:
     total = sum((entry.tokens for entry in costs), Tokens())
     ended.tokens.input, ended.tokens.output = total.input, total.output
     ended.tokens.cache_read, ended.tokens.cache_write = total.cache_read, total.cache_write
-    ended.duration.FromMilliseconds(int(number(message, "duration_ms")))
+    ended.duration.FromMilliseconds(count(message, "duration_ms"))
     return (Answered(index, is_error, reason.startswith("aborted"), words if is_error else "", costs),)
 
 
@@ -227,9 +250,9 @@ def read_tasks(message: Message, event: event_pb2.Event) -> tuple[Fact, ...]:
 
 def read_retry(message: Message, event: event_pb2.Event) -> tuple[Fact, ...]:
     retry = event.api_retry
-    retry.attempt = int(number(message, "attempt"))
-    retry.max_attempts = int(number(message, "max_retries"))
-    retry.delay.FromMilliseconds(int(number(message, "retry_delay_ms")))
+    retry.attempt = count(message, "attempt")
+    retry.max_attempts = count(message, "max_retries")
+    retry.delay.FromMilliseconds(count(message, "retry_delay_ms"))
     error = message.get("error")
     retry.error = error if isinstance(error, str) else json.dumps(error)
     return ()
@@ -253,8 +276,9 @@ def read_stream_event(message: Message, event: event_pb2.Event) -> tuple[Fact, .
 
 def read_lifecycle(message: Message, event: event_pb2.Event) -> tuple[Fact, ...]:
     read_notice(message, event)
-    event.agent_notice.subtype = text(message, "state")
-    return (PromptSeen(text(message, "command_uuid")),)
+    state = event.agent_notice.subtype = text(message, "state")
+    # "queued" is no receipt: the agent has it in memory only, and forgets it when it is killed before its turn comes.
+    return () if state == "queued" else (PromptSeen(text(message, "command_uuid")),)
 
 
 def read_control_request(message: Message, event: event_pb2.Event) -> tuple[Fact, ...]:

@@ -1,0 +1,65 @@
+"""``python -m rametd.demo``: several agents at work, shown to somebody who has no account. Exit status 0 means that all of it happened."""
+
+import argparse
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from types import FrameType
+
+from rich.console import Console
+
+from rametd.demo.picture import COLUMNS, draw
+from rametd.demo.stage import BrokenPromiseError, stage
+from rametd.demo.story import CONCLUSION, perform
+from rametd.demo.teller import Teller
+
+WIDTH = 80
+SIGNALS = (signal.SIGTERM, signal.SIGHUP)
+
+
+def leave(number: int, _frame: FrameType | None) -> None:
+    """Turn a signal into an exception, so that everything is torn down in order."""
+    raise SystemExit(128 + number)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        prog="rametctl demo", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("--keep", action="store_true", help="keep the directory, to look around in it")
+    parser.add_argument("--svg", type=Path, metavar="FILE", help="draw the key screens of this run")
+    arguments = parser.parse_args()
+    for number in SIGNALS:
+        signal.signal(number, leave)
+    console = Console(highlight=False, emoji=False)
+    if not console.is_terminal or console.width > WIDTH:
+        console.width = WIDTH
+    teller = Teller(console, COLUMNS if arguments.svg else None)
+    try:
+        with stage(os.environ, keep=arguments.keep) as place:
+            screens = perform(place, teller)
+            kept = place.save_environment() if arguments.keep else None
+    except (BrokenPromiseError, OSError, subprocess.SubprocessError) as error:
+        sys.stderr.write(f"rametctl demo: {error}\n")
+        return 1
+    except KeyboardInterrupt:
+        sys.stderr.write("\nrametctl demo: interrupted; nothing of it is left\n")
+        return 130
+    if kept is not None:
+        teller.add(f"No process is left. To look around: . {kept} && cd {place.repository} && rametctl ls")
+    elif place.root.exists():
+        sys.stderr.write(f"rametctl demo: {place.root} could not be removed\n")
+        return 1
+    else:
+        teller.add(f"Nothing of it is left: no process, and {place.root} is gone.")
+    if arguments.svg:
+        draw(screens, arguments.svg)
+    teller.say("What you saw")
+    teller.add(CONCLUSION)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,197 @@
+"""What the demonstration shows, in order; each claim is checked before it is told."""
+
+import json
+import os
+import subprocess
+import time
+from collections.abc import Callable
+from typing import Any
+
+from rametd.demo.stage import BrokenPromiseError, Stage
+from rametd.demo.teller import Shown, Teller, argv_of
+from rametd.platform import processes
+
+NAMES = ("bug", "feature", "tests")
+PROMPTS = {
+    "bug": 'rametctl new "greet Ada Alan forgets Ada. Why?" --name bug',
+    "feature": 'rametctl new "Add a --shout option" --name feature --mode acceptEdits',
+    "tests": 'rametctl new "Write tests for greeting()" --name tests --mode acceptEdits',
+}
+READY_DEADLINE_S = 30.0
+ALONE_S = 1.0
+"""How long the agents are left without a daemon."""
+POLL_S = 0.1
+
+INTRODUCTION = """\
+Ramet: many Claude Code sessions at work in one repository.
+
+The model is scripted: a small program on loopback, part of this package,
+says what a model might say. No account, no network. All else is real: the
+Claude Code CLI, its tools and permissions, git worktrees, the daemon, the
+keepers. Everything is in {root} and goes with it."""
+
+CONCLUSION = """\
+Three agents worked in three worktrees of one repository; one asked before it
+ran a command; the daemon was killed, and nothing was lost or done twice.
+
+With your own Claude login, in a repository of yours:
+    rametctl new "what is to be done" --name first
+    rametctl ls --watch        # who is at work, and who needs you
+    rametctl inbox             # what they ask, and how to answer
+    rametctl diff first"""
+
+
+def perform(stage: Stage, teller: Teller) -> list[Shown]:
+    """Play it all. Returns what the picture shows; raises `BrokenPromiseError` where a claim does not hold."""
+    return Performance(stage, teller).play()
+
+
+class Performance:
+    """One run."""
+
+    def __init__(self, stage: Stage, teller: Teller) -> None:
+        self._stage = stage
+        self._teller = teller
+        self._highlights: list[Shown] = []
+
+    def play(self) -> list[Shown]:
+        self._teller.add(INTRODUCTION.format(root=self._stage.root))
+        self._repository()
+        self._start()
+        pids = self._kill_daemon()
+        self._answer(pids)
+        self._results()
+        self._leave()
+        return self._highlights
+
+    # ── the acts ─────────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _repository(self) -> None:
+        self._teller.say("A sample repository: a program that greets, with a bug: it forgets Ada.")
+        self._run("git log --oneline --stat")
+        shown = self._run("python -m greet Ada Alan")
+        self._check(shown.plain.strip() == "Hello, Alan!", "the sample shows its bug")
+
+    def _start(self) -> None:
+        self._teller.say("Three sessions, each with its own branch, worktree and Claude Code.")
+        for name in NAMES:
+            self._run(PROMPTS[name])
+        self._teller.say("They work at the same time; one comes to need a person.")
+        if self._teller.records:
+            self._await(self._in_the_middle)
+            self._highlight(self._run("rametctl ls"))
+        else:
+            self._run("rametctl ls --watch", until=lambda _: self._in_the_middle())
+
+    def _in_the_middle(self) -> bool:
+        sessions = {session["name"]: session for session in self._ask("ls")}
+        states = {name: sessions[name]["state"] for name in NAMES}
+        for name in NAMES:
+            over = f"{name} is {states[name]}: {sessions[name]['state_reason']}"
+            self._check(states[name] not in {"idle", "failed", "lost"}, f"all three work at the same time ({over})")
+        edited = (self._stage.state / "worktrees").glob("*/*/greet/__main__.py")
+        return states == {"bug": "waiting", "feature": "working", "tests": "working"} and any(
+            "--shout" in file.read_text() for file in edited
+        )
+
+    def _kill_daemon(self) -> dict[str, int]:
+        """SIGKILL in the middle of three turns; returns the agents' process ids."""
+        pids = {name: int(self._ask("show", name)["process"]["pid"]) for name in NAMES}
+        daemon = processes.find(int(self._ask("daemon", "status")["pid"]))
+        assert daemon is not None
+        self._teller.say("Half-way, in the middle of three turns, the daemon is killed.")
+        self._teller.command(f"kill -9 {daemon.pid}")
+        processes.send_signal(daemon.pid, daemon.start, 9)
+        self._await(lambda: not processes.is_alive(daemon.pid, daemon.start, processes.boot_id()))
+        time.sleep(ALONE_S)
+        for name, pid in pids.items():
+            process = processes.find(pid)
+            self._check(process is not None and not process.zombie, f"the claude of {name} outlives the daemon")
+        alive = ", ".join(f"{name} {pid}" for name, pid in pids.items())
+        text = f"rametd {daemon.pid} is dead. The three agents live on: {alive}."
+        self._teller.add(text)
+        self._highlights.append(Shown(f"kill -9 {daemon.pid}", f"{text}\n"))
+        return pids
+
+    def _answer(self, pids: dict[str, int]) -> None:
+        self._teller.say("The next command starts a new daemon, which takes all three up again.")
+        shown = self._highlight(self._run("rametctl inbox"))
+        self._check("python -m greet Ada Alan" in shown.plain, "the request outlived the daemon that received it")
+        now = {name: int(self._ask("show", name)["process"]["pid"]) for name in NAMES}
+        self._check(now == pids, "they are the same processes as before")
+        self._run("rametctl approve bug")
+        self._teller.say("Then wait for all of them.")
+        self._run(f"rametctl wait {' '.join(NAMES)} --timeout 40")
+
+    def _results(self) -> None:
+        self._teller.say("One turn each, with its cost: the CLI's prices for scripted token counts.")
+        self._highlight(self._run("rametctl ls"))
+        for session in self._ask("ls"):
+            name = session["name"]
+            self._check(session["state"] == "idle" and session["turns"] == 1, f"{name} ended one turn, and only one")
+            self._check(session["cost_usd"] > 0, f"{name} has a cost")
+        self._teller.say("What was changed, each in its own worktree.")
+        self._run("rametctl diff feature")
+        shown = self._run("rametctl diff tests --stat")
+        self._check("tests/test_greet.py" in shown.plain, "the tests were written")
+        feature = [change["path"] for change in self._ask("diff", "feature")["files"]]
+        self._check(feature == ["README.md", "greet/__main__.py"], f"the feature was added, in two files: {feature}")
+        self._teller.say("How the bug was found: a turn that began under the killed daemon.")
+        self._run("rametctl watch bug", until=lambda shown: "turn ended" in shown.plain)
+        self._once_only()
+
+    def _once_only(self) -> None:
+        """What went on over the kill happened exactly once."""
+        events = self._ask("log", "bug")
+        kinds = [event["payload"] for event in events]
+        results = [result for event in events for result in event.get("user_message", {}).get("results", ())]
+        self._check(kinds.count("request_opened") == kinds.count("request_closed") == 1, "one question, one answer")
+        self._check(kinds.count("turn_ended") == 1, "one turn ended")
+        self._check(sum("Hello, Alan!" in result["text"] for result in results) == 1, "the command ran once")
+        worktree = self._ask("show", "tests")["worktree"]
+        ran = subprocess.run(
+            argv_of("python -m unittest"), cwd=worktree, env=self._stage.environ, capture_output=True, text=True, check=False
+        )  # fmt: skip
+        self._check(ran.returncode == 0 and "expected failures=1" in ran.stderr, "the written tests run")
+
+    def _leave(self) -> None:
+        self._teller.say("The end: the sessions are stopped, the daemon and the model too.")
+        for name in NAMES:
+            self._run(f"rametctl stop {name}")
+        self._run("rametctl daemon stop")
+        self._stage.end_model()
+        self._await(lambda: not self._stage.processes())  # the daemon lets go of its lock a moment before it is gone
+
+    # ── helpers ──────────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _run(self, command: str, until: Callable[[Shown], bool] | None = None) -> Shown:
+        return self._teller.run(command, self._stage.environ, self._stage.repository, until)
+
+    def _highlight(self, shown: Shown) -> Shown:
+        self._highlights.append(shown)
+        return shown
+
+    def _ask(self, *arguments: str) -> Any:
+        """What a command says with --json, unseen."""
+        done = subprocess.run(
+            [*argv_of("rametctl"), *arguments, "--json"],
+            cwd=self._stage.repository,
+            env=self._stage.environ,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            check=False,
+        )
+        if done.returncode:
+            raise BrokenPromiseError(f"`rametctl {' '.join(arguments)}` failed: {os.fsdecode(done.stderr).strip()}")
+        return json.loads(done.stdout)
+
+    def _await(self, condition: Callable[[], bool]) -> None:
+        end = time.monotonic() + READY_DEADLINE_S
+        while not condition():
+            if time.monotonic() > end:
+                raise BrokenPromiseError(f"it did not come so far within {READY_DEADLINE_S:.0f} seconds")
+            time.sleep(POLL_S)
+
+    def _check(self, holds: bool, claim: str) -> None:
+        if not holds:
+            raise BrokenPromiseError(f"this does not hold: {claim}")

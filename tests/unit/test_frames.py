@@ -1,0 +1,189 @@
+"""What an agent's lines mean, and that none of them can do harm."""
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+from rametd.agents.base import (
+    Activity,
+    Answered,
+    Background,
+    ControlAsked,
+    ControlCancelled,
+    ControlSettled,
+    Fact,
+    Frame,
+    Initialized,
+    LimitTold,
+    PromptSeen,
+    TurnBegan,
+)
+from rametd.agents.claude.frames import READERS, SYSTEM_READERS, read_frame
+
+from tests.support.agents import SCRIPTED
+from tests.support.contract import GOLDEN, converse, kinds
+
+# By kind, as `tests.support.contract` names it: the payload that a recorded frame becomes, and the facts.
+MEANING: dict[str, tuple[str, set[type[Fact]]]] = {
+    "assistant:text": ("assistant_message", set()),
+    "assistant:tool_use": ("assistant_message", set()),
+    "background_tasks_changed": ("background_task", {Background}),
+    "can_use_tool": ("control_line", {ControlAsked}),
+    "command_lifecycle": ("agent_notice", {PromptSeen}),
+    "control_response:commands": ("control_line", {Initialized}),
+    "control_response": ("control_line", {ControlSettled}),
+    "hook_callback": ("control_line", {ControlAsked}),
+    "init": ("turn_started", {TurnBegan, PromptSeen}),
+    "mcp": ("control_line", {ControlAsked}),
+    "result": ("turn_ended", {Answered}),
+    "session_state_changed": ("agent_notice", {Activity}),
+    "status": ("agent_notice", set()),
+    "task_notification": ("background_task", set()),
+    "task_started": ("background_task", set()),
+    "task_updated": ("background_task", set()),
+    "user:replay": ("user_message", {PromptSeen}),
+    "user": ("user_message", set()),
+}
+
+leaves = st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.text(st.characters(codec=None))
+anything = st.recursive(
+    leaves, lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4), max_leaves=12
+)
+FIELDS = (
+    *("subtype", "message", "request", "response", "request_id", "uuid", "isReplay", "result_index", "is_error", "errors", "result"),
+    *("model_usage_since_last_result", "rate_limit_info", "event", "state", "tasks", "command_uuid", "user_message_uuids", "patch"),
+    *("attempt", "retry_delay_ms", "error", "status", "duration_ms", "content", "input", "tool_name", "resetsAt", "costUSD"),
+    *("inputTokens", "type", "id", "text", "delta", "terminal_reason", "permission_suggestions", "commands", "tool_use_id"),
+)  # fmt: skip
+shaped = st.recursive(
+    leaves | st.sampled_from(["text", "tool_use", "tool_result", "can_use_tool", "initialize", "idle", "aborted_tools"]),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.sampled_from(FIELDS), inner, max_size=6),
+    max_leaves=25,
+)
+messages = st.builds(
+    lambda kind, subtype, rest: {**rest, "type": kind, **({"subtype": subtype} if subtype else {})},
+    st.sampled_from([*READERS, "unheard_of"]),
+    st.sampled_from(["", *SYSTEM_READERS]),
+    st.dictionaries(st.sampled_from(FIELDS), shaped, max_size=8),
+)
+
+
+def read(message: Any) -> Frame:
+    line = message if isinstance(message, bytes) else json.dumps(message).encode() + b"\n"
+    return read_frame("one", 1, 10, 10 + len(line), line)
+
+
+def stays_whole(frame: Frame, line: bytes) -> None:
+    """A frame must survive the store: its event as protobuf, its strings as UTF-8."""
+    assert frame.line == line
+    assert type(frame.event).FromString(frame.event.SerializeToString()) == frame.event
+    assert frame.event.WhichOneof("payload")
+    repr(frame.facts).encode()
+    for fact in frame.facts:
+        if isinstance(fact, ControlAsked) and fact.question is not None:
+            json.loads(fact.question.input.encode())
+
+
+@given(messages)
+@example({"type": "result", "result_index": 1e300, "model_usage_since_last_result": {"m": {"inputTokens": 10**30}}})
+@example({"type": "result", "result_index": float("inf"), "duration_ms": float("inf")})
+@example({"type": "system", "subtype": "api_retry", "attempt": 1 << 40, "retry_delay_ms": 1 << 90})
+@example({"type": "assistant", "message": {"content": [{"type": "text", "text": "\ud800"}]}})
+@example({"type": "control_request", "request": {"subtype": "can_use_tool", "input": {"\ud800": 1}}})
+@example({"type": "rate_limit_event", "rate_limit_info": {"resetsAt": float("inf")}})
+@example({"type": "result", "subtype": "error", "errors": ["\ud83d"]})
+def test_no_message_however_wrong_its_fields_can_raise(message: dict[str, Any]) -> None:
+    line = json.dumps(message).encode() + b"\n"
+    stays_whole(read(line), line)
+
+
+@given(anything)
+@example({"type": "\ud800"})
+def test_no_json_can_raise(value: Any) -> None:
+    line = json.dumps(value).encode() + b"\n"
+    stays_whole(read(line), line)
+
+
+@given(st.binary(max_size=200))
+@example(b"[" * 200_000)
+@example(b'{"type":' * 50_000)
+@example(b"1" * 5000)
+@example(b"\xff\xfe{\x00}\x00")
+def test_no_bytes_can_raise(line: bytes) -> None:
+    stays_whole(read(line), line)
+
+
+def test_what_is_no_message_is_kept_as_noise() -> None:
+    frame = read(b"Segmentation fault\n")
+    assert (frame.event.agent_noise.text, frame.facts, frame.control) == ("Segmentation fault", (), None)
+
+
+def test_a_message_of_an_unknown_type_is_kept_as_a_notice() -> None:
+    frame = read({"type": "brand_new", "subtype": "thing"})
+    assert (frame.event.agent_notice.type, frame.event.agent_notice.subtype, frame.facts) == ("brand_new", "thing", ())
+
+
+def test_a_frame_knows_where_it_lies_in_the_journal() -> None:
+    frame = read({"type": "x"})
+    assert (frame.start, frame.end, frame.event.offset, frame.event.generation) == (10, 10 + len(frame.line), 10, 1)
+
+
+def test_an_aborted_turn_and_a_failed_one_are_told_apart() -> None:
+    aborted = read({"type": "result", "subtype": "error_during_execution", "terminal_reason": "aborted_tools"}).facts[0]
+    failed = read({"type": "result", "subtype": "success", "is_error": True, "result": "Invalid API key"}).facts[0]
+    assert isinstance(aborted, Answered)
+    assert isinstance(failed, Answered)
+    assert (aborted.is_error, aborted.aborted) == (True, True)
+    assert (failed.is_error, failed.aborted, failed.text) == (True, False, "Invalid API key")
+
+
+def test_a_background_shell_does_not_keep_a_turn_open_and_a_subagent_does() -> None:
+    tasks = [{"task_type": "local_bash"}, {"task_type": "local_agent"}, {"task_type": "local_workflow"}, 7]
+    assert read({"type": "system", "subtype": "background_tasks_changed", "tasks": tasks}).facts == (Background(2),)
+
+
+def test_a_cancelled_control_request_is_a_fact() -> None:
+    assert read({"type": "control_cancel_request", "request_id": "r"}).facts == (ControlCancelled("r"),)
+
+
+def test_a_limit_tells_when_it_ends() -> None:
+    info = {"status": "rejected", "rateLimitType": "five_hour", "resetsAt": 1_700_000_000, "utilization": 1.0}
+    frame = read({"type": "rate_limit_event", "rate_limit_info": info})
+    assert frame.facts == (LimitTold("rejected", 1_700_000_000),)
+    assert frame.event.rate_limit.reset_time.seconds == 1_700_000_000
+
+
+def test_a_cost_comes_from_what_was_used_since_the_last_result() -> None:
+    use = {"m": {"costUSD": 0.5, "inputTokens": 1, "outputTokens": 2, "cacheReadInputTokens": 3, "cacheCreationInputTokens": 4}}
+    frame = read({"type": "result", "subtype": "success", "total_cost_usd": 99.0, "model_usage_since_last_result": use})
+    assert frame.event.turn_ended.cost_usd == 0.5
+    tokens = frame.event.turn_ended.tokens
+    assert (tokens.input, tokens.output, tokens.cache_read, tokens.cache_write) == (1, 2, 3, 4)
+
+
+def test_every_kind_of_frame_that_the_real_agent_sends_has_a_meaning() -> None:
+    recorded = json.loads(GOLDEN.read_text())
+    assert [kind for kind in recorded if kind not in MEANING and kind.partition(":")[0] not in MEANING] == []
+
+
+@pytest.fixture(scope="module")
+def conversation(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    """Every kind of frame, from the agent whose frames are compared with the real one's."""
+    home: Path = tmp_path_factory.mktemp("talk")
+    return asyncio.run(converse(home, SCRIPTED, 0))
+
+
+def test_every_recorded_kind_of_frame_has_its_meaning(conversation: list[dict[str, Any]]) -> None:
+    for message, kind in zip(conversation, kinds(conversation), strict=True):
+        bare = kind.removeprefix("system:")
+        wanted = MEANING.get(bare) or MEANING[bare.partition(":")[0]]
+        frame = read(message)
+        payload, facts = frame.event.WhichOneof("payload"), {type(fact) for fact in frame.facts}
+        if bare == "init":  # one that no prompt began names none
+            facts |= {PromptSeen}
+        assert (kind, payload, facts) == (kind, *wanted)
+        assert (frame.control is None) == (not message["type"].startswith("control_"))

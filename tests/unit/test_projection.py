@@ -1,0 +1,163 @@
+"""However the lines of a journal are batched, they lead to the same rows, each exactly once."""
+
+import asyncio
+import json
+import sqlite3
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from ramet.v1 import event_pb2
+from rametd.agents.base import Frame
+from rametd.agents.claude.frames import read_frame
+from rametd.domain.errors import StaleBatchError
+from rametd.domain.models import PromptState
+from rametd.domain.states import State
+from rametd.services.projection import first_line, project
+from rametd.store import Unit
+from rametd.store.connection import savepoint
+from rametd.store.rows import Scope
+from rametd.store.schema import migrate, migrations
+
+from tests.support.agents import SCRIPTED
+from tests.support.contract import converse
+from tests.support.rows import a_repo, a_session, an_agent
+
+TABLES = ("sessions", "agents", "prompts", "requests", "control_requests", "ledger", "events")
+
+
+@pytest.fixture(scope="module")
+def journal(tmp_path_factory: pytest.TempPathFactory) -> list[Frame]:
+    """A conversation with turns, questions, tasks, an interrupt and MCP calls, as the agent wrote it; some noise in it."""
+    home: Path = tmp_path_factory.mktemp("talk")
+    lines = [json.dumps(frame).encode() + b"\n" for frame in asyncio.run(converse(home, SCRIPTED, 0))]
+    lines.insert(len(lines) // 2, b"(node:7) Warning: something\n")
+    ends = [0]
+    for line in lines:
+        ends.append(ends[-1] + len(line))
+    return [read_frame("one", 1, start, end, line) for (start, end), line in zip(pairwise(ends), lines, strict=True)]
+
+
+@contextmanager
+def a_unit() -> Iterator[tuple[sqlite3.Connection, Unit]]:
+    with closing(sqlite3.connect(":memory:", isolation_level=None)) as db:
+        migrate(db, Path(":memory:"), migrations())
+        unit = Unit(Scope(db))
+        unit.repos.upsert(a_repo())
+        unit.sessions.insert(a_session(state=State.WORKING, generation=1))
+        unit.agents.insert(an_agent())
+        yield db, unit
+
+
+def tables(db: sqlite3.Connection) -> dict[str, list[Any]]:
+    """All rows, without what is drawn by lot: a request's own id, where it stands in events too."""
+    drawn = [row[0] for row in db.execute("SELECT id FROM requests ORDER BY control_id")]
+
+    def plain(value: Any) -> Any:
+        for number, identity in enumerate(drawn):
+            stand_in = f"{number:08}"
+            if isinstance(value, bytes):
+                value = value.replace(identity.encode(), stand_in.encode())
+            elif isinstance(value, str):
+                value = value.replace(identity, stand_in)
+        return value
+
+    found = {}
+    for table in TABLES:
+        columns = [row[1] for row in db.execute(f"PRAGMA table_info({table})") if row[1] != "version"]
+        rows = db.execute(f"SELECT {', '.join(columns)} FROM {table}")
+        found[table] = sorted((tuple(plain(value) for value in row) for row in rows), key=repr)
+    return found
+
+
+def in_batches(unit: Unit, frames: Sequence[Frame], cuts: Sequence[int]) -> None:
+    for start, end in pairwise([0, *sorted(set(cuts) - {0, len(frames)}), len(frames)]):
+        project(unit, "one", 1, frames[start:end])
+
+
+@settings(max_examples=30, deadline=None)
+@given(data=st.data())
+def test_any_split_into_batches_leads_to_the_same_rows(journal: list[Frame], data: st.DataObject) -> None:
+    cuts = data.draw(st.lists(st.integers(0, len(journal)), max_size=len(journal)))
+    with a_unit() as (whole, unit):
+        in_batches(unit, journal, [])
+        with a_unit() as (split, other):
+            in_batches(other, journal, cuts)
+            assert tables(split) == tables(whole)
+
+
+@settings(max_examples=30, deadline=None)
+@given(data=st.data())
+def test_batches_that_come_twice_or_too_early_change_nothing(journal: list[Frame], data: st.DataObject) -> None:
+    bounds = st.tuples(st.integers(0, len(journal) - 1), st.integers(1, len(journal))).map(lambda b: (b[0], max(b[1], b[0] + 1)))
+    with a_unit() as (whole, unit), a_unit() as (other, tried):
+        in_batches(unit, journal, [])
+        at = 0
+        for start, end in data.draw(st.lists(bounds, max_size=12)):
+            try:
+                with savepoint(other):
+                    project(tried, "one", 1, journal[start:end])
+                assert start == at
+                at = end
+            except StaleBatchError:
+                assert start != at
+        if at < len(journal):
+            project(tried, "one", 1, journal[at:])
+        assert tables(other) == tables(whole)
+
+
+def test_every_line_becomes_one_event_that_holds_it(journal: list[Frame]) -> None:
+    with a_unit() as (_, unit):
+        in_batches(unit, journal, [])
+        kept = [event for event in unit.events.list() if event.frame]
+        assert [event.frame + b"\n" for event in kept] == [frame.line for frame in journal]
+        assert {event.principal for event in kept} == {"session:one"}
+
+
+def test_a_conversation_ends_idle_with_its_turns_costs_and_questions_on_record(journal: list[Frame]) -> None:
+    with a_unit() as (_, unit):
+        in_batches(unit, journal, [])
+        session = unit.sessions.get("one")
+        results = [frame for frame in journal if frame.event.WhichOneof("payload") == "turn_ended"]
+        assert session.state == State.IDLE
+        assert session.turns == len(results)
+        assert session.cost_usd == pytest.approx(sum(frame.event.turn_ended.cost_usd for frame in results))
+        assert session.conversation_begun
+        assert not unit.requests.open("one")
+        assert unit.agents.latest("one") is not None
+
+
+def test_the_logged_changes_of_state_form_one_chain(journal: list[Frame]) -> None:
+    with a_unit() as (_, unit):
+        in_batches(unit, journal, range(len(journal)))
+        changes = [
+            event_pb2.Event.FromString(event.payload).state_changed
+            for event in unit.events.list(kinds=["state_changed"])
+        ]
+        assert changes
+        for before, after in pairwise(changes):
+            assert before.new_state == after.old_state
+
+
+def test_the_receipt_of_a_prompt_is_counted_once(journal: list[Frame]) -> None:
+    seen = [frame.event.user_message.prompt_id for frame in journal if frame.event.user_message.prompt_id]
+    with a_unit() as (_, unit):
+        for identity in seen:
+            unit.prompts.add(identity, "one", "do it", "owner")
+            unit.prompts.mark_sent(identity, 1)
+        in_batches(unit, journal, [])
+        assert {prompt.state for prompt in unit.prompts.list("one")} == {PromptState.RECEIVED}
+        assert len(unit.events.list(kinds=["prompt_received"])) == len(seen)
+
+
+@given(st.text(), st.integers(2, 40))
+def test_a_reason_is_one_line_of_bounded_length(words: str, limit: int) -> None:
+    line = first_line(words, limit)
+    assert len(line) <= limit
+    assert line.splitlines() == ([line] if line else [])
+    assert bool(line) == bool(words.strip())

@@ -1,0 +1,217 @@
+"""The pure parts of the services: tokens, finding what a person names, and messages for every value of every enum."""
+
+import json
+import sqlite3
+import stat
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from google.protobuf.descriptor import EnumDescriptor
+from hypothesis import given
+from hypothesis import strategies as st
+from ramet.v1 import attention_pb2, common_pb2, event_pb2, session_pb2
+from rametd.api import errors as mapping
+from rametd.api.paging import position_of, token_of
+from rametd.domain import errors
+from rametd.domain.errors import AmbiguousError, BadPageTokenError, RepoNotFoundError, SessionNotFoundError, UnauthenticatedError
+from rametd.domain.models import Mode, PromptState, RequestKind, RequestState
+from rametd.domain.states import State
+from rametd.services import events, views
+from rametd.services.lookup import find_repo, find_session
+from rametd.services.tokens import Tokens
+from rametd.services.waiting import Condition, Outcome
+from rametd.api import session as session_api
+from rametd.store import Unit
+from rametd.store.rows import Scope
+from rametd.store.schema import migrate, migrations
+
+from tests.support.rows import a_repo, a_request, a_session
+
+TOKENS = Tokens(b"k" * 32)
+
+
+@pytest.fixture
+def unit() -> Iterator[Unit]:
+    with closing(sqlite3.connect(":memory:", isolation_level=None)) as db:
+        migrate(db, Path(":memory:"), migrations())
+        yield Unit(Scope(db))
+
+
+# Tokens
+
+
+@given(st.from_regex(r"[a-z0-9][a-z0-9-]{0,47}", fullmatch=True))
+def test_a_token_is_good_for_its_own_session(session_id: str) -> None:
+    assert TOKENS.check(TOKENS.give(session_id)) == session_id
+
+
+@given(st.text())
+def test_what_was_not_given_is_no_token(token: str) -> None:
+    with pytest.raises(UnauthenticatedError):
+        TOKENS.check(token)
+
+
+def test_a_token_of_one_session_is_none_for_another_and_none_under_another_key() -> None:
+    mac = TOKENS.give("one").partition(".")[2]
+    for token in (f"two.{mac}", f"one.{mac}0", f"one.{mac[:-1]}", f".{mac}", "one.", Tokens(b"j" * 32).give("one")):
+        with pytest.raises(UnauthenticatedError):
+            TOKENS.check(token)
+
+
+def test_the_key_is_made_once_and_is_for_the_owner_alone(tmp_path: Path) -> None:
+    path = tmp_path / "secrets" / "token.key"
+    token = Tokens.load(path).give("one")
+    assert Tokens.load(path).check(token) == "one"
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert [each.name for each in path.parent.iterdir()] == ["token.key"]
+
+
+# Finding
+
+
+@pytest.fixture
+def family(unit: Unit) -> Unit:
+    """Two repositories, in both of them a session ``docs``."""
+    unit.repos.upsert(a_repo("r1", name="web"))
+    unit.repos.upsert(a_repo("r2", name="api"))
+    for identity, repo, name in (("abc1", "r1", "docs"), ("abd2", "r2", "docs"), ("xyz3", "r1", "a/b"), ("qrs4", "r2", "abc1")):
+        unit.sessions.insert(a_session(identity, repo_id=repo, name=name, branch=identity, worktree=Path("/t") / identity))
+    return unit
+
+
+@pytest.mark.parametrize(
+    ("name", "found"),
+    [("abc1", "abc1"), ("web/docs", "abc1"), ("api/docs", "abd2"), ("a/b", "xyz3"), ("web/a/b", "xyz3"), ("xy", "xyz3"), ("abd", "abd2")],
+)  # fmt: skip
+def test_a_session_is_found_by_id_name_or_prefix_in_this_order(family: Unit, name: str, found: str) -> None:
+    assert find_session(family, name).id == found
+
+
+@pytest.mark.parametrize("name", ["docs", "ab"])
+def test_a_name_that_fits_several_lists_them(family: Unit, name: str) -> None:
+    with pytest.raises(AmbiguousError) as caught:
+        find_session(family, name)
+    assert "web/docs (abc1)" in caught.value.data["matches"]
+    assert "api/docs (abd2)" in caught.value.data["matches"]
+
+
+def test_a_name_that_fits_several_means_the_one_of_the_callers_repository(family: Unit) -> None:
+    assert find_session(family, "docs", repo_id="r2").id == "abd2"
+
+
+@pytest.mark.parametrize("name", ["", "nope", "web/nope", "nowhere/docs", "/", "%", "_bc1", "abc1x", "\U0010ffff", "ABC1"])
+def test_what_fits_no_session_is_not_found(family: Unit, name: str) -> None:
+    with pytest.raises(SessionNotFoundError):
+        find_session(family, name)
+
+
+def test_a_repository_is_found_by_id_name_or_the_innermost_path(family: Unit) -> None:
+    family.repos.upsert(a_repo("r3", name="inner", root=Path("/src/r1/inner"), common_dir=Path("/src/r1/inner/.git")))
+    assert find_repo(family, "r1").id == "r1"
+    assert find_repo(family, "api").id == "r2"
+    assert find_repo(family, "/src/r1/inner/deep").id == "r3"
+    assert find_repo(family, "/src/r1/other").id == "r1"
+    for name in ("", "src/r1", "/src", "/src/r11"):
+        with pytest.raises(RepoNotFoundError):
+            find_repo(family, name)
+
+
+# Messages
+
+
+def values(enum: EnumDescriptor) -> set[int]:
+    return {value.number for value in enum.values if value.number}
+
+
+@pytest.mark.parametrize(
+    ("table", "ours", "theirs"),
+    [
+        (views.STATES, State, session_pb2.SessionState.DESCRIPTOR),
+        (views.MODES, Mode, common_pb2.PermissionMode.DESCRIPTOR),
+        (views.PROMPT_STATES, PromptState, session_pb2.PromptState.DESCRIPTOR),
+        (views.REQUEST_KINDS, RequestKind, attention_pb2.AttentionKind.DESCRIPTOR),
+        (views.REQUEST_STATES, RequestState, attention_pb2.AttentionState.DESCRIPTOR),
+        (session_api.OUTCOMES, Outcome, session_pb2.WaitOutcome.DESCRIPTOR),
+    ],
+)
+def test_an_enum_and_its_message_have_the_same_values(table: dict[object, int], ours: type, theirs: EnumDescriptor) -> None:
+    assert set(table) == set(ours)  # type: ignore[call-overload]
+    assert sorted(table.values()) == sorted(values(theirs))
+
+
+def test_every_condition_of_the_contract_can_be_waited_for() -> None:
+    assert set(session_api.CONDITIONS) == values(session_pb2.WaitCondition.DESCRIPTOR) | {0}
+    assert set(session_api.CONDITIONS.values()) == set(Condition)
+
+
+def test_every_payload_of_the_contract_can_be_made_and_audited_kinds_exist() -> None:
+    payloads = {field.name for field in event_pb2.Event.DESCRIPTOR.oneofs_by_name["payload"].fields}
+    assert set(events.KINDS.values()) == payloads
+    assert set(events.AUDITED) <= payloads
+
+
+def test_a_row_fills_every_field_of_its_message(unit: Unit) -> None:
+    unit.repos.upsert(a_repo())
+    row = a_session(
+        parent_id="p", model="opus", state=State.WAITING, state_reason="why", turns=1, cost_usd=1.0, budget_usd=2.0, priority=3,
+        owns=("a",), forbids=("b",), after=("c",), last_seq=7,
+    )  # fmt: skip
+    message = views.session_message(row, repo="repo", attention=1, agent_alive=True)
+    unset = {field.name for field in message.DESCRIPTOR.fields} - {field.name for field, _ in message.ListFields()}
+    assert unset == {"ports"}
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        {"decision": "approve", "updated_input": "{}", "scope": 2, "mode": 1},
+        {"decision": "deny", "message": "no"},
+        {"decision": "reply", "answers": ["a", "b"]},
+    ],
+)
+def test_an_answer_comes_back_as_it_was_given(answer: dict[str, object]) -> None:
+    request = a_request(state=RequestState.ANSWERED, answer=json.dumps(answer), answered_by="owner", answer_time=2.0)
+    message = views.request_message(request, session="s", repo="r")
+    assert message.resolution.WhichOneof("decision") == answer["decision"]
+    assert message.answer_time.seconds == 2
+
+
+# Errors and pages
+
+
+def leaves(base: type[errors.RametError]) -> Iterator[type[errors.RametError]]:
+    for each in base.__subclasses__():
+        yield each
+        yield from leaves(each)
+
+
+def test_every_error_has_one_status_and_a_reason_of_its_own() -> None:
+    reasons = [each.__dict__["reason"] for each in leaves(errors.RametError)]
+    assert all(reason.replace("_", "").isupper() for reason in reasons)
+    for each in leaves(errors.RametError):
+        code, message, details = mapping.status_of(each("what\nhappened", hint="do"))
+        assert (code.value[0] != 2, message) == (True, "what happened")
+        assert len(details) < 8192
+
+
+def test_what_travels_with_an_error_fits_into_headers() -> None:
+    _, message, details = mapping.status_of(errors.InvalidInputError("x" * 100_000, hint="y" * 100_000, a="z" * 100_000))
+    assert len(message) + len(details) < 16_384
+
+
+@given(st.text())
+def test_no_page_token_but_our_own_is_taken(token: str) -> None:
+    if not token:
+        assert position_of("sessions", token) is None
+        return
+    with pytest.raises(BadPageTokenError):
+        position_of("sessions", token)
+
+
+@given(st.recursive(st.integers() | st.floats(allow_nan=False) | st.text(), st.lists))
+def test_a_page_token_leads_back_to_its_position_and_is_none_for_another_list(position: object) -> None:
+    assert position_of("sessions", token_of("sessions", position)) == position
+    with pytest.raises(BadPageTokenError):
+        position_of("events", token_of("sessions", position))
