@@ -1,24 +1,32 @@
-"""The entry point: runs a verb, and turns whatever goes wrong into one line on standard error and an exit code."""
+"""The entry point: runs a verb, and turns whatever goes wrong into one line on standard error and an exit code.
+
+Imports nothing that Python has not imported itself by now: until ``main`` runs, Ctrl-C is a traceback.
+"""
 
 import gc
 import os
 import sys
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from rametctl.app import App
     from rametctl.errors import ClientError
 
 INTERRUPTED = 130
 
 
-def main(args: Sequence[str] | None = None) -> None:
+def main(args: "Sequence[str] | None" = None) -> None:
     """Run ``rametctl ARGS`` and exit."""
     # A command is over before cyclic garbage matters; a watch still collects it, in larger portions.
     gc.set_threshold(50_000)
+    words = list(sys.argv[1:] if args is None else args)
     try:
-        status = run(list(sys.argv[1:] if args is None else args))
+        # Held until the very end, with its channels: gRPC closes one that is let go of, and after a call that Ctrl-C has
+        # caught in its making it then waits for ever.
+        app = application(words)
+        status = run(app, words)
     except KeyboardInterrupt:
         status = INTERRUPTED
     try:
@@ -30,14 +38,19 @@ def main(args: Sequence[str] | None = None) -> None:
     os._exit(status)
 
 
-def run(args: list[str]) -> int:
-    """The exit code of ``rametctl ARGS``, once it has done its work and said what it has to say."""
+def application(args: list[str]) -> "App":
+    """What the verbs of this run work with, on the process's own streams and environment."""
     from rametctl import output
     from rametctl.app import App
-    from rametctl.errors import ClientError
 
     json = "--json" in (args[: args.index("--")] if "--" in args else args)
-    app = App(output.standard(os.environ, json=json))
+    return App(output.standard(os.environ, json=json))
+
+
+def run(app: "App", args: list[str]) -> int:
+    """The exit code of ``rametctl ARGS``, once it has done its work and said what it has to say."""
+    from rametctl.errors import ClientError
+
     try:
         return _run(app, args)
     except ClientError as error:

@@ -22,6 +22,8 @@ class App:
 
     output: Output
     environ: Mapping[str, str] = field(default_factory=lambda: os.environ)
+    connections: "list[Connection]" = field(default_factory=list)
+    """All that were made, kept to the end of the run (see ``main``)."""
 
     @cached_property
     def directories(self) -> Directories:
@@ -42,7 +44,9 @@ class App:
     def connect(self, *, autostart: bool) -> "Connection":
         from rametctl.connection import Connection
 
-        return Connection(self.directories, self.environ, autostart=autostart)
+        made = Connection(self.directories, self.environ, autostart=autostart)
+        self.connections.append(made)
+        return made
 
     @cached_property
     def cwd(self) -> str:

@@ -1,5 +1,6 @@
 """Options and arguments that several verbs share."""
 
+import uuid
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -74,8 +75,6 @@ def mode_number(mode: str | None) -> "Any":
 
 
 def new_request_id() -> str:
-    import uuid
-
     return str(uuid.uuid4())
 
 

@@ -109,6 +109,7 @@ class Daemon:
             core.wake, core.reattach, core.after_end = scheduler.wake, supervisor.reattach, supervisor.after_end
             creator, remover = Creator(core), Remover(core, supervisor)
             server, healthy = self._server(core, creator, remover, Sessions(core, supervisor))
+            await report_health(healthy, health_pb2.HealthCheckResponse.NOT_SERVING)  # it says SERVING unless told
             with socket_umask():
                 server.add_insecure_port(f"unix:{lock.socket}")
                 await server.start()
@@ -121,7 +122,7 @@ class Daemon:
             scheduling.add_done_callback(self._scheduler_done)
             scheduler.wake()
             self._serving = True
-            await healthy.set("", health_pb2.HealthCheckResponse.SERVING)
+            await report_health(healthy, health_pb2.HealthCheckResponse.SERVING)
             notifier.ready(f"serving {len(core.runners)} agents")
             log.info("serving", socket=str(lock.socket), agents=len(core.runners), pid=os.getpid())
             warming = asyncio.create_task(core.kinds["claude"].prepare(), name="warm-up")
@@ -260,6 +261,12 @@ class Daemon:
             log.error("the disk is full: nothing can be recorded until there is room again")
         else:
             log.info("there is room on the disk again")
+
+
+async def report_health(servicer: health.aio.HealthServicer, status: health_pb2.HealthCheckResponse.ServingStatus) -> None:
+    """Of the server as a whole ("") and of each service."""
+    for service in ("", *(each.full_name for each in CONTRACT)):
+        await servicer.set(service, status)
 
 
 def recovered(index: SessionIndex, executor: LocalExecutor) -> Sequence[RecoveredSession]:

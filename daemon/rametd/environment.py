@@ -84,6 +84,8 @@ NEVER = (
 )
 """Stronger than any allow-list, the configured one included."""
 
+UNSENDABLE = "leave it out: the agent can do without it"
+
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _ID = re.compile(r"[a-z0-9][a-z0-9-]{0,47}")
 
@@ -193,12 +195,12 @@ def _encode(environment: Mapping[str, str]) -> bytes:
     records: list[bytes] = []
     for name, value in environment.items():
         if not _NAME.fullmatch(name):
-            raise BadEnvironmentError(f"{name!r} cannot be the name of an environment variable", name=name)
+            raise BadEnvironmentError(f"{name!r} cannot be the name of an environment variable", name=name, hint=UNSENDABLE)
         try:
             record = f"{name}={value}".encode("utf-8", "surrogateescape")
         except UnicodeEncodeError as error:
-            raise BadEnvironmentError(f"the value of {name} is not text", name=name) from error
+            raise BadEnvironmentError(f"the value of {name} is not text", name=name, hint=UNSENDABLE) from error
         if b"\0" in record:
-            raise BadEnvironmentError(f"the value of {name} holds a zero byte", name=name)
+            raise BadEnvironmentError(f"the value of {name} holds a zero byte", name=name, hint=UNSENDABLE)
         records.append(record + b"\0")
     return b"".join(records)

@@ -114,10 +114,10 @@ async def test_a_killed_keeper_is_told_from_an_ended_agent_and_the_tree_is_swept
         if os.fork() == 0:
             os.setsid()
             if os.fork() == 0:
-                print(os.getpid(), flush=True)
+                os.write(1, b"%d\\n" % os.getpid())
                 time.sleep(1000)
             os._exit(0)
-        print(child.pid, flush=True)
+        os.write(1, b"%d\\n" % child.pid)
         time.sleep(1000)
     """
     handle = await executor.start(agent(script, tmp_path))

@@ -35,10 +35,10 @@ LEAVES_SERVERS = """
     if os.fork() == 0:                                                     # a daemon: our grandchild is nobody's child
         os.setsid()
         if os.fork() == 0:
-            print(os.getpid(), flush=True)
+            os.write(1, b"%d\\n" % os.getpid())
             time.sleep(1000)
         os._exit(0)
-    print(server.pid, flush=True)
+    os.write(1, b"%d\\n" % server.pid)
     sys.stdin.read()
     {end}
 """

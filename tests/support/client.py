@@ -23,7 +23,7 @@ from unittest import mock
 
 import pyte
 from ramet.paths import directories
-from rametctl.__main__ import run
+from rametctl.__main__ import application, run
 
 from tests.support.fake_daemon import FakeDaemon, State
 
@@ -81,9 +81,12 @@ class World:
                     mock.patch.dict(os.environ, {**self.environ, **(env or {})}, clear=True),
                     mock.patch.multiple(sys, stdin=reader, stdout=out, stderr=err),
                 ):
-                    code = run(list(args))
+                    app = application(list(args))
+                    code = run(app, list(args))
             finally:
                 os.chdir(before)
+        for connection in app.connections:
+            connection.close()
         out.flush()
         err.flush()
         return Result(code, _text(out), _text(err))

@@ -7,7 +7,7 @@ from ramet.v1 import attention_pb2, attention_pb2_grpc
 
 from rametd.api.calls import Call, Calls
 from rametd.api.context import principal
-from rametd.api.paging import position_of, size_of, token_of
+from rametd.api.paging import offset, position_of, size_of, token_of
 from rametd.domain.models import Request
 from rametd.services import attention
 from rametd.services.core import Core
@@ -36,7 +36,7 @@ class AttentionServicer(attention_pb2_grpc.AttentionServiceServicer):
     async def ListRequests(
         self, request: attention_pb2.ListRequestsRequest, context: Context
     ) -> attention_pb2.ListRequestsResponse:
-        start = int(position_of("requests", request.page_token) or 0)
+        start = position_of("requests", request.page_token, offset) or 0
         size = size_of(request.page_size)
 
         def work(reader: Reader) -> attention_pb2.ListRequestsResponse:
@@ -65,7 +65,10 @@ class AttentionServicer(attention_pb2_grpc.AttentionServiceServicer):
 
         async def work(call: Call) -> attention_pb2.ResolveRequestResponse:
             def resolve(unit: Unit) -> tuple[Request, attention_pb2.ResolveRequestResponse]:
-                answered, message = attention.resolve(unit, request.request, request.resolution, who)
+                allow_bypass = self._core.config.permissions.allow_bypass
+                answered, message = attention.resolve(
+                    unit, request.request, request.resolution, who, allow_bypass=allow_bypass
+                )
                 response = attention_pb2.ResolveRequestResponse(request=message)
                 call.remember(unit, response)
                 return answered, response

@@ -6,7 +6,7 @@ from typing import Any
 import grpc
 from ramet.v1 import common_pb2, event_pb2, event_pb2_grpc
 
-from rametd.api.paging import position_of, size_of, token_of
+from rametd.api.paging import offset, position_of, size_of, token_of
 from rametd.domain.errors import BadCursorError, InvalidInputError
 from rametd.services.core import Core
 from rametd.services.events import AUDITED
@@ -26,10 +26,17 @@ class EventServicer(event_pb2_grpc.EventServiceServicer):
     def _cursor(self, seq: int) -> common_pb2.Cursor:
         return common_pb2.Cursor(epoch=self._core.store.epoch, seq=seq)
 
+    async def _known(self, cursor: common_pb2.Cursor) -> bool:
+        """Whether a cursor is of this log. A power cut may take the last events, whose numbers are then given out again: one beyond the end
+        is of a log that is no more, as one of another epoch is."""
+        if cursor.epoch != self._core.store.epoch:
+            return False
+        return cursor.seq <= await self._core.store.read(lambda reader: reader.events.last_seq())
+
     async def ListEvents(self, request: event_pb2.ListEventsRequest, context: Context) -> event_pb2.ListEventsResponse:
-        after = int(position_of("events", request.page_token) or 0)
+        after = position_of("events", request.page_token, offset) or 0
         if not after and request.HasField("after"):
-            if request.after.epoch != self._core.store.epoch:
+            if not await self._known(request.after):
                 raise BadCursorError(
                     "the cursor is of another event log: the database was built anew since",
                     hint="read again from the beginning",
@@ -61,7 +68,7 @@ class EventServicer(event_pb2_grpc.EventServiceServicer):
         core = self._core
         if request.snapshot and request.HasField("after"):
             raise InvalidInputError("a snapshot begins now: it takes no cursor", hint="leave out one of them")
-        if request.HasField("after") and request.after.epoch != core.store.epoch:
+        if request.HasField("after") and not await self._known(request.after):
             yield event_pb2.WatchEventsResponse(reset=event_pb2.Reset(epoch=core.store.epoch), cursor=self._cursor(0))
             return
 

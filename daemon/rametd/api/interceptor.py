@@ -33,7 +33,10 @@ CONTRACT_VERSION = 1
 OLDEST_CLIENT = 1
 """The oldest contract that this daemon serves."""
 
-OUR_FAULTS = (OSError, ValueError, LookupError, TypeError, AttributeError, RuntimeError, AssertionError, sqlite3.Error)
+OUR_FAULTS = (
+    *(OSError, ValueError, LookupError, ArithmeticError, TypeError, AttributeError, RuntimeError, AssertionError),
+    sqlite3.Error,
+)
 """What a mistake of ours raises; anything else (a cancelled call, a stop) is not an answer to the caller."""
 
 Context = grpc.aio.ServicerContext[Any, Any]

@@ -8,7 +8,7 @@ from ramet.v1 import repo_pb2, repo_pb2_grpc
 
 from rametd.api.calls import Call, Calls
 from rametd.api.context import principal
-from rametd.api.paging import position_of, size_of, token_of
+from rametd.api.paging import offset, position_of, size_of, token_of
 from rametd.domain.errors import InvalidInputError, RepoNotFoundError
 from rametd.domain.models import Repo
 from rametd.services import repos
@@ -49,7 +49,7 @@ class RepoServicer(repo_pb2_grpc.RepoServiceServicer):
         return await self._core.store.read(lambda reader: repo_pb2.GetRepoResponse(repo=message(reader, repo)))
 
     async def ListRepos(self, request: repo_pb2.ListReposRequest, context: Context) -> repo_pb2.ListReposResponse:
-        start = int(position_of("repos", request.page_token) or 0)
+        start = position_of("repos", request.page_token, offset) or 0
         size = size_of(request.page_size)
 
         def work(reader: Reader) -> repo_pb2.ListReposResponse:
@@ -68,9 +68,10 @@ class RepoServicer(repo_pb2_grpc.RepoServiceServicer):
         if not fields or fields - {"name", "trusted"}:
             raise InvalidInputError("update_mask takes name and trusted", hint="name at least one of them")
         who = principal.get()
-        repo = await resolve_repo(self._core, request.repo_id)
 
         async def work(call: Call) -> repo_pb2.UpdateRepoResponse:
+            repo = await resolve_repo(self._core, request.repo_id)
+
             def update(unit: Unit) -> repo_pb2.UpdateRepoResponse:
                 changed = repos.update(
                     unit,
@@ -79,7 +80,9 @@ class RepoServicer(repo_pb2_grpc.RepoServiceServicer):
                     trusted=request.repo.trusted if "trusted" in fields else None,
                     principal=who,
                 )
-                return repo_pb2.UpdateRepoResponse(repo=message(unit, changed))
+                response = repo_pb2.UpdateRepoResponse(repo=message(unit, changed))
+                call.remember(unit, response)
+                return response
 
             return await self._core.store.write(update)
 
@@ -90,24 +93,28 @@ class RepoServicer(repo_pb2_grpc.RepoServiceServicer):
 
         async def work(call: Call) -> repo_pb2.RemoveRepoResponse:
             repo = await resolve_repo(self._core, request.repo)
-            return await self._core.store.write(
-                lambda unit: repo_pb2.RemoveRepoResponse(repo=repo_message(repos.remove(unit, repo.id, who), 0))
-            )
+
+            def remove(unit: Unit) -> repo_pb2.RemoveRepoResponse:
+                response = repo_pb2.RemoveRepoResponse(repo=repo_message(repos.remove(unit, repo.id, who), 0))
+                call.remember(unit, response)
+                return response
+
+            return await self._core.store.write(remove)
 
         return await self._calls.once("RemoveRepo", request, repo_pb2.RemoveRepoResponse, work)
 
 
 def absolute(path: str) -> Path:
     """Raises `InvalidInputError` for a relative path: the daemon stands elsewhere than the caller."""
-    if not path.startswith("/"):
-        raise InvalidInputError(f"{path!r} is not an absolute path", hint="give the full path of the repository")
+    if not path.startswith("/") or "\0" in path:
+        raise InvalidInputError(f"{path[:200]!r} is not an absolute path", hint="give the full path of the repository")
     return Path(path)
 
 
 async def resolve_repo(core: Core, name: str) -> Repo:
     """By id or name, or by a path inside it, linked worktrees included. Raises `RepoNotFoundError`, `AmbiguousError`."""
     if name.startswith("/"):
-        repo = await repos.around(core, Path(name))
+        repo = await repos.around(core, absolute(name))
         if repo is not None:
             return repo
         raise RepoNotFoundError(f"the repository around {name} has no sessions", hint="`rametctl new` makes the first")

@@ -8,10 +8,10 @@ from ramet.v1 import common_pb2, session_pb2, session_pb2_grpc
 from rametd.api.attention import messages as request_messages
 from rametd.api.calls import Call, Calls
 from rametd.api.context import principal
-from rametd.api.paging import position_of, size_of, token_of
+from rametd.api.paging import position_of, size_of, time_and_id, token_of
 from rametd.api.repo import absolute, resolve_repo
 from rametd.domain.errors import InvalidInputError, RepoNotFoundError
-from rametd.domain.models import Agent, Prompt, Session
+from rametd.domain.models import Agent, Mode, Prompt, Session
 from rametd.services import repos
 from rametd.services.core import Core
 from rametd.services.creation import Creator, NewSession
@@ -46,6 +46,13 @@ OUTCOMES = {
 }
 
 
+def mode_of(number: int) -> Mode | None:
+    """None where none was given. One that only a newer client knows is refused: another in its place could be looser."""
+    if number and number not in MODES_BACK:
+        raise InvalidInputError(f"there is no permission mode number {number}", hint="name one of the five modes")
+    return MODES_BACK.get(number)  # type: ignore[call-overload, no-any-return]
+
+
 class SessionServicer(session_pb2_grpc.SessionServiceServicer):
     def __init__(self, core: Core, calls: Calls, creator: Creator, sessions: Sessions, remover: Remover) -> None:
         self._core = core
@@ -73,7 +80,7 @@ class SessionServicer(session_pb2_grpc.SessionServiceServicer):
                     existing_branch=request.existing_branch,
                     agent=request.agent or "claude",
                     model=request.model,
-                    mode=MODES_BACK.get(request.mode),
+                    mode=mode_of(request.mode),
                     budget_usd=request.budget_usd if request.HasField("budget_usd") else None,
                     owns=tuple(request.owns),
                     forbids=tuple(request.forbids),
@@ -138,8 +145,7 @@ class SessionServicer(session_pb2_grpc.SessionServiceServicer):
     ) -> session_pb2.ListSessionsResponse:
         repo_id = (await resolve_repo(self._core, request.repo)).id if request.repo else None
         size = size_of(request.page_size)
-        position = position_of("sessions", request.page_token)
-        after = (float(position[0]), str(position[1])) if position is not None else None
+        after = position_of("sessions", request.page_token, time_and_id)
         states = {STATES_BACK[state] for state in request.states if state in STATES_BACK}
 
         def work(reader: Reader) -> session_pb2.ListSessionsResponse:
@@ -172,7 +178,7 @@ class SessionServicer(session_pb2_grpc.SessionServiceServicer):
         changes = Changes(
             name=new.name if "name" in fields else None,
             model=new.model if "model" in fields else None,
-            mode=MODES_BACK.get(new.mode) if "mode" in fields else None,
+            mode=mode_of(new.mode) if "mode" in fields else None,
             budget_usd=new.budget_usd if limited else None,
             clear_budget="budget_usd" in fields and not limited,
             priority=new.priority if "priority" in fields else None,

@@ -20,6 +20,6 @@ def draw(screens: Sequence[Shown], path: Path) -> None:
     for index, screen in enumerate(screens):
         if index:
             console.print()
-        console.print(Text("$ ", style="green") + Text(screen.command, style="bold cyan"))
+        console.print(Text.assemble(("$ ", "green"), (screen.command, "cyan")))
         console.print(Text.from_ansi(screen.output.rstrip()))
     path.write_text(console.export_svg(title="ramet", unique_id="ramet"))

@@ -50,16 +50,13 @@ class Teller:
 
     def say(self, text: str) -> None:
         self._console.print()
-        self._console.print(Text("▌ ", style="bold green") + Text(text, style="bold"))
+        self._console.print(Text.assemble(("▌ ", "bold green"), (text, "bold")))
 
     def add(self, text: str) -> None:
         self._console.print(Text(text))
 
-    def note(self, text: str) -> None:
-        self._console.print(Text(text, style="dim"))
-
     def command(self, command: str) -> None:
-        self._console.print(Text("$ ", style="green") + Text(command, style="cyan"), soft_wrap=True)
+        self._console.print(Text.assemble(("$ ", "green"), (command, "cyan")), soft_wrap=True)
 
     def run(
         self, command: str, environ: Mapping[str, str], cwd: Path, until: Callable[[Shown], bool] | None = None

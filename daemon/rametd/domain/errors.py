@@ -242,6 +242,36 @@ class BypassForbiddenError(DeniedError):
     reason = "BYPASS_FORBIDDEN"
 
 
+class ModeTooLooseError(DeniedError):
+    """A child's mode may not be looser than its parent's."""
+
+    reason = "MODE_TOO_LOOSE"
+
+
+class BudgetTooHighError(DeniedError):
+    """A child may cost no more than what is left of its parent's budget."""
+
+    reason = "BUDGET_TOO_HIGH"
+
+
+class PathsNotOwnedError(DeniedError):
+    """A session can give away only paths that it owns."""
+
+    reason = "PATHS_NOT_OWNED"
+
+
+class CapReachedError(ExhaustedError):
+    """A cap on what sessions may set going; ``data["cap"]`` names it."""
+
+    reason = "CAP_REACHED"
+
+
+class TooManyMessagesError(ExhaustedError):
+    """A session talks too much, or two answer each other without end."""
+
+    reason = "TOO_MANY_MESSAGES"
+
+
 class ReadOnlyError(UnavailableError):
     """The disk is full: nothing can be recorded until there is room again."""
 

@@ -23,6 +23,9 @@ class Mode(StrEnum):
 
 STRICTEST_MODE = Mode.PLAN
 
+STRICTNESS = (Mode.PLAN, Mode.DONT_ASK, Mode.DEFAULT, Mode.ACCEPT_EDITS, Mode.BYPASS)
+"""From the strictest to the loosest: a child's mode never stands behind its parent's."""
+
 
 class Hold(StrEnum):
     """Why a session is PAUSED."""
@@ -95,6 +98,12 @@ class Session:
     update_time: float
     last_seq: int  # of its newest event
     version: int = 0  # for compare-and-set
+    root_id: str = ""  # the session that its family descends from; its own id for one of the person's
+    notify_parent: bool = False  # its parent is told when it ends a turn or needs a person
+    result: str = ""  # what it reported of its work
+    resume_at: float | None = None  # when a usage limit is lifted
+    limit_resumes: int = 0  # usage limits waited out since the last turn that ended well
+    budget_warned: bool = False  # that most of a budget is spent has been said
 
 
 class AgentState(StrEnum):
@@ -125,6 +134,8 @@ class Agent:
     model: str = ""
     activity: str = ""  # the agent's own last word: "running", "idle", "requires_action", "" before the first
     background: int = 0  # background tasks it runs: a turn is over when it is idle and has none
+    cost_base: float = 0.0  # what the process said to have cost at its last result, of what it says to have cost now
+    limit_until: float = 0.0  # a usage limit was hit and is lifted then; 0 when none is
     result: str = ""  # of the running turn: "" before it has one, "ok", "aborted", or "error: " and the agent's words
 
 
@@ -146,6 +157,7 @@ class Prompt:
     generation: int  # of the agent it was sent to; 0 before
     create_time: float
     receive_time: float | None
+    hops: int = 0  # how many sessions in a row have answered each other without a person in between
 
 
 class RequestKind(StrEnum):
@@ -268,6 +280,22 @@ class TrashEntry:
     session: str  # JSON of the row as it was
     create_time: float
     expire_time: float
+
+
+@dataclass(frozen=True, slots=True)
+class StoredRule:
+    """A permission rule, in Claude's own syntax."""
+
+    id: str
+    repo_id: str
+    session_id: str  # "" for all sessions of the repository
+    effect: str  # "allow", "ask" or "deny"
+    text: str
+    source: str  # who made it: a principal
+    request_id: str  # the request whose answer made it, or ""
+    matches: int
+    create_time: float
+    match_time: float | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,11 +25,29 @@ GIVE_UP = 30.0
 """Seconds after which a process that cannot be killed (it hangs in the kernel) is named instead of waited for."""
 
 
+if sys.platform == "darwin":
+
+    def _has_children() -> bool:
+        """Without subreapers children say nothing about orphans."""
+        return False
+
+else:
+
+    def _has_children() -> bool:
+        """Whether this process has a child, a zombie included; it stays to be waited for."""
+        try:
+            os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        except ChildProcessError:
+            return False
+        return True
+
+
 class Tree:
     """The processes below ``root`` (never itself), those with all ``tags`` in their environment, and those in ``cgroup``."""
 
     def __init__(self, root: processes.Process | None, tags: Mapping[str, str], cgroup: str | None) -> None:
         self.root, self.tags, self.cgroup = root, tags, cgroup
+        self._is_keeper = root is not None and root.pid == os.getpid()
         self.known: dict[processes.Process, None] = {}
         """Everything that was seen; a process that was ours once stays so, whoever its parent is by now."""
         self.left: list[int] = []
@@ -56,7 +74,7 @@ class Tree:
         # there only twice in a row, and not while the keeper has a child: every orphan becomes one.
         while empty < 2:
             found = self.look()
-            empty = 0 if found or self._has_children() else empty + 1
+            empty = 0 if found or (self._is_keeper and _has_children()) else empty + 1
             waited = time.monotonic() - began
             if waited > GIVE_UP:
                 self.left = [process.pid for process in found]
@@ -70,18 +88,6 @@ class Tree:
                     asked.add(process)
                     self._signal(process, signal.SIGTERM)
             yield PAUSE if found or empty else 0.0
-
-    def _has_children(self) -> bool:
-        """Whether this process is the root and has a child, a zombie included."""
-        if self.root is None or self.root.pid != os.getpid():
-            return False
-        if sys.platform != "darwin":  # there, without subreapers, it says nothing about orphans
-            try:
-                os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-            except ChildProcessError:
-                return False
-            return True
-        return False
 
     @staticmethod
     def _signal(process: processes.Process, signum: int) -> None:

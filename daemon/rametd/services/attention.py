@@ -6,11 +6,17 @@ from typing import Any
 from ramet.v1 import attention_pb2
 
 from rametd.agents.base import Decision
-from rametd.domain.errors import AmbiguousError, InvalidInputError, RequestNotFoundError, SessionNotFoundError
+from rametd.domain.errors import (
+    AmbiguousError,
+    BypassForbiddenError,
+    InvalidInputError,
+    RequestNotFoundError,
+    SessionNotFoundError,
+)
 from rametd.domain.models import Mode, Request, RequestKind, RequestState
 from rametd.domain.states import State
 from rametd.services.core import Core
-from rametd.services.lifecycle import change_state, log_request
+from rametd.services.lifecycle import change_state, log_request, log_update
 from rametd.services.lookup import find_session
 from rametd.services.views import MODES_BACK, request_message
 from rametd.store import Reader, Unit
@@ -47,14 +53,26 @@ def find_request(reader: Reader, name: str) -> Request:
 
 
 def resolve(
-    unit: Unit, name: str, resolution: attention_pb2.Resolution, principal: str
+    unit: Unit, name: str, resolution: attention_pb2.Resolution, principal: str, *, allow_bypass: bool
 ) -> tuple[Request, attention_pb2.AttentionRequest]:
-    """Store an answer; the first one wins. The session goes on when nothing else of it waits."""
+    """Store an answer; the first one wins. The session goes on when nothing else of it waits.
+
+    An approved plan takes the session out of plan mode for good: its next process starts in the mode that it goes on in.
+    """
     request = find_request(unit, name)
     answer = stored_answer(request, resolution)
+    mode = MODES_BACK.get(answer.get("mode"))
+    if mode == Mode.BYPASS and not allow_bypass:
+        raise BypassForbiddenError(
+            "bypassPermissions is off", hint="set permissions.allow_bypass = true in config.toml if you mean it"
+        )
     request = unit.requests.answer(request.id, json.dumps(answer, ensure_ascii=False), principal)
     session = unit.sessions.get(request.session_id)
     log_request(unit, session, request, principal=principal)
+    if request.kind == RequestKind.PLAN and answer["decision"] == "approve":
+        mode = mode or (session.mode if session.mode != Mode.PLAN else Mode.DEFAULT)
+        session = unit.sessions.update(session.id, mode=mode)
+        log_update(unit, session, ["mode"], principal)
     if session.state == State.WAITING and not unit.requests.open_count(session.id):
         session = change_state(unit, session, State.WORKING, principal=principal)
     return request, request_message(request, session=session.name, repo=unit.repos.get(session.repo_id).name)

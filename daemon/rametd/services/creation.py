@@ -5,6 +5,7 @@ killed in between finds the intent and undoes what the world shows of it.
 """
 
 import asyncio
+import math
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -18,6 +19,7 @@ from rametd.domain.errors import (
     BadNameError,
     BypassForbiddenError,
     EmptyPromptError,
+    InvalidInputError,
     NameTakenError,
     PromptTooLargeError,
     RametError,
@@ -86,6 +88,8 @@ class Creator:
         """Raises the typed errors of bad input before anything is made."""
         core = self._core
         check_prompt(new.prompt, empty_is_fine=True)
+        check_model(new.model)
+        check_budget(new.budget_usd)
         await core.kind(new.agent).check()
         info = await core.git.discover(new.path)
         repo = await core.store.write(lambda unit: repos.register(unit, info, new.principal))
@@ -264,6 +268,20 @@ def check_prompt(prompt: str, *, empty_is_fine: bool = False) -> None:
             f"the prompt has {size:,} bytes; {PROMPT_LIMIT:,} are the limit",
             hint="put the material into a file in the repository and name the file in the prompt",
         )
+
+
+def check_model(model: str) -> str:
+    """Raises `InvalidInputError` for what the agent's program would take for another option, or could not be given at all."""
+    if model.startswith("-") or len(model) > NAME_LIMIT or not model.isprintable():
+        raise InvalidInputError(f"{model[:40]!r} cannot be a model", hint="use a name such as opus, sonnet or haiku")
+    return model
+
+
+def check_budget(dollars: float | None) -> float | None:
+    """Raises `InvalidInputError` unless it is an amount of money, or None."""
+    if dollars is not None and not 0 < dollars < math.inf:
+        raise InvalidInputError(f"a budget of {dollars} USD is none", hint="give an amount over 0, or none for no limit")
+    return dollars
 
 
 def check_name(name: str) -> str:

@@ -1,7 +1,6 @@
 """Removing a session: refused while that would lose work, complete otherwise, and undoable for thirty days."""
 
 import asyncio
-import json
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -132,7 +131,7 @@ class Remover:
             commit=record.commit,
             branch_commit=record.branch_commit or "",
             bytes=record.size,
-            session=json.dumps(dump_session(session)),
+            session=dump_session(session),
             create_time=now,
             expire_time=now + core.config.retention.trash,
         )

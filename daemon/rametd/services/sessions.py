@@ -9,9 +9,9 @@ from rametd.domain.errors import BypassForbiddenError, NameTakenError, WrongStat
 from rametd.domain.models import Hold, Mode, Prompt, PromptState, Session
 from rametd.domain.states import State
 from rametd.services.core import Core
-from rametd.services.creation import check_name, check_prompt
-from rametd.services.delivery import add_prompt, deliver
+from rametd.services.creation import check_budget, check_model, check_name, check_prompt
 from rametd.services.lifecycle import change_state, log_update
+from rametd.services.mail import TURN_STATES, post
 from rametd.services.runner import Runner
 from rametd.services.supervisor import Supervisor
 from rametd.store import Unit
@@ -19,7 +19,6 @@ from rametd.store import Unit
 STOP_GRACE_S = 5.0
 INTERRUPT_DEADLINE_S = 15.0
 HELD_STATES = frozenset({State.PAUSED, State.LOST, State.FAILED})
-TURN_STATES = frozenset({State.WORKING, State.WAITING})
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,13 +50,7 @@ class Sessions:
                 raise WrongStateError(
                     f"{session.name} is archived", hint=f"bring it back with `rametctl restore {session.name}`"
                 )
-            prompt = add_prompt(unit, session, text, principal)
-            stopped = session.state == State.PAUSED and session.hold == Hold.STOPPED
-            if session.state in {State.IDLE, State.FAILED} or stopped:
-                session = change_state(unit, session, State.QUEUED, principal=principal, resumes=0)
-            elif session.state in TURN_STATES and self._alive(unit, session):
-                session = deliver(unit, self._core.kind(session.agent), session)
-            prompt = unit.prompts.get(prompt.id) or prompt
+            prompt, session = post(unit, self._core.kind(session.agent), session, text, principal)
             remember(unit, prompt, session)
             return prompt, session
 
@@ -67,10 +60,6 @@ class Sessions:
             runner.wake_sender()
         self._core.wake()
         return prompt, session
-
-    def _alive(self, unit: Unit, session: Session) -> bool:
-        agent = unit.agents.latest(session.id)
-        return agent is not None and agent.state == "live" and not agent.stop_intent
 
     async def interrupt(self, session_id: str) -> tuple[Session, bool]:
         """End the running turn; returns when it has ended, and whether there was one. Raises `WrongStateError` when it will not end."""
@@ -178,6 +167,9 @@ class Sessions:
             raise BypassForbiddenError(
                 "bypassPermissions is off", hint="set permissions.allow_bypass = true in config.toml if you mean it"
             )
+
+        check_model(changes.model or "")
+        check_budget(changes.budget_usd)
 
         def work(unit: Unit) -> Session:
             session = unit.sessions.get(session_id)

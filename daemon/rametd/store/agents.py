@@ -26,6 +26,8 @@ class AgentColumns(TypedDict, total=False):
     model: str
     activity: str
     background: int
+    cost_base: float
+    limit_until: float
     result: str
 
 

@@ -18,6 +18,24 @@ class PromptReads(Table):
             )
         )
 
+    def messages(self, session_id: str, *, limit: int = 100) -> list[Prompt]:
+        """What sessions said to this one and it said to them, the newest ``limit``, oldest first."""
+        found = PROMPTS.read_all(
+            self._db.execute(
+                f"{PROMPTS.select} WHERE (session_id = ?1 AND source LIKE 'session:%') OR source = 'session:' || ?1"
+                " ORDER BY create_time DESC, number DESC LIMIT ?2",
+                (session_id, limit),
+            )
+        )
+        return found[::-1]
+
+    def said_since(self, source: str, time: float) -> int:
+        """How many prompts of one principal were queued after a time."""
+        (count,) = self._db.execute(
+            "SELECT count(*) FROM prompts WHERE source = ? AND create_time > ?", (source, time)
+        ).fetchone()
+        return int(count)
+
     def list(self, session_id: str) -> list[Prompt]:
         """All, in order."""
         return PROMPTS.read_all(
@@ -28,12 +46,14 @@ class PromptReads(Table):
 class Prompts(PromptReads):
     """The changes of state are compare-and-set: False means that the prompt was past that state already."""
 
-    def add(self, prompt_id: str, session_id: str, text: str, source: str) -> Prompt:
+    def add(self, prompt_id: str, session_id: str, text: str, source: str, *, hops: int = 0) -> Prompt:
         """Queued behind the session's others."""
         (last,) = self._db.execute(
             "SELECT ifnull(max(number), 0) FROM prompts WHERE session_id = ?", (session_id,)
         ).fetchone()
-        prompt = Prompt(prompt_id, session_id, last + 1, text, source, PromptState.QUEUED, 0, self._scope.now, None)
+        prompt = Prompt(
+            prompt_id, session_id, last + 1, text, source, PromptState.QUEUED, 0, self._scope.now, None, hops
+        )
         self._db.execute(PROMPTS.insert, PROMPTS.values(prompt))
         return prompt
 

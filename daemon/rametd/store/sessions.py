@@ -40,6 +40,12 @@ class SessionColumns(TypedDict, total=False):
     after: tuple[str, ...]
     resumes: int
     generation: int
+    root_id: str
+    notify_parent: bool
+    result: str
+    resume_at: float | None
+    limit_resumes: int
+    budget_warned: bool
 
 
 class SessionReads(Table):
@@ -69,6 +75,12 @@ class SessionReads(Table):
                 f"{SESSIONS.select} WHERE name = ?1 AND (?2 IS NULL OR repo_id = ?2) ORDER BY create_time",
                 (name, repo_id),
             )
+        )
+
+    def family(self, root_id: str) -> list[Session]:
+        """A session and all its descendants, archived ones included, the oldest first."""
+        return SESSIONS.read_all(
+            self._db.execute(f"{SESSIONS.select} WHERE root_id = ? ORDER BY create_time, id", (root_id,))
         )
 
     def counts(self) -> dict[State, int]:

@@ -10,7 +10,9 @@ from rametd.store.prompts import PromptReads, Prompts
 from rametd.store.repos import RepoReads, Repos
 from rametd.store.requests import RequestReads, Requests
 from rametd.store.rows import Scope
+from rametd.store.rules import RuleReads, Rules
 from rametd.store.sessions import SessionReads, Sessions
+from rametd.store.spawns import SpawnReads, Spawns
 from rametd.store.trash import Trash, TrashReads
 
 
@@ -29,6 +31,8 @@ class Reader:
     calls: CallReads
     intents: IntentReads
     trash: TrashReads
+    rules: RuleReads
+    spawns: SpawnReads
 
     def __init__(self, scope: Scope) -> None:
         self.repos = RepoReads(scope)
@@ -43,6 +47,8 @@ class Reader:
         self.calls = CallReads(scope)
         self.intents = IntentReads(scope)
         self.trash = TrashReads(scope)
+        self.rules = RuleReads(scope)
+        self.spawns = SpawnReads(scope)
 
 
 class Unit(Reader):
@@ -60,6 +66,8 @@ class Unit(Reader):
     calls: Calls
     intents: Intents
     trash: Trash
+    rules: Rules
+    spawns: Spawns
 
     def __init__(self, scope: Scope) -> None:
         super().__init__(scope)
@@ -76,6 +84,8 @@ class Unit(Reader):
         self.calls = Calls(scope)
         self.intents = Intents(scope)
         self.trash = Trash(scope)
+        self.rules = Rules(scope)
+        self.spawns = Spawns(scope)
 
     @property
     def now(self) -> float:

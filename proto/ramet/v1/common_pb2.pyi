@@ -37,7 +37,7 @@ class _PermissionModeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Permis
     """Everything goes on; needs permissions.allow_bypass in the owner's configuration."""
 
 class PermissionMode(_PermissionMode, metaclass=_PermissionModeEnumTypeWrapper):
-    """PermissionMode says what an agent may do without asking, from strictest to loosest: PLAN, DEFAULT, DONT_ASK, ACCEPT_EDITS,
+    """PermissionMode says what an agent may do without asking, from strictest to loosest: PLAN, DONT_ASK, DEFAULT, ACCEPT_EDITS,
     BYPASS_PERMISSIONS.
     """
 

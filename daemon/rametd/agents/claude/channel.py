@@ -14,7 +14,13 @@ from claude_agent_sdk import (
     PermissionResultDeny,
     ToolPermissionContext,
 )
-from claude_agent_sdk.types import HookInput, HookJSONOutput, PermissionMode, PermissionUpdate
+from claude_agent_sdk.types import (
+    HookInput,
+    HookJSONOutput,
+    PermissionMode,
+    PermissionUpdate,
+    PreToolUseHookInput,
+)
 
 from rametd.agents.base import ChannelIO
 from rametd.agents.claude.transport import KeeperTransport
@@ -24,11 +30,29 @@ HOOK_TIMEOUT_S = 86_400
 """A hook outlives any outage of the daemon; without this the program gives up after ten minutes."""
 
 
+REFUSAL = "This session has a worktree of its own already. Work in it, and let subagents work in it too."
+
+
+async def refuse_isolation(hook_input: HookInput, tool_use_id: str | None, context: HookContext) -> HookJSONOutput:
+    """Refuse a subagent in a worktree of its own, and tell the model why."""
+    call = cast("PreToolUseHookInput", hook_input)["tool_input"]
+    if call.get("isolation") != "worktree":
+        return {}
+    return {
+        "hookSpecificOutput": {
+            "hookEventName": "PreToolUse",
+            "permissionDecision": "deny",
+            "permissionDecisionReason": REFUSAL,
+        }
+    }
+
+
 async def refuse_worktree(hook_input: HookInput, tool_use_id: str | None, context: HookContext) -> HookJSONOutput:
-    """Refuse a worktree that the agent wants to make itself: it has one, and the daemon would not know of another."""
-    raise PermissionError(
-        "This session has a worktree of its own already. Work in it, and let subagents work in it too."
-    )
+    """Refuse a worktree that is asked for in any other way, as by the definition of a subagent: the daemon would not know of it.
+
+    The program keeps these words from the model; that is why `refuse_isolation` comes first.
+    """
+    raise PermissionError(REFUSAL)
 
 
 class ClaudeChannel:
@@ -40,7 +64,10 @@ class ClaudeChannel:
         # The table of hooks is small and never changes its order: ids are given by order, and a running agent knows the old ones.
         # The SDK passes every event on, though its type lists only ten of them.
         worktree_create = cast("Any", "WorktreeCreate")
-        hooks = {worktree_create: [HookMatcher(hooks=[refuse_worktree], timeout=HOOK_TIMEOUT_S, on_failure="block")]}
+        hooks = {
+            worktree_create: [HookMatcher(hooks=[refuse_worktree], timeout=HOOK_TIMEOUT_S, on_failure="block")],
+            "PreToolUse": [HookMatcher("Agent|Task", hooks=[refuse_isolation], timeout=HOOK_TIMEOUT_S)],
+        }
         options = ClaudeAgentOptions(can_use_tool=self._can_use_tool, hooks=hooks)
         self._client = ClaudeSDKClient(options, transport=self._transport)
         self._ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()

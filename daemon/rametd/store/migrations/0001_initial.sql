@@ -56,11 +56,18 @@ CREATE TABLE sessions (
     create_time REAL NOT NULL,
     update_time REAL NOT NULL,
     last_seq INTEGER NOT NULL DEFAULT 0,
-    version INTEGER NOT NULL DEFAULT 0
+    version INTEGER NOT NULL DEFAULT 0,
+    root_id TEXT NOT NULL DEFAULT '',
+    notify_parent INTEGER NOT NULL DEFAULT 0,
+    result TEXT NOT NULL DEFAULT '',
+    resume_at REAL,
+    limit_resumes INTEGER NOT NULL DEFAULT 0,
+    budget_warned INTEGER NOT NULL DEFAULT 0
 ) STRICT;
 CREATE UNIQUE INDEX sessions_name ON sessions (repo_id, name);
 CREATE UNIQUE INDEX sessions_branch ON sessions (repo_id, branch) WHERE state <> 'archived' AND branch <> '';
 CREATE INDEX sessions_state ON sessions (state);
+CREATE INDEX sessions_root ON sessions (root_id);
 
 CREATE TABLE agents (
     session_id TEXT NOT NULL REFERENCES sessions (id) ON DELETE CASCADE,
@@ -80,6 +87,8 @@ CREATE TABLE agents (
     model TEXT NOT NULL DEFAULT '',
     activity TEXT NOT NULL DEFAULT '',
     background INTEGER NOT NULL DEFAULT 0,
+    cost_base REAL NOT NULL DEFAULT 0,
+    limit_until REAL NOT NULL DEFAULT 0,
     result TEXT NOT NULL DEFAULT '',
     PRIMARY KEY (session_id, generation)
 ) STRICT;
@@ -96,8 +105,10 @@ CREATE TABLE prompts (
     generation INTEGER NOT NULL DEFAULT 0,
     create_time REAL NOT NULL,
     receive_time REAL,
+    hops INTEGER NOT NULL DEFAULT 0,
     UNIQUE (session_id, number)
 ) STRICT;
+CREATE INDEX prompts_source ON prompts (source, create_time) WHERE source LIKE 'session:%';
 CREATE INDEX prompts_open ON prompts (session_id, number) WHERE state IN ('queued', 'sent');
 
 CREATE TABLE requests (
@@ -206,3 +217,26 @@ CREATE TABLE trash (
     create_time REAL NOT NULL,
     expire_time REAL NOT NULL
 ) STRICT;
+
+-- One row per session that a session has spawned; it outlives the session, so that removing children does not refill a cap.
+CREATE TABLE spawns (
+    session_id TEXT PRIMARY KEY,
+    root_id TEXT NOT NULL,
+    parent_id TEXT NOT NULL,
+    create_time REAL NOT NULL
+) STRICT, WITHOUT ROWID;
+CREATE INDEX spawns_root ON spawns (root_id, create_time);
+
+CREATE TABLE rules (
+    id TEXT PRIMARY KEY,
+    repo_id TEXT NOT NULL REFERENCES repos (id) ON DELETE CASCADE,
+    session_id TEXT NOT NULL DEFAULT '',
+    effect TEXT NOT NULL,
+    text TEXT NOT NULL,
+    source TEXT NOT NULL,
+    request_id TEXT NOT NULL DEFAULT '',
+    matches INTEGER NOT NULL DEFAULT 0,
+    create_time REAL NOT NULL,
+    match_time REAL,
+    UNIQUE (repo_id, session_id, effect, text)
+) STRICT, WITHOUT ROWID;

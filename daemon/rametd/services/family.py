@@ -1,0 +1,168 @@
+"""Families of sessions: who is what to whom, and the caps on what one session may set going."""
+
+from dataclasses import dataclass
+
+from rametd.config import Caps
+from rametd.domain.errors import (
+    BudgetTooHighError,
+    CapReachedError,
+    ModeTooLooseError,
+    NotAllowedError,
+    PathsNotOwnedError,
+)
+from rametd.domain.models import STRICTNESS, Mode, Session
+from rametd.domain.states import State
+from rametd.store import Reader
+
+GONE_STATES = frozenset({State.ARCHIVED, State.FAILED})
+MINUTE = 60.0
+
+
+def family_of(reader: Reader, session: Session) -> list[Session]:
+    return reader.sessions.family(session.root_id or session.id)
+
+
+def ancestors(reader: Reader, session: Session) -> list[Session]:
+    """From the parent up to the root."""
+    found: list[Session] = []
+    parent_id = session.parent_id
+    while parent_id and (parent := reader.sessions.find(parent_id)) is not None:
+        found.append(parent)
+        parent_id = parent.parent_id
+    return found
+
+
+def descendants(reader: Reader, session: Session) -> list[Session]:
+    """Children, their children, and so on."""
+    members = family_of(reader, session)
+    found: list[Session] = []
+    known = {session.id}
+    for member in members:  # the oldest first: a child is younger than its parent
+        if member.parent_id in known:
+            known.add(member.id)
+            found.append(member)
+    return found
+
+
+def relation(reader: Reader, caller: Session | None, member: Session) -> str:
+    """What ``member`` is to ``caller``, in the contract's words."""
+    if caller is None:
+        return "other"
+    if caller.id == member.id:
+        return "self"
+    if caller.parent_id == member.id:
+        return "parent"
+    if member.parent_id == caller.id:
+        return "child"
+    if caller.parent_id and caller.parent_id == member.parent_id:
+        return "sibling"
+    if member.id in {each.id for each in ancestors(reader, caller)}:
+        return "ancestor"
+    if caller.id in {each.id for each in ancestors(reader, member)}:
+        return "descendant"
+    return "other"
+
+
+def require_descendant(reader: Reader, caller: Session, member: Session) -> None:
+    """Raises `NotAllowedError` unless ``member`` descends from ``caller``."""
+    if caller.id not in {each.id for each in ancestors(reader, member)}:
+        raise NotAllowedError(
+            f"{member.name} is not one of your descendants", hint="send_message can ask it or its parent"
+        )
+
+
+def require_family(reader: Reader, caller: Session, member: Session) -> None:
+    """Raises `NotAllowedError` unless both are of one family."""
+    if (caller.root_id or caller.id) != (member.root_id or member.id):
+        raise NotAllowedError(
+            f"{member.name} is not of your family",
+            hint="list_sessions shows whom you can reach; the person reaches all",
+        )
+
+
+def check_caps(reader: Reader, parent: Session, caps: Caps) -> None:
+    """Raises `CapReachedError` naming the cap and what to do instead."""
+    depth = len(ancestors(reader, parent)) + 1
+    if depth > caps.depth:
+        raise CapReachedError(
+            f"sessions may be nested {caps.depth} deep (caps.depth)", hint="do this part yourself", cap="depth"
+        )
+    children = [each for each in reader.sessions.list(parent_id=parent.id) if each.state not in GONE_STATES]
+    if len(children) >= caps.children:
+        raise CapReachedError(
+            f"you have {len(children)} living children, the most there may be (caps.children)",
+            hint="wait for one and give it the work with send_message, or do it yourself",
+            cap="children",
+        )
+    root_id = parent.root_id or parent.id
+    total = reader.spawns.total(root_id)
+    if total >= caps.tree:
+        raise CapReachedError(
+            f"your family has spawned {total} sessions, the most it may (caps.tree)",
+            hint="give the work to a session that there is",
+            cap="tree",
+        )
+
+
+def check_rate(reader: Reader, parent: Session, caps: Caps, now: float) -> None:
+    """Raises `CapReachedError` when a family spawns too fast."""
+    lately = reader.spawns.since(parent.root_id or parent.id, now - MINUTE)
+    if lately >= caps.spawns_per_minute:
+        raise CapReachedError(
+            f"your family has spawned {lately} sessions within a minute, the most it may (caps.spawns_per_minute)",
+            hint="wait a minute",
+            cap="spawns_per_minute",
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Inheritance:
+    """What a child gets."""
+
+    mode: Mode
+    budget_usd: float | None
+    owns: tuple[str, ...]
+
+
+def inherit(
+    reader: Reader, parent: Session, *, mode: Mode | None, budget_usd: float | None, owns: tuple[str, ...]
+) -> Inheritance:
+    """Never more than the parent has. Raises `ModeTooLooseError`, `BudgetTooHighError`, `PathsNotOwnedError`."""
+    if mode is not None and STRICTNESS.index(mode) > STRICTNESS.index(parent.mode):
+        raise ModeTooLooseError(
+            f"{mode} is looser than your own mode, {parent.mode}", hint=f"use {parent.mode} or a stricter one"
+        )
+    left = budget_left(reader, parent)
+    if left is not None and budget_usd is not None and budget_usd > left:
+        raise BudgetTooHighError(
+            f"${budget_usd:.2f} is more than the ${left:.2f} that are left of your budget", hint="give less"
+        )
+    for pattern in owns:
+        if parent.owns and not any(covers(mine, pattern) for mine in parent.owns):
+            raise PathsNotOwnedError(
+                f"{pattern} is not within what you own: {', '.join(parent.owns)}", hint="give away a part of your own"
+            )
+    return Inheritance(mode or parent.mode, budget_usd if budget_usd is not None else left, owns or parent.owns)
+
+
+def budget_left(reader: Reader, session: Session) -> float | None:
+    """What is left of a budget: not spent, and not given to living children. None without a budget."""
+    if session.budget_usd is None:
+        return None
+    given = sum(
+        max(0.0, (child.budget_usd or 0.0) - child.cost_usd) for child in reader.sessions.list(parent_id=session.id)
+    )
+    spent = session.cost_usd + sum(child.cost_usd for child in reader.sessions.list(parent_id=session.id))
+    return max(0.0, session.budget_usd - spent - given)
+
+
+def covers(mine: str, theirs: str) -> bool:
+    """Whether one pattern surely takes in another: equal, or a directory (``src/``, ``src/**``) that the other begins with."""
+    if ".." in theirs.split("/"):
+        return False
+    root = mine.removesuffix("**").removesuffix("*") if mine.endswith(("/**", "/*", "/")) else None
+    return (
+        mine == theirs
+        or mine in {"**", "*"}
+        or (root is not None and theirs.startswith(root) and not mine.endswith("/*"))
+    )

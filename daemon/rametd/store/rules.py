@@ -1,0 +1,52 @@
+"""Permission rules, by repository or by session."""
+
+from rametd.domain.models import StoredRule
+from rametd.store.rows import RowType, Table
+
+RULES = RowType(StoredRule, "rules")
+
+
+class RuleReads(Table):
+    def get(self, rule_id: str) -> StoredRule | None:
+        return RULES.read_one(self._db.execute(f"{RULES.select} WHERE id = ?", (rule_id,)))
+
+    def that_hold_for(self, repo_id: str, session_id: str) -> list[StoredRule]:
+        """Those of the repository and those of this one session."""
+        return RULES.read_all(
+            self._db.execute(
+                f"{RULES.select} WHERE repo_id = ? AND session_id IN ('', ?) ORDER BY create_time, id",
+                (repo_id, session_id),
+            )
+        )
+
+    def list(self, repo_id: str | None = None) -> list[StoredRule]:
+        """Of a repository with its sessions, or all; in order of their making."""
+        return RULES.read_all(
+            self._db.execute(f"{RULES.select} WHERE ?1 IS NULL OR repo_id = ?1 ORDER BY create_time, id", (repo_id,))
+        )
+
+
+class Rules(RuleReads):
+    def add(self, rule: StoredRule) -> StoredRule:
+        """The stored rule; one that says the same for the same repository and session stays as it is."""
+        self._db.execute(f"{RULES.insert} ON CONFLICT DO NOTHING", RULES.values(rule))
+        found = RULES.read_one(
+            self._db.execute(
+                f"{RULES.select} WHERE repo_id = ? AND session_id = ? AND effect = ? AND text = ?",
+                (rule.repo_id, rule.session_id, rule.effect, rule.text),
+            )
+        )
+        return found or rule
+
+    def matched(self, rule_id: str) -> None:
+        """Count a call that the rule decided."""
+        self._db.execute(
+            "UPDATE rules SET matches = matches + 1, match_time = ? WHERE id = ?", (self._scope.now, rule_id)
+        )
+
+    def remove(self, rule_id: str) -> None:
+        self._db.execute("DELETE FROM rules WHERE id = ?", (rule_id,))
+
+    def remove_session(self, session_id: str) -> None:
+        """Those that held for one session that is no more."""
+        self._db.execute("DELETE FROM rules WHERE session_id = ?", (session_id,))

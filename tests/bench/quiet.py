@@ -1,0 +1,55 @@
+"""What sessions cost that do nothing: memory of keepers and daemon, processor time of the daemon."""
+
+import asyncio
+import statistics
+from collections.abc import AsyncIterator
+
+from tests.bench.figures import Figure, Scale, cpu_time, progress, resident
+from tests.bench.herd import CONFIG, gather_herd, put_to_sleep
+from tests.support.daemon import connected, daemon_process, make_sandbox
+
+SETTLE_S = 1.0
+"""After the last answer: timers and caches of the daemon come to rest."""
+
+
+async def rows(scale: Scale) -> AsyncIterator[Figure]:
+    count = scale.live
+    settle = min(SETTLE_S, scale.idle_s)
+    with make_sandbox(config=CONFIG) as sandbox, daemon_process(sandbox) as daemon:
+        repository = sandbox.repository()
+        async with connected(sandbox) as client:
+            await gather_herd(client, repository, 1)
+            await asyncio.sleep(settle)
+            one = resident(daemon.pid)
+            ids = await gather_herd(client, repository, count, first=1)
+            await asyncio.sleep(settle)
+            many = resident(daemon.pid)
+            keepers = [resident(keeper.pid) for keeper in sandbox.keepers()]
+        yield Figure("keeper memory", max(keepers), "MB", f"largest RSS of {len(keepers)} keepers of live agents", 12)
+        yield Figure(
+            "daemon memory per live session",
+            (many - one) / (count - 1),
+            "MB",
+            f"slope of the daemon's RSS from 1 ({one:.1f} MB) to {count} ({many:.1f} MB) live sessions",
+            0.3,
+        )
+        progress(f"idling {scale.idle_s:g} s with {count} agents alive")
+        alive = await idling(daemon.pid, scale.idle_s)
+        async with connected(sandbox) as client:
+            await put_to_sleep(client, ids)
+        await asyncio.sleep(settle)
+        progress(f"idling {scale.idle_s:g} s with {count} agents asleep")
+        asleep = await idling(daemon.pid, scale.idle_s)
+        for name, percent in (("alive", alive), ("asleep", asleep)):
+            how = f"processor time of the daemon's threads over {scale.idle_s:g} s with {count} idle sessions, agents {name}"
+            yield Figure(f"idle daemon, agents {name}", percent, "% of a core", how, 0.2)
+
+
+async def idling(pid: int, seconds: float) -> float:
+    """Percent of one core that a process uses, at best of two halves: what else the machine does is not its fault."""
+    percents = []
+    for _ in range(2):
+        before = cpu_time(pid)
+        await asyncio.sleep(seconds / 2)
+        percents.append((cpu_time(pid) - before) / (seconds / 2) * 100)
+    return statistics.mean(percents)

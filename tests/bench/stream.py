@@ -1,0 +1,152 @@
+"""Agents that tell all at once: what reaches a client, how soon, and what a daemon killed in the middle of it leaves."""
+
+import asyncio
+import sys
+import time
+from collections import Counter, defaultdict
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+
+import grpc
+from ramet.v1 import common_pb2, daemon_pb2, event_pb2
+
+from tests.bench.figures import Figure, Scale, percentile, progress, run_time
+from tests.bench.herd import CONFIG, gather_herd
+from tests.bench.ready import start_time_of
+from tests.support.agents import script
+from tests.support.daemon import Client, DaemonProcess, Sandbox, connected, daemon_process, make_sandbox
+from tests.support.eventually import eventually
+
+BYTES = 300
+LATE_S = 60.0
+"""What is not there this long after the last event was due counts as lost."""
+
+
+@dataclass
+class Heard:
+    """What a client was told. ``texts`` are (when, session, text) of what agents said."""
+
+    cursor: common_pb2.Cursor
+    texts: list[tuple[float, str, str]] = field(default_factory=list)
+    attached: list[event_pb2.Event] = field(default_factory=list)
+
+    async def listen(self, client: Client) -> None:
+        """Watch from the cursor on, until the connection breaks."""
+        request = event_pb2.WatchEventsRequest(after=self.cursor)
+        with suppress(grpc.aio.AioRpcError):
+            async for response in client.events.WatchEvents(request, metadata=client.metadata):
+                event = response.event
+                if event.HasField("assistant_message"):
+                    self.texts.append((time.time(), event.session_id, event.assistant_message.blocks[0].text))
+                elif event.HasField("agent_attached"):
+                    self.attached.append(event)
+                self.cursor = response.cursor
+
+    @asynccontextmanager
+    async def listening(self, client: Client) -> AsyncIterator["asyncio.Task[None]"]:
+        """`listen` in a task, ended with the block."""
+        task = asyncio.create_task(self.listen(client))
+        try:
+            yield task
+        finally:
+            task.cancel()
+            await asyncio.wait([task])
+
+    def faults(self, sessions: Sequence[str], count: int) -> tuple[int, int]:
+        """How many of the events 1 to ``count`` of each session are missing, and how many came twice."""
+        seen: defaultdict[str, Counter[int]] = defaultdict(Counter)
+        for _, session, text in self.texts:
+            seen[session][int(text.split()[0])] += 1
+        lost = sum(1 for session in sessions for number in range(1, count + 1) if not seen[session][number])
+        doubled = sum(times - 1 for numbers in seen.values() for times in numbers.values())
+        return lost, doubled
+
+    def delays(self) -> list[float]:
+        """Milliseconds from the agent, whose text carries its clock, to here."""
+        return [(when - float(text.split()[1])) * 1000 for when, _, text in self.texts]
+
+
+async def rows(scale: Scale) -> AsyncIterator[Figure]:
+    with make_sandbox(config=CONFIG) as sandbox, daemon_process(sandbox) as daemon:
+        async with connected(sandbox) as client:
+            ids = await gather_herd(client, sandbox.repository(), scale.agents)
+        async for figure in steady(scale, sandbox, ids):
+            yield figure
+        async for figure in killed(scale, sandbox, daemon, ids):
+            yield figure
+
+
+async def steady(scale: Scale, sandbox: Sandbox, ids: Sequence[str]) -> AsyncIterator[Figure]:
+    count = round(scale.per_second * scale.telling_s)
+    async with connected(sandbox) as client:
+        heard = Heard(await now(client))
+        async with heard.listening(client):
+            await tell(client, ids, count, scale)
+            await all_heard(heard, len(ids) * count, scale.telling_s)
+    lost, doubled = heard.faults(ids, count)
+    delays = heard.delays()
+    what = f"{len(ids)} scripted agents, {scale.per_second} events/s each for {scale.telling_s:g} s, one WatchEvents client"
+    yield Figure("events lost", lost, "events", what, 0)
+    yield Figure("events doubled", doubled, "events", what, 0)
+    yield Figure("event delay, p50", percentile(delays, 50), "ms", f"agent's clock to client's, {what}")
+    yield Figure("event delay, p99", percentile(delays, 99), "ms", f"agent's clock to client's, {what}", 100)
+
+
+async def killed(scale: Scale, sandbox: Sandbox, daemon: DaemonProcess, ids: Sequence[str]) -> AsyncIterator[Figure]:
+    count = round(scale.per_second * scale.telling_s)
+    async with connected(sandbox) as client:
+        heard = Heard(await now(client))
+        async with heard.listening(client) as listening:
+            await tell(client, ids, count, scale)
+            await asyncio.sleep(scale.telling_s / 4)
+            daemon.kill()
+            await listening
+    yardstick = run_time([sys.executable, "-c", "import rametd.__main__"], environ=sandbox.environ, cwd=sandbox.root)
+    before = len(heard.texts)
+    began = time.time()
+    serving = start_time_of(daemon)
+    progress(f"killed after {before} events; serving again after {serving:.2f} s")
+    async with connected(sandbox) as client, heard.listening(client):
+        await all_heard(heard, len(ids) * count, scale.telling_s)
+    lost, doubled = heard.faults(ids, count)
+    last = max(event.time.ToMicroseconds() / 1e6 for event in heard.attached) - began
+    missing = len(ids) - len({event.session_id for event in heard.attached})
+    what = f"SIGKILL of the daemon while {len(ids)} agents tell {scale.per_second} events/s each, and a start at once"
+    yield Figure("agents not reattached", missing, "agents", what, 0)
+    yield Figure(
+        "reattached after a kill",
+        last,
+        "s",
+        f"spawn to the last agent_attached event; {what}",
+        2,
+        last / yardstick,
+        "python -c 'import rametd.__main__'",
+    )
+    yield Figure(
+        "serving after a kill",
+        serving,
+        "s",
+        f"spawn to READY=1; {what}",
+        2,
+        serving / yardstick,
+        "python -c 'import rametd.__main__'",
+    )
+    yield Figure("events lost in a kill", lost, "events", what, 0)
+    yield Figure("events doubled in a kill", doubled, "events", what, 0)
+
+
+async def now(client: Client) -> common_pb2.Cursor:
+    return (await client.daemon.GetInfo(daemon_pb2.GetInfoRequest(), metadata=client.metadata)).cursor
+
+
+async def tell(client: Client, ids: Sequence[str], count: int, scale: Scale) -> None:
+    prompt = script({"events": count, "per_second": scale.per_second, "bytes": BYTES})
+    await asyncio.gather(*(client.send(each, prompt) for each in ids))
+
+
+async def all_heard(heard: Heard, expected: int, seconds: float) -> None:
+    """Wait for the last event; those that never come are counted by the caller."""
+    with suppress(AssertionError):
+        await eventually(lambda: len(heard.texts) >= expected, within=seconds + LATE_S, every=0.1)
+    await asyncio.sleep(0.2)  # one that comes twice comes now

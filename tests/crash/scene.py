@@ -1,0 +1,191 @@
+"""What the crash tests share: agents that wait behind gates, what a conversation's transcript says, and what is left over.
+
+An agent of a session that was made with ``environment={"GATE": name}`` looks for files in the sandbox before it comes up: ``name.refuse``
+(it says why and leaves), ``name.die`` (SIGKILL), ``name.hold`` (it waits). Scripts use `wait_for_gate` to hold a turn.
+"""
+
+import contextlib
+import json
+import sqlite3
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from ramet.v1 import attention_pb2, event_pb2, session_pb2
+from tests.support.agents import SCRIPTED, script
+from tests.support.daemon import Client, Sandbox, command_of, git
+from tests.support.eventually import eventually
+
+CONFIG = """
+{top}
+[permissions]
+allow_bypass = true
+[agents]
+max_resumes = 3
+[agents.claude]
+path = "{path}"
+pass_env = ["GATE"]
+"""
+
+WRAPPER = """#!/bin/sh
+gate={gates}/$GATE
+if [ "$1" != --version ]; then
+    echo x >> "$gate.tries"
+    [ -e "$gate.refuse" ] && {{ echo "no licence for this machine" >&2; exit 1; }}
+    [ -e "$gate.die" ] && kill -KILL $$
+    while [ -e "$gate.hold" ]; do sleep 0.05; done
+fi
+exec {agent} "$@"
+"""
+
+
+class Gates:
+    """Files that hold agents and turns back."""
+
+    def __init__(self, sandbox: Sandbox, top: str = "") -> None:
+        self.folder = sandbox.root / "gates"
+        self.folder.mkdir()
+        wrapper = sandbox.root / "bin" / "gated"
+        wrapper.write_text(WRAPPER.format(gates=self.folder, agent=" ".join(SCRIPTED)))
+        wrapper.chmod(0o755)
+        sandbox.configure(CONFIG.format(top=top, path=wrapper))
+
+    def close(self, name: str) -> None:
+        (self.folder / name).touch()
+
+    def open(self, name: str) -> None:
+        (self.folder / name).unlink(missing_ok=True)
+
+    def open_all(self) -> None:
+        for path in self.folder.iterdir():
+            path.unlink()
+
+    def tries(self, name: str) -> int:
+        path = self.folder / f"{name}.tries"
+        return len(path.read_text().splitlines()) if path.exists() else 0
+
+    def wait_for_gate(self, name: str) -> dict[str, object]:
+        """A step that holds the turn until the gate is open."""
+        command = f"while [ -e {self.folder / name} ]; do sleep 0.05; done"
+        return {"tool": "Bash", "input": {"command": command, "description": "wait"}}
+
+
+def pids_of(sandbox: Sandbox, conversation: str) -> list[int]:
+    """The living agents of a conversation."""
+    return [process.pid for process in sandbox.processes() if conversation in command_of(process)]
+
+
+def the_pid(sandbox: Sandbox, conversation: str) -> int:
+    """The one living agent of a conversation, 0 when there is none; two are the fault that corrupts it."""
+    found = pids_of(sandbox, conversation)
+    if len(found) > 1:
+        raise TwoAgentsError(f"{len(found)} agents of one conversation: {found}")
+    return found[0] if found else 0
+
+
+class TwoAgentsError(Exception):
+    """Not an assertion: polling must not wait for it to pass."""
+
+
+def flag_of(pid: int, name: str) -> str:
+    """The value that a flag has on a process's command line."""
+    words = psutil.Process(pid).cmdline()
+    return words[words.index(name) + 1] if name in words else ""
+
+
+@dataclass(frozen=True)
+class Told:
+    """One prompt, as it stands in a transcript."""
+
+    uuid: str
+    text: str
+
+
+def transcript(sandbox: Sandbox, conversation: str) -> list[Told]:
+    """The prompts that the agent has taken in, in order."""
+    found = []
+    for path in (sandbox.root / "claude" / "projects").glob(f"*/{conversation}.jsonl"):
+        for line in path.read_text().splitlines():
+            entry = json.loads(line)
+            if entry["type"] == "user" and entry.get("promptSource"):
+                found.append(Told(entry["uuid"], entry["message"]["content"]))
+    return found
+
+
+async def check_prompts(client: Client, sandbox: Sandbox, session: session_pb2.Session, texts: list[str]) -> None:
+    """The person's prompts were taken in once each and in order, by one conversation; the receipts say the same."""
+    told = transcript(sandbox, session.conversation_id)
+    assert [each.text for each in told if each.text in texts] == texts
+    assert max(Counter(each.uuid for each in told).values()) == 1
+    log = await client.log(session.id)
+    queued = [event.prompt_queued.prompt for event in log if event.HasField("prompt_queued")]
+    received = Counter(event.prompt_received.prompt_id for event in log if event.HasField("prompt_received"))
+    assert [prompt.text for prompt in queued if prompt.source == "owner"] == texts
+    assert received == Counter(prompt.id for prompt in queued), "every prompt has one receipt"
+
+
+async def settle_down(client: Client, name: str, within: float = 30.0) -> session_pb2.Session:
+    """Wait until a session is idle and has nothing left to do."""
+
+    async def look() -> session_pb2.Session:
+        request = session_pb2.GetSessionRequest(session=name)
+        found = await client.sessions.GetSession(request, metadata=client.metadata)
+        state = session_pb2.SessionState.Name(found.session.state)
+        assert found.session.state == session_pb2.SESSION_STATE_IDLE, f"{name} is {state}: {found.session.state_reason}"
+        assert not found.pending_prompts, f"{name} has prompts left"
+        return found.session
+
+    return await eventually(look, within=within)
+
+
+async def approve(client: Client, name: str, request_id: str = "") -> attention_pb2.AttentionRequest:
+    request = attention_pb2.ResolveRequestRequest(
+        request=name, resolution=attention_pb2.Resolution(approve=attention_pb2.Approval()), request_id=request_id
+    )
+    return (await client.attention.ResolveRequest(request, metadata=client.metadata)).request
+
+
+async def open_requests(client: Client) -> dict[str, str]:
+    """Session → id of its open request."""
+    listed = await client.attention.ListRequests(attention_pb2.ListRequestsRequest(), metadata=client.metadata)
+    return {request.session_name: request.id for request in listed.requests}
+
+
+async def delete(client: Client, name: str, request_id: str = "") -> session_pb2.DeleteSessionResponse:
+    request = session_pb2.DeleteSessionRequest(session=name, force=True, request_id=request_id)
+    return await client.sessions.DeleteSession(request, metadata=client.metadata)
+
+
+def leftovers(sandbox: Sandbox, repository: Path, *sessions: str) -> list[str]:
+    """What still tells of sessions that are gone (all, unless some are named): processes, directories, worktrees, branches, intents."""
+    wanted = sessions or ("",)
+    state = sandbox.root / "state"
+    found = [
+        f"process {process.pid}: {' '.join(command_of(process))}"
+        for process in sandbox.processes()
+        if "rametd" not in command_of(process)
+    ]
+    found += [f"directory {path}" for path in (state / "agents").glob("*")]
+    found += [f"worktree {path}" for path in (state / "worktrees").glob("*/*")]
+    found += [f"socket {path}" for path in (sandbox.root / "run").glob("*-*.sock")]
+    found += [f"index {path}" for path in (state / "index").glob("*")]
+    found += [f"branch {line}" for line in git(repository, "branch", "--format=%(refname:short)").splitlines()[0:]]
+    found += [line for line in git(repository, "worktree", "list").splitlines()[1:]]
+    found += [f"intent {row}" for row in rows(sandbox, "SELECT kind, session_id FROM intents")]
+    found.remove("branch main")
+    return [line for line in found if any(name in line for name in wanted)]
+
+
+def rows(sandbox: Sandbox, query: str) -> list[tuple[object, ...]]:
+    """Read the daemon's database beside it."""
+    with contextlib.closing(sqlite3.connect(f"file:{sandbox.root / 'state' / 'ramet.db'}?mode=ro", uri=True)) as db:
+        return list(db.execute(query))
+
+
+def kinds(log: list[event_pb2.Event]) -> list[str]:
+    return [event.WhichOneof("payload") or "" for event in log]
+
+
+__all__ = ["script"]

@@ -1,0 +1,348 @@
+"""The product with the real Claude Code CLI: agents, keepers, worktrees and permissions are real, only the model is scripted."""
+
+import json
+import os
+import subprocess
+import sys
+import urllib.request
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ramet.v1 import common_pb2, event_pb2, session_pb2, worktree_pb2
+from rametd.agents.claude.command import launch
+from rametd.domain.models import Hold, Mode, Session, Tokens
+from rametd.domain.states import State
+
+from tests.support.agents import script
+from tests.support.daemon import (
+    FAILED,
+    IDLE,
+    WAITING,
+    WORKING,
+    Client,
+    DaemonProcess,
+    Sandbox,
+    connected,
+    daemon_process,
+    git,
+    make_sandbox,
+)
+from tests.support.eventually import eventually
+
+pytestmark = pytest.mark.real_cli
+
+EDITS = common_pb2.PERMISSION_MODE_ACCEPT_EDITS
+PLAN = common_pb2.PERMISSION_MODE_PLAN
+Step = dict[str, Any]
+
+
+def write(name: str, text: str) -> Step:
+    return {"tool": "Write", "input": {"file_path": f"$CWD/{name}", "content": text}}
+
+
+def bash(command: str) -> Step:
+    return {"tool": "Bash", "input": {"command": command, "description": "x"}}
+
+
+@pytest.fixture(scope="module")
+def model() -> Iterator[int]:
+    """A scripted model for all tests here; its port."""
+    process = subprocess.Popen([sys.executable, "-m", "rametd.scripted.model"], stdout=subprocess.PIPE, text=True)
+    with process:
+        assert process.stdout is not None
+        yield int(process.stdout.readline().rpartition(":")[2])
+        process.terminate()
+
+
+@pytest.fixture(scope="module")
+def sandbox(model: int) -> Iterator[Sandbox]:
+    with make_sandbox(model_port=model, real_cli=True) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def daemon(sandbox: Sandbox) -> Iterator[DaemonProcess]:
+    with daemon_process(sandbox) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def repository(sandbox: Sandbox) -> Path:
+    return sandbox.repository()
+
+
+@pytest.fixture
+async def client(daemon: DaemonProcess) -> AsyncIterator[Client]:
+    """Stubs; the sessions of a test end with it, for each has a Claude Code in memory."""
+    async with connected(daemon.sandbox) as connection:
+        yield connection
+        listed = await connection.sessions.ListSessions(session_pb2.ListSessionsRequest(), metadata=connection.metadata)
+        for session in listed.sessions:
+            if session.agent_alive:
+                await connection.sessions.StopSession(
+                    session_pb2.StopSessionRequest(session=session.id), metadata=connection.metadata
+                )
+
+
+def payloads(events: list[event_pb2.Event], kind: str) -> list[event_pb2.Event]:
+    return [event for event in events if event.WhichOneof("payload") == kind]
+
+
+async def results(client: Client, name: str) -> list[str]:
+    """What the tools of a session, or whoever refused them, told the model."""
+    return [
+        result.text
+        for event in payloads(await client.log(name), "user_message")
+        for result in event.user_message.results
+    ]
+
+
+def requests(model: int) -> list[dict[str, Any]]:
+    """What the model was asked."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{model}/requests") as reply:
+        found: list[dict[str, Any]] = json.load(reply)
+    return found
+
+
+def approve(sandbox: Sandbox, name: str, *options: str) -> None:
+    done = sandbox.ctl("approve", name, *options)
+    assert done.code == 0, done.stderr
+
+
+async def test_a_turn_edits_asks_and_ends_and_its_diff_shows_both(
+    client: Client, sandbox: Sandbox, repository: Path
+) -> None:
+    prompt = script(write("new.txt", "hello\n"), bash("sh -c 'cat new.txt new.txt > twice.txt'"), {"text": "done"})
+    await client.create(repository, prompt, name="edits", mode=EDITS)
+    waiting = await client.reach("edits", WAITING)
+    assert waiting.state_reason == "wants to use Bash: sh -c 'cat new.txt new.txt > twice.txt'"
+
+    approve(sandbox, "edits")
+    session = await client.reach("edits", IDLE)
+
+    diff = await client.worktrees.GetDiff(worktree_pb2.GetDiffRequest(session="edits"), metadata=client.metadata)
+    assert [(file.path, file.additions) for file in diff.files] == [("new.txt", 1), ("twice.txt", 2)]
+    assert session.turns == 1
+    assert session.cost_usd > 0
+
+
+async def test_the_daemon_may_be_killed_while_a_question_is_open_and_while_a_command_runs(
+    daemon: DaemonProcess, client: Client, repository: Path
+) -> None:
+    command = "echo begin >> ran.txt; until [ -e go ]; do sleep 0.05; done; echo end >> ran.txt"
+    await client.create(repository, script(bash(command), {"text": "done"}), name="survives")
+    session = await client.reach("survives", WAITING)
+    agents = {process.pid for process in daemon.sandbox.agents()}
+    ran = Path(session.worktree) / "ran.txt"
+
+    daemon.restart()  # the question is open
+    await client.reach("survives", WAITING)
+    approve(daemon.sandbox, "survives")
+    await eventually(ran.exists)
+    daemon.kill()  # the command runs
+    ran.with_name("go").touch()
+    await eventually(lambda: ran.read_text() == "begin\nend\n")
+    daemon.start()
+    session = await client.reach("survives", IDLE)
+
+    events = await client.log("survives")
+    assert session.turns == 1
+    assert {process.pid for process in daemon.sandbox.agents()} == agents
+    assert ran.read_text() == "begin\nend\n"
+    for kind in ("request_opened", "request_closed", "turn_ended", "agent_started"):
+        assert len(payloads(events, kind)) == 1, kind
+
+
+async def test_after_a_power_cut_in_a_turn_the_same_conversation_goes_on_by_itself(
+    daemon: DaemonProcess, client: Client, model: int, repository: Path
+) -> None:
+    prompt = script(write("new.txt", "hello\n"), {"text": "and now I think about it", "over": 1.5})
+    made = await client.create(repository, prompt, name="resumes", mode=EDITS, model="claude-sonnet-5")
+    await eventually((Path(made.worktree) / "new.txt").exists, within=20)
+
+    daemon.kill()
+    daemon.sandbox.kill_everything()
+    daemon.start()
+    session = await client.reach("resumes", IDLE, within=40)
+
+    events = await client.log("resumes")
+    turns = [event.turn_started for event in payloads(events, "turn_started")]
+    assert session.conversation_id == made.conversation_id
+    assert [event.agent_started.resumed for event in payloads(events, "agent_started")] == [False, True]
+    assert {(turn.model, turn.mode) for turn in turns} == {("claude-sonnet-5", "acceptEdits")}
+    assert session.turns == 1
+    asked = [request for request in requests(model) if request["session_id"] == made.conversation_id]
+    assert asked[-1]["messages"] > asked[0]["messages"], "the resumed agent knows what was said before"
+
+
+async def test_a_persons_answer_to_a_question_reaches_the_model(
+    client: Client, sandbox: Sandbox, repository: Path
+) -> None:
+    options = [{"label": "Red", "description": "warm"}, {"label": "Blue", "description": "cold"}]
+    question = {"question": "Which colour?", "header": "Colour", "multiSelect": False, "options": options}
+    await client.create(
+        repository, script({"tool": "AskUserQuestion", "input": {"questions": [question]}}), name="asks"
+    )
+    waiting = await client.reach("asks", WAITING)
+    assert waiting.state_reason == "asks: Which colour?"
+
+    answered = sandbox.ctl("answer", "asks", "2")
+    await client.reach("asks", IDLE)
+
+    assert answered.code == 0, answered.stderr
+    assert any("Blue" in text for text in await results(client, "asks"))
+
+
+async def test_an_approved_plan_is_carried_out_in_the_mode_that_was_named(
+    client: Client, sandbox: Sandbox, repository: Path
+) -> None:
+    steps = [
+        {"tool": "ExitPlanMode", "input": {"plan": "1. Write new.txt"}},
+        write("new.txt", "hello\n"),
+        {"text": "done"},
+    ]
+    await client.create(repository, script(*steps), name="plans", mode=PLAN)
+    waiting = await client.reach("plans", WAITING)
+    assert waiting.state_reason == "has a plan and wants it approved"
+
+    approve(sandbox, "plans", "--mode", "acceptEdits")
+    session = await client.reach("plans", IDLE)
+
+    assert (Path(session.worktree) / "new.txt").read_text() == "hello\n"
+    assert session.mode == EDITS
+
+
+async def test_the_reason_of_a_denial_reaches_the_model(client: Client, sandbox: Sandbox, repository: Path) -> None:
+    await client.create(repository, script(bash("rm -r dir0"), {"text": "as you say"}), name="denied")
+    await client.reach("denied", WAITING)
+
+    denied = sandbox.ctl("deny", "denied", "-m", "dir0 is still needed")
+    session = await client.reach("denied", IDLE)
+
+    assert denied.code == 0, denied.stderr
+    assert (Path(session.worktree) / "dir0").exists()
+    assert any("dir0 is still needed" in text for text in await results(client, "denied"))
+
+
+async def test_an_interrupt_ends_the_turn_and_the_next_prompt_begins_another(
+    client: Client, sandbox: Sandbox, repository: Path
+) -> None:
+    await client.create(repository, script({"text": "a long story", "hang": True}), name="talks")
+
+    async def streams() -> list[event_pb2.Event]:
+        return payloads(await client.log("talks"), "turn_started")
+
+    await eventually(streams, within=20)
+    interrupted = sandbox.ctl("interrupt", "talks")
+    session = await client.get("talks")
+    assert (interrupted.code, session.state, session.state_reason) == (0, IDLE, "interrupted")
+
+    await client.send("talks", script({"text": "a short one"}))
+    session = await client.reach("talks", IDLE)
+
+    ends = [event.turn_ended.text for event in payloads(await client.log("talks"), "turn_ended")]
+    assert (len(ends), ends[-1]) == (2, "a short one")
+    assert session.agent_alive
+
+
+async def test_without_a_login_the_agents_own_words_reach_the_person(
+    client: Client, sandbox: Sandbox, repository: Path
+) -> None:
+    nobody = {"ANTHROPIC_API_KEY": "", "CLAUDE_CONFIG_DIR": str(sandbox.root / "nobody")}
+    await client.create(repository, "hello", name="nobody", environment=nobody)
+
+    session = await client.reach("nobody", FAILED)
+
+    assert "login" in session.state_reason
+
+
+async def test_a_worktree_that_the_agent_wants_to_make_is_refused_and_none_is_made(
+    client: Client, repository: Path
+) -> None:
+    agent = {
+        "tool": "Agent",
+        "input": {
+            "description": "look around",
+            "prompt": script({"text": "looked"}),
+            "subagent_type": "general-purpose",
+            "isolation": "worktree",
+        },
+    }
+    enter: Step = {"tool": "EnterWorktree", "input": {"name": "mine"}}
+    await client.create(repository, script(agent, enter, {"text": "done"}), name="isolates", mode=EDITS)
+    before = git(repository, "worktree", "list")
+    await client.reach("isolates", IDLE)
+
+    told = await results(client, "isolates")
+    assert "This session has a worktree of its own already" in told[0]
+    assert "EnterWorktree" in told[1]
+    assert git(repository, "worktree", "list") == before
+
+
+async def test_model_and_mode_changed_in_flight_hold_from_the_next_turn_on(
+    client: Client, sandbox: Sandbox, repository: Path
+) -> None:
+    await client.create(repository, script({"text": "at work", "over": 1.5}), name="changes", model="claude-opus-5")
+    await client.reach("changes", WORKING)
+    changed = sandbox.ctl("set", "changes", "--model", "claude-sonnet-5", "--mode", "acceptEdits")
+    assert changed.code == 0, changed.stderr
+    await client.reach("changes", IDLE)
+    await client.send("changes", script({"text": "again"}))
+    await client.reach("changes", IDLE)
+
+    turns = [event.turn_started for event in payloads(await client.log("changes"), "turn_started")]
+    assert [(turn.model, turn.mode) for turn in turns] == [
+        ("claude-opus-5", "default"),
+        ("claude-sonnet-5", "acceptEdits"),
+    ]
+
+
+async def test_an_idle_agent_goes_to_sleep_and_the_next_prompt_wakes_its_conversation(model: int) -> None:
+    config = '[agents]\nsleep_after = "1s"\n'
+    with make_sandbox(model_port=model, real_cli=True, config=config) as sandbox, daemon_process(sandbox):
+        async with connected(sandbox) as client:
+            made = await client.create(sandbox.repository(), script({"text": "one"}), name="sleeps")
+
+            async def asleep() -> session_pb2.Session:
+                session = await client.get("sleeps")
+                assert (session.state, session.turns, session.agent_alive) == (IDLE, 1, False)
+                return session
+
+            await eventually(asleep, within=20)
+            assert sandbox.agents() == []
+            await client.send("sleeps", script({"text": "two"}))
+            session = await client.reach("sleeps", IDLE)
+
+            started = payloads(await client.log("sleeps"), "agent_started")
+            assert session.turns == 2
+            assert session.conversation_id == made.conversation_id
+            assert [event.agent_started.resumed for event in started] == [False, True]
+
+
+def test_the_command_line_of_the_cli_is_the_one_that_was_tested() -> None:
+    session = Session(
+        id="s", repo_id="r", name="n", branch="ramet/n", base_ref="main", base_commit="c", worktree=Path("/work/tree"),
+        parent_id="", agent="claude", model="claude-opus-5", mode=Mode.ACCEPT_EDITS, state=State.STARTING, state_reason="",
+        hold=Hold.NONE, conversation_id="0d3c2f6e-4b0f-4c8e-9d55-5b2f0a7c1e11", conversation_begun=False, created_branch=True,
+        worktree_ready=True, interrupted=False, turns=0, cost_usd=0.0, tokens=Tokens(), budget_usd=None, priority=0, owns=(),
+        forbids=(), after=(), resumes=0, generation=1, create_time=0.0, update_time=0.0, last_seq=0,
+    )  # fmt: skip
+    new = launch(Path("/opt/claude"), session, resume=False, trusted=False, environment={"PATH": "/bin"})
+    resumed = launch(Path("/opt/claude"), session, resume=True, trusted=True, environment={})
+
+    assert new.argv == (
+        "/opt/claude", "--output-format", "stream-json", "--verbose",
+        "--disallowedTools",
+        "EnterWorktree,ExitWorktree,CronCreate,CronDelete,CronList,ScheduleWakeup,ListAgents,SendMessage",
+        "--model", "claude-opus-5", "--permission-prompt-tool", "stdio", "--permission-mode", "acceptEdits",
+        "--session-id=0d3c2f6e-4b0f-4c8e-9d55-5b2f0a7c1e11", "--settings", '{"cleanupPeriodDays": 3650}',
+        "--setting-sources=user", "--replay-user-messages", "--input-format", "stream-json",
+    )  # fmt: skip
+    assert set(resumed.argv) ^ set(new.argv) == {
+        "--session-id=0d3c2f6e-4b0f-4c8e-9d55-5b2f0a7c1e11",
+        "--resume=0d3c2f6e-4b0f-4c8e-9d55-5b2f0a7c1e11",
+        "--setting-sources=user",
+    }
+    assert new.environment["PWD"] == os.fspath(session.worktree)

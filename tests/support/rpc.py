@@ -1,0 +1,76 @@
+"""Every call of the contract, by its descriptor: for tests that must leave none out."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import grpc
+from google.protobuf import descriptor_pb2, message_factory
+from google.protobuf.descriptor import MethodDescriptor
+from google.protobuf.message import Message
+from ramet.v1 import attention_pb2, daemon_pb2, event_pb2, repo_pb2, session_pb2, worktree_pb2
+
+from tests.support.daemon import reason_of
+
+FILES = (daemon_pb2, repo_pb2, session_pb2, event_pb2, attention_pb2, worktree_pb2)
+SERVICES = [service for file in FILES for service in file.DESCRIPTOR.services_by_name.values()]
+
+
+@dataclass(frozen=True)
+class Rpc:
+    """One method of the contract."""
+
+    method: MethodDescriptor
+    streams: bool
+
+    @property
+    def name(self) -> str:
+        return str(self.method.name)
+
+    @property
+    def path(self) -> str:
+        return f"/{self.method.containing_service.full_name}/{self.name}"
+
+    @property
+    def mutates(self) -> bool:
+        return "request_id" in self.method.input_type.fields_by_name
+
+    def request(self, **fields: Any) -> Message:
+        made: Message = message_factory.GetMessageClass(self.method.input_type)(**fields)
+        return made
+
+    async def call(self, channel: grpc.aio.Channel, request: Message, metadata: Any = (), timeout: float = 20) -> Message:
+        """The response, of a stream the first one."""
+        response = message_factory.GetMessageClass(self.method.output_type)
+
+        def encode(message: Message) -> bytes:
+            return message.SerializeToString()
+
+        answer: Message
+        if self.streams:
+            stream: Any = channel.unary_stream(self.path, encode, response.FromString)(request, metadata=metadata, timeout=timeout)
+            answer = await stream.read()
+            stream.cancel()
+            return answer
+        unary: Any = channel.unary_unary(self.path, encode, response.FromString)
+        answer = await unary(request, metadata=metadata, timeout=timeout)
+        return answer
+
+    async def refusal(self, channel: grpc.aio.Channel, request: Message, metadata: Any = ()) -> str:
+        """The reason for which a call is refused; "" when it is answered."""
+        try:
+            await self.call(channel, request, metadata)
+        except grpc.aio.AioRpcError as error:
+            return reason_of(error) or error.code().name
+        return ""
+
+
+def rpcs() -> Iterator[Rpc]:
+    for service in SERVICES:
+        described = descriptor_pb2.ServiceDescriptorProto()
+        service.CopyToProto(described)
+        for method, flags in zip(service.methods, described.method, strict=True):
+            yield Rpc(method, flags.server_streaming)
+
+
+RPCS = {each.name: each for each in rpcs()}
