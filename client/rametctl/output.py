@@ -1,8 +1,7 @@
 """What is printed and how: the one place that knows about terminals, colour and width.
 
-Everything shown to people is made of lines of spans; a span is a text with a style. On a terminal they are wrapped and
-coloured by Rich; anywhere else they are plain text, one line each. Rich is imported on a terminal only: it costs as much
-time as the rest of the client.
+On a terminal lines are coloured, and wrapped by Rich where they are too long; anywhere else they are plain text. Rich is
+imported only where it is needed: it costs as much time as the rest of the client.
 """
 
 import os
@@ -10,16 +9,13 @@ import sys
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TextIO
 
 from rametctl import jsonify
+from rametctl.lines import Line, Span, aligned_row, cell_width, cropped, line, plain_row, printable
 
 if TYPE_CHECKING:
     from rich.console import Console
-
-Span = tuple[str, str]
-"""A text and its style: "", or words out of bold, dim, red, green, yellow, blue, magenta, cyan."""
 
 _SGR = {
     "bold": "1",
@@ -31,66 +27,6 @@ _SGR = {
     "magenta": "35",
     "cyan": "36",
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Line:
-    """A line of spans, ``indent`` columns in. Where it is too long for the terminal it goes on below, ``hang`` columns further."""
-
-    spans: tuple[Span, ...]
-    indent: int = 0
-    hang: int = 0
-
-    @property
-    def text(self) -> str:
-        return " " * self.indent + "".join(text for text, _ in self.spans)
-
-
-def line(*spans: str | Span, indent: int = 0, hang: int = 0) -> Line:
-    """A line of plain texts and (text, style) pairs."""
-    return Line(tuple((span, "") if isinstance(span, str) else span for span in spans), indent, hang)
-
-
-def printable(text: str) -> str:
-    """``text`` without what would control the terminal: an agent's output may hold any escape sequence.
-
-    A control character is shown as its picture (␛), a tab as spaces.
-    """
-    if text.isprintable():
-        return text
-    return "".join(
-        char if char.isprintable() or char == "\n" else "    " if char == "\t" else _picture(char) for char in text
-    )
-
-
-def _picture(char: str) -> str:
-    code = ord(char)
-    if char == "\r":
-        return ""
-    if code < 0x20:
-        return chr(0x2400 + code)
-    return "\N{SYMBOL FOR DELETE}" if code == 0x7F else "\N{REPLACEMENT CHARACTER}" if 0x80 <= code < 0xA0 else char
-
-
-def cell_width(text: str) -> int:
-    """Columns that ``text`` takes on a terminal: wide characters take two, combining ones none."""
-    if text.isascii():
-        return len(text)
-    import unicodedata
-
-    return sum(
-        0 if unicodedata.combining(char) else 2 if unicodedata.east_asian_width(char) in "WF" else 1 for char in text
-    )
-
-
-def truncated(text: str, width: int) -> str:
-    """``text`` on one line of at most ``width`` columns, ending in … where something is cut off."""
-    text = printable(" ".join(text.split()))
-    if cell_width(text) <= width:
-        return text
-    while text and cell_width(text) > width - 1:
-        text = text[:-1]
-    return text.rstrip() + "…"
 
 
 class Output:
@@ -281,16 +217,16 @@ class Output:
         cells = [[(header, "dim") for header in headers]]
         cells += [[(printable(text), style) for text, style in row] for row in rows]
         widths = [max(cell_width(row[index][0]) for row in cells) for index in range(len(headers))]
-        if self.terminal:
-            excess = sum(widths) + 2 * (len(widths) - 1) - self.width
-            for header, least in shrink:
-                index = headers.index(header)
-                cut = min(max(excess, 0), max(widths[index] - least, 0))
-                widths[index] -= cut
-                excess -= cut
         aligned = [header in right for header in headers]
-        lines = [_aligned(row, widths, aligned) for row in cells]
-        return [_cropped(item, self.width) for item in lines] if self.terminal else lines
+        if not self.terminal:
+            return [line(plain_row(row, widths, aligned)) for row in cells]
+        excess = sum(widths) + 2 * (len(widths) - 1) - self.width
+        for header, least in shrink:
+            index = headers.index(header)
+            cut = min(max(excess, 0), max(widths[index] - least, 0))
+            widths[index] -= cut
+            excess -= cut
+        return [cropped(aligned_row(row, widths, aligned), self.width) for row in cells]
 
 
 class LiveView:
@@ -308,37 +244,6 @@ class LiveView:
             for text, style in item.spans:
                 view.append(text, style=style)
         self._live.update(view, refresh=True)
-
-
-def _aligned(row: Sequence[Span], widths: Sequence[int], right: Sequence[bool]) -> Line:
-    spans: list[Span] = []
-    last = len(row) - 1
-    for index, (text, style) in enumerate(row):
-        columns = cell_width(text)
-        if columns > widths[index]:
-            text = truncated(text, widths[index])
-            columns = cell_width(text)
-        padding = " " * (widths[index] - columns)
-        if right[index]:
-            spans += [(padding, ""), (text, style)]
-        else:
-            spans += [(text, style), (padding if index < last else "", "")]
-        if index < last:
-            spans.append(("  ", ""))
-    return Line(tuple(spans))
-
-
-def _cropped(item: Line, width: int) -> Line:
-    """The line without what does not fit the screen at all."""
-    spans: list[Span] = []
-    for text, style in item.spans:
-        columns = cell_width(text)
-        if columns > width:
-            spans.append((truncated(text, width) if text.strip() and width > 0 else "", style))
-            break
-        spans.append((text, style))
-        width -= columns
-    return Line(tuple(spans))
 
 
 def standard(environ: Mapping[str, str], *, json: bool) -> Output:

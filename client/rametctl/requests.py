@@ -49,7 +49,7 @@ def resolve(app: "App", reference: str, resolution: "Resolution") -> None:
 
         app.output.json(to_json(answer))
         return
-    from rametctl.output import line, printable
+    from rametctl.lines import line, printable
     from rametctl.render.request import shown_decision, title
 
     name = printable(answer.session_name or answer.session_id)

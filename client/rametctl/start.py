@@ -35,6 +35,10 @@ NOT_INSTALLED = "the daemon is not installed beside this rametctl"
 INSTALL = 'pip install "ramet[daemon]"'
 
 
+SESSIONS_OWN = frozenset({"RAMET_SESSION", "RAMET_TOKEN", "RAMET_GENERATION", "RAMET_KEEPER"})
+"""What marks the processes of a session. A daemon that a session's command starts must not bear it: the session's end would end it too."""
+
+
 def daemon_command() -> list[str]:
     """The command that is the daemon: the module in our own Python, else ``rametd`` on PATH. Never imports it.
 
@@ -164,7 +168,7 @@ def _spawn(directories: Directories, environ: Mapping[str, str]) -> "subprocess.
     import subprocess
 
     # An agent's own command may be what starts it: the daemon is the person's all the same.
-    environment = {key: value for key, value in environ.items() if key not in {"RAMET_SESSION", "RAMET_TOKEN"}}
+    environment = {key: value for key, value in environ.items() if key not in SESSIONS_OWN}
     try:
         return subprocess.Popen(
             [*daemon_command(), "run"],

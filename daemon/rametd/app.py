@@ -21,6 +21,8 @@ from ramet.v1 import (
     daemon_pb2_grpc,
     event_pb2,
     event_pb2_grpc,
+    orchestration_pb2,
+    orchestration_pb2_grpc,
     repo_pb2,
     repo_pb2_grpc,
     session_pb2,
@@ -36,6 +38,7 @@ from rametd.api.calls import Calls
 from rametd.api.daemon import DaemonServicer, Facts
 from rametd.api.event import EventServicer
 from rametd.api.interceptor import Gate
+from rametd.api.orchestration import OrchestrationServicer
 from rametd.api.repo import RepoServicer
 from rametd.api.session import SessionServicer
 from rametd.api.worktree import WorktreeServicer
@@ -54,6 +57,7 @@ from rametd.services.core import Core
 from rametd.services.creation import CREATE, Creator
 from rametd.services.hub import Hub
 from rametd.services.index import SessionIndex
+from rametd.services.orchestration import Orchestration
 from rametd.services.removal import DELETE, Remover
 from rametd.services.scheduler import Scheduler
 from rametd.services.sessions import Sessions
@@ -68,7 +72,7 @@ STOP_GRACE_S = 2.0
 
 CONTRACT = tuple(
     service
-    for module in (daemon_pb2, repo_pb2, session_pb2, event_pb2, attention_pb2, worktree_pb2)
+    for module in (daemon_pb2, repo_pb2, session_pb2, event_pb2, attention_pb2, worktree_pb2, orchestration_pb2)
     for service in module.DESCRIPTOR.services_by_name.values()
 )
 """The services of the contract, as descriptors."""
@@ -123,6 +127,7 @@ class Daemon:
             scheduler.wake()
             self._serving = True
             await report_health(healthy, health_pb2.HealthCheckResponse.SERVING)
+            core.recovered.set()
             notifier.ready(f"serving {len(core.runners)} agents")
             log.info("serving", socket=str(lock.socket), agents=len(core.runners), pid=os.getpid())
             warming = asyncio.create_task(core.kinds["claude"].prepare(), name="warm-up")
@@ -208,17 +213,21 @@ class Daemon:
             start_time=self._start_time,
         )
         calls = Calls(core)
+        orchestration = Orchestration(core, creator, sessions)
         healthy = health.aio.HealthServicer()
         daemon_pb2_grpc.add_DaemonServiceServicer_to_server(
             DaemonServicer(core, facts, lambda: self._serving, self.stop), server
         )
         repo_pb2_grpc.add_RepoServiceServicer_to_server(RepoServicer(core, calls), server)
         session_pb2_grpc.add_SessionServiceServicer_to_server(
-            SessionServicer(core, calls, creator, sessions, remover), server
+            SessionServicer(core, calls, creator, sessions, remover, orchestration), server
         )
         event_pb2_grpc.add_EventServiceServicer_to_server(EventServicer(core), server)
         attention_pb2_grpc.add_AttentionServiceServicer_to_server(AttentionServicer(core, calls), server)
         worktree_pb2_grpc.add_WorktreeServiceServicer_to_server(WorktreeServicer(core), server)
+        orchestration_pb2_grpc.add_OrchestrationServiceServicer_to_server(
+            OrchestrationServicer(core, calls, creator, orchestration), server
+        )
         health_pb2_grpc.add_HealthServicer_to_server(healthy, server)
         reflection.enable_server_reflection(
             [*(service.full_name for service in CONTRACT), health.SERVICE_NAME, reflection.SERVICE_NAME], server
@@ -263,7 +272,9 @@ class Daemon:
             log.info("there is room on the disk again")
 
 
-async def report_health(servicer: health.aio.HealthServicer, status: health_pb2.HealthCheckResponse.ServingStatus) -> None:
+async def report_health(
+    servicer: health.aio.HealthServicer, status: health_pb2.HealthCheckResponse.ServingStatus
+) -> None:
     """Of the server as a whole ("") and of each service."""
     for service in ("", *(each.full_name for each in CONTRACT)):
         await servicer.set(service, status)

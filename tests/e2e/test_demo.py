@@ -75,9 +75,9 @@ def test_the_demo_shows_all_it_promises_and_leaves_nothing_behind(environ: dict[
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_demo_that_is_interrupted_at_work_leaves_nothing_behind(
-    environ: dict[str, str], tmp_path: Path, number: signal.Signals
+@pytest.mark.parametrize(("number", "moment"), [(signal.SIGINT, " is working"), (signal.SIGTERM, "worktree  ")])
+def test_a_demo_that_is_interrupted_leaves_nothing_behind(
+    environ: dict[str, str], tmp_path: Path, number: signal.Signals, moment: str
 ) -> None:
     seen = ""
     with subprocess.Popen(
@@ -86,7 +86,7 @@ def test_a_demo_that_is_interrupted_at_work_leaves_nothing_behind(
         assert process.stdout is not None
         for line in process.stdout:
             seen += line
-            if " is working" in line:
+            if moment in line:
                 process.send_signal(number)
                 break
         seen += process.stdout.read()

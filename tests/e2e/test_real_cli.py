@@ -207,11 +207,13 @@ async def test_an_approved_plan_is_carried_out_in_the_mode_that_was_named(
     waiting = await client.reach("plans", WAITING)
     assert waiting.state_reason == "has a plan and wants it approved"
 
+    refused = sandbox.ctl("approve", "plans", "--mode", "bypassPermissions")
     approve(sandbox, "plans", "--mode", "acceptEdits")
     session = await client.reach("plans", IDLE)
 
     assert (Path(session.worktree) / "new.txt").read_text() == "hello\n"
-    assert session.mode == EDITS
+    assert session.mode == EDITS, "its next process would plan again"
+    assert (refused.code, "allow_bypass" in refused.stderr) == (1, True)
 
 
 async def test_the_reason_of_a_denial_reaches_the_model(client: Client, sandbox: Sandbox, repository: Path) -> None:
@@ -231,10 +233,13 @@ async def test_an_interrupt_ends_the_turn_and_the_next_prompt_begins_another(
 ) -> None:
     await client.create(repository, script({"text": "a long story", "hang": True}), name="talks")
 
-    async def streams() -> list[event_pb2.Event]:
-        return payloads(await client.log("talks"), "turn_started")
+    async def streams() -> event_pb2.Event:
+        began = payloads(await client.log("talks"), "turn_started")
+        assert began
+        return began[0]
 
-    await eventually(streams, within=20)
+    first: event_pb2.Event = await eventually(streams, within=20)
+    assert first.turn_started.mode == "default"
     interrupted = sandbox.ctl("interrupt", "talks")
     session = await client.get("talks")
     assert (interrupted.code, session.state, session.state_reason) == (0, IDLE, "interrupted")
@@ -310,7 +315,7 @@ async def test_an_idle_agent_goes_to_sleep_and_the_next_prompt_wakes_its_convers
                 assert (session.state, session.turns, session.agent_alive) == (IDLE, 1, False)
                 return session
 
-            await eventually(asleep, within=20)
+            session: session_pb2.Session = await eventually(asleep, within=20)
             assert sandbox.agents() == []
             await client.send("sleeps", script({"text": "two"}))
             session = await client.reach("sleeps", IDLE)

@@ -242,7 +242,6 @@ def test_the_first_list_imports_nothing_that_it_does_not_need(world: World) -> N
         "google.rpc",
         "grpc_health.v1.health_pb2",
         "rametd",
-        "uuid",
         "tomllib",
         "rametctl.commands.new",
     ):

@@ -5,7 +5,8 @@ import io
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from rametctl.output import Output, Span, cell_width, line, printable, truncated
+from rametctl.lines import Span, cell_width, line, printable, truncated
+from rametctl.output import Output
 
 
 def output(**environ: str) -> Output:

@@ -117,7 +117,7 @@ def status(app: App) -> None:
 
     from rametctl.errors import RefusedError
     from rametctl.jsonify import to_json
-    from rametctl.output import line, printable
+    from rametctl.lines import line, printable
     from rametctl.render.format import local_time, money
 
     connection = app.connect(autostart=False)

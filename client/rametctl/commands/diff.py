@@ -65,6 +65,6 @@ def _show_patch(app: App, answer: "GetDiffResponse") -> None:
 
 
 def _path(app: App, path: str) -> str:
-    from rametctl.output import printable
+    from rametctl.lines import printable
 
     return printable(path) if app.output.terminal else path

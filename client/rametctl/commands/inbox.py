@@ -46,7 +46,7 @@ def _watch(app: App) -> None:
     """Print what waits, then what comes and what is answered."""
     from rametctl.follow import follow
     from rametctl.jsonify import to_json
-    from rametctl.output import line, printable
+    from rametctl.lines import line, printable
     from rametctl.render.request import request_lines, short_id, shown_decision, title
     from rametctl.requests import open_requests
 

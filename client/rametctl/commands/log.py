@@ -116,6 +116,6 @@ class _Printer:
 
 
 def _shown(text: str, *, on_terminal: bool) -> str:
-    from rametctl.output import printable
+    from rametctl.lines import printable
 
     return printable(text) if on_terminal else text

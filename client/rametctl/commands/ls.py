@@ -13,7 +13,7 @@ from rametctl.options import STATES, Verb, repo_option, repo_reference
 if TYPE_CHECKING:
     from ramet.v1.session_pb2 import Session
 
-    from rametctl.output import Line
+    from rametctl.lines import Line
 
 REDRAW = 0.2
 """Seconds between two looks of `--watch`, at least."""
@@ -82,7 +82,7 @@ def _sessions(app: App, query: Query) -> list["Session"]:
 
 
 def _table(app: App, query: Query, sessions: Sequence["Session"]) -> list["Line"]:
-    from rametctl.output import line
+    from rametctl.lines import line
     from rametctl.render.session import in_tree_order, session_table
 
     if not sessions:
@@ -109,7 +109,7 @@ def _watch(app: App, query: Query) -> None:
 def _print_changes(app: App, query: Query, ticks: Iterator[None]) -> None:
     """A line for each session as it is, then one for each that changes."""
     from rametctl.jsonify import to_json
-    from rametctl.output import line
+    from rametctl.lines import line
     from rametctl.render.session import outcome
 
     seen: dict[str, bytes] = {}

@@ -156,7 +156,7 @@ def _get(app: App, repo: str | None) -> "Repo":
 
 def _show(app: App, repo: "Repo") -> None:
     from rametctl.jsonify import to_json
-    from rametctl.output import line, printable
+    from rametctl.lines import line, printable
     from rametctl.render.format import local_time
 
     if app.output.json_mode:

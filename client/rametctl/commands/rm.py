@@ -26,7 +26,7 @@ def command(app: App, session: str, force: bool) -> None:
 
     from rametctl.errors import RefusedError
     from rametctl.jsonify import to_json
-    from rametctl.output import line, printable
+    from rametctl.lines import line, printable
     from rametctl.render.format import local_time
     from rametctl.sessions import get_session
 

@@ -3,7 +3,7 @@
 import json
 from datetime import datetime
 
-from rametctl.output import Line, line, printable
+from rametctl.lines import Line, line, printable
 
 _LEVELS = {"debug": "dim", "info": "green", "warning": "yellow", "error": "red", "critical": "bold red"}
 _SPOKEN_FOR = frozenset({"timestamp", "level", "event", "exception"})

@@ -5,7 +5,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from rametctl.jsonify import enum_name
-from rametctl.output import Line, Output, cell_width, line, printable
+from rametctl.lines import Line, cell_width, line, printable
+from rametctl.output import Output
 
 if TYPE_CHECKING:
     from ramet.v1.worktree_pb2 import FileChange, GetDiffResponse

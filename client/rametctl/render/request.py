@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rametctl.jsonify import enum_name
-from rametctl.output import Line, line, printable
+from rametctl.lines import Line, line, printable
 from rametctl.render.diff import edit_lines
 from rametctl.render.format import age
 

@@ -5,7 +5,8 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from rametctl.jsonify import enum_name
-from rametctl.output import Line, Output, Span, line, printable
+from rametctl.lines import Line, Span, line, printable
+from rametctl.output import Output
 from rametctl.render.format import age, local_time, money, plural
 
 if TYPE_CHECKING:

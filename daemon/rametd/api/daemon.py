@@ -11,6 +11,7 @@ import grpc
 from ramet.v1 import common_pb2, daemon_pb2, daemon_pb2_grpc
 
 from rametd.api.interceptor import CONTRACT_VERSION
+from rametd.api.repo import absolute
 from rametd.config import Config, effective, load
 from rametd.environment import ALLOWED
 from rametd.platform.memory import resident_bytes
@@ -70,7 +71,7 @@ class DaemonServicer(daemon_pb2_grpc.DaemonServiceServicer):
         facts = self._facts
         repo_file: Path | None = None
         if request.repo_path:
-            info = await self._core.git.discover(Path(request.repo_path))
+            info = await self._core.git.discover(absolute(request.repo_path))
             repo_file = (info.worktree_root or info.root) / ".ramet.toml"
         config: Config = load(facts.config_file, repo_file, home=facts.home)
         settings = [

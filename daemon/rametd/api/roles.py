@@ -1,20 +1,34 @@
-"""What each principal may call. The owner may everything; a session may look, and nothing that changes what it or another may do."""
+"""What each principal may call. The owner may everything; a session may look, and act on its family within the caps."""
 
-READS = frozenset(
+SESSION_METHODS = frozenset(
     {
         "/ramet.v1.DaemonService/GetInfo",
         "/ramet.v1.RepoService/GetRepo",
         "/ramet.v1.RepoService/ListRepos",
+        "/ramet.v1.SessionService/CreateSession",  # a child
         "/ramet.v1.SessionService/GetSession",
         "/ramet.v1.SessionService/ListSessions",
+        "/ramet.v1.SessionService/SendPrompt",  # a message to its family
+        "/ramet.v1.SessionService/StopSession",  # a descendant
         "/ramet.v1.SessionService/WaitSessions",
         "/ramet.v1.EventService/ListEvents",
         "/ramet.v1.EventService/WatchEvents",
         "/ramet.v1.AttentionService/ListRequests",
         "/ramet.v1.AttentionService/GetRequest",
         "/ramet.v1.WorktreeService/GetDiff",
+        "/ramet.v1.OrchestrationService/SpawnSession",
+        "/ramet.v1.OrchestrationService/ListFamily",
+        "/ramet.v1.OrchestrationService/GetMember",
+        "/ramet.v1.OrchestrationService/GetMemberDiff",
+        "/ramet.v1.OrchestrationService/GetTranscript",
+        "/ramet.v1.OrchestrationService/SendMessage",
+        "/ramet.v1.OrchestrationService/ReadMessages",
+        "/ramet.v1.OrchestrationService/WaitForMembers",
+        "/ramet.v1.OrchestrationService/StopMember",
+        "/ramet.v1.OrchestrationService/ReportResult",
     }
 )
+"""What a session's token opens. Nothing in it answers a request, raises a budget or loosens a mode."""
 
 ALWAYS = frozenset({"/ramet.v1.DaemonService/GetInfo", "/ramet.v1.DaemonService/Shutdown"})
 """Served during recovery and to clients of every release."""
@@ -22,4 +36,4 @@ ALWAYS = frozenset({"/ramet.v1.DaemonService/GetInfo", "/ramet.v1.DaemonService/
 
 def allowed(method: str, principal_is_owner: bool) -> bool:
     """Whether a call may be made; ``method`` is its full name, such as ``/ramet.v1.SessionService/GetSession``."""
-    return principal_is_owner or method in READS or not method.startswith("/ramet.")
+    return principal_is_owner or method in SESSION_METHODS or not method.startswith("/ramet.")

@@ -10,12 +10,14 @@ from rametd.api.calls import Call, Calls
 from rametd.api.context import principal
 from rametd.api.paging import position_of, size_of, time_and_id, token_of
 from rametd.api.repo import absolute, resolve_repo
-from rametd.domain.errors import InvalidInputError, RepoNotFoundError
+from rametd.domain.errors import InvalidInputError, NotAllowedError, RepoNotFoundError
 from rametd.domain.models import Agent, Mode, Prompt, Session
 from rametd.services import repos
 from rametd.services.core import Core
 from rametd.services.creation import Creator, NewSession
+from rametd.services.delivery import sender_of
 from rametd.services.lookup import find_session
+from rametd.services.orchestration import Orchestration, Spawn
 from rametd.services.removal import Remover
 from rametd.services.sessions import Changes, Sessions
 from rametd.services.views import (
@@ -53,8 +55,42 @@ def mode_of(number: int) -> Mode | None:
     return MODES_BACK.get(number)  # type: ignore[call-overload, no-any-return]
 
 
+def require(prompt: Prompt | None) -> Prompt:
+    assert prompt is not None, "a prompt that was just stored exists"
+    return prompt
+
+
+def spawn_of(request: session_pb2.CreateSessionRequest) -> Spawn:
+    """What a session asks for with the person's own command: a child, within the caps."""
+    if request.existing_branch or request.parent:
+        raise NotAllowedError(
+            "a session makes children of its own, on new branches", hint="leave --existing and --parent out"
+        )
+    return Spawn(
+        prompt=request.prompt,
+        name=request.name,
+        base=request.base_ref,
+        branch=request.branch,
+        model=request.model,
+        mode=mode_of(request.mode),
+        budget_usd=request.budget_usd if request.HasField("budget_usd") else None,
+        owns=tuple(request.owns),
+        forbids=tuple(request.forbids),
+        after=tuple(request.after),
+    )
+
+
 class SessionServicer(session_pb2_grpc.SessionServiceServicer):
-    def __init__(self, core: Core, calls: Calls, creator: Creator, sessions: Sessions, remover: Remover) -> None:
+    def __init__(
+        self,
+        core: Core,
+        calls: Calls,
+        creator: Creator,
+        sessions: Sessions,
+        remover: Remover,
+        orchestration: Orchestration,
+    ) -> None:
+        self._orchestration = orchestration
         self._core = core
         self._calls = calls
         self._creator = creator
@@ -70,6 +106,10 @@ class SessionServicer(session_pb2_grpc.SessionServiceServicer):
             def remember(unit: Unit, session: Session) -> None:
                 call.remember(unit, session_pb2.CreateSessionResponse(session=one_session_message(unit, session)))
 
+            if sender_of(who):
+                created = await self._orchestration.spawn(sender_of(who), spawn_of(request), remember)
+                message = await self._message(created.session.id)
+                return session_pb2.CreateSessionResponse(session=message, warnings=created.warnings)
             created = await self._creator.create(
                 NewSession(
                     path=absolute(request.path),
@@ -208,6 +248,17 @@ class SessionServicer(session_pb2_grpc.SessionServiceServicer):
                     prompt=prompt_message(prompt), session=one_session_message(reader, session)
                 )
 
+            if sender_of(who):
+                message = await self._orchestration.send(
+                    sender_of(who), request.session, request.prompt, lambda unit, response: None
+                )
+                return await self._core.store.read(
+                    lambda reader: sent(
+                        reader,
+                        require(reader.prompts.get(message.message.id)),
+                        reader.sessions.get(message.message.to_id),
+                    )
+                )
             session_id = await self._find(request.session)
             prompt, session = await self._sessions.send(session_id, request.prompt, who, remember)
             return await self._core.store.read(lambda reader: sent(reader, prompt, session))
@@ -232,8 +283,11 @@ class SessionServicer(session_pb2_grpc.SessionServiceServicer):
         who = principal.get()
 
         async def work(call: Call) -> session_pb2.StopSessionResponse:
-            session_id = await self._find(request.session)
-            await self._sessions.stop(session_id, who)
+            if sender_of(who):
+                session_id = (await self._orchestration.stop(sender_of(who), request.session)).id
+            else:
+                session_id = await self._find(request.session)
+                await self._sessions.stop(session_id, who)
             return session_pb2.StopSessionResponse(session=await self._message(session_id))
 
         return await self._calls.once("StopSession", request, session_pb2.StopSessionResponse, work)

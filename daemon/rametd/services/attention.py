@@ -61,7 +61,7 @@ def resolve(
     """
     request = find_request(unit, name)
     answer = stored_answer(request, resolution)
-    mode = MODES_BACK.get(answer.get("mode"))
+    mode = MODES_BACK.get(answer.get("mode", 0))
     if mode == Mode.BYPASS and not allow_bypass:
         raise BypassForbiddenError(
             "bypassPermissions is off", hint="set permissions.allow_bypass = true in config.toml if you mean it"

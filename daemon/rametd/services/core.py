@@ -1,5 +1,7 @@
 """What every service needs, made once by the app and handed down."""
 
+import asyncio
+import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -46,13 +48,22 @@ class Core:
     instance_id: str
     daemon_environment: Mapping[str, str]
     clock: Callable[[], float]
+    loop_time: Callable[[], float] = time.monotonic
     failpoint: Failpoint = field(default_factory=Failpoint)
     runners: dict[str, "Runner"] = field(default_factory=dict)  # by session id; those attached to a living agent
+    recovered: asyncio.Event = field(default_factory=asyncio.Event)  # calls are served; set once
     # Set by the app once the supervisor and the scheduler exist:
     wake: Callable[[], None] = lambda: None  # something may have become startable
     reattach: Callable[[str], None] = lambda session_id: None  # the connection to a living keeper broke
     after_end: Callable[[str], Awaitable[None]] = field(default=_nothing)  # an agent's end is on record
     cgroup_of: Callable[[str], Path | None] = lambda session_id: None
+
+    def wake_session(self, session_id: str) -> None:
+        """Something was committed for a session: its living agent, or the scheduler, takes it from here."""
+        runner = self.runners.get(session_id)
+        if runner is not None:
+            runner.wake_sender()
+        self.wake()
 
     def kind(self, name: str) -> AgentKind:
         try:

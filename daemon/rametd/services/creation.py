@@ -68,6 +68,8 @@ class NewSession:
     after: tuple[str, ...] = ()
     environment: Mapping[str, str] = field(default_factory=dict, repr=False)
     principal: str = ""
+    notify_parent: bool = False
+    admit: Callable[[Unit, Session], None] = lambda unit, session: None  # may still refuse where the row is stored
     remember: Callable[[Unit, Session], None] = lambda unit, session: None  # stores the answer with what it answers
 
 
@@ -101,7 +103,7 @@ class Creator:
             )
         parent, after = await core.store.read(
             lambda reader: (
-                find_session(reader, new.parent, repo_id=repo.id).id if new.parent else "",
+                find_session(reader, new.parent, repo_id=repo.id) if new.parent else None,
                 tuple(find_session(reader, name, repo_id=repo.id).id for name in new.after),
             )
         )
@@ -123,7 +125,7 @@ class Creator:
         mode: Mode,
         info: RepositoryInfo,
         repo: Repo,
-        parent: str,
+        parent: Session | None,
         after: tuple[str, ...],
     ) -> Session:
         core = self._core
@@ -161,7 +163,7 @@ class Creator:
             base_ref=base_ref,
             base_commit=base_commit,
             worktree=tree_of(core, repo, session_id),
-            parent_id=parent,
+            parent_id=parent.id if parent is not None else "",
             agent=new.agent,
             model=new.model,
             mode=mode,
@@ -186,6 +188,8 @@ class Creator:
             create_time=now,
             update_time=now,
             last_seq=0,
+            root_id=(parent.root_id or parent.id) if parent is not None else session_id,
+            notify_parent=new.notify_parent,
         )
 
     async def _make(self, session: Session, info: RepositoryInfo, repo: Repo, new: NewSession) -> tuple[str, ...]:
@@ -240,6 +244,7 @@ class Creator:
 
 
 def insert(unit: Unit, session: Session, new: NewSession, intent_id: str) -> None:
+    new.admit(unit, session)
     unit.sessions.insert(session)
     created = event_pb2.SessionCreated(session=one_session_message(unit, session))
     tree = event_pb2.WorktreeCreated(path=str(session.worktree), branch=session.branch, commit=session.base_commit)
@@ -280,7 +285,9 @@ def check_model(model: str) -> str:
 def check_budget(dollars: float | None) -> float | None:
     """Raises `InvalidInputError` unless it is an amount of money, or None."""
     if dollars is not None and not 0 < dollars < math.inf:
-        raise InvalidInputError(f"a budget of {dollars} USD is none", hint="give an amount over 0, or none for no limit")
+        raise InvalidInputError(
+            f"a budget of {dollars} USD is none", hint="give an amount over 0, or none for no limit"
+        )
     return dollars
 
 

@@ -7,6 +7,7 @@ begins where this one was killed.
 import asyncio
 from collections.abc import Coroutine, Sequence
 from contextlib import suppress
+from itertools import takewhile
 from typing import Any, Unpack
 
 import structlog
@@ -16,7 +17,7 @@ from rametd.agents.base import AgentKind, Channel, Decision, Frame
 from rametd.domain.errors import RametError, SessionNotFoundError, StaleBatchError
 from rametd.domain.models import Agent, ControlRequest, Mode, OutgoingKind, Request, RequestState, Session
 from rametd.domain.states import BUSY_STATES, State
-from rametd.keeper.executor import Attachment, Handle, JournalLine, Liveness
+from rametd.keeper.executor import Attachment, Handle, Liveness
 from rametd.services import events
 from rametd.services.attention import decision_of
 from rametd.services.core import Core
@@ -24,16 +25,14 @@ from rametd.services.delivery import deliver
 from rametd.services.endings import record_end
 from rametd.services.lifecycle import change_state
 from rametd.services.persistence import write_for_sure
-from rametd.services.projection import is_urgent, project
+from rametd.services.projection import Projected, is_urgent, project
 from rametd.store import Unit
 from rametd.store.agents import AgentColumns
 
 log = structlog.get_logger()
 
-BATCH = 256
-"""Lines in one unit of work at most."""
-BACKLOG = 2048
-"""Lines read ahead of the store; beyond them the keeper's journal is the buffer."""
+BACKLOG = 256
+"""Lines read ahead of the store, and so in one unit of work at most; beyond them the keeper's journal is the buffer."""
 RELEASE_BYTES = 1 << 20
 """The journal is released to be rotated in steps of this."""
 LATE_EXIT_GRACE_S = 10.0
@@ -58,7 +57,8 @@ class Runner:
         self._attachment: Attachment | None = None
         self._channel: Channel | None = None
         self._tasks: list[asyncio.Task[None]] = []
-        self._lines: list[JournalLine] = []
+        self._frames: list[Frame] = []  # read, not yet stored
+        self._unfed: list[dict[str, Any]] = []  # stored, for the channel once it is there
         self._news = asyncio.Event()
         self._room = asyncio.Event()
         self._at_end = False
@@ -86,7 +86,6 @@ class Runner:
             return unit.control.handshake(session_id, generation), unit.control.open(session_id, generation)
 
         handshake, asked = await write_for_sure(core.store, load)
-        self._channel = self._kind.channel(self._agent, handshake, self)
         for request in asked:
             if not request.handshake:
                 self._feed(self._kind.read(self._agent, 0, 0, request.frame))
@@ -94,7 +93,7 @@ class Runner:
         self._spawn(self._pump(), "pump")
         self._spawn(self._project(), "project")
         self._spawn(self._send(), "send")
-        self._spawn(self._open(), "open")
+        self._spawn(self._open(handshake), "open")
 
     def _spawn(self, coroutine: Coroutine[Any, Any, None], name: str) -> None:
         task = asyncio.create_task(coroutine, name=f"{name}-{self.session_id}")
@@ -136,9 +135,9 @@ class Runner:
         assert self._attachment is not None
         try:
             async for line in self._attachment:
-                self._lines.append(line)
+                self._frames.append(self._kind.read(self._agent, line.start, line.end, line.data))
                 self._news.set()
-                if len(self._lines) >= BACKLOG:
+                if len(self._frames) >= BACKLOG:
                     self._room.clear()
                     await self._room.wait()
         except RametError as error:
@@ -151,16 +150,13 @@ class Runner:
     async def _project(self) -> None:
         while True:
             await self._news.wait()
-            if not self._lines:
+            if not self._frames:
                 if self._at_end:
                     break
                 self._news.clear()
                 continue
-            batch, self._lines = self._lines[:BATCH], self._lines[BATCH:]
-            self._room.set()
-            frames = [self._kind.read(self._agent, line.start, line.end, line.data) for line in batch]
             try:
-                await self._apply(frames)
+                await self._apply()
             except StaleBatchError:
                 # Another daemon took over between our read and our commit: what we read is its to store.
                 self._log.warning("superseded by another daemon")
@@ -169,13 +165,21 @@ class Runner:
                 return
         await self._finish()
 
-    async def _apply(self, frames: Sequence[Frame]) -> None:
+    async def _apply(self) -> None:
         session_id, generation = self.session_id, self.generation
-        projected = await write_for_sure(
-            self._core.store,
-            lambda unit: project(unit, session_id, generation, frames),
-            lifecycle=is_urgent(frames),
-        )
+        urgent = is_urgent(self._frames)
+        frames: list[Frame] = []
+
+        def work(unit: Unit) -> Projected:
+            # Taken when the work is done, not when it is handed in: what came while it waited its turn goes along instead of waiting
+            # for another one. Runs in the store's thread, while the loop's may append; only what is committed is removed. An urgent
+            # line, which wants a commit of its own kind, ends what a work that is not urgent takes.
+            frames[:] = self._frames[:] if urgent else takewhile(lambda frame: not is_urgent([frame]), self._frames[:])
+            return project(unit, session_id, generation, frames)
+
+        projected = await write_for_sure(self._core.store, work, lifecycle=urgent)
+        del self._frames[: len(frames)]
+        self._room.set()
         self._session, self._agent = projected.session, projected.agent
         for frame in frames:
             self._feed(frame)
@@ -189,12 +193,15 @@ class Runner:
                 await self._attachment.release(offset)
 
     def _feed(self, frame: Frame) -> None:
-        if frame.control is None or self._channel is None:
+        if frame.control is None:
             return
         request = frame.control.get("request")
         if isinstance(request, dict) and request.get("subtype") == "can_use_tool":
             self._questions[str(request.get("tool_use_id"))] = str(frame.control.get("request_id"))
-        self._channel.feed(frame.control)
+        if self._channel is None:
+            self._unfed.append(frame.control)
+        else:
+            self._channel.feed(frame.control)
 
     def _mind_timers(self) -> None:
         """The two clocks of an idle agent: a turn that gave no result is over after a while; an agent without work goes to sleep."""
@@ -315,8 +322,14 @@ class Runner:
 
     # ── the control channel ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def _open(self) -> None:
-        assert self._channel is not None
+    async def _open(self, handshake: Sequence[ControlRequest]) -> None:
+        """Speak the protocol too. What it takes is loaded only once the daemon serves: lines are read and stored without it."""
+        await self._core.recovered.wait()
+        await self._kind.prepare()
+        self._channel = self._kind.channel(self._agent, handshake, self)
+        for message in self._unfed:
+            self._channel.feed(message)
+        self._unfed.clear()
         await self._channel.open()
         self.ready.set()
         await self.follow_settings()

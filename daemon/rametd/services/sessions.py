@@ -55,10 +55,7 @@ class Sessions:
             return prompt, session
 
         prompt, session = await self._core.store.write(work)
-        runner = self._core.runners.get(session_id)
-        if runner is not None:
-            runner.wake_sender()
-        self._core.wake()
+        self._core.wake_session(session_id)
         return prompt, session
 
     async def interrupt(self, session_id: str) -> tuple[Session, bool]:

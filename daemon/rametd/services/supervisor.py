@@ -130,7 +130,6 @@ class Supervisor:
             change_state(unit, session, State.FAILED, reason=reason)
 
     async def _attach(self, session: Session, agent: Agent) -> None:
-        await self._core.kind(session.agent).prepare()
         runner = Runner(self._core, session, agent)
         try:
             await runner.start()

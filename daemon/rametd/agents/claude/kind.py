@@ -28,6 +28,7 @@ class Claude:
     def __init__(self, path: Path | None = None) -> None:
         self._path = path
         self._checked: tuple[tuple[int, int], str] | None = None
+        self._prepared: asyncio.Task[object] | None = None
 
     @property
     def path(self) -> Path:
@@ -45,7 +46,10 @@ class Claude:
         return self._checked[1]
 
     async def prepare(self) -> None:
-        await asyncio.to_thread(import_module, "rametd.agents.claude.channel")
+        # One thread for all who wait: a hundred agents that are taken up at once would fill the pool with waiters for the import lock.
+        if self._prepared is None or (self._prepared.done() and self._prepared.exception() is not None):
+            self._prepared = asyncio.create_task(asyncio.to_thread(import_module, "rametd.agents.claude.channel"))
+        await asyncio.shield(self._prepared)
 
     def launch(self, session: Session, *, resume: bool, trusted: bool, environment: Mapping[str, str]) -> Launch:
         from rametd.agents.claude import command

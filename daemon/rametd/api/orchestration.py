@@ -1,0 +1,301 @@
+"""OrchestrationService: the caller is a session, or the owner, for whom every session is family."""
+
+from typing import Any
+
+import grpc
+from ramet.v1 import orchestration_pb2, orchestration_pb2_grpc
+
+from rametd.api.attention import messages as request_messages
+from rametd.api.calls import Call, Calls
+from rametd.api.context import principal
+from rametd.api.paging import offset, position_of, token_of
+from rametd.api.repo import absolute
+from rametd.api.worktree import change_message
+from rametd.domain.errors import InvalidInputError
+from rametd.domain.models import Mode, Session
+from rametd.services import family
+from rametd.services.core import Core
+from rametd.services.creation import Creator, NewSession
+from rametd.services.delivery import sender_of
+from rametd.services.orchestration import Orchestration, Spawn, find_member, member_of, message_of, transcript
+from rametd.services.waiting import Condition, Outcome, judge_one
+from rametd.store import Reader, Unit
+
+Context = grpc.aio.ServicerContext[Any, Any]
+
+DIFF_BYTES, LARGEST_DIFF = 20_000, 200_000
+TRANSCRIPT_BYTES, LARGEST_TRANSCRIPT = 10_000, 100_000
+LONGEST_WAIT_S = 50
+"""Below the minute after which MCP clients give up on a tool."""
+
+
+def caller_of(reader: Reader, who: str) -> Session | None:
+    """The calling session, None for the owner. ``who`` is taken from the context before: the store's threads do not have it."""
+    session_id = sender_of(who)
+    return reader.sessions.get(session_id) if session_id else None
+
+
+class OrchestrationServicer(orchestration_pb2_grpc.OrchestrationServiceServicer):
+    def __init__(self, core: Core, calls: Calls, creator: Creator, orchestration: Orchestration) -> None:
+        self._core = core
+        self._calls = calls
+        self._creator = creator
+        self._orchestration = orchestration
+
+    async def SpawnSession(
+        self, request: orchestration_pb2.SpawnSessionRequest, context: Context
+    ) -> orchestration_pb2.SpawnSessionResponse:
+        who = principal.get()
+
+        def response_of(reader: Reader, session: Session) -> orchestration_pb2.SpawnSessionResponse:
+            return orchestration_pb2.SpawnSessionResponse(session=member_of(reader, caller_of(reader, who), session))
+
+        async def work(call: Call) -> orchestration_pb2.SpawnSessionResponse:
+            def remember(unit: Unit, session: Session) -> None:
+                call.remember(unit, response_of(unit, session))
+
+            parent_id = sender_of(who)
+            budget = request.budget_usd or None
+            mode = mode_of(request.mode)
+            if parent_id:
+                spawn = Spawn(
+                    prompt=request.prompt,
+                    name=request.name,
+                    base=request.base,
+                    model=request.model,
+                    mode=mode,
+                    budget_usd=budget,
+                    owns=tuple(request.owns),
+                    after=tuple(request.after),
+                    notify=request.notify,
+                )
+                created = await self._orchestration.spawn(parent_id, spawn, remember)
+            else:
+                if not request.path:
+                    raise InvalidInputError("no repository was named", hint="give path, or call from inside a session")
+                created = await self._creator.create(
+                    NewSession(
+                        path=absolute(request.path),
+                        prompt=request.prompt,
+                        name=request.name,
+                        base_ref=request.base,
+                        model=request.model,
+                        mode=mode,
+                        budget_usd=budget,
+                        owns=tuple(request.owns),
+                        after=tuple(request.after),
+                        principal=who,
+                        remember=remember,
+                    )
+                )
+            return await self._core.store.read(lambda reader: response_of(reader, created.session))
+
+        return await self._calls.once("SpawnSession", request, orchestration_pb2.SpawnSessionResponse, work)
+
+    async def ListFamily(
+        self, request: orchestration_pb2.ListFamilyRequest, context: Context
+    ) -> orchestration_pb2.ListFamilyResponse:
+        who = principal.get()
+
+        def work(reader: Reader) -> orchestration_pb2.ListFamilyResponse:
+            caller = caller_of(reader, who)
+            found = family.family_of(reader, caller) if caller is not None else reader.sessions.list()
+            return orchestration_pb2.ListFamilyResponse(
+                sessions=[member_of(reader, caller, session) for session in found]
+            )
+
+        return await self._core.store.read(work)
+
+    async def GetMember(
+        self, request: orchestration_pb2.GetMemberRequest, context: Context
+    ) -> orchestration_pb2.GetMemberResponse:
+        who = principal.get()
+
+        def work(reader: Reader) -> tuple[Session, orchestration_pb2.GetMemberResponse]:
+            caller = caller_of(reader, who)
+            member = self._member(reader, caller, request.session)
+            response = orchestration_pb2.GetMemberResponse(
+                session=member_of(reader, caller, member),
+                open_requests=request_messages(reader, reader.requests.open(member.id)),
+            )
+            return member, response
+
+        member, response = await self._core.store.read(work)
+        diff = await self._core.git.diff(member.worktree, member.base_commit, patch=False)
+        response.changed_files.extend(change_message(change) for change in diff.files)
+        return response
+
+    def _member(self, reader: Reader, caller: Session | None, name: str) -> Session:
+        """The session named, or the caller itself."""
+        if name:
+            return find_member(reader, caller, name)
+        if caller is None:
+            raise InvalidInputError("no session was named", hint="name one")
+        return caller
+
+    async def GetMemberDiff(
+        self, request: orchestration_pb2.GetMemberDiffRequest, context: Context
+    ) -> orchestration_pb2.GetMemberDiffResponse:
+        who = principal.get()
+        member = await self._core.store.read(
+            lambda reader: find_member(reader, caller_of(reader, who), request.session)
+        )
+        limit = min(request.max_bytes or DIFF_BYTES, LARGEST_DIFF)
+        diff = await self._core.git.diff(
+            member.worktree, member.base_commit, patch=not request.stat_only, max_patch=limit
+        )
+        return orchestration_pb2.GetMemberDiffResponse(
+            files=[change_message(change) for change in diff.files],
+            patch=(diff.patch or b"").decode("utf-8", "replace"),
+            truncated=diff.truncated,
+        )
+
+    async def GetTranscript(
+        self, request: orchestration_pb2.GetTranscriptRequest, context: Context
+    ) -> orchestration_pb2.GetTranscriptResponse:
+        who = principal.get()
+
+        def work(reader: Reader) -> orchestration_pb2.GetTranscriptResponse:
+            member = find_member(reader, caller_of(reader, who), request.session)
+            limit = min(request.max_bytes or TRANSCRIPT_BYTES, LARGEST_TRANSCRIPT)
+            text, truncated = transcript(reader, member.id, limit)
+            return orchestration_pb2.GetTranscriptResponse(text=text, truncated=truncated)
+
+        return await self._core.store.read(work)
+
+    async def SendMessage(
+        self, request: orchestration_pb2.SendMessageRequest, context: Context
+    ) -> orchestration_pb2.SendMessageResponse:
+        who = principal.get()
+        caller_id = sender_of(who)
+
+        async def work(call: Call) -> orchestration_pb2.SendMessageResponse:
+            return await self._orchestration.send(caller_id, request.session, request.text, call.remember)
+
+        return await self._calls.once("SendMessage", request, orchestration_pb2.SendMessageResponse, work)
+
+    async def ReadMessages(
+        self, request: orchestration_pb2.ReadMessagesRequest, context: Context
+    ) -> orchestration_pb2.ReadMessagesResponse:
+        who = principal.get()
+
+        def work(reader: Reader) -> orchestration_pb2.ReadMessagesResponse:
+            caller = caller_of(reader, who)
+            member = self._member(reader, caller, request.session if caller is None else "")
+            found = [message_of(reader, prompt) for prompt in reader.prompts.messages(member.id)]
+            ids = [message.id for message in found]
+            if request.after_id in ids:
+                found = found[ids.index(request.after_id) + 1 :]
+            return orchestration_pb2.ReadMessagesResponse(messages=found)
+
+        return await self._core.store.read(work)
+
+    async def WaitForMembers(
+        self, request: orchestration_pb2.WaitForMembersRequest, context: Context
+    ) -> orchestration_pb2.WaitForMembersResponse:
+        who = principal.get()
+
+        def begin(reader: Reader) -> tuple[list[str], int]:
+            caller = caller_of(reader, who)
+            if request.sessions:
+                ids = [find_member(reader, caller, name).id for name in request.sessions]
+            elif caller is not None:
+                ids = [child.id for child in reader.sessions.list(parent_id=caller.id)]
+            else:
+                ids = []
+            return ids, reader.events.last_seq()
+
+        ids, now = await self._core.store.read(begin)
+        if not ids:
+            raise InvalidInputError("there is no session to wait for", hint="name some, or spawn children first")
+        since = position_of("family", request.cursor, offset)
+        deadline = min(request.timeout_seconds or LONGEST_WAIT_S, LONGEST_WAIT_S)
+        done = await self._wait(ids, now, deadline, any_one=request.any)
+
+        def tell(reader: Reader) -> orchestration_pb2.WaitForMembersResponse:
+            caller = caller_of(reader, who)
+            members = [session for each in ids if (session := reader.sessions.find(each)) is not None]
+            changed = [session for session in members if since is None or session.last_seq > since]
+            people = [session.name for session in members if session.state == "waiting"]
+            advice = "done" if done else "not done yet: call again with the cursor"
+            if people:
+                advice += f"; {', '.join(people)} waits for the person"
+            return orchestration_pb2.WaitForMembersResponse(
+                done=done,
+                sessions=[member_of(reader, caller, session) for session in changed],
+                cursor=token_of("family", reader.events.last_seq()),
+                advice=advice,
+            )
+
+        return await self._core.store.read(tell)
+
+    async def _wait(self, ids: list[str], seq: int, seconds: float, *, any_one: bool) -> bool:
+        """Whether the sessions have ended their work (or cannot go on by themselves) before the time is over."""
+        core = self._core
+        watcher = core.hub.watch(seq, ids)
+        loop_time = core.loop_time
+        deadline = loop_time() + seconds
+
+        def settled(reader: Reader) -> bool:
+            verdicts = [judge_one(reader, reader.sessions.find(each), Condition.IDLE) for each in ids]
+            over = [verdict in {Outcome.DONE, Outcome.FAILED} for verdict in verdicts]
+            # One that waits for the person may wait for hours: whoever waits for it is told at once.
+            return Outcome.ATTENTION in verdicts or (any(over) if any_one else all(over))
+
+        try:
+            while not await core.store.read(settled):
+                left = deadline - loop_time()
+                if left <= 0:
+                    return False
+                await watcher.next(left)
+            return True
+        finally:
+            watcher.close()
+
+    async def StopMember(
+        self, request: orchestration_pb2.StopMemberRequest, context: Context
+    ) -> orchestration_pb2.StopMemberResponse:
+        who = principal.get()
+        caller_id = sender_of(who)
+
+        async def work(call: Call) -> orchestration_pb2.StopMemberResponse:
+            session = await self._orchestration.stop(caller_id, request.session)
+            return await self._core.store.read(
+                lambda reader: orchestration_pb2.StopMemberResponse(
+                    session=member_of(reader, caller_of(reader, who), session)
+                )
+            )
+
+        return await self._calls.once("StopMember", request, orchestration_pb2.StopMemberResponse, work)
+
+    async def ReportResult(
+        self, request: orchestration_pb2.ReportResultRequest, context: Context
+    ) -> orchestration_pb2.ReportResultResponse:
+        who = principal.get()
+        caller_id = sender_of(who)
+
+        async def work(call: Call) -> orchestration_pb2.ReportResultResponse:
+            def response_of(reader: Reader, session: Session) -> orchestration_pb2.ReportResultResponse:
+                return orchestration_pb2.ReportResultResponse(
+                    session=member_of(reader, caller_of(reader, who), session)
+                )
+
+            def remember(unit: Unit, session: Session) -> None:
+                call.remember(unit, response_of(unit, session))
+
+            session = await self._orchestration.report(caller_id, request.text, remember)
+            return await self._core.store.read(lambda reader: response_of(reader, session))
+
+        return await self._calls.once("ReportResult", request, orchestration_pb2.ReportResultResponse, work)
+
+
+def mode_of(name: str) -> Mode | None:
+    """Raises `InvalidInputError` for a mode that there is not."""
+    if not name:
+        return None
+    try:
+        return Mode(name)
+    except ValueError:
+        raise InvalidInputError(
+            f"there is no mode {name!r}", hint=f"use one of: {', '.join(mode.value for mode in Mode)}"
+        ) from None
