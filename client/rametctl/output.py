@@ -11,7 +11,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, TextIO
 
-from rametctl import jsonify
+from ramet import jsonify
+
 from rametctl.lines import Line, Span, aligned_row, cell_width, cropped, line, plain_row, printable
 
 if TYPE_CHECKING:

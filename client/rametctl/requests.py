@@ -45,7 +45,7 @@ def resolve(app: "App", reference: str, resolution: "Resolution") -> None:
     request = attention_pb2.ResolveRequestRequest(request=reference, resolution=resolution, request_id=new_request_id())
     answer = app.connection.call(lambda daemon: daemon.attention.ResolveRequest, request).request
     if app.output.json_mode:
-        from rametctl.jsonify import to_json
+        from ramet.jsonify import to_json
 
         app.output.json(to_json(answer))
         return

@@ -118,7 +118,7 @@ def _cannot_come(answer: "WaitSessionsResponse") -> ClientError:
 def report(app: "App", session: "Session", **extra: object) -> None:
     """Say how it is with a session after something was done to it; ``extra`` goes into the JSON."""
     if app.output.json_mode:
-        from rametctl.jsonify import to_json
+        from ramet.jsonify import to_json
 
         app.output.json(to_json(session) | extra)
     else:

@@ -74,7 +74,7 @@ class Gates:
 
 def pids_of(sandbox: Sandbox, conversation: str) -> list[int]:
     """The living agents of a conversation."""
-    return [process.pid for process in sandbox.processes() if conversation in command_of(process)]
+    return [process.pid for process in sandbox.processes() if conversation in " ".join(command_of(process))]
 
 
 def the_pid(sandbox: Sandbox, conversation: str) -> int:
@@ -91,7 +91,7 @@ class TwoAgentsError(Exception):
 
 def flag_of(pid: int, name: str) -> str:
     """The value that a flag has on a process's command line."""
-    words = psutil.Process(pid).cmdline()
+    words = " ".join(psutil.Process(pid).cmdline()).replace(f"{name}=", f"{name} ").split()
     return words[words.index(name) + 1] if name in words else ""
 
 

@@ -137,22 +137,19 @@ async def pages(rpc: Rpc, client: Client, rows: str, size: int, **fields: Any) -
 
 @pytest.fixture(scope="module")
 def populated(running: DaemonProcess) -> DaemonProcess:
-    """Seven sessions, four repositories, and three requests of one session."""
+    """Seven sessions, three of which ask something, and four repositories."""
 
     async def populate() -> None:
         async with connected(running.sandbox) as client:
-            asks = [{"tool": "Bash", "input": {"command": f"echo {n}", "description": "x"}} for n in range(3)]
-            for number in range(6):
-                await client.create(repo_of(running), name=f"page-{number}")
-            await client.create(repo_of(running), script({"tools": asks}), name="asks")
+            ask = {"tool": "Bash", "input": {"command": "true", "description": "x"}}
+            for number in range(7):
+                await client.create(repo_of(running), script(ask) if number < 3 else "", name=f"page-{number}")
             for name in ("r1", "r2", "r3"):
                 path = running.sandbox.repository(name)
                 await client.repos.RegisterRepo(repo_pb2.RegisterRepoRequest(path=str(path)))
 
-            async def three() -> bool:
-                return (await client.get("asks")).attention == 3
-
-            await eventually(three, within=30)
+            for number in range(3):
+                await client.reach(f"page-{number}", WAITING, within=30)
 
     asyncio.run(populate())
     return running

@@ -3,8 +3,8 @@
 import json
 
 from google.protobuf.descriptor import FieldDescriptor
+from ramet.jsonify import dumps, enum_name, to_json
 from ramet.v1 import attention_pb2, common_pb2, event_pb2, session_pb2
-from rametctl.jsonify import dumps, enum_name, to_json
 
 SESSION_FIELDS = [
     "id",

@@ -35,7 +35,7 @@ def show(app: App, repo: str | None) -> None:
     """
     answer = _get(app, repo)
     if app.output.json_mode:
-        from rametctl.jsonify import to_json
+        from ramet.jsonify import to_json
 
         app.output.json(to_json(answer))
         return

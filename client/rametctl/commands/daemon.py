@@ -113,10 +113,10 @@ def status(app: App) -> None:
       rametctl daemon status
       rametctl daemon status --json | jq .agents_alive
     """
+    from ramet.jsonify import to_json
     from ramet.v1 import daemon_pb2
 
     from rametctl.errors import RefusedError
-    from rametctl.jsonify import to_json
     from rametctl.lines import line, printable
     from rametctl.render.format import local_time, money
 
@@ -264,7 +264,7 @@ def _is_another(connection: "Connection", instance_id: str) -> bool:
 
 def _say_running(app: App, info: "GetInfoResponse", what: str) -> None:
     if app.output.json_mode:
-        from rametctl.jsonify import to_json
+        from ramet.jsonify import to_json
 
         app.output.json(to_json(info))
     else:

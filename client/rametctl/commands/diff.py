@@ -28,10 +28,10 @@ def command(app: App, session: str, stat: bool, name_only: bool, against: str) -
       rametctl diff fix-login --stat --against main
       rametctl diff fix-login | git apply
     """
+    from ramet.jsonify import to_json
     from ramet.v1 import worktree_pb2
 
     from rametctl.errors import UsageError
-    from rametctl.jsonify import to_json
     from rametctl.sessions import get_session
 
     if stat and name_only:

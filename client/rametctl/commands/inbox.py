@@ -21,7 +21,8 @@ def command(app: App, watch: bool) -> None:
       rametctl inbox
       rametctl inbox --json | jq -r '.[].id'
     """
-    from rametctl.jsonify import to_json
+    from ramet.jsonify import to_json
+
     from rametctl.requests import open_requests
 
     if watch:
@@ -44,8 +45,9 @@ def command(app: App, watch: bool) -> None:
 
 def _watch(app: App) -> None:
     """Print what waits, then what comes and what is answered."""
+    from ramet.jsonify import to_json
+
     from rametctl.follow import follow
-    from rametctl.jsonify import to_json
     from rametctl.lines import line, printable
     from rametctl.render.request import request_lines, short_id, shown_decision, title
     from rametctl.requests import open_requests

@@ -92,7 +92,8 @@ class _Printer:
         self._list: list[object] | None = [] if app.output.json_mode and not stream else None
 
     def print(self, event: "Event") -> None:
-        from rametctl.jsonify import to_json
+        from ramet.jsonify import to_json
+
         from rametctl.render.event import summary
 
         output = self._app.output

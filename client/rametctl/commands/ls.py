@@ -60,7 +60,7 @@ def command(app: App, everything: bool, states: tuple[str, ...], tree: bool, wat
         return
     sessions = _sessions(app, query)
     if app.output.json_mode:
-        from rametctl.jsonify import to_json
+        from ramet.jsonify import to_json
 
         app.output.json([to_json(session) for session in sessions])
     else:
@@ -108,7 +108,8 @@ def _watch(app: App, query: Query) -> None:
 
 def _print_changes(app: App, query: Query, ticks: Iterator[None]) -> None:
     """A line for each session as it is, then one for each that changes."""
-    from rametctl.jsonify import to_json
+    from ramet.jsonify import to_json
+
     from rametctl.lines import line
     from rametctl.render.session import outcome
 

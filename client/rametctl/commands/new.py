@@ -73,7 +73,8 @@ def command(app: App, /, **options: Unpack[Options]) -> None:
       rametctl new --name docs --base main -f task.md
       gh issue view 12 | rametctl new --wait
     """
-    from rametctl import jsonify
+    from ramet import jsonify
+
     from rametctl.errors import UsageError
     from rametctl.render.session import created, reference
 
@@ -153,7 +154,8 @@ def _request(options: Options, prompt: str) -> "CreateSessionRequest":
 
 
 def _wait(app: App, session: "Session") -> None:
-    from rametctl import jsonify
+    from ramet import jsonify
+
     from rametctl.render.session import outcome
     from rametctl.sessions import check_outcome, wait_sessions
 

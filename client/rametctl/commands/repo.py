@@ -49,9 +49,8 @@ def ls(app: App) -> None:
     Example:
       rametctl repo ls --json | jq -r '.[].root'
     """
+    from ramet.jsonify import to_json
     from ramet.v1 import repo_pb2
-
-    from rametctl.jsonify import to_json
 
     repos: list[Repo] = []
     token = ""
@@ -135,9 +134,8 @@ def remove(app: App, repo: str) -> None:
     Example:
       rametctl repo rm shop
     """
+    from ramet.jsonify import to_json
     from ramet.v1 import repo_pb2
-
-    from rametctl.jsonify import to_json
 
     request = repo_pb2.RemoveRepoRequest(repo=repo_reference(app, repo), request_id=new_request_id())
     answer = app.connection.call(lambda daemon: daemon.repos.RemoveRepo, request)
@@ -155,7 +153,8 @@ def _get(app: App, repo: str | None) -> "Repo":
 
 
 def _show(app: App, repo: "Repo") -> None:
-    from rametctl.jsonify import to_json
+    from ramet.jsonify import to_json
+
     from rametctl.lines import line, printable
     from rametctl.render.format import local_time
 

@@ -22,10 +22,10 @@ def command(app: App, session: str, force: bool) -> None:
       rametctl rm fix-login
       rametctl rm fix-login --force
     """
+    from ramet.jsonify import to_json
     from ramet.v1 import session_pb2
 
     from rametctl.errors import RefusedError
-    from rametctl.jsonify import to_json
     from rametctl.lines import line, printable
     from rametctl.render.format import local_time
     from rametctl.sessions import get_session

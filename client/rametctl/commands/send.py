@@ -55,7 +55,8 @@ def command(app: App, session: str, prompt: str | None, file: str | None, wait: 
 
 
 def _report(app: App, answer: "SendPromptResponse", *, stream: bool = False) -> None:
-    from rametctl.jsonify import to_json
+    from ramet.jsonify import to_json
+
     from rametctl.render.session import outcome
 
     if app.output.json_mode:

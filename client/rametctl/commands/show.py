@@ -20,7 +20,8 @@ def command(app: App, session: str) -> None:
       rametctl show fix-login
       rametctl show fix-login --json | jq .worktree
     """
-    from rametctl.jsonify import to_json
+    from ramet.jsonify import to_json
+
     from rametctl.render.request import request_lines
     from rametctl.render.session import details
     from rametctl.sessions import get_session

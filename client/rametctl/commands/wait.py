@@ -27,7 +27,8 @@ def command(app: App, sessions: tuple[str, ...], any_of_them: bool, condition: s
       rametctl wait fix-login docs && rametctl diff docs
       rametctl wait fix-login --for waiting --timeout 600
     """
-    from rametctl.jsonify import to_json
+    from ramet.jsonify import to_json
+
     from rametctl.render.session import outcome
     from rametctl.sessions import check_outcome, get_session, wait_sessions
 

@@ -122,7 +122,7 @@ class _Printer:
         elif event.HasField("session_updated"):
             self._names[event.session_id] = event.session_updated.session.name
         if self._output.json_mode:
-            from rametctl.jsonify import to_json
+            from ramet.jsonify import to_json
 
             self._output.json(
                 {**to_json(event), "session": self._names.get(event.session_id), "cursor": cursor}, stream=True

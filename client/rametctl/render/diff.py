@@ -4,7 +4,8 @@ import difflib
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from rametctl.jsonify import enum_name
+from ramet.jsonify import enum_name
+
 from rametctl.lines import Line, cell_width, line, printable
 from rametctl.output import Output
 

@@ -4,7 +4,8 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from rametctl.jsonify import enum_name, to_json
+from ramet.jsonify import enum_name, to_json
+
 from rametctl.lines import Line, Span, line, printable, truncated
 from rametctl.render.format import duration, local_time, money
 from rametctl.render.request import answer_command, body_lines, parsed, shown_decision, title

@@ -5,7 +5,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rametctl.jsonify import enum_name
+from ramet.jsonify import enum_name
+
 from rametctl.lines import Line, line, printable
 from rametctl.render.diff import edit_lines
 from rametctl.render.format import age

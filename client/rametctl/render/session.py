@@ -4,7 +4,8 @@ import shlex
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from rametctl.jsonify import enum_name
+from ramet.jsonify import enum_name
+
 from rametctl.lines import Line, Span, line, printable
 from rametctl.output import Output
 from rametctl.render.format import age, local_time, money, plural

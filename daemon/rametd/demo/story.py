@@ -81,7 +81,7 @@ class Performance:
             self._await(self._in_the_middle)
             self._highlight(self._run("rametctl ls"))
         else:
-            self._run("rametctl ls --watch", until=lambda _: self._in_the_middle())
+            self._run("rametctl ls --watch", until=lambda shown: "waiting" in shown.plain and self._in_the_middle())
 
     def _in_the_middle(self) -> bool:
         sessions = {session["name"]: session for session in self._ask("ls")}

@@ -12,6 +12,7 @@ import struct
 import subprocess
 import sys
 import termios
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +24,7 @@ from rametd.demo.stage import BrokenPromiseError
 
 ESCAPES = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]")
 TICK_S = 0.1
+WATCH_DEADLINE_S = 30.0
 INTERRUPTED = 130
 ROWS = 50
 
@@ -95,8 +97,12 @@ class Teller:
     def _follow(
         self, command: str, process: subprocess.Popen[bytes], reader: int, until: Callable[[Shown], bool] | None
     ) -> Shown:
-        data = b""
+        data, end = b"", time.monotonic() + WATCH_DEADLINE_S
         while True:
+            if until is not None and time.monotonic() > end:
+                raise BrokenPromiseError(
+                    f"`{command}` did not show what it should within {WATCH_DEADLINE_S:.0f} seconds"
+                )
             if select.select([reader], [], [], TICK_S)[0]:
                 piece = read(reader)
                 if not piece:
