@@ -8,6 +8,7 @@ import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from importlib.metadata import version
+from typing import Any
 
 import grpc
 import structlog
@@ -38,7 +39,7 @@ from rametd.api.calls import Calls
 from rametd.api.daemon import DaemonServicer, Facts
 from rametd.api.event import EventServicer
 from rametd.api.interceptor import Gate
-from rametd.api.orchestration import OrchestrationServicer
+from rametd.api.orchestration import OrchestrationServicer, tool_server
 from rametd.api.repo import RepoServicer
 from rametd.api.session import SessionServicer
 from rametd.api.worktree import WorktreeServicer
@@ -225,9 +226,13 @@ class Daemon:
         event_pb2_grpc.add_EventServiceServicer_to_server(EventServicer(core), server)
         attention_pb2_grpc.add_AttentionServiceServicer_to_server(AttentionServicer(core, calls), server)
         worktree_pb2_grpc.add_WorktreeServiceServicer_to_server(WorktreeServicer(core), server)
-        orchestration_pb2_grpc.add_OrchestrationServiceServicer_to_server(
-            OrchestrationServicer(core, calls, creator, orchestration), server
-        )
+        orchestrating = OrchestrationServicer(core, calls, creator, orchestration)
+        orchestration_pb2_grpc.add_OrchestrationServiceServicer_to_server(orchestrating, server)
+
+        async def use_tools(session_id: str, key: str, message: Mapping[str, Any]) -> dict[str, Any] | None:
+            return await tool_server(orchestrating, session_id).answer(dict(message), key)
+
+        core.use_tools = use_tools
         health_pb2_grpc.add_HealthServicer_to_server(healthy, server)
         reflection.enable_server_reflection(
             [*(service.full_name for service in CONTRACT), health.SERVICE_NAME, reflection.SERVICE_NAME], server
@@ -272,9 +277,7 @@ class Daemon:
             log.info("there is room on the disk again")
 
 
-async def report_health(
-    servicer: health.aio.HealthServicer, status: health_pb2.HealthCheckResponse.ServingStatus
-) -> None:
+async def report_health(servicer: health.aio.HealthServicer, status: Any) -> None:
     """Of the server as a whole ("") and of each service."""
     for service in ("", *(each.full_name for each in CONTRACT)):
         await servicer.set(service, status)

@@ -140,10 +140,11 @@ def test_a_repository_that_was_moved_away_can_be_listed_shown_and_cleaned_up(box
     assert "orphan" in [session["name"] for session in box.ctl("ls", "--all", "--json").json]
     assert box.ctl("show", "orphan").code == 0
     refused(box.ctl("new", "work", "--repo", str(path)), 3)
+    refused(box.ctl("rm", "orphan"), 1, str(tree), "--force")
     removed = box.ctl("rm", "orphan", "--force")
     assert removed.code == 0, removed.stderr
     assert box.ctl("show", "orphan").code == 3
-    assert not tree.exists() or removed.stderr, "what is left is told"
+    assert tree.exists(), "nobody has saved what is in it"
 
 
 # ── sessions and names ───────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -186,8 +187,9 @@ def test_every_printable_name_is_kept_as_typed_and_none_collides_or_escapes(box:
     assert len(set(trees)) == len({session["branch"] for session in sessions}) == len(good)
     for session in sessions:
         git(path, "check-ref-format", f"refs/heads/{session['branch']}")
-        found = box.ctl("show", "--json", "--", session["name"], cwd=path)
-        assert found.code == 0, (session["name"], found.stderr)
+    for name in ("a/b", "-dash", "日本語"):
+        found = box.ctl("show", "--json", "--", name, cwd=path)
+        assert found.code == 0, (name, found.stderr)
     links = list((trees[0].parent / "by-name").iterdir())
     assert all(link.resolve().parent == trees[0].parent.resolve() for link in links)
 
@@ -307,7 +309,10 @@ def test_an_agent_that_breaks_between_two_turns_says_so_in_the_sessions_reason(
 
 def test_an_agent_without_a_login_fails_with_its_own_words(box: Sandbox, repo: Path) -> None:
     words = "Invalid API key · Please run /login"
-    ran = box.ctl("new", "--name", "outsider", "--wait", script({"error": words}), cwd=repo)
+    result = {"type": "result", "subtype": "success", "is_error": True, "result": words, "result_index": 0}
+    idle = {"type": "system", "subtype": "session_state_changed", "state": "idle"}
+    does = script({"noise": json.dumps(result)}, {"noise": json.dumps(idle)}, {"hang": True})
+    ran = box.ctl("new", "--name", "outsider", "--wait", does, cwd=repo)
     session = box.ctl("show", "outsider", "--json").json
     assert (ran.code, session["state"]) == (1, "failed"), ran
     assert words in session["state_reason"]
@@ -420,7 +425,7 @@ def test_a_broken_configuration_is_told_by_the_daemon_and_by_the_client_that_sta
     assert "max_working" in said
     refused(sandbox.ctl("ls"), 5, "max_workers", "config.toml")
     sandbox.configure("max_working = [")
-    refused(sandbox.ctl("ls"), 5, "config.toml", "line 1")
+    refused(sandbox.ctl("ls"), 5, "config.toml", "not TOML")
     no_daemon(sandbox)
 
 

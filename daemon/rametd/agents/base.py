@@ -4,13 +4,13 @@ The lines themselves are the truth. A `Frame` is one line with its typed event a
 understands is still a frame.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from ramet.v1 import event_pb2
 
-from rametd.domain.models import Agent, ControlRequest, LedgerEntry, Mode, Prompt, Session
+from rametd.domain.models import Agent, LedgerEntry, Mode, Prompt, Session
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +19,6 @@ class ControlAsked:
 
     id: str
     subtype: str
-    handshake: bool
     question: "Question | None"  # where a person is to answer
 
 
@@ -93,6 +92,7 @@ class Answered:
     is_error: bool
     aborted: bool
     text: str  # the error's, for people
+    total_cost: float  # of the process up to now, as it says
     costs: tuple[LedgerEntry, ...]  # session, generation and time are filled in by who stores them
 
 
@@ -143,8 +143,24 @@ class Decision:
     allow: bool
     message: str = ""
     updated_input: str = ""
-    remember: str = ""  # JSON list of what to remember for this session, in the agent's own form
     mode: str = ""  # to go on in, after a plan
+
+
+@dataclass(frozen=True, slots=True)
+class ToolUse:
+    """A call that an agent is about to make. ``cwd`` is where it stands."""
+
+    tool: str
+    input: Mapping[str, Any]
+    cwd: str
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """What the guard says to a call: ``effect`` is "allow", "ask", "deny", or "" for no opinion."""
+
+    effect: str = ""
+    reason: str = ""
 
 
 class ChannelIO(Protocol):
@@ -156,8 +172,17 @@ class ChannelIO(Protocol):
     async def answer(self, control_id: str, line: bytes) -> None:
         """Store the answer to a control request; it reaches the agent exactly once, whatever crashes."""
 
-    async def decide(self, tool_use_id: str) -> Decision:
+    async def decide(self, control_id: str) -> Decision:
         """Wait for a person's answer, as long as it takes."""
+
+    async def guard(self, use: ToolUse) -> Judged:
+        """Judge a call before it is made."""
+
+    async def use_tools(self, control_id: str, message: Mapping[str, Any]) -> dict[str, Any] | None:
+        """Answer a message to the daemon's MCP server; None where it wants no answer. The same request has the same effect once."""
+
+    def failed(self, error: BaseException) -> None:
+        """Note a fault of the channel's own."""
 
     async def initialized(self, hook_table: str) -> None:
         """Note what the agent has registered at its `initialize`."""
@@ -177,6 +202,9 @@ class Channel(Protocol):
     async def set_mode(self, mode: Mode) -> None: ...
 
     async def set_model(self, model: str) -> None: ...
+
+    async def cost(self) -> float | None:
+        """Dollars that the process says to have cost up to now; None when it does not say."""
 
     async def close(self) -> None:
         """Let go of the agent; it lives on."""
@@ -199,7 +227,7 @@ class AgentKind(Protocol):
 
     def prompt_line(self, prompt: Prompt) -> bytes: ...
 
-    def channel(self, agent: Agent, handshake: Sequence[ControlRequest], io: ChannelIO) -> Channel: ...
+    def channel(self, agent: Agent, io: ChannelIO) -> Channel: ...
 
     def exit_reason(self, stderr_tail: str) -> str:
         """Return the one line of ``stderr_tail`` that tells a person why the program ended, or ""."""

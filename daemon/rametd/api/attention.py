@@ -8,11 +8,14 @@ from ramet.v1 import attention_pb2, attention_pb2_grpc
 from rametd.api.calls import Call, Calls
 from rametd.api.context import principal
 from rametd.api.paging import offset, position_of, size_of, token_of
+from rametd.api.repo import resolve_repo
+from rametd.domain.errors import InvalidInputError
 from rametd.domain.models import Request
-from rametd.services import attention
+from rametd.services import attention, permissions
 from rametd.services.core import Core
 from rametd.services.lookup import find_session
-from rametd.services.views import request_message
+from rametd.services.permissions import EFFECTS
+from rametd.services.views import request_message, rule_message
 from rametd.store import Reader, Unit
 
 Context = grpc.aio.ServicerContext[Any, Any]
@@ -66,10 +69,9 @@ class AttentionServicer(attention_pb2_grpc.AttentionServiceServicer):
         async def work(call: Call) -> attention_pb2.ResolveRequestResponse:
             def resolve(unit: Unit) -> tuple[Request, attention_pb2.ResolveRequestResponse]:
                 allow_bypass = self._core.config.permissions.allow_bypass
-                answered, message = attention.resolve(
+                answered, response = attention.resolve(
                     unit, request.request, request.resolution, who, allow_bypass=allow_bypass
                 )
-                response = attention_pb2.ResolveRequestResponse(request=message)
                 call.remember(unit, response)
                 return answered, response
 
@@ -79,3 +81,61 @@ class AttentionServicer(attention_pb2_grpc.AttentionServiceServicer):
             return response
 
         return await self._calls.once("ResolveRequest", request, attention_pb2.ResolveRequestResponse, work)
+
+    async def ListRules(
+        self, request: attention_pb2.ListRulesRequest, context: Context
+    ) -> attention_pb2.ListRulesResponse:
+        repo_id = (await resolve_repo(self._core, request.repo)).id if request.repo else None
+        start = position_of("rules", request.page_token, offset) or 0
+        size = size_of(request.page_size)
+
+        def work(reader: Reader) -> attention_pb2.ListRulesResponse:
+            names = {repo.id: repo.name for repo in reader.repos.list()}
+            found = reader.rules.list(repo_id)
+            token = token_of("rules", start + size) if start + size < len(found) else ""
+            return attention_pb2.ListRulesResponse(
+                rules=[rule_message(rule, repo=names[rule.repo_id]) for rule in found[start : start + size]],
+                next_page_token=token,
+            )
+
+        return await self._core.store.read(work)
+
+    async def CreateRule(
+        self, request: attention_pb2.CreateRuleRequest, context: Context
+    ) -> attention_pb2.CreateRuleResponse:
+        who = principal.get()
+
+        async def work(call: Call) -> attention_pb2.CreateRuleResponse:
+            repo = await resolve_repo(self._core, request.repo)
+            effect = EFFECTS.get(request.effect)
+            if effect is None:
+                raise InvalidInputError("no effect was given", hint="say deny, ask or allow")
+
+            def create(unit: Unit) -> attention_pb2.CreateRuleResponse:
+                session_id = find_session(unit, request.session, repo_id=repo.id).id if request.session else ""
+                rule = permissions.create(
+                    unit, repo_id=repo.id, session_id=session_id, effect=effect, text=request.rule, source=who
+                )
+                response = attention_pb2.CreateRuleResponse(rule=rule_message(rule, repo=repo.name))
+                call.remember(unit, response)
+                return response
+
+            return await self._core.store.write(create)
+
+        return await self._calls.once("CreateRule", request, attention_pb2.CreateRuleResponse, work)
+
+    async def DeleteRule(
+        self, request: attention_pb2.DeleteRuleRequest, context: Context
+    ) -> attention_pb2.DeleteRuleResponse:
+        async def work(call: Call) -> attention_pb2.DeleteRuleResponse:
+            def delete(unit: Unit) -> attention_pb2.DeleteRuleResponse:
+                rule = permissions.delete(unit, request.rule_id)
+                response = attention_pb2.DeleteRuleResponse(
+                    rule=rule_message(rule, repo=unit.repos.get(rule.repo_id).name)
+                )
+                call.remember(unit, response)
+                return response
+
+            return await self._core.store.write(delete)
+
+        return await self._calls.once("DeleteRule", request, attention_pb2.DeleteRuleResponse, work)

@@ -16,7 +16,8 @@ from rametd.config import Config, effective, load
 from rametd.environment import ALLOWED
 from rametd.platform.memory import resident_bytes
 from rametd.services.core import Core
-from rametd.services.views import stamp
+from rametd.services.views import stamp, tokens_message
+from rametd.store import Grouping, Reader
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
@@ -33,6 +34,13 @@ class Facts:
     log_file: Path
     database: Path
     start_time: float
+
+
+GROUPINGS = {
+    daemon_pb2.COST_GROUPING_SESSION: Grouping.SESSION,
+    daemon_pb2.COST_GROUPING_DAY: Grouping.DAY,
+    daemon_pb2.COST_GROUPING_MODEL: Grouping.MODEL,
+}
 
 
 class DaemonServicer(daemon_pb2_grpc.DaemonServiceServicer):
@@ -88,6 +96,27 @@ class DaemonServicer(daemon_pb2_grpc.DaemonServiceServicer):
         return daemon_pb2.GetConfigResponse(
             settings=settings, owner_file=str(facts.config_file), repo_file=str(repo_file or "")
         )
+
+    async def GetCosts(self, request: daemon_pb2.GetCostsRequest, context: Context) -> daemon_pb2.GetCostsResponse:
+        grouping = GROUPINGS.get(request.grouping, Grouping.SESSION)
+
+        def work(reader: Reader) -> daemon_pb2.GetCostsResponse:
+            names = (
+                {session.id: session.name for session in reader.sessions.list(include_archived=True)}
+                if grouping == Grouping.SESSION
+                else {}
+            )
+            costs = [
+                daemon_pb2.Cost(
+                    key=names.get(spent.key, spent.key),
+                    cost_usd=spent.cost_usd,
+                    tokens=tokens_message(spent.tokens),
+                )
+                for spent in reader.ledger.by(grouping)
+            ]
+            return daemon_pb2.GetCostsResponse(costs=costs, total_usd=reader.ledger.total().cost_usd)
+
+        return await self._core.store.read(work)
 
     async def GetStatistics(
         self, request: daemon_pb2.GetStatisticsRequest, context: Context

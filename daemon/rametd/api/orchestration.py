@@ -3,6 +3,8 @@
 from typing import Any
 
 import grpc
+from google.protobuf.message import Message
+from ramet.mcp import ToolRefused, ToolServer
 from ramet.v1 import orchestration_pb2, orchestration_pb2_grpc
 
 from rametd.api.attention import messages as request_messages
@@ -11,12 +13,12 @@ from rametd.api.context import principal
 from rametd.api.paging import offset, position_of, token_of
 from rametd.api.repo import absolute
 from rametd.api.worktree import change_message
-from rametd.domain.errors import InvalidInputError
+from rametd.domain.errors import InvalidInputError, RametError
 from rametd.domain.models import Mode, Session
 from rametd.services import family
 from rametd.services.core import Core
 from rametd.services.creation import Creator, NewSession
-from rametd.services.delivery import sender_of
+from rametd.services.delivery import SESSION, sender_of
 from rametd.services.orchestration import Orchestration, Spawn, find_member, member_of, message_of, transcript
 from rametd.services.waiting import Condition, Outcome, judge_one
 from rametd.store import Reader, Unit
@@ -299,3 +301,19 @@ def mode_of(name: str) -> Mode | None:
         raise InvalidInputError(
             f"there is no mode {name!r}", hint=f"use one of: {', '.join(mode.value for mode in Mode)}"
         ) from None
+
+
+def tool_server(servicer: OrchestrationServicer, session_id: str) -> ToolServer:
+    """The MCP server of one session: its calls are made as that session."""
+
+    async def call(method: str, request: Message, key: str) -> Message:
+        token = principal.set(SESSION + session_id)
+        try:
+            response: Message = await getattr(servicer, method)(request, None)
+        except RametError as error:
+            raise ToolRefused(f"{error.message}; {error.hint}" if error.hint else error.message) from error
+        finally:
+            principal.reset(token)
+        return response
+
+    return ToolServer(call)

@@ -197,6 +197,6 @@ RESERVED = frozenset(
     item.key
     for item in SETTINGS
     if item.key.split(".")[0]
-    in {"pool", "setup", "teardown", "run", "carry", "ports", "caps", "budget", "land", "radar"}
+    in {"pool", "setup", "teardown", "run", "carry", "ports", "land", "radar"}
 )
 """Keys whose meaning is fixed and which have no effect in this release: whoever sets one is told."""

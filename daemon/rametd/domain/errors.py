@@ -90,6 +90,12 @@ class BadConfigError(InvalidInputError):
     reason = "BAD_CONFIG"
 
 
+class BadRuleError(InvalidInputError):
+    """A permission rule (``data["rule"]``) that means nothing, or would allow more than anyone should."""
+
+    reason = "BAD_RULE"
+
+
 class BadEnvironmentError(InvalidInputError):
     """An environment variable that no process can have (``data["name"]``)."""
 
@@ -129,6 +135,10 @@ class RefNotFoundError(NotFoundError):
 
 class RequestNotFoundError(NotFoundError):
     reason = "REQUEST_NOT_FOUND"
+
+
+class RuleNotFoundError(NotFoundError):
+    reason = "RULE_NOT_FOUND"
 
 
 class NameTakenError(TakenError):

@@ -206,7 +206,6 @@ class ControlRequest:
     frame: bytes  # the raw line
     answer: bytes  # the raw line, b"" while open
     cancelled: bool
-    handshake: bool  # to be replayed to a new control channel (MCP initialize), its answer swallowed
 
 
 class OutgoingKind(StrEnum):

@@ -15,10 +15,11 @@ from rametd.domain.errors import (
 )
 from rametd.domain.models import Mode, Request, RequestKind, RequestState
 from rametd.domain.states import State
+from rametd.services import permissions
 from rametd.services.core import Core
 from rametd.services.lifecycle import change_state, log_request, log_update
 from rametd.services.lookup import find_session
-from rametd.services.views import MODES_BACK, request_message
+from rametd.services.views import MODES_BACK, request_message, rule_message
 from rametd.store import Reader, Unit
 
 DEFAULT_DENIAL = (
@@ -41,7 +42,9 @@ def find_request(reader: Reader, name: str) -> Request:
         session = find_session(reader, name)
     except SessionNotFoundError:
         raise RequestNotFoundError(f"there is no request or session {name!r}", hint=hint) from None
-    waiting = reader.requests.open(session.id)
+    # A finished turn that wants a look is meant only when nothing else is.
+    asked = reader.requests.open(session.id)
+    waiting = [request for request in asked if request.kind != RequestKind.REVIEW] or asked
     if not waiting:
         raise RequestNotFoundError(f"nothing of {session.name} waits for a person", hint=hint)
     if len(waiting) > 1:
@@ -54,7 +57,7 @@ def find_request(reader: Reader, name: str) -> Request:
 
 def resolve(
     unit: Unit, name: str, resolution: attention_pb2.Resolution, principal: str, *, allow_bypass: bool
-) -> tuple[Request, attention_pb2.AttentionRequest]:
+) -> tuple[Request, attention_pb2.ResolveRequestResponse]:
     """Store an answer; the first one wins. The session goes on when nothing else of it waits.
 
     An approved plan takes the session out of plan mode for good: its next process starts in the mode that it goes on in.
@@ -69,13 +72,18 @@ def resolve(
     request = unit.requests.answer(request.id, json.dumps(answer, ensure_ascii=False), principal)
     session = unit.sessions.get(request.session_id)
     log_request(unit, session, request, principal=principal)
+    rule = permissions.remember(unit, session, request, int(answer.get("scope", 0)))
     if request.kind == RequestKind.PLAN and answer["decision"] == "approve":
         mode = mode or (session.mode if session.mode != Mode.PLAN else Mode.DEFAULT)
         session = unit.sessions.update(session.id, mode=mode)
         log_update(unit, session, ["mode"], principal)
     if session.state == State.WAITING and not unit.requests.open_count(session.id):
         session = change_state(unit, session, State.WORKING, principal=principal)
-    return request, request_message(request, session=session.name, repo=unit.repos.get(session.repo_id).name)
+    repo = unit.repos.get(session.repo_id).name
+    response = attention_pb2.ResolveRequestResponse(request=request_message(request, session=session.name, repo=repo))
+    if rule is not None:
+        response.rule.CopyFrom(rule_message(rule, repo=repo))
+    return request, response
 
 
 def stored_answer(request: Request, resolution: attention_pb2.Resolution) -> dict[str, Any]:
@@ -147,15 +155,10 @@ def decision_of(request: Request, mode: Mode) -> Decision:
             texts = [str(question.get("question", "")) for question in asked.get("questions", [])]
             asked["answers"] = dict(zip(texts, answer["answers"], strict=True))
             return Decision(allow=True, updated_input=json.dumps(asked, ensure_ascii=False))
-    remember = ""
-    if answer["scope"] == attention_pb2.APPROVAL_SCOPE_SESSION:
-        rules = [entry for entry in json.loads(request.suggestions) if entry.get("type") == "addRules"]
-        # Never into a settings file, whatever the agent offers: the person said "this session".
-        remember = json.dumps([{**entry, "destination": "session"} for entry in rules])
     go_on_in = ""
     if request.kind == RequestKind.PLAN:
         go_on_in = MODES_BACK.get(answer["mode"], mode).value
-    return Decision(allow=True, updated_input=answer["updated_input"], remember=remember, mode=go_on_in)
+    return Decision(allow=True, updated_input=answer["updated_input"], mode=go_on_in)
 
 
 def notify(core: Core, request: Request) -> None:

@@ -5,7 +5,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rametd.agents.base import AgentKind
 from rametd.config import Config
@@ -16,6 +16,7 @@ from rametd.git import Git
 from rametd.keeper.executor import Executor
 from rametd.services.hub import Hub
 from rametd.services.index import SessionIndex
+from rametd.services.policy import Policy
 from rametd.services.tokens import Tokens
 from rametd.store import Store
 
@@ -25,6 +26,11 @@ if TYPE_CHECKING:
 
 async def _nothing(session_id: str) -> None:
     """What `Core.after_end` does before there is a supervisor."""
+
+
+async def _no_tools(session_id: str, key: str, message: Mapping[str, Any]) -> dict[str, Any] | None:
+    """What `Core.use_tools` does before there is a service that has any."""
+    return None
 
 
 @dataclass(slots=True)
@@ -56,7 +62,13 @@ class Core:
     wake: Callable[[], None] = lambda: None  # something may have become startable
     reattach: Callable[[str], None] = lambda session_id: None  # the connection to a living keeper broke
     after_end: Callable[[str], Awaitable[None]] = field(default=_nothing)  # an agent's end is on record
+    use_tools: Callable[[str, str, Mapping[str, Any]], Awaitable[dict[str, Any] | None]] = field(default=_no_tools)
     cgroup_of: Callable[[str], Path | None] = lambda session_id: None
+
+    @property
+    def policy(self) -> Policy:
+        """What a projection must know of the configuration."""
+        return Policy(self.config, self.kinds)
 
     def wake_session(self, session_id: str) -> None:
         """Something was committed for a session: its living agent, or the scheduler, takes it from here."""

@@ -24,10 +24,13 @@ def deliver(unit: Unit, kind: AgentKind, session: Session, *, begin: bool = Fals
     anything. One that was started and has nothing to do becomes IDLE.
     """
     if begin or session.state in {State.STARTING, State.WORKING, State.WAITING}:
-        if session.interrupted:
-            add_prompt(unit, session, continuation(unit, session), DAEMON)
-            session = unit.sessions.update(session.id, interrupted=False)
         waiting = [prompt for prompt in unit.prompts.open(session.id) if prompt.state == PromptState.QUEUED]
+        if session.interrupted:
+            # What was begun is finished before what was asked for later. One that the last agent did not get to see still stands.
+            if not any(prompt.source == DAEMON for prompt in waiting):
+                waiting.append(add_prompt(unit, session, continuation(unit, session), DAEMON))
+            waiting.sort(key=lambda prompt: prompt.source != DAEMON)
+            session = unit.sessions.update(session.id, interrupted=False)
         for prompt in waiting:
             unit.prompts.mark_sent(prompt.id, session.generation)
             unit.outbox.add(

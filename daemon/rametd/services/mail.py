@@ -8,7 +8,7 @@ from rametd.agents.base import AgentKind
 from rametd.domain.models import OWNER, Hold, Prompt, Session
 from rametd.domain.states import State
 from rametd.services.delivery import add_prompt, deliver
-from rametd.services.lifecycle import change_state
+from rametd.services.lifecycle import change_state, log_request
 from rametd.store import Reader, Unit
 
 TURN_STATES = frozenset({State.WORKING, State.WAITING})
@@ -21,6 +21,9 @@ def post(
 
     The person's word also starts a session that was stopped or has failed; a message waits until it goes on.
     """
+    if source == OWNER:
+        for review in unit.requests.close_reviews(session.id):
+            log_request(unit, session, review, principal=source)
     prompt = add_prompt(unit, session, text, source, hops=hops)
     wakes = {State.IDLE}
     if source == OWNER:

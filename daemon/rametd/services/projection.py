@@ -5,6 +5,7 @@ that was replaced in the middle, is refused by `Agents.advance` as a whole.
 """
 
 import json
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -28,6 +29,7 @@ from rametd.agents.base import (
 from rametd.domain.models import (
     Agent,
     ControlRequest,
+    Hold,
     NewEvent,
     Request,
     RequestKind,
@@ -35,10 +37,16 @@ from rametd.domain.models import (
     Session,
 )
 from rametd.domain.states import BUSY_STATES, State
-from rametd.services import events
+from rametd.services import budgets, events
 from rametd.services.ids import new_id
 from rametd.services.lifecycle import change_state, log_request
+from rametd.services.mail import post
+from rametd.services.policy import Policy
 from rametd.store import Unit
+
+UNTOLD_RESET_S = 3600.0
+"""How long to wait where a usage limit does not say when it is lifted."""
+LIMIT_RESUMES = 3
 
 URGENT = (ControlAsked, ControlCancelled, Initialized, PromptSeen, TurnBegan, Activity, Answered)
 """Facts that somebody waits for; a batch with one of them is committed at once."""
@@ -51,6 +59,7 @@ class Projected:
     session: Session
     agent: Agent
     turn_ended: bool
+    told: tuple[str, ...]  # ids of sessions that were told something by it
 
 
 def is_urgent(frames: Sequence[Frame]) -> bool:
@@ -58,32 +67,37 @@ def is_urgent(frames: Sequence[Frame]) -> bool:
     return any(isinstance(fact, URGENT) for frame in frames for fact in frame.facts)
 
 
-def project(unit: Unit, session_id: str, generation: int, frames: Sequence[Frame]) -> Projected:
+def project(unit: Unit, session_id: str, generation: int, frames: Sequence[Frame], policy: Policy) -> Projected:
     """Apply a batch of consecutive frames; raises `StaleBatchError` when it does not begin at the stored offset."""
     unit.agents.advance(session_id, generation, frames[-1].end, expect_offset=frames[0].start)
     agent = unit.agents.get(session_id, generation)
     if agent is None:
         raise AssertionError("an agent that advanced exists")
-    projection = Projection(unit, unit.sessions.get(session_id), agent)
+    projection = Projection(unit, unit.sessions.get(session_id), agent, policy)
     for frame in frames:
         projection.apply(frame)
     projection.flush()
-    return Projected(projection.session, projection.agent, projection.turn_ended)
+    return Projected(projection.session, projection.agent, projection.turn_ended, tuple(projection.told))
 
 
 class Projection:
     """The state of one batch."""
 
-    def __init__(self, unit: Unit, session: Session, agent: Agent) -> None:
+    def __init__(self, unit: Unit, session: Session, agent: Agent, policy: Policy) -> None:
         self.unit = unit
         self.session = session
         self.agent = agent
         self.turn_ended = False
+        self.told: list[str] = []
+        self._policy = policy
         self._stored = agent
         self._principal = f"session:{session.id}"
         self._lines: list[NewEvent] = []
+        self._last_words = ""
 
     def apply(self, frame: Frame) -> None:
+        if frame.event.HasField("turn_ended") and frame.event.turn_ended.text:
+            self._last_words = frame.event.turn_ended.text
         kind = frame.event.WhichOneof("payload") or "agent_notice"
         self._lines.append(
             NewEvent(
@@ -112,6 +126,8 @@ class Projection:
                 activity=agent.activity,
                 background=agent.background,
                 result=agent.result,
+                cost_base=agent.cost_base,
+                limit_until=agent.limit_until,
             )
             self._stored = agent
 
@@ -154,8 +170,10 @@ class Projection:
                 self._end_turn()
             case Answered():
                 self._answered(fact)
+            case LimitTold(status="rejected", reset_time=reset_time):
+                self.agent = replace(self.agent, limit_until=reset_time or self.unit.now + UNTOLD_RESET_S)
             case LimitTold():
-                pass  # its event tells it
+                self.agent = replace(self.agent, limit_until=0.0)
 
     def _event(self, payload: Message) -> None:
         self._log_lines()
@@ -178,7 +196,7 @@ class Projection:
         session_id, generation = self.session.id, self.agent.generation
         self.unit.control.settle(session_id, generation, control_id)
         request = self.unit.control.get(session_id, generation, control_id)
-        if request is not None and not request.answer and not request.handshake:
+        if request is not None and not request.answer:
             self.unit.control.cancel(session_id, generation, control_id)
             self._close(self.unit.requests.mark_gone(session_id, generation, control_id))
             self._unblock()
@@ -193,7 +211,6 @@ class Projection:
                 frame=frame.line,
                 answer=b"",
                 cancelled=False,
-                handshake=fact.handshake,
             )
         )
         if known or fact.question is None:
@@ -205,6 +222,7 @@ class Projection:
             request = self.unit.requests.add(self._request(fact.id, fact.question))
             self._log_lines()
             log_request(self.unit, self.session, request, principal=self._principal)
+            self._tell_parent(f"I need the person: I {describe(request)}")
         if request.state == RequestState.OPEN and self.session.state in {
             State.QUEUED,
             State.STARTING,
@@ -268,14 +286,16 @@ class Projection:
             turns=self.session.turns + 1,
             resumes=self.session.resumes if fact.is_error else 0,
             interrupted=False,
+            limit_resumes=self.session.limit_resumes if fact.is_error else 0,
         )
+        self._warn_of_budget()
         if fact.aborted:
             result = "aborted"
         elif fact.is_error:
             result = f"error: {first_line(fact.text) or 'the turn failed and the agent did not say why'}"
         else:
             result = "ok"
-        self.agent = replace(self.agent, result=result)
+        self.agent = replace(self.agent, result=result, cost_base=fact.total_cost)
         if self.agent.activity != "running":
             self._end_turn()
 
@@ -286,12 +306,77 @@ class Projection:
             return
         if agent.activity not in {"idle", ""}:
             return
-        self._close(self.unit.requests.mark_gone(self.session.id, agent.generation))
-        if agent.result.startswith("error: "):
+        self._close(self.unit.requests.mark_all_gone(self.session.id))
+        failed = agent.result.startswith("error: ")
+        spent = budgets.exceeded(self.unit, self.session, self._policy.config.budget)
+        if failed and agent.limit_until > self.unit.now:
+            self._hold_for_limit(agent.limit_until)
+        elif failed:
             self._change(State.FAILED, agent.result.removeprefix("error: "))
+        elif spent is not None:
+            reason = f"{spent}: {budgets.how_to_raise(self.session, spent)}"
+            self._hold(Hold.BUDGET, reason, interrupted=agent.result == "aborted")
         else:
             self._change(State.IDLE, "interrupted" if agent.result == "aborted" else "")
+            self._ask_for_review()
         self.turn_ended = True
+        self._tell_parent(f"My turn has ended ({self.session.state}). {self._summary()}")
+
+    def _hold(self, hold: Hold, reason: str, *, interrupted: bool, resume_at: float | None = None) -> None:
+        self._log_lines()
+        self.session = change_state(
+            self.unit,
+            self.session,
+            State.PAUSED,
+            reason=reason,
+            hold=hold,
+            interrupted=interrupted,
+            resume_at=resume_at,
+        )
+
+    def _hold_for_limit(self, until: float) -> None:
+        """A usage limit ended the turn: go on once it is lifted, a few times, then ask a person."""
+        times = self.session.limit_resumes + 1
+        if times > LIMIT_RESUMES:
+            self._change(State.FAILED, f"the usage limit was hit {times} times in a row")
+            return
+        when = time.strftime("%H:%M", time.localtime(until))
+        self.session = self.unit.sessions.update(self.session.id, limit_resumes=times)
+        self._hold(Hold.LIMIT, f"usage limit; goes on by itself at {when}", interrupted=True, resume_at=until)
+
+    def _warn_of_budget(self) -> None:
+        """Say once that most of a budget is spent."""
+        spendings = budgets.spendings(self.unit, self.session, self._policy.config.budget)
+        near = next((each for each in spendings if each.near), None)
+        if near is not None and not self.session.budget_warned:
+            self.session = self.unit.sessions.update(self.session.id, budget_warned=True)
+            self._event(event_pb2.Warning(message=str(near)))
+
+    def _ask_for_review(self) -> None:
+        """Put a finished turn of one of the person's own sessions into the inbox; its parent looks after a child."""
+        if self.session.parent_id:
+            return
+        open_reviews = [each for each in self.unit.requests.open(self.session.id) if each.kind == RequestKind.REVIEW]
+        if open_reviews:
+            return
+        question = Question(RequestKind.REVIEW, "", "", "{}", self._summary(), "[]")
+        self._log_lines()
+        log_request(self.unit, self.session, self.unit.requests.add(self._request("", question)))
+
+    def _summary(self) -> str:
+        words = self.session.result or self._last_words
+        return first_line(words) if words else ""
+
+    def _tell_parent(self, words: str) -> None:
+        """Tell the session that spawned this one, where it asked for that."""
+        if not self.session.notify_parent or not self.session.parent_id:
+            return
+        parent = self.unit.sessions.find(self.session.parent_id)
+        if parent is None:
+            return
+        self._log_lines()
+        post(self.unit, self._policy.kinds[parent.agent], parent, words, self._principal, hops=1)
+        self.told.append(parent.id)
 
 
 def describe(request: Request) -> str:

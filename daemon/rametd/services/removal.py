@@ -73,7 +73,14 @@ class Remover:
         repo = await self._core.store.read(lambda reader: reader.repos.get(session.repo_id))
         try:
             info = await info_of(self._core, repo)
-        except NotFoundError:  # the repository itself is gone: nothing of it can be saved
+        except (
+            NotFoundError
+        ) as error:  # nothing can be saved into it: what lies in the worktree stays there, and is told
+            if await asyncio.to_thread(session.worktree.exists):
+                raise WorkAtRiskError(
+                    f"the repository of {session.name} is gone, so that nothing of {session.worktree} can be saved into it",
+                    hint="move the repository back, or add --force: the session is removed and that directory stays",
+                ) from error
             return Risk((), (), ())
         branch = session.branch if session.created_branch else ""
         if not branch:

@@ -5,7 +5,7 @@ begins where this one was killed.
 """
 
 import asyncio
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Mapping
 from contextlib import suppress
 from itertools import takewhile
 from typing import Any, Unpack
@@ -13,16 +13,17 @@ from typing import Any, Unpack
 import structlog
 from ramet.v1 import event_pb2
 
-from rametd.agents.base import AgentKind, Channel, Decision, Frame
+from rametd.agents.base import AgentKind, Channel, Decision, Frame, Judged, ToolUse
 from rametd.domain.errors import RametError, SessionNotFoundError, StaleBatchError
 from rametd.domain.models import Agent, ControlRequest, Mode, OutgoingKind, Request, RequestState, Session
 from rametd.domain.states import BUSY_STATES, State
 from rametd.keeper.executor import Attachment, Handle, Liveness
-from rametd.services import events
+from rametd.services import budgets, events
 from rametd.services.attention import decision_of
 from rametd.services.core import Core
 from rametd.services.delivery import deliver
 from rametd.services.endings import record_end
+from rametd.services.guard import judge
 from rametd.services.lifecycle import change_state
 from rametd.services.persistence import write_for_sure
 from rametd.services.projection import Projected, is_urgent, project
@@ -63,7 +64,6 @@ class Runner:
         self._room = asyncio.Event()
         self._at_end = False
         self._outgoing = asyncio.Event()
-        self._questions: dict[str, str] = {}  # tool use → control request
         self._answers: dict[str, asyncio.Future[Request]] = {}  # by request
         self._released = agent.journal_offset
         self._stdin_offset = agent.stdin_offset
@@ -80,20 +80,18 @@ class Runner:
         self._attachment = await core.executor.attach(self._handle, epoch=core.fence, offset=self._agent.journal_offset)
         await self._reconcile_written()
 
-        def load(unit: Unit) -> tuple[list[ControlRequest], list[ControlRequest]]:
+        def load(unit: Unit) -> list[ControlRequest]:
             payload = event_pb2.AgentAttached(generation=generation, offset=self._agent.journal_offset)
             unit.events.append(events.make(payload, session_id=session_id, repo_id=self._session.repo_id))
-            return unit.control.handshake(session_id, generation), unit.control.open(session_id, generation)
+            return unit.control.open(session_id, generation)
 
-        handshake, asked = await write_for_sure(core.store, load)
-        for request in asked:
-            if not request.handshake:
-                self._feed(self._kind.read(self._agent, 0, 0, request.frame))
+        for request in await write_for_sure(core.store, load):
+            self._feed(self._kind.read(self._agent, 0, 0, request.frame))
         core.runners[session_id] = self
         self._spawn(self._pump(), "pump")
         self._spawn(self._project(), "project")
         self._spawn(self._send(), "send")
-        self._spawn(self._open(handshake), "open")
+        self._spawn(self._open(), "open")
 
     def _spawn(self, coroutine: Coroutine[Any, Any, None], name: str) -> None:
         task = asyncio.create_task(coroutine, name=f"{name}-{self.session_id}")
@@ -175,7 +173,7 @@ class Runner:
             # for another one. Runs in the store's thread, while the loop's may append; only what is committed is removed. An urgent
             # line, which wants a commit of its own kind, ends what a work that is not urgent takes.
             frames[:] = self._frames[:] if urgent else takewhile(lambda frame: not is_urgent([frame]), self._frames[:])
-            return project(unit, session_id, generation, frames)
+            return project(unit, session_id, generation, frames, self._core.policy)
 
         projected = await write_for_sure(self._core.store, work, lifecycle=urgent)
         del self._frames[: len(frames)]
@@ -184,6 +182,8 @@ class Runner:
         for frame in frames:
             self._feed(frame)
         self._mind_timers()
+        for told in projected.told:
+            self._core.wake_session(told)
         if projected.turn_ended:
             self._core.wake()
         offset = frames[-1].end
@@ -195,9 +195,6 @@ class Runner:
     def _feed(self, frame: Frame) -> None:
         if frame.control is None:
             return
-        request = frame.control.get("request")
-        if isinstance(request, dict) and request.get("subtype") == "can_use_tool":
-            self._questions[str(request.get("tool_use_id"))] = str(frame.control.get("request_id"))
         if self._channel is None:
             self._unfed.append(frame.control)
         else:
@@ -322,17 +319,23 @@ class Runner:
 
     # ── the control channel ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def _open(self, handshake: Sequence[ControlRequest]) -> None:
+    async def _open(self) -> None:
         """Speak the protocol too. What it takes is loaded only once the daemon serves: lines are read and stored without it."""
         await self._core.recovered.wait()
         await self._kind.prepare()
-        self._channel = self._kind.channel(self._agent, handshake, self)
+        self._channel = self._kind.channel(self._agent, self)
         for message in self._unfed:
             self._channel.feed(message)
         self._unfed.clear()
-        await self._channel.open()
-        self.ready.set()
-        await self.follow_settings()
+        try:
+            await self._channel.open()
+            self.ready.set()
+            await self.follow_settings()
+        except RametError as error:
+            self._log.warning(
+                "agent takes no more", error=error.message
+            )  # its end, which the journal tells, says the rest
+            return
         session_id = self.session_id
         self._session = await write_for_sure(
             self._core.store, lambda unit: deliver(unit, self._kind, unit.sessions.get(session_id))
@@ -394,9 +397,8 @@ class Runner:
     async def initialized(self, hook_table: str) -> None:
         await self._note(hook_table=hook_table)
 
-    async def decide(self, tool_use_id: str) -> Decision:
+    async def decide(self, control_id: str) -> Decision:
         session_id, generation = self.session_id, self.generation
-        control_id = self._questions[tool_use_id]
         request = await self._core.store.read(
             lambda reader: reader.requests.by_control(session_id, generation, control_id)
         )
@@ -411,6 +413,35 @@ class Runner:
                 request = await asyncio.shield(future)
         mode = await self._core.store.read(lambda reader: reader.sessions.get(session_id).mode)
         return decision_of(request, mode if mode != Mode.PLAN else Mode.DEFAULT)
+
+    async def guard(self, use: ToolUse) -> Judged:
+        """Judge a call before it is made: budgets first, as it comes right after a model's call was paid; then rules."""
+        session_id = self.session_id
+        session = await self._core.store.read(lambda reader: reader.sessions.get(session_id))
+        budget = self._core.config.budget
+        if budgets.limited(session, budget):
+            running = await self._running_cost()
+            spent = await self._core.store.read(
+                lambda reader: budgets.exceeded(reader, session, budget, running=running)
+            )
+            if spent is not None:
+                self._spawn(self.interrupt(), "budget")
+                return Judged("deny", f"{spent}. The session is held until the person raises the limit; stop here.")
+        return await judge(self._core, session, use)
+
+    async def _running_cost(self) -> float:
+        """What the running turn has cost beyond the ledger, in dollars."""
+        session_id, generation = self.session_id, self.generation
+        said = await self._channel.cost() if self._channel is not None else None
+        agent = await self._core.store.read(lambda reader: reader.agents.get(session_id, generation))
+        return max(0.0, said - agent.cost_base) if said is not None and agent is not None else 0.0
+
+    async def use_tools(self, control_id: str, message: Mapping[str, Any]) -> dict[str, Any] | None:
+        """A call of the daemon's own tools. Its key is that of the control request: asked again after a crash, it is the same call."""
+        return await self._core.use_tools(self.session_id, f"{self.session_id}:{self.generation}:{control_id}", message)
+
+    def failed(self, error: BaseException) -> None:
+        self._log.error("control channel", exc_info=error)
 
     def answered(self, request: Request) -> None:
         """A person has answered; called once that is committed."""

@@ -5,9 +5,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from rametd.config import Budget
 from rametd.domain.errors import BypassForbiddenError, NameTakenError, WrongStateError
 from rametd.domain.models import Hold, Mode, Prompt, PromptState, Session
 from rametd.domain.states import State
+from rametd.services import budgets
 from rametd.services.core import Core
 from rametd.services.creation import check_budget, check_model, check_name, check_prompt
 from rametd.services.lifecycle import change_state, log_update
@@ -182,10 +184,13 @@ class Sessions:
                 columns["mode"] = changes.mode
             if changes.budget_usd is not None or changes.clear_budget:
                 columns["budget_usd"] = changes.budget_usd
+                columns["budget_warned"] = False
             if changes.priority is not None:
                 columns["priority"] = changes.priority
             session = unit.sessions.update(session_id, **columns)
-            log_update(unit, session, sorted(columns), principal)
+            log_update(unit, session, sorted(columns.keys() - {"budget_warned"}), principal)
+            if "budget_usd" in columns:
+                session = release(unit, session, self._core.config.budget, principal)
             return session
 
         session = await self._core.store.write(work)
@@ -197,3 +202,12 @@ class Sessions:
 
     async def _get(self, session_id: str) -> Session:
         return await self._core.store.read(lambda reader: reader.sessions.get(session_id))
+
+
+def release(unit: Unit, session: Session, budget: Budget, principal: str) -> Session:
+    """Let a session go on that a budget held, when there is money again."""
+    if session.hold != Hold.BUDGET or budgets.exceeded(unit, session, budget) is not None:
+        return session
+    waiting = any(prompt.state == PromptState.QUEUED for prompt in unit.prompts.open(session.id))
+    to = State.QUEUED if waiting or session.interrupted else State.IDLE
+    return change_state(unit, session, to, principal=principal)

@@ -5,7 +5,19 @@ import json
 from google.protobuf.timestamp_pb2 import Timestamp
 from ramet.v1 import attention_pb2, common_pb2, event_pb2, repo_pb2, session_pb2
 
-from rametd.domain.models import Event, Mode, Prompt, PromptState, Repo, Request, RequestKind, RequestState, Session
+from rametd.domain.models import (
+    Event,
+    Mode,
+    Prompt,
+    PromptState,
+    Repo,
+    Request,
+    RequestKind,
+    RequestState,
+    Session,
+    StoredRule,
+    Tokens,
+)
 from rametd.domain.states import State
 from rametd.store import Reader
 
@@ -61,6 +73,12 @@ def stamp(seconds: float | None) -> Timestamp | None:
     return timestamp
 
 
+def tokens_message(tokens: Tokens) -> common_pb2.Tokens:
+    return common_pb2.Tokens(
+        input=tokens.input, output=tokens.output, cache_read=tokens.cache_read, cache_write=tokens.cache_write
+    )
+
+
 def session_message(session: Session, *, repo: str, attention: int, agent_alive: bool) -> session_pb2.Session:
     return session_pb2.Session(
         id=session.id,
@@ -81,12 +99,7 @@ def session_message(session: Session, *, repo: str, attention: int, agent_alive:
         agent_alive=agent_alive,
         turns=session.turns,
         cost_usd=session.cost_usd,
-        tokens=common_pb2.Tokens(
-            input=session.tokens.input,
-            output=session.tokens.output,
-            cache_read=session.tokens.cache_read,
-            cache_write=session.tokens.cache_write,
-        ),
+        tokens=tokens_message(session.tokens),
         budget_usd=session.budget_usd,
         create_time=stamp(session.create_time),
         update_time=stamp(session.update_time),
@@ -96,6 +109,8 @@ def session_message(session: Session, *, repo: str, attention: int, agent_alive:
         owns=session.owns,
         forbids=session.forbids,
         after=session.after,
+        result=session.result,
+        root_id=session.root_id,
     )
 
 
@@ -168,6 +183,28 @@ def resolution_message(answer: str) -> attention_pb2.Resolution:
         case "reply":
             resolution.reply.answers.extend(stored["answers"])
     return resolution
+
+
+RULE_EFFECTS = {
+    "deny": attention_pb2.RULE_EFFECT_DENY,
+    "ask": attention_pb2.RULE_EFFECT_ASK,
+    "allow": attention_pb2.RULE_EFFECT_ALLOW,
+}
+
+
+def rule_message(rule: StoredRule, *, repo: str) -> attention_pb2.PermissionRule:
+    return attention_pb2.PermissionRule(
+        id=rule.id,
+        repo=repo,
+        session_id=rule.session_id,
+        effect=RULE_EFFECTS[rule.effect],
+        rule=rule.text,
+        source=rule.source,
+        request_id=rule.request_id,
+        matches=rule.matches,
+        create_time=stamp(rule.create_time),
+        match_time=stamp(rule.match_time),
+    )
 
 
 def repo_message(repo: Repo, sessions: int) -> repo_pb2.Repo:

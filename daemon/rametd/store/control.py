@@ -27,15 +27,6 @@ class ControlReads(Table):
             )
         )
 
-    def handshake(self, session_id: str, generation: int) -> list[ControlRequest]:
-        """What a new control channel must be told again, in order of arrival."""
-        return CONTROL.read_all(
-            self._db.execute(
-                f"{CONTROL.select} WHERE session_id = ? AND generation = ? AND handshake ORDER BY number",
-                (session_id, generation),
-            )
-        )
-
 
 class Control(ControlReads):
     def add(self, request: ControlRequest) -> bool:
@@ -43,8 +34,8 @@ class Control(ControlReads):
         if self.get(request.session_id, request.generation, request.id) is not None:
             return False
         self._db.execute(
-            "INSERT INTO control_requests (session_id, generation, id, subtype, frame, answer, cancelled, handshake, number)"
-            " VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8,"
+            "INSERT INTO control_requests (session_id, generation, id, subtype, frame, answer, cancelled, number)"
+            " VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7,"
             " (SELECT ifnull(max(number), 0) + 1 FROM control_requests WHERE session_id = ?1 AND generation = ?2))",
             CONTROL.values(request),
         )
@@ -68,10 +59,9 @@ class Control(ControlReads):
         return changed.rowcount > 0
 
     def settle(self, session_id: str, generation: int, control_id: str) -> None:
-        """The agent has shown that it has the answer: nothing of it is needed again, unless a new channel must be told of it."""
+        """The agent has shown that it has the answer: nothing of it is needed again."""
         self._db.execute(
-            "DELETE FROM control_requests"
-            " WHERE session_id = ? AND generation = ? AND id = ? AND answer <> x'' AND NOT handshake",
+            "DELETE FROM control_requests WHERE session_id = ? AND generation = ? AND id = ? AND answer <> x''",
             (session_id, generation, control_id),
         )
 

@@ -2,8 +2,10 @@
 
 # ruff: noqa: S608 - statements are put together from constants
 
+from collections.abc import Sequence
+
 from rametd.domain.errors import RequestClosedError, RequestNotFoundError
-from rametd.domain.models import Request, RequestState
+from rametd.domain.models import Request, RequestKind, RequestState
 from rametd.store.rows import RowType, Table
 
 REQUESTS = RowType(Request, "requests")
@@ -50,7 +52,7 @@ class RequestReads(Table):
         """Asked by a process that is gone, and neither withdrawn nor answered to another since; the oldest first."""
         return REQUESTS.read_all(
             self._db.execute(
-                f"{REQUESTS.select} WHERE session_id = ? AND control_id = '' AND state <> 'gone' ORDER BY create_time, id",
+                f"{REQUESTS.select} WHERE session_id = ? AND control_id = '' AND state <> 'gone' AND kind <> 'review' ORDER BY create_time, id",
                 (session_id,),
             )
         )
@@ -67,14 +69,16 @@ class RequestReads(Table):
 
     def open_count(self, session_id: str) -> int:
         (count,) = self._db.execute(
-            "SELECT count(*) FROM requests WHERE state = 'open' AND session_id = ?", (session_id,)
+            "SELECT count(*) FROM requests WHERE state = 'open' AND kind <> 'review' AND session_id = ?", (session_id,)
         ).fetchone()
         return int(count)
 
     def open_counts(self) -> dict[str, int]:
         """By session; those with none are not in it."""
         return dict(
-            self._db.execute("SELECT session_id, count(*) FROM requests WHERE state = 'open' GROUP BY session_id")
+            self._db.execute(
+                "SELECT session_id, count(*) FROM requests WHERE state = 'open' AND kind <> 'review' GROUP BY session_id"
+            )
         )
 
 
@@ -114,6 +118,18 @@ class Requests(RequestReads):
             for each in self.open(session_id)
             if each.generation == generation and control_id in (None, each.control_id)
         ]
+        return self._mark_gone(asked)
+
+    def mark_all_gone(self, session_id: str) -> list[Request]:
+        """Close everything open of a session but reviews, whoever asked; returns what this closed."""
+        asked = [each for each in self.open(session_id) if each.kind != RequestKind.REVIEW]
+        return self._mark_gone(asked)
+
+    def close_reviews(self, session_id: str) -> list[Request]:
+        """Close the open reviews of a session; returns what this closed."""
+        return self._mark_gone([each for each in self.open(session_id) if each.kind == RequestKind.REVIEW])
+
+    def _mark_gone(self, asked: Sequence[Request]) -> list[Request]:
         self._db.executemany(
             "UPDATE requests SET state = 'gone', answer_time = ? WHERE id = ?",
             [(self._scope.now, each.id) for each in asked],

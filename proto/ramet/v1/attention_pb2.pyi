@@ -21,6 +21,34 @@ else:
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
+class _RuleEffect:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _RuleEffectEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_RuleEffect.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    RULE_EFFECT_UNSPECIFIED: _RuleEffect.ValueType  # 0
+    """Not said."""
+    RULE_EFFECT_DENY: _RuleEffect.ValueType  # 1
+    """They are refused."""
+    RULE_EFFECT_ASK: _RuleEffect.ValueType  # 2
+    """The person is asked, whatever the mode."""
+    RULE_EFFECT_ALLOW: _RuleEffect.ValueType  # 3
+    """They go on without asking."""
+
+class RuleEffect(_RuleEffect, metaclass=_RuleEffectEnumTypeWrapper):
+    """RuleEffect says what a rule does with the calls that it matches. DENY goes before ASK, and ASK before ALLOW."""
+
+RULE_EFFECT_UNSPECIFIED: RuleEffect.ValueType  # 0
+"""Not said."""
+RULE_EFFECT_DENY: RuleEffect.ValueType  # 1
+"""They are refused."""
+RULE_EFFECT_ASK: RuleEffect.ValueType  # 2
+"""The person is asked, whatever the mode."""
+RULE_EFFECT_ALLOW: RuleEffect.ValueType  # 3
+"""They go on without asking."""
+Global___RuleEffect: _TypeAlias = RuleEffect  # noqa: Y015
+
 class _AttentionKind:
     ValueType = _typing.NewType("ValueType", _builtins.int)
     V: _TypeAlias = ValueType  # noqa: Y015
@@ -96,7 +124,9 @@ class _ApprovalScopeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Approva
     APPROVAL_SCOPE_ONCE: _ApprovalScope.ValueType  # 1
     """This call alone."""
     APPROVAL_SCOPE_SESSION: _ApprovalScope.ValueType  # 2
-    """Calls like it in this session."""
+    """Calls like it in this session: a rule for the session is stored."""
+    APPROVAL_SCOPE_ALWAYS: _ApprovalScope.ValueType  # 3
+    """Calls like it in this repository: a rule for the repository is stored."""
 
 class ApprovalScope(_ApprovalScope, metaclass=_ApprovalScopeEnumTypeWrapper):
     """ApprovalScope says how far an approval reaches."""
@@ -106,8 +136,244 @@ APPROVAL_SCOPE_UNSPECIFIED: ApprovalScope.ValueType  # 0
 APPROVAL_SCOPE_ONCE: ApprovalScope.ValueType  # 1
 """This call alone."""
 APPROVAL_SCOPE_SESSION: ApprovalScope.ValueType  # 2
-"""Calls like it in this session."""
+"""Calls like it in this session: a rule for the session is stored."""
+APPROVAL_SCOPE_ALWAYS: ApprovalScope.ValueType  # 3
+"""Calls like it in this repository: a rule for the repository is stored."""
 Global___ApprovalScope: _TypeAlias = ApprovalScope  # noqa: Y015
+
+@_typing.final
+class PermissionRule(_message.Message):
+    """PermissionRule decides calls before they are made, in Claude's own syntax: "Bash(git status:*)", "Edit(src/**)", "mcp__server__tool",
+    "WebFetch(domain:example.com)".
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ID_FIELD_NUMBER: _builtins.int
+    REPO_FIELD_NUMBER: _builtins.int
+    SESSION_ID_FIELD_NUMBER: _builtins.int
+    EFFECT_FIELD_NUMBER: _builtins.int
+    RULE_FIELD_NUMBER: _builtins.int
+    SOURCE_FIELD_NUMBER: _builtins.int
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    MATCHES_FIELD_NUMBER: _builtins.int
+    CREATE_TIME_FIELD_NUMBER: _builtins.int
+    MATCH_TIME_FIELD_NUMBER: _builtins.int
+    id: _builtins.str
+    """Made by the daemon."""
+    repo: _builtins.str
+    """The repository it holds for."""
+    session_id: _builtins.str
+    """The session it holds for alone, or empty."""
+    effect: Global___RuleEffect.ValueType
+    """What it does."""
+    rule: _builtins.str
+    """The rule itself."""
+    source: _builtins.str
+    """Who made it."""
+    request_id: _builtins.str
+    """The request whose answer made it, or empty."""
+    matches: _builtins.int
+    """Calls that it has decided."""
+    @_builtins.property
+    def create_time(self) -> _timestamp_pb2.Timestamp:
+        """When it was made."""
+
+    @_builtins.property
+    def match_time(self) -> _timestamp_pb2.Timestamp:
+        """When it last decided a call."""
+
+    def __init__(
+        self,
+        *,
+        id: _builtins.str = ...,
+        repo: _builtins.str = ...,
+        session_id: _builtins.str = ...,
+        effect: Global___RuleEffect.ValueType = ...,
+        rule: _builtins.str = ...,
+        source: _builtins.str = ...,
+        request_id: _builtins.str = ...,
+        matches: _builtins.int = ...,
+        create_time: _timestamp_pb2.Timestamp | None = ...,
+        match_time: _timestamp_pb2.Timestamp | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "match_time", b"match_time"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "effect", b"effect", "id", b"id", "match_time", b"match_time", "matches", b"matches", "repo", b"repo", "request_id", b"request_id", "rule", b"rule", "session_id", b"session_id", "source", b"source"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PermissionRule: _TypeAlias = PermissionRule  # noqa: Y015
+
+@_typing.final
+class ListRulesRequest(_message.Message):
+    """ListRulesRequest asks for a page of rules."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REPO_FIELD_NUMBER: _builtins.int
+    PAGE_SIZE_FIELD_NUMBER: _builtins.int
+    PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    repo: _builtins.str
+    """Only those of the repository with this id, name, or around this absolute path; empty means all."""
+    page_size: _builtins.int
+    """At most this many; 0 means 100, more than 1000 means 1000."""
+    page_token: _builtins.str
+    """From the previous answer, or empty for the first page."""
+    def __init__(
+        self,
+        *,
+        repo: _builtins.str = ...,
+        page_size: _builtins.int = ...,
+        page_token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["page_size", b"page_size", "page_token", b"page_token", "repo", b"repo"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListRulesRequest: _TypeAlias = ListRulesRequest  # noqa: Y015
+
+@_typing.final
+class ListRulesResponse(_message.Message):
+    """ListRulesResponse is a page of rules."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RULES_FIELD_NUMBER: _builtins.int
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    next_page_token: _builtins.str
+    """Empty on the last page."""
+    @_builtins.property
+    def rules(self) -> _containers.RepeatedCompositeFieldContainer[Global___PermissionRule]:
+        """The page, in the order they were made."""
+
+    def __init__(
+        self,
+        *,
+        rules: _abc.Iterable[Global___PermissionRule] | None = ...,
+        next_page_token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["next_page_token", b"next_page_token", "rules", b"rules"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListRulesResponse: _TypeAlias = ListRulesResponse  # noqa: Y015
+
+@_typing.final
+class CreateRuleRequest(_message.Message):
+    """CreateRuleRequest makes a rule."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REPO_FIELD_NUMBER: _builtins.int
+    SESSION_FIELD_NUMBER: _builtins.int
+    EFFECT_FIELD_NUMBER: _builtins.int
+    RULE_FIELD_NUMBER: _builtins.int
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    repo: _builtins.str
+    """The repository it is to hold for: id, name, or an absolute path inside it."""
+    session: _builtins.str
+    """The session it is to hold for alone, or empty."""
+    effect: Global___RuleEffect.ValueType
+    """What it does."""
+    rule: _builtins.str
+    """The rule itself; one that allows everything or climbs out of the worktree is refused with BAD_RULE."""
+    request_id: _builtins.str
+    """The same id again returns the first answer."""
+    def __init__(
+        self,
+        *,
+        repo: _builtins.str = ...,
+        session: _builtins.str = ...,
+        effect: Global___RuleEffect.ValueType = ...,
+        rule: _builtins.str = ...,
+        request_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["effect", b"effect", "repo", b"repo", "request_id", b"request_id", "rule", b"rule", "session", b"session"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CreateRuleRequest: _TypeAlias = CreateRuleRequest  # noqa: Y015
+
+@_typing.final
+class CreateRuleResponse(_message.Message):
+    """CreateRuleResponse holds the rule."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RULE_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def rule(self) -> Global___PermissionRule:
+        """The rule."""
+
+    def __init__(
+        self,
+        *,
+        rule: Global___PermissionRule | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["rule", b"rule"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["rule", b"rule"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CreateRuleResponse: _TypeAlias = CreateRuleResponse  # noqa: Y015
+
+@_typing.final
+class DeleteRuleRequest(_message.Message):
+    """DeleteRuleRequest names a rule."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RULE_ID_FIELD_NUMBER: _builtins.int
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    rule_id: _builtins.str
+    """Its id."""
+    request_id: _builtins.str
+    """The same id again returns the first answer."""
+    def __init__(
+        self,
+        *,
+        rule_id: _builtins.str = ...,
+        request_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["request_id", b"request_id", "rule_id", b"rule_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DeleteRuleRequest: _TypeAlias = DeleteRuleRequest  # noqa: Y015
+
+@_typing.final
+class DeleteRuleResponse(_message.Message):
+    """DeleteRuleResponse holds what was removed."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RULE_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def rule(self) -> Global___PermissionRule:
+        """The rule as it was."""
+
+    def __init__(
+        self,
+        *,
+        rule: Global___PermissionRule | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["rule", b"rule"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["rule", b"rule"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DeleteRuleResponse: _TypeAlias = DeleteRuleResponse  # noqa: Y015
 
 @_typing.final
 class AttentionRequest(_message.Message):
@@ -450,18 +716,24 @@ class ResolveRequestResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     REQUEST_FIELD_NUMBER: _builtins.int
+    RULE_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def request(self) -> Global___AttentionRequest:
         """The request as it is now."""
+
+    @_builtins.property
+    def rule(self) -> Global___PermissionRule:
+        """The rule that the answer has made, where it made one."""
 
     def __init__(
         self,
         *,
         request: Global___AttentionRequest | None = ...,
+        rule: Global___PermissionRule | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["request", b"request"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["request", b"request", "rule", b"rule"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["request", b"request"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["request", b"request", "rule", b"rule"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -50,6 +50,21 @@ class AttentionServiceStub:
                 request_serializer=ramet_dot_v1_dot_attention__pb2.ResolveRequestRequest.SerializeToString,
                 response_deserializer=ramet_dot_v1_dot_attention__pb2.ResolveRequestResponse.FromString,
                 _registered_method=True)
+        self.ListRules = channel.unary_unary(
+                '/ramet.v1.AttentionService/ListRules',
+                request_serializer=ramet_dot_v1_dot_attention__pb2.ListRulesRequest.SerializeToString,
+                response_deserializer=ramet_dot_v1_dot_attention__pb2.ListRulesResponse.FromString,
+                _registered_method=True)
+        self.CreateRule = channel.unary_unary(
+                '/ramet.v1.AttentionService/CreateRule',
+                request_serializer=ramet_dot_v1_dot_attention__pb2.CreateRuleRequest.SerializeToString,
+                response_deserializer=ramet_dot_v1_dot_attention__pb2.CreateRuleResponse.FromString,
+                _registered_method=True)
+        self.DeleteRule = channel.unary_unary(
+                '/ramet.v1.AttentionService/DeleteRule',
+                request_serializer=ramet_dot_v1_dot_attention__pb2.DeleteRuleRequest.SerializeToString,
+                response_deserializer=ramet_dot_v1_dot_attention__pb2.DeleteRuleResponse.FromString,
+                _registered_method=True)
 
 
 class AttentionServiceServicer:
@@ -77,6 +92,27 @@ class AttentionServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ListRules(self, request, context):
+        """ListRules lists the permission rules that answers and people have made.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def CreateRule(self, request, context):
+        """CreateRule makes a rule for a repository or for one session.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DeleteRule(self, request, context):
+        """DeleteRule removes one.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_AttentionServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -94,6 +130,21 @@ def add_AttentionServiceServicer_to_server(servicer, server):
                     servicer.ResolveRequest,
                     request_deserializer=ramet_dot_v1_dot_attention__pb2.ResolveRequestRequest.FromString,
                     response_serializer=ramet_dot_v1_dot_attention__pb2.ResolveRequestResponse.SerializeToString,
+            ),
+            'ListRules': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListRules,
+                    request_deserializer=ramet_dot_v1_dot_attention__pb2.ListRulesRequest.FromString,
+                    response_serializer=ramet_dot_v1_dot_attention__pb2.ListRulesResponse.SerializeToString,
+            ),
+            'CreateRule': grpc.unary_unary_rpc_method_handler(
+                    servicer.CreateRule,
+                    request_deserializer=ramet_dot_v1_dot_attention__pb2.CreateRuleRequest.FromString,
+                    response_serializer=ramet_dot_v1_dot_attention__pb2.CreateRuleResponse.SerializeToString,
+            ),
+            'DeleteRule': grpc.unary_unary_rpc_method_handler(
+                    servicer.DeleteRule,
+                    request_deserializer=ramet_dot_v1_dot_attention__pb2.DeleteRuleRequest.FromString,
+                    response_serializer=ramet_dot_v1_dot_attention__pb2.DeleteRuleResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -178,6 +229,87 @@ class AttentionService:
             '/ramet.v1.AttentionService/ResolveRequest',
             ramet_dot_v1_dot_attention__pb2.ResolveRequestRequest.SerializeToString,
             ramet_dot_v1_dot_attention__pb2.ResolveRequestResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListRules(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/ramet.v1.AttentionService/ListRules',
+            ramet_dot_v1_dot_attention__pb2.ListRulesRequest.SerializeToString,
+            ramet_dot_v1_dot_attention__pb2.ListRulesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CreateRule(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/ramet.v1.AttentionService/CreateRule',
+            ramet_dot_v1_dot_attention__pb2.CreateRuleRequest.SerializeToString,
+            ramet_dot_v1_dot_attention__pb2.CreateRuleResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DeleteRule(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/ramet.v1.AttentionService/DeleteRule',
+            ramet_dot_v1_dot_attention__pb2.DeleteRuleRequest.SerializeToString,
+            ramet_dot_v1_dot_attention__pb2.DeleteRuleResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -39,6 +39,12 @@ class AttentionServiceStub:
     """GetRequest finds one by id, unique prefix, or a session that has exactly one open."""
     ResolveRequest: _grpc.UnaryUnaryMultiCallable[_attention_pb2.ResolveRequestRequest, _attention_pb2.ResolveRequestResponse]
     """ResolveRequest answers one. The first answer wins; a later one is refused with REQUEST_CLOSED."""
+    ListRules: _grpc.UnaryUnaryMultiCallable[_attention_pb2.ListRulesRequest, _attention_pb2.ListRulesResponse]
+    """ListRules lists the permission rules that answers and people have made."""
+    CreateRule: _grpc.UnaryUnaryMultiCallable[_attention_pb2.CreateRuleRequest, _attention_pb2.CreateRuleResponse]
+    """CreateRule makes a rule for a repository or for one session."""
+    DeleteRule: _grpc.UnaryUnaryMultiCallable[_attention_pb2.DeleteRuleRequest, _attention_pb2.DeleteRuleResponse]
+    """DeleteRule removes one."""
 
 @_typing.type_check_only
 class AttentionServiceAsyncStub(AttentionServiceStub):
@@ -51,6 +57,12 @@ class AttentionServiceAsyncStub(AttentionServiceStub):
     """GetRequest finds one by id, unique prefix, or a session that has exactly one open."""
     ResolveRequest: _aio.UnaryUnaryMultiCallable[_attention_pb2.ResolveRequestRequest, _attention_pb2.ResolveRequestResponse]  # type: ignore[assignment]
     """ResolveRequest answers one. The first answer wins; a later one is refused with REQUEST_CLOSED."""
+    ListRules: _aio.UnaryUnaryMultiCallable[_attention_pb2.ListRulesRequest, _attention_pb2.ListRulesResponse]  # type: ignore[assignment]
+    """ListRules lists the permission rules that answers and people have made."""
+    CreateRule: _aio.UnaryUnaryMultiCallable[_attention_pb2.CreateRuleRequest, _attention_pb2.CreateRuleResponse]  # type: ignore[assignment]
+    """CreateRule makes a rule for a repository or for one session."""
+    DeleteRule: _aio.UnaryUnaryMultiCallable[_attention_pb2.DeleteRuleRequest, _attention_pb2.DeleteRuleResponse]  # type: ignore[assignment]
+    """DeleteRule removes one."""
 
 class AttentionServiceServicer(metaclass=_abc_1.ABCMeta):
     """AttentionService holds what waits for a person: it is stored before it is shown, never expires, and is never answered by itself."""
@@ -78,5 +90,29 @@ class AttentionServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_attention_pb2.ResolveRequestResponse, _abc.Awaitable[_attention_pb2.ResolveRequestResponse]]:
         """ResolveRequest answers one. The first answer wins; a later one is refused with REQUEST_CLOSED."""
+
+    @_abc_1.abstractmethod
+    def ListRules(
+        self,
+        request: _attention_pb2.ListRulesRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_attention_pb2.ListRulesResponse, _abc.Awaitable[_attention_pb2.ListRulesResponse]]:
+        """ListRules lists the permission rules that answers and people have made."""
+
+    @_abc_1.abstractmethod
+    def CreateRule(
+        self,
+        request: _attention_pb2.CreateRuleRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_attention_pb2.CreateRuleResponse, _abc.Awaitable[_attention_pb2.CreateRuleResponse]]:
+        """CreateRule makes a rule for a repository or for one session."""
+
+    @_abc_1.abstractmethod
+    def DeleteRule(
+        self,
+        request: _attention_pb2.DeleteRuleRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_attention_pb2.DeleteRuleResponse, _abc.Awaitable[_attention_pb2.DeleteRuleResponse]]:
+        """DeleteRule removes one."""
 
 def add_AttentionServiceServicer_to_server(servicer: AttentionServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -8,6 +8,7 @@ from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from ramet.v1 import common_pb2 as _common_pb2
 import builtins as _builtins
 import sys
@@ -19,6 +20,34 @@ else:
     from typing_extensions import TypeAlias as _TypeAlias, Never as _Never
 
 DESCRIPTOR: _descriptor.FileDescriptor
+
+class _CostGrouping:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _CostGroupingEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_CostGrouping.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    COST_GROUPING_UNSPECIFIED: _CostGrouping.ValueType  # 0
+    """As SESSION."""
+    COST_GROUPING_SESSION: _CostGrouping.ValueType  # 1
+    """By session; the key is its name, or its id where it is gone."""
+    COST_GROUPING_DAY: _CostGrouping.ValueType  # 2
+    """By day, UTC, as YYYY-MM-DD."""
+    COST_GROUPING_MODEL: _CostGrouping.ValueType  # 3
+    """By model."""
+
+class CostGrouping(_CostGrouping, metaclass=_CostGroupingEnumTypeWrapper):
+    """CostGrouping says what costs are summed by."""
+
+COST_GROUPING_UNSPECIFIED: CostGrouping.ValueType  # 0
+"""As SESSION."""
+COST_GROUPING_SESSION: CostGrouping.ValueType  # 1
+"""By session; the key is its name, or its id where it is gone."""
+COST_GROUPING_DAY: CostGrouping.ValueType  # 2
+"""By day, UTC, as YYYY-MM-DD."""
+COST_GROUPING_MODEL: CostGrouping.ValueType  # 3
+"""By model."""
+Global___CostGrouping: _TypeAlias = CostGrouping  # noqa: Y015
 
 @_typing.final
 class GetInfoRequest(_message.Message):
@@ -334,3 +363,85 @@ class GetStatisticsResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___GetStatisticsResponse: _TypeAlias = GetStatisticsResponse  # noqa: Y015
+
+@_typing.final
+class GetCostsRequest(_message.Message):
+    """GetCostsRequest asks for sums."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    GROUPING_FIELD_NUMBER: _builtins.int
+    grouping: Global___CostGrouping.ValueType
+    """What to sum by."""
+    def __init__(
+        self,
+        *,
+        grouping: Global___CostGrouping.ValueType = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["grouping", b"grouping"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetCostsRequest: _TypeAlias = GetCostsRequest  # noqa: Y015
+
+@_typing.final
+class GetCostsResponse(_message.Message):
+    """GetCostsResponse lists sums."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    COSTS_FIELD_NUMBER: _builtins.int
+    TOTAL_USD_FIELD_NUMBER: _builtins.int
+    total_usd: _builtins.float
+    """Dollars of all."""
+    @_builtins.property
+    def costs(self) -> _containers.RepeatedCompositeFieldContainer[Global___Cost]:
+        """Sums by key, the key's order."""
+
+    def __init__(
+        self,
+        *,
+        costs: _abc.Iterable[Global___Cost] | None = ...,
+        total_usd: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["costs", b"costs", "total_usd", b"total_usd"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetCostsResponse: _TypeAlias = GetCostsResponse  # noqa: Y015
+
+@_typing.final
+class Cost(_message.Message):
+    """Cost is what was spent under one key."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    KEY_FIELD_NUMBER: _builtins.int
+    COST_USD_FIELD_NUMBER: _builtins.int
+    TOKENS_FIELD_NUMBER: _builtins.int
+    key: _builtins.str
+    """Session, day or model."""
+    cost_usd: _builtins.float
+    """Dollars."""
+    @_builtins.property
+    def tokens(self) -> _common_pb2.Tokens:
+        """Tokens."""
+
+    def __init__(
+        self,
+        *,
+        key: _builtins.str = ...,
+        cost_usd: _builtins.float = ...,
+        tokens: _common_pb2.Tokens | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["tokens", b"tokens"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cost_usd", b"cost_usd", "key", b"key", "tokens", b"tokens"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Cost: _TypeAlias = Cost  # noqa: Y015

@@ -55,6 +55,11 @@ class DaemonServiceStub:
                 request_serializer=ramet_dot_v1_dot_daemon__pb2.GetStatisticsRequest.SerializeToString,
                 response_deserializer=ramet_dot_v1_dot_daemon__pb2.GetStatisticsResponse.FromString,
                 _registered_method=True)
+        self.GetCosts = channel.unary_unary(
+                '/ramet.v1.DaemonService/GetCosts',
+                request_serializer=ramet_dot_v1_dot_daemon__pb2.GetCostsRequest.SerializeToString,
+                response_deserializer=ramet_dot_v1_dot_daemon__pb2.GetCostsResponse.FromString,
+                _registered_method=True)
 
 
 class DaemonServiceServicer:
@@ -89,6 +94,13 @@ class DaemonServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def GetCosts(self, request, context):
+        """GetCosts sums what was spent, by session, day or model.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_DaemonServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -111,6 +123,11 @@ def add_DaemonServiceServicer_to_server(servicer, server):
                     servicer.GetStatistics,
                     request_deserializer=ramet_dot_v1_dot_daemon__pb2.GetStatisticsRequest.FromString,
                     response_serializer=ramet_dot_v1_dot_daemon__pb2.GetStatisticsResponse.SerializeToString,
+            ),
+            'GetCosts': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetCosts,
+                    request_deserializer=ramet_dot_v1_dot_daemon__pb2.GetCostsRequest.FromString,
+                    response_serializer=ramet_dot_v1_dot_daemon__pb2.GetCostsResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -222,6 +239,33 @@ class DaemonService:
             '/ramet.v1.DaemonService/GetStatistics',
             ramet_dot_v1_dot_daemon__pb2.GetStatisticsRequest.SerializeToString,
             ramet_dot_v1_dot_daemon__pb2.GetStatisticsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetCosts(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/ramet.v1.DaemonService/GetCosts',
+            ramet_dot_v1_dot_daemon__pb2.GetCostsRequest.SerializeToString,
+            ramet_dot_v1_dot_daemon__pb2.GetCostsResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -41,6 +41,8 @@ class DaemonServiceStub:
     """GetConfig lists every setting with its value and where the value comes from."""
     GetStatistics: _grpc.UnaryUnaryMultiCallable[_daemon_pb2.GetStatisticsRequest, _daemon_pb2.GetStatisticsResponse]
     """GetStatistics counts what the daemon holds."""
+    GetCosts: _grpc.UnaryUnaryMultiCallable[_daemon_pb2.GetCostsRequest, _daemon_pb2.GetCostsResponse]
+    """GetCosts sums what was spent, by session, day or model."""
 
 @_typing.type_check_only
 class DaemonServiceAsyncStub(DaemonServiceStub):
@@ -55,6 +57,8 @@ class DaemonServiceAsyncStub(DaemonServiceStub):
     """GetConfig lists every setting with its value and where the value comes from."""
     GetStatistics: _aio.UnaryUnaryMultiCallable[_daemon_pb2.GetStatisticsRequest, _daemon_pb2.GetStatisticsResponse]  # type: ignore[assignment]
     """GetStatistics counts what the daemon holds."""
+    GetCosts: _aio.UnaryUnaryMultiCallable[_daemon_pb2.GetCostsRequest, _daemon_pb2.GetCostsResponse]  # type: ignore[assignment]
+    """GetCosts sums what was spent, by session, day or model."""
 
 class DaemonServiceServicer(metaclass=_abc_1.ABCMeta):
     """DaemonService is about the daemon itself."""
@@ -90,5 +94,13 @@ class DaemonServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_daemon_pb2.GetStatisticsResponse, _abc.Awaitable[_daemon_pb2.GetStatisticsResponse]]:
         """GetStatistics counts what the daemon holds."""
+
+    @_abc_1.abstractmethod
+    def GetCosts(
+        self,
+        request: _daemon_pb2.GetCostsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_daemon_pb2.GetCostsResponse, _abc.Awaitable[_daemon_pb2.GetCostsResponse]]:
+        """GetCosts sums what was spent, by session, day or model."""
 
 def add_DaemonServiceServicer_to_server(servicer: DaemonServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

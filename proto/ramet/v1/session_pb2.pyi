@@ -203,6 +203,8 @@ class Session(_message.Message):
     OWNS_FIELD_NUMBER: _builtins.int
     FORBIDS_FIELD_NUMBER: _builtins.int
     AFTER_FIELD_NUMBER: _builtins.int
+    RESULT_FIELD_NUMBER: _builtins.int
+    ROOT_ID_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     """Made by the daemon; any unique prefix names it."""
     name: _builtins.str
@@ -247,6 +249,10 @@ class Session(_message.Message):
     """Higher starts first."""
     conversation_id: _builtins.str
     """The agent's own id of the conversation."""
+    result: _builtins.str
+    """What it reported of its work."""
+    root_id: _builtins.str
+    """The session that its family descends from; its own id for one of the person's."""
     @_builtins.property
     def tokens(self) -> _common_pb2.Tokens:
         """Tokens used."""
@@ -307,10 +313,12 @@ class Session(_message.Message):
         owns: _abc.Iterable[_builtins.str] | None = ...,
         forbids: _abc.Iterable[_builtins.str] | None = ...,
         after: _abc.Iterable[_builtins.str] | None = ...,
+        result: _builtins.str = ...,
+        root_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_budget_usd", b"_budget_usd", "budget_usd", b"budget_usd", "create_time", b"create_time", "tokens", b"tokens", "update_time", b"update_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_budget_usd", b"_budget_usd", "after", b"after", "agent", b"agent", "agent_alive", b"agent_alive", "attention", b"attention", "base_commit", b"base_commit", "base_ref", b"base_ref", "branch", b"branch", "budget_usd", b"budget_usd", "conversation_id", b"conversation_id", "cost_usd", b"cost_usd", "create_time", b"create_time", "forbids", b"forbids", "id", b"id", "last_seq", b"last_seq", "mode", b"mode", "model", b"model", "name", b"name", "owns", b"owns", "parent_id", b"parent_id", "ports", b"ports", "priority", b"priority", "repo", b"repo", "repo_id", b"repo_id", "state", b"state", "state_reason", b"state_reason", "tokens", b"tokens", "turns", b"turns", "update_time", b"update_time", "worktree", b"worktree"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_budget_usd", b"_budget_usd", "after", b"after", "agent", b"agent", "agent_alive", b"agent_alive", "attention", b"attention", "base_commit", b"base_commit", "base_ref", b"base_ref", "branch", b"branch", "budget_usd", b"budget_usd", "conversation_id", b"conversation_id", "cost_usd", b"cost_usd", "create_time", b"create_time", "forbids", b"forbids", "id", b"id", "last_seq", b"last_seq", "mode", b"mode", "model", b"model", "name", b"name", "owns", b"owns", "parent_id", b"parent_id", "ports", b"ports", "priority", b"priority", "repo", b"repo", "repo_id", b"repo_id", "result", b"result", "root_id", b"root_id", "state", b"state", "state_reason", b"state_reason", "tokens", b"tokens", "turns", b"turns", "update_time", b"update_time", "worktree", b"worktree"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__budget_usd: _TypeAlias = _typing.Literal["budget_usd"]  # noqa: Y015
     _WhichOneofArgType__budget_usd: _TypeAlias = _typing.Literal["_budget_usd", b"_budget_usd"]  # noqa: Y015

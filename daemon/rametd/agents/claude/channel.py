@@ -1,8 +1,13 @@
-"""The control protocol of one running Claude Code, spoken by the SDK."""
+"""The control protocol of one running Claude Code: the SDK speaks it, but for what the SDK does not know or cannot take up again.
+
+Calls of the daemon's own tools and elicitations are answered here. The tools' server keeps no state, so that nothing needs to be told to a new one;
+elicitations are refused by the SDK.
+"""
 
 import asyncio
 import json
-from collections.abc import Sequence
+import re
+from collections.abc import Coroutine
 from typing import Any, cast
 
 from claude_agent_sdk import (
@@ -21,52 +26,51 @@ from claude_agent_sdk.types import (
     PermissionUpdate,
     PreToolUseHookInput,
 )
+from ramet.mcp import SERVER
 
-from rametd.agents.base import ChannelIO
+from rametd.agents.base import ChannelIO, ToolUse
 from rametd.agents.claude.transport import KeeperTransport
-from rametd.domain.models import Agent, ControlRequest, Mode
+from rametd.domain.models import Agent, Mode
 
 HOOK_TIMEOUT_S = 86_400
 """A hook outlives any outage of the daemon; without this the program gives up after ten minutes."""
 
-
 REFUSAL = "This session has a worktree of its own already. Work in it, and let subagents work in it too."
-
-
-async def refuse_isolation(hook_input: HookInput, tool_use_id: str | None, context: HookContext) -> HookJSONOutput:
-    """Refuse a subagent in a worktree of its own, and tell the model why."""
-    call = cast("PreToolUseHookInput", hook_input)["tool_input"]
-    if call.get("isolation") != "worktree":
-        return {}
-    return {
-        "hookSpecificOutput": {
-            "hookEventName": "PreToolUse",
-            "permissionDecision": "deny",
-            "permissionDecisionReason": REFUSAL,
-        }
-    }
+COST = re.compile(r"Estimated cost:\s*\$([0-9][0-9,]*\.?[0-9]*)")
 
 
 async def refuse_worktree(hook_input: HookInput, tool_use_id: str | None, context: HookContext) -> HookJSONOutput:
-    """Refuse a worktree that is asked for in any other way, as by the definition of a subagent: the daemon would not know of it.
+    """Refuse a worktree that is asked for in any other way than by a call, as by the definition of a subagent.
 
-    The program keeps these words from the model; that is why `refuse_isolation` comes first.
+    The program keeps these words from the model; that is why the guard refuses calls first.
     """
     raise PermissionError(REFUSAL)
+
+
+def verdict(decision: str, reason: str) -> HookJSONOutput:
+    return {
+        "hookSpecificOutput": {
+            "hookEventName": "PreToolUse",
+            "permissionDecision": cast("Any", decision),
+            "permissionDecisionReason": reason,
+        }
+    }
 
 
 class ClaudeChannel:
     """One SDK client. It lives in a task of its own, as the SDK wants connect and disconnect in the same one."""
 
-    def __init__(self, agent: Agent, handshake: Sequence[ControlRequest], io: ChannelIO) -> None:
+    def __init__(self, agent: Agent, io: ChannelIO) -> None:
         self._io = io
-        self._transport = KeeperTransport(agent, handshake, io)
+        self._transport = KeeperTransport(agent, io)
+        self._questions: dict[str, str] = {}  # tool use → control request
+        self._answering: dict[str, asyncio.Task[None]] = {}  # by control request; what the SDK does not see
         # The table of hooks is small and never changes its order: ids are given by order, and a running agent knows the old ones.
         # The SDK passes every event on, though its type lists only ten of them.
         worktree_create = cast("Any", "WorktreeCreate")
         hooks = {
             worktree_create: [HookMatcher(hooks=[refuse_worktree], timeout=HOOK_TIMEOUT_S, on_failure="block")],
-            "PreToolUse": [HookMatcher("Agent|Task", hooks=[refuse_isolation], timeout=HOOK_TIMEOUT_S)],
+            "PreToolUse": [HookMatcher(hooks=[self._guard], timeout=HOOK_TIMEOUT_S, on_failure="block")],
         }
         options = ClaudeAgentOptions(can_use_tool=self._can_use_tool, hooks=hooks)
         self._client = ClaudeSDKClient(options, transport=self._transport)
@@ -93,7 +97,46 @@ class ClaudeChannel:
             await self._client.disconnect()
 
     def feed(self, message: dict[str, Any]) -> None:
+        request = message.get("request") or {}
+        control_id = str(message.get("request_id"))
+        match message.get("type"), request.get("subtype"):
+            case "control_request", "mcp_message" if request.get("server_name") == SERVER:
+                self._answer(control_id, self._use_tools(control_id, request.get("message") or {}))
+                return
+            case "control_request", "elicitation":
+                self._answer(control_id, self._elicit(control_id))
+                return
+            case "control_request", "can_use_tool":
+                self._questions[str(request.get("tool_use_id"))] = control_id
+            case "control_cancel_request", _ if (task := self._answering.get(control_id)) is not None:
+                task.cancel()
+                return
         self._transport.feed(message)
+
+    def _answer(self, control_id: str, work: Coroutine[Any, Any, dict[str, Any]]) -> None:
+        async def answer() -> None:
+            response = {"subtype": "success", "request_id": control_id, "response": await work}
+            line = json.dumps({"type": "control_response", "response": response}, ensure_ascii=False).encode() + b"\n"
+            await self._io.answer(control_id, line)
+
+        task = asyncio.create_task(answer(), name=f"answer-{control_id}")
+        self._answering[control_id] = task
+        task.add_done_callback(lambda done: self._answered(control_id, done))
+
+    def _answered(self, control_id: str, task: "asyncio.Task[None]") -> None:
+        self._answering.pop(control_id, None)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._io.failed(error)
+
+    async def _use_tools(self, control_id: str, message: dict[str, Any]) -> dict[str, Any]:
+        answer = await self._io.use_tools(control_id, message)
+        return {"mcp_response": answer if answer is not None else {"jsonrpc": "2.0", "result": {}}}
+
+    async def _elicit(self, control_id: str) -> dict[str, Any]:
+        decision = await self._io.decide(control_id)
+        if not decision.allow:
+            return {"action": "decline"}
+        return {"action": "accept", "content": json.loads(decision.updated_input or "{}")}
 
     async def interrupt(self) -> None:
         await self._client.interrupt()
@@ -104,26 +147,52 @@ class ClaudeChannel:
     async def set_model(self, model: str) -> None:
         await self._client.set_model(model or None)
 
+    async def cost(self) -> float | None:
+        """What the process says to have cost up to now, in dollars, which is more than its last result told; None when it does not say.
+
+        The program tells it in words; a release with other words is measured by its results alone.
+        """
+        query = self._client._query
+        if query is None:
+            return None
+        answer = await query._send_control_request({"subtype": "get_session_cost"})
+        found = COST.search(str(answer.get("text", "")))
+        return float(found[1].replace(",", "")) if found else None
+
     async def close(self) -> None:
         self._closing.set()
+        for task in list(self._answering.values()):
+            task.cancel()
+        if self._answering:
+            await asyncio.wait(list(self._answering.values()))
         if self._task is None:
             return
         if not self._ready.done():
             self._task.cancel()
         await asyncio.wait([self._task])
+        if not self._task.cancelled():
+            self._task.exception()  # told by `open`
+
+    async def _guard(self, hook_input: HookInput, tool_use_id: str | None, context: HookContext) -> HookJSONOutput:
+        """See every call before it is made, subagents' included; "" has no opinion."""
+        call = cast("PreToolUseHookInput", hook_input)
+        if call["tool_name"] in {"Agent", "Task"} and call["tool_input"].get("isolation") == "worktree":
+            return verdict("deny", REFUSAL)
+        judged = await self._io.guard(ToolUse(call["tool_name"], call["tool_input"], call["cwd"]))
+        return verdict(judged.effect, judged.reason) if judged.effect else {}
 
     async def _can_use_tool(
         self, tool: str, tool_input: dict[str, Any], context: ToolPermissionContext
     ) -> PermissionResultAllow | PermissionResultDeny:
-        decision = await self._io.decide(context.tool_use_id or "")
+        decision = await self._io.decide(self._questions.pop(context.tool_use_id or "", ""))
         if not decision.allow:
             return PermissionResultDeny(message=decision.message)
-        updates = [PermissionUpdate.from_dict(update) for update in json.loads(decision.remember or "[]")]
-        if decision.mode:
-            updates.append(
-                PermissionUpdate(type="setMode", mode=cast("PermissionMode", decision.mode), destination="session")
-            )
+        updates = (
+            [PermissionUpdate(type="setMode", mode=cast("PermissionMode", decision.mode), destination="session")]
+            if decision.mode
+            else None
+        )
         return PermissionResultAllow(
             updated_input=json.loads(decision.updated_input) if decision.updated_input else None,
-            updated_permissions=updates or None,
+            updated_permissions=updates,
         )

@@ -3,10 +3,12 @@
 import json
 from collections.abc import Mapping
 from pathlib import Path
+from typing import cast
 
 import claude_agent_sdk
-from claude_agent_sdk import ClaudeAgentOptions
+from claude_agent_sdk import ClaudeAgentOptions, McpSdkServerConfig
 from claude_agent_sdk._internal.transport.subprocess_cli import SubprocessCLITransport
+from ramet.mcp import SERVER
 
 from rametd.agents.base import Launch
 from rametd.domain.models import Session
@@ -39,7 +41,9 @@ def launch(path: Path, session: Session, *, resume: bool, trusted: bool, environ
         model=session.model or None,
         permission_mode=session.mode.value,
         permission_prompt_tool_name="stdio",
+        allowed_tools=[f"mcp__{SERVER}"],  # the caps are the permission
         disallowed_tools=DISALLOWED_TOOLS,
+        mcp_servers={SERVER: cast("McpSdkServerConfig", {"type": "sdk", "name": SERVER})},
         settings=json.dumps(SETTINGS),
         setting_sources=None if trusted else ["user"],
         resume=session.conversation_id if resume else None,

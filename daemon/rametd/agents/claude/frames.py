@@ -30,7 +30,6 @@ from rametd.domain.models import LedgerEntry, RequestKind, Tokens
 
 RESULT_TEXT_LIMIT = 64 * 1024
 NOISE_LIMIT = 4096
-HANDSHAKE_METHODS = frozenset({"initialize", "notifications/initialized"})
 TOOL_KINDS = {"AskUserQuestion": RequestKind.QUESTION, "ExitPlanMode": RequestKind.PLAN}
 DEFERRING_TASKS = frozenset({"local_agent", "local_workflow"})
 """Background tasks that end by themselves and start a turn when they do. A background shell may run for ever, so it does not count."""
@@ -205,7 +204,16 @@ def read_result(message: Message, event: event_pb2.Event) -> tuple[Fact, ...]:
     ended.tokens.input, ended.tokens.output = total.input, total.output
     ended.tokens.cache_read, ended.tokens.cache_write = total.cache_read, total.cache_write
     ended.duration.FromMilliseconds(count(message, "duration_ms"))
-    return (Answered(index, is_error, reason.startswith("aborted"), words if is_error else "", costs),)
+    return (
+        Answered(
+            index,
+            is_error,
+            reason.startswith("aborted"),
+            words if is_error else "",
+            number(message, "total_cost_usd"),
+            costs,
+        ),
+    )
 
 
 def read_system(message: Message, event: event_pb2.Event) -> tuple[Fact, ...]:
@@ -285,8 +293,6 @@ def read_control_request(message: Message, event: event_pb2.Event) -> tuple[Fact
     request = table(message, "request")
     line = event.control_line
     line.type, line.subtype, line.request_id = "control_request", text(request, "subtype"), text(message, "request_id")
-    method = text(table(request, "message"), "method")
-    handshake = line.subtype == "mcp_message" and method in HANDSHAKE_METHODS
     question = None
     if line.subtype == "can_use_tool":
         tool = text(request, "tool_name")
@@ -298,7 +304,16 @@ def read_control_request(message: Message, event: event_pb2.Event) -> tuple[Fact
             reason=text(request, "decision_reason") or text(request, "title") or text(request, "description"),
             suggestions=json.dumps(rows(request, "permission_suggestions")),
         )
-    return (ControlAsked(line.request_id, line.subtype, handshake, question),)
+    elif line.subtype == "elicitation":
+        question = Question(
+            kind=RequestKind.ELICITATION,
+            tool=text(request, "mcp_server_name"),
+            tool_use_id="",
+            input=json.dumps({key: value for key, value in request.items() if key != "subtype"}, ensure_ascii=False),
+            reason=text(request, "message"),
+            suggestions="[]",
+        )
+    return (ControlAsked(line.request_id, line.subtype, question),)
 
 
 def read_control_response(message: Message, event: event_pb2.Event) -> tuple[Fact, ...]:

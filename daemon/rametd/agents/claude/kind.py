@@ -6,7 +6,7 @@ The SDK is imported by `Claude.prepare`, in a thread: that takes half a second, 
 import asyncio
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from typing import Any
 from rametd.agents.base import Channel, ChannelIO, Frame, Launch
 from rametd.agents.claude import program
 from rametd.agents.claude.frames import read_frame
-from rametd.domain.models import OWNER, Agent, ControlRequest, Prompt, Session
+from rametd.domain.models import OWNER, Agent, Prompt, Session
 
 UNKNOWN_CONVERSATION = re.compile(r"No conversation found", re.IGNORECASE)
 CONVERSATION_IN_USE = re.compile(r"Session ID .* is already in use", re.IGNORECASE)
@@ -71,10 +71,10 @@ class Claude:
             message["client_composed"] = True  # no slash commands and no @files in what a person did not write
         return json.dumps(message, ensure_ascii=False).encode("utf-8", "surrogatepass") + b"\n"
 
-    def channel(self, agent: Agent, handshake: Sequence[ControlRequest], io: ChannelIO) -> Channel:
+    def channel(self, agent: Agent, io: ChannelIO) -> Channel:
         from rametd.agents.claude.channel import ClaudeChannel
 
-        return ClaudeChannel(agent, handshake, io)
+        return ClaudeChannel(agent, io)
 
     def exit_reason(self, stderr_tail: str) -> str:
         lines = [line.strip() for line in stderr_tail.splitlines() if line.strip()]

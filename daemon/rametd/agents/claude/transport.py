@@ -1,36 +1,32 @@
 """The SDK's way to a Claude Code that a keeper holds: only the control protocol passes here, and closing means letting go.
 
-The SDK calls its `Transport` internal, so the SDK is pinned and tests/integration checks this class against the real program. What it does beyond
-carrying lines:
+The SDK calls its `Transport` internal, so the SDK is pinned and tests/e2e checks this class against the real program. What it does beyond carrying
+lines:
 
 - Lines reach the SDK after they are stored (`feed`), so that an answer is never given to a question that a crash could forget.
 - A running program has had its `initialize`. Where it registered the same hooks, the recorded answer is given again and nothing is sent;
   where the daemon's hooks have changed, it is sent on, and the program drops what the old hooks were asked.
-- A new SDK has not seen the handshake of its in-process MCP servers: the recorded requests are fed to it first, and its answers,
-  which the program had long ago, are swallowed.
 """
 
 import asyncio
 import hashlib
 import json
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from typing import Any
 
 from claude_agent_sdk import Transport
 
 from rametd.agents.base import ChannelIO
-from rametd.domain.models import Agent, ControlRequest
+from rametd.domain.models import Agent
 
 
 class KeeperTransport(Transport):
     """One control channel; the SDK owns it from `connect` to `close`."""
 
-    def __init__(self, agent: Agent, handshake: Sequence[ControlRequest], io: ChannelIO) -> None:
+    def __init__(self, agent: Agent, io: ChannelIO) -> None:
         self._agent = agent
-        self._handshake = handshake
         self._io = io
         self._lines: asyncio.Queue[dict[str, Any] | None] = asyncio.Queue()
-        self._swallow = {request.id for request in handshake}
         self._open = True
 
     async def connect(self) -> None:
@@ -52,11 +48,7 @@ class KeeperTransport(Transport):
         line = data.encode()
         match message.get("type"):
             case "control_response":
-                control_id = message["response"]["request_id"]
-                if control_id in self._swallow:
-                    self._swallow.discard(control_id)
-                else:
-                    await self._io.answer(control_id, line)
+                await self._io.answer(message["response"]["request_id"], line)
             case "control_request" if message["request"].get("subtype") == "initialize":
                 await self._initialize(message, line)
             case _:
@@ -75,8 +67,6 @@ class KeeperTransport(Transport):
         else:
             await self._io.initialized(digest)
             await self._io.write(line)
-        for request in self._handshake:
-            self.feed(json.loads(request.frame))
 
     async def close(self) -> None:
         """Let go; the agent's standard input stays open."""

@@ -140,7 +140,6 @@ CREATE TABLE control_requests (
     frame BLOB NOT NULL,
     answer BLOB NOT NULL DEFAULT x'',
     cancelled INTEGER NOT NULL DEFAULT 0,
-    handshake INTEGER NOT NULL DEFAULT 0,
     number INTEGER NOT NULL, -- order of arrival within the generation
     PRIMARY KEY (session_id, generation, id),
     FOREIGN KEY (session_id, generation) REFERENCES agents (session_id, generation) ON DELETE CASCADE

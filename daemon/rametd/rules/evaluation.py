@@ -1,0 +1,159 @@
+"""Deny, then ask, then allow: what a list of rules says of one tool call.
+
+A rule that denies or asks matches if it matches *any* part of the call, and the shell's commands are searched for behind wrappers,
+in substitutions and in texts for other shells. A rule that allows covers only what can be judged, and a shell's text is allowed only
+if *every* command in it is covered.
+"""
+
+import os
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from rametd.rules import web
+from rametd.rules.commands import Judge
+from rametd.rules.files import Place
+from rametd.rules.model import Call, Effect, Rule, Verdict
+from rametd.rules.parsing import AGENTS, EDITING, READING, SHELL_TOOLS, ParsedRule, parse
+
+_TREES = frozenset({"Glob", "Grep", "LS"})
+_PATH_KEYS = ("file_path", "notebook_path", "path")
+_Pair = tuple[Rule, ParsedRule]
+
+
+def realpath(path: Path) -> Path:
+    """Symlinks of what exists are followed, and the rest is normalized."""
+    return Path(os.path.realpath(path))
+
+
+def evaluate(
+    rules: Iterable[Rule],
+    call: Call,
+    *,
+    resolve: Callable[[Path], Path] = realpath,
+    home: Path | None = None,
+    ignore_case: bool = False,
+) -> Verdict:
+    """What ``rules`` say of ``call``. ``home`` is what ``~`` means to the agent (None: the daemon's own home), ``ignore_case``
+    that the file system does. Raises BadRuleError for a rule that cannot be read.
+    """
+    place = Place(call.cwd, home or Path.home(), resolve, ignore_case)
+    by_effect: dict[Effect, list[_Pair]] = {effect: [] for effect in Effect}
+    for rule in rules:
+        by_effect[rule.effect].append((rule, parse(rule.text, rule.effect)))
+    judge = Judge(call, place) if call.tool in SHELL_TOOLS else None
+    for effect, verb in ((Effect.DENY, "denies"), (Effect.ASK, "asks about")):
+        for rule, parsed in by_effect[effect]:
+            if _touches(parsed, call, place, judge):
+                return Verdict(effect, rule, f"{rule.text} {verb} it")
+    if judge is not None:
+        return judge.allowed(
+            [(rule, parsed) for rule, parsed in by_effect[Effect.ALLOW] if parsed.tool in _shells(call.tool)]
+        )
+    for rule, parsed in by_effect[Effect.ALLOW]:
+        if _covers(parsed, call, place):
+            hidden = _may_show(by_effect[Effect.DENY] + by_effect[Effect.ASK], call, place)
+            if hidden is not None:
+                return Verdict(None, None, f"the search may show what {hidden.text} withholds")
+            return Verdict(Effect.ALLOW, rule, f"{rule.text} allows it")
+    return Verdict(None, None, f"no rule covers this use of {call.tool}")
+
+
+def _shells(tool: str) -> frozenset[str]:
+    """The tools whose rules count: what may run in Bash may be monitored, but not the other way round."""
+    return frozenset({"Bash", tool})
+
+
+def _family(parsed: ParsedRule) -> frozenset[str]:
+    """The tools that a rule is about. ``Edit`` means all that edit, ``Read`` all that read, as Claude Code has it."""
+    if parsed.tool == "Edit":
+        return EDITING
+    if parsed.tool == "Read":
+        return READING
+    if parsed.tool in AGENTS:
+        return AGENTS
+    return SHELL_TOOLS if parsed.tool == "Bash" else frozenset({parsed.tool})
+
+
+def _touches(parsed: ParsedRule, call: Call, place: Place, judge: Judge | None) -> bool:
+    """Whether a rule that denies or asks matches any part of the call."""
+    if parsed.tool == "*":
+        return True
+    if parsed.tool.startswith("mcp"):
+        return call.tool == parsed.tool or call.tool.startswith(parsed.tool + "__")
+    if judge is not None and parsed.pattern is not None:
+        paths = judge.written if parsed.tool in EDITING else judge.read
+        return any(parsed.pattern.touches(path, place, tree=True) for path in paths)
+    family = EDITING if parsed.tool in EDITING and parsed.pattern else _family(parsed)
+    if call.tool not in family:
+        return False
+    if parsed.bare:
+        return True
+    if parsed.pattern is not None:
+        tree = call.tool in _TREES
+        return any(parsed.pattern.touches(path, place, tree=tree) for path in _paths(call, spelled=True))
+    if judge is not None:
+        return judge.touched(parsed)
+    if parsed.tool == "WebFetch":
+        return any(web.covers(parsed.value, host) for host in web.hosts(_text(call, "url")))
+    return parsed.value in _values(call)
+
+
+def _covers(parsed: ParsedRule, call: Call, place: Place) -> bool:
+    """Whether a rule that allows covers the whole call."""
+    if parsed.tool.startswith("mcp__"):
+        # A server's rule does not cover tools of another whose name goes on after two underscores.
+        rest = call.tool.removeprefix(parsed.tool + "__")
+        return call.tool == parsed.tool or (rest != call.tool and "__" not in rest and parsed.tool.count("__") == 1)
+    if call.tool not in _family(parsed):
+        return False
+    if parsed.bare:
+        return True
+    if parsed.pattern is not None:
+        tree, edits = call.tool in _TREES, call.tool in EDITING
+        paths = _paths(call, spelled=False)
+        return bool(paths) and all(parsed.pattern.allows(path, place, tree=tree, edits=edits) for path in paths)
+    if parsed.tool == "WebFetch":
+        host = web.host(_text(call, "url"))
+        return host is not None and web.covers(parsed.value, host)
+    return _values(call) == {parsed.value}
+
+
+def _text(call: Call, key: str) -> str:
+    value = call.input.get(key)
+    return value if isinstance(value, str) else ""
+
+
+def _values(call: Call) -> set[str]:
+    """What kind of agent, or which skill, the call is for."""
+    keys = ("subagent_type",) if call.tool in AGENTS else ("skill", "command")
+    return {_text(call, key) for key in keys} - {""}
+
+
+def _paths(call: Call, *, spelled: bool) -> tuple[str, ...]:
+    """The paths that a file tool works on; none if that cannot be told. ``spelled``: also what a search's own pattern may name."""
+    paths = tuple(path for key in _PATH_KEYS if (path := _text(call, key)))
+    if call.tool not in _TREES:
+        return paths
+    paths = paths or (".",)
+    glob = _text(call, "pattern") if call.tool == "Glob" else _text(call, "glob")
+    if spelled:
+        return (
+            paths
+            + tuple(f"{path.rstrip('/')}/{glob}" for path in paths if glob)
+            + ((glob,) if glob.startswith(("/", "~")) else ())
+        )
+    climbs = glob.startswith(("/", "~")) or ".." in glob.replace("{", "/").replace(",", "/").replace("}", "/").split(
+        "/"
+    )
+    return () if climbs else paths
+
+
+def _may_show(withheld: list[_Pair], call: Call, place: Place) -> Rule | None:
+    """The rule that withholds something beneath the directory that is searched."""
+    if call.tool not in _TREES:
+        return None
+    for rule, parsed in withheld:
+        about = parsed.tool in READING and call.tool in _family(parsed)
+        if about and parsed.pattern and any(parsed.pattern.within(path, place) for path in _paths(call, spelled=False)):
+            return rule
+    return None

@@ -1,0 +1,184 @@
+"""Patterns of file tools: gitignore's, with Claude's anchors, against paths that have been resolved.
+
+======================  =============================================
+``src/**``, ``*.env``   as in a .gitignore at the worktree's top
+``/src/**``             the same, anchored there
+``//etc/**``            from the root of the file system
+``~/notes/**``          from the home directory
+======================  =============================================
+
+To allow, the resolved path alone counts, and an anchor's own symlinks are not followed: a link that an agent makes never widens
+a rule. To deny or ask, the path as written counts too, and so does where the pattern's fixed part really leads.
+"""
+
+import posixpath
+import re
+import unicodedata
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from enum import Enum
+from functools import lru_cache
+from pathlib import Path
+from typing import Self
+
+from pathspec import GitIgnoreSpec
+
+from rametd.domain.errors import BadRuleError
+
+# An agent that writes these changes what git or Claude runs: a rule covers them only if it names them.
+PROTECTED = frozenset({".git", ".claude", ".mcp.json"})
+_PROBES = ("qzv7/K/w_x.t9k", "jx/m-3", "zzy.q0")
+
+
+class Anchor(Enum):
+    WORKTREE = "worktree"
+    ROOT = "root"
+    HOME = "home"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """What paths are relative to, and how they are resolved. ``resolve`` follows symlinks in what exists and never raises."""
+
+    worktree: Path
+    home: Path
+    resolve: Callable[[Path], Path]
+    ignore_case: bool = False
+
+    def root(self, anchor: Anchor) -> Path:
+        return {Anchor.WORKTREE: self.worktree, Anchor.HOME: self.home, Anchor.ROOT: Path("/")}[anchor]
+
+    def readings(self, path: str) -> tuple[Path, ...]:
+        """The absolute paths that a tool may take ``path`` for; more than one only if it begins with ``~``."""
+        path = (
+            path.replace("\0", "").encode(errors="replace").decode()
+        )  # such a path exists nowhere, and cannot be resolved
+        plain = self.worktree / path
+        if path == "~" or path.startswith("~/"):
+            return plain, self.home / path[2:]
+        return (plain,)
+
+    def fold(self, text: str) -> str:
+        return unicodedata.normalize("NFC", text).casefold() if self.ignore_case else text
+
+
+@dataclass(frozen=True, slots=True)
+class Pattern:
+    anchor: Anchor
+    glob: str
+
+    @classmethod
+    def parse(cls, text: str, specifier: str, *, allows: bool) -> Self:
+        """Read a specifier of the rule ``text``. Raises BadRuleError."""
+
+        def bad(why: str, hint: str) -> BadRuleError:
+            return BadRuleError(f"rule {text!r}: {why}", hint=hint, rule=text)
+
+        anchor, glob = Anchor.WORKTREE, specifier
+        if specifier.startswith("//"):
+            anchor, glob = Anchor.ROOT, specifier[1:]
+        elif specifier == "~" or specifier.startswith("~/"):
+            anchor, glob = Anchor.HOME, specifier[1:] or "/"
+        elif specifier.startswith("./"):
+            glob = specifier[1:]
+        if ".." in specifier.split("/"):
+            raise bad(
+                "a pattern must not climb with `..`",
+                "name the place from the root, as in Edit(//srv/data/**), or from home, as ~/x/**",
+            )
+        if glob.startswith(("!", "#")):
+            raise bad(
+                f"a pattern that begins with {glob[0]} matches nothing", f"write \\{glob} for a file of that name"
+            )
+        if "//" in glob or "/./" in glob:
+            raise bad("an empty part stands in the path", "write one / between names")
+        if not glob.strip("/"):
+            glob = "/**"
+        if allows and (not glob.strip("*?./") or all(_spec(glob).match_file(probe) for probe in _PROBES)):
+            raise bad("it would allow everything there", "name a directory or a kind of file: Edit(src/**), Edit(*.md)")
+        return cls(anchor, glob)
+
+    def allows(self, path: str, place: Place, *, tree: bool, edits: bool) -> bool:
+        """Whether it surely covers a path (``tree``: and all beneath it), however the tool reads it and wherever links lead."""
+        if not all(char.isprintable() for char in path):
+            return False
+        root = place.resolve(place.root(self.anchor))
+        return all(
+            self._matches(place, root, (real := place.resolve(reading)), tree=tree)
+            and not (edits and self._protects(real, root))
+            for reading in place.readings(path)
+        )
+
+    def touches(self, path: str, place: Place, *, tree: bool) -> bool:
+        """Whether it covers a path as written or as resolved."""
+        return any(
+            spelled._matches(place, root, Path(candidate), tree=tree)
+            for spelled, root in self._spellings(place, place.root(self.anchor))
+            for reading in place.readings(path)
+            for candidate in (posixpath.normpath(reading), place.resolve(reading))
+        )
+
+    def within(self, directory: str, place: Place) -> bool:
+        """Whether what it covers may lie beneath a directory (so that a search there may show it)."""
+        fixed = self._fixed()
+        target = place.resolve(place.root(self.anchor) / fixed)
+        top = place.resolve(place.readings(directory)[-1])
+        return _relative(place, top, target) is not None or _relative(place, target, top) is not None
+
+    def _protects(self, real: Path, root: Path) -> bool:
+        inside = real.relative_to(root).parts if real.is_relative_to(root) else real.parts
+        named = {part.casefold() for part in self.glob.split("/")}
+        return any(part.casefold() in PROTECTED - named for part in inside)
+
+    def _fixed(self) -> str:
+        """The leading directories that hold no wildcard; empty for a pattern that may match at any depth."""
+        if "/" not in self.glob.rstrip("/"):
+            return ""
+        parts = self.glob.strip("/").split("/")
+        plain = next((i for i, part in enumerate(parts) if re.search(r"[*?\[\\]", part)), len(parts))
+        return "/".join(parts[:plain])
+
+    def _spellings(self, place: Place, root: Path) -> Iterator[tuple["Pattern", Path]]:
+        yield self, root
+        yield self, place.resolve(root)
+        if fixed := self._fixed():
+            rest = self.glob.strip("/").removeprefix(fixed) + ("/" if self.glob.endswith("/") else "")
+            target = place.resolve(root / fixed)
+            if not rest.strip("/"):  # the pattern names one place, which is a file or a directory
+                yield Pattern(self.anchor, "/" + _escaped(target.name)), target.parent
+            else:
+                yield Pattern(self.anchor, rest), target
+
+    def _matches(self, place: Place, root: Path, path: Path, *, tree: bool) -> bool:
+        relative = _relative(place, root, path)
+        if relative is None:
+            return False
+        glob = place.fold(self.glob)
+        if relative and _spec(glob).match_file(relative):
+            return True
+        if not tree or not glob.endswith("/**"):
+            return False
+        above = glob.removesuffix("/**").removeprefix("/")
+        return not above or (bool(relative) and _spec("/" + above).match_file(relative))
+
+
+def _relative(place: Place, root: Path, path: Path) -> str | None:
+    """``path`` under ``root`` (empty: the root itself), or None outside it."""
+    top, full = place.fold(str(root)).rstrip("/"), place.fold(str(path))
+    if full == top:
+        return ""
+    return full[len(top) + 1 :] if full.startswith(top + "/") else None
+
+
+def _escaped(name: str) -> str:
+    return re.sub(r"([\\*?\[\] !#])", r"\\\1", name)
+
+
+def named(path: str, anchor: str) -> str:
+    """The pattern that matches exactly this relative path."""
+    return anchor + "/".join(_escaped(part) for part in path.split("/"))
+
+
+@lru_cache(maxsize=4096)
+def _spec(glob: str) -> GitIgnoreSpec:
+    return GitIgnoreSpec.from_lines([glob])

@@ -1,0 +1,188 @@
+"""Rules in Claude's own syntax: ``Tool``, ``Tool(specifier)``, ``mcp__server``, ``mcp__server__tool``."""
+
+import re
+from dataclasses import dataclass
+from functools import lru_cache
+
+from rametd.domain.errors import BadRuleError
+from rametd.rules import web
+from rametd.rules.files import Pattern
+from rametd.rules.model import Effect
+from rametd.rules.shell import read
+from rametd.rules.wrappers import base, inner, runs_another
+
+SHELL_TOOLS = frozenset({"Bash", "Monitor"})
+EDITING = frozenset({"Edit", "Write", "MultiEdit", "NotebookEdit"})
+READING = frozenset({"Read", "NotebookRead", "Glob", "Grep", "LS"})
+AGENTS = frozenset({"Agent", "Task"})
+_SPECIFIED = SHELL_TOOLS | EDITING | READING | AGENTS | {"WebFetch", "Skill"}
+_NEEDS_SPECIFIER = (SHELL_TOOLS | EDITING | READING | {"WebFetch"}) - {"Monitor"}
+
+_NAME = re.compile(r"[A-Z][A-Za-z0-9]{0,63}")
+_MCP = re.compile(r"mcp__[A-Za-z0-9._-]{1,200}")
+
+# Builtins after which a later word may mean something else, or which run what a variable says.
+CHANGERS = frozenset(
+    [
+        ".",
+        "alias",
+        "bind",
+        "builtin",
+        "coproc",
+        "declare",
+        "enable",
+        "eval",
+        "exec",
+        "export",
+        "fc",
+        "function",
+        "getopts",
+        "hash",
+        "let",
+        "local",
+        "mapfile",
+        "popd",
+        "read",
+        "readarray",
+        "readonly",
+        "set",
+        "shopt",
+        "source",
+        "trap",
+        "typeset",
+        "unalias",
+        "unset",
+        "wait",
+    ]
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ParsedRule:
+    """What a rule's text means.
+
+    ``tool`` is a name, ``mcp__server``, ``mcp__server__tool``, or ``*``. A bare tool has none of the others. For a shell: ``words``
+    are the command's (empty if the text is more than one plain command, which then matches only as a whole, as ``exact``), and
+    ``prefix`` says that more may follow. For files: ``pattern``. ``value``: a domain, an agent's type or a skill's name.
+    """
+
+    tool: str
+    exact: str = ""
+    words: tuple[str, ...] = ()
+    prefix: bool = False
+    pattern: Pattern | None = None
+    value: str = ""
+
+    @property
+    def bare(self) -> bool:
+        return not (self.exact or self.words or self.pattern or self.value)
+
+
+@lru_cache(maxsize=4096)
+def parse(text: str, effect: Effect = Effect.ALLOW) -> ParsedRule:
+    """Read one rule. Raises BadRuleError with a hint; a rule that allows is held to more than one that denies or asks."""
+    rule = text.strip()
+    if not rule:
+        raise _bad(
+            text, "a rule is empty", "write a tool, and in parentheses what of it: Bash(git status:*), Edit(src/**)"
+        )
+    if re.search(r"[\x00-\x08\x0b-\x1f\x7f]", rule):
+        raise _bad(text, "a rule holds a control character", "remove it")
+    name, opening, rest = rule.partition("(")
+    if (not opening and ")" in name) or (opening and (not rest.endswith(")") or not _balanced(rest[:-1]))):
+        raise _bad(text, "its parentheses do not match", "a rule is Tool or Tool(specifier)")
+    specifier = rest[:-1].strip()
+    if name == "*" or name.startswith("mcp__"):
+        if opening:
+            raise _bad(
+                text,
+                f"{name} takes nothing in parentheses",
+                "MCP tools are named whole: mcp__server or mcp__server__tool",
+            )
+        return _bare(text, name, effect) if name == "*" else _mcp(text, name, effect)
+    if not _NAME.fullmatch(name):
+        raise _bad(
+            text,
+            f"no tool has a name like {name!r}",
+            "tools are written as Claude does: Bash, Edit, WebFetch, mcp__server__tool",
+        )
+    if not opening or specifier in {"*", ":*", "**", "domain:*"}:
+        return _bare(text, name, effect)
+    if not specifier:
+        raise _bad(text, "nothing stands in the parentheses", f"say what of {name} is meant")
+    if name in SHELL_TOOLS:
+        return _shell(text, name, specifier, effect)
+    if name in EDITING | READING:
+        return ParsedRule(name, pattern=Pattern.parse(text, specifier, allows=effect is Effect.ALLOW))
+    if name == "WebFetch":
+        return ParsedRule(name, value=web.domain(text, specifier, allows=effect is Effect.ALLOW))
+    if name in AGENTS or name == "Skill":
+        if not re.fullmatch(r"[\w.:-]+", specifier):
+            raise _bad(text, f"{specifier!r} is no name", f"write {name}(name), without a wildcard")
+        return ParsedRule(name, value=specifier)
+    raise _bad(text, f"{name} takes nothing in parentheses", f"only {', '.join(sorted(_SPECIFIED))} do")
+
+
+def _bad(text: str, why: str, hint: str) -> BadRuleError:
+    return BadRuleError(f"rule {text!r}: {why}", hint=hint, rule=text)
+
+
+def _balanced(specifier: str) -> bool:
+    depth = 0
+    for char in re.sub(r"\\.|'[^']*'|\"(?:[^\"\\]|\\.)*\"", "", specifier, flags=re.DOTALL):
+        depth += (char == "(") - (char == ")")
+        if depth < 0:
+            return False
+    return depth == 0
+
+
+def _bare(text: str, name: str, effect: Effect) -> ParsedRule:
+    if effect is Effect.ALLOW and (name == "*" or name in _NEEDS_SPECIFIER or name == "Monitor"):
+        raise _bad(
+            text, "it would allow everything", "say which: Bash(npm test:*), Edit(src/**), WebFetch(domain:example.com)"
+        )
+    return ParsedRule(name)
+
+
+def _mcp(text: str, name: str, effect: Effect) -> ParsedRule:
+    named = name.removesuffix("__*")
+    if named in {"mcp", "mcp__*", "mcp__"} and effect is not Effect.ALLOW:
+        return ParsedRule("mcp")
+    if not _MCP.fullmatch(named) or named.endswith("__") or "*" in named:
+        why = "it would allow everything" if set(named[3:]) <= set("_*") else "an MCP tool has no such name"
+        raise _bad(text, why, "write mcp__server for all tools of a server, mcp__server__tool for one")
+    return ParsedRule(named)
+
+
+def _shell(text: str, tool: str, specifier: str, effect: Effect) -> ParsedRule:
+    command, prefix = specifier, False
+    for ending in (":*", " *"):
+        if specifier.endswith(ending):
+            command, prefix = specifier.removesuffix(ending).strip(), True
+            break
+    script = read(command)
+    one = script.commands[0] if len(script.commands) == 1 and not script.doubts else None
+    plain = one is not None and bool(one.words) and all(word.literal for word in one.words)
+    words = tuple(word.text for word in one.words) if one and plain else ()
+    if not command or not script.commands:
+        raise _bad(text, "it names no command", "write the command's first words: Bash(git status:*)")
+    if any(char in re.sub(r"\\.|'[^']*'|\"[^\"]*\"", "", command) for char in "*"):
+        raise _bad(text, "a * may only stand at the end", "write the first words and :* after them, or quote the *")
+    if not prefix:
+        return ParsedRule(tool, exact=command, words=words)
+    if not plain:
+        raise _bad(
+            text,
+            "only the first words of one plain command may stand before :*",
+            "leave out operators, variables and redirections",
+        )
+    if effect is Effect.ALLOW:
+        name = base(words[0])
+        wraps = runs_another(name) and not any(found.start < len(words) for found in inner(words))
+        if name in CHANGERS or (wraps and not (len(words) > 1 and not words[1].startswith("-"))):
+            raise _bad(
+                text,
+                f"`{name}` runs whatever follows it, so this would allow everything",
+                "name the command that it may run",
+            )
+    return ParsedRule(tool, words=words, prefix=True)

@@ -1,0 +1,135 @@
+"""Rules that would cover calls like one that a person has just approved, narrowest first."""
+
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from rametd.domain.errors import BadRuleError
+from rametd.rules import web
+from rametd.rules.evaluation import evaluate, realpath
+from rametd.rules.files import named
+from rametd.rules.model import Call, Effect, Rule
+from rametd.rules.parsing import AGENTS, EDITING, READING, SHELL_TOOLS
+from rametd.rules.shell import read
+from rametd.rules.wrappers import base, runs_another
+
+# Commands for which more words than were seen are never offered, and why.
+UNSAFE = {
+    **dict.fromkeys(
+        ("rm", "rmdir", "mv", "dd", "shred", "truncate", "chmod", "chown", "ln", "mkfs"), "destroys or exposes files"
+    ),
+    **dict.fromkeys(
+        ("find", "fd", "awk", "gawk", "sed", "make", "ssh", "rsync", "tar", "tmux", "screen"),
+        "runs commands from its options",
+    ),
+    **dict.fromkeys(("python", "python3", "node", "deno", "bun", "perl", "ruby", "php", "lua"), "runs any code"),
+    **dict.fromkeys(("npx", "bunx", "uvx", "pipx"), "fetches and runs any package"),
+    **dict.fromkeys(("curl", "wget", "nc", "scp", "ftp"), "sends data anywhere"),
+    **dict.fromkeys(
+        ("kill", "pkill", "killall", "shutdown", "reboot", "systemctl", "launchctl", "crontab", "at"),
+        "reaches outside the work",
+    ),
+}
+UNSAFE_SUBCOMMANDS = {
+    **dict.fromkeys((("git", "push"), ("npm", "publish"), ("cargo", "publish"), ("gh", "api")), "publishes"),
+    **dict.fromkeys(
+        (("git", "reset"), ("git", "clean"), ("git", "checkout"), ("git", "restore"), ("git", "rm")), "loses work"
+    ),
+    **dict.fromkeys(
+        (("git", "config"), ("git", "rebase"), ("git", "submodule"), ("git", "bisect")),
+        "runs commands from its options",
+    ),
+    **dict.fromkeys(
+        (("npm", "exec"), ("pnpm", "exec"), ("pnpm", "dlx"), ("yarn", "dlx"), ("go", "run")), "runs any code"
+    ),
+    **dict.fromkeys(
+        (("docker", "run"), ("docker", "exec"), ("podman", "run"), ("kubectl", "exec")), "runs any command elsewhere"
+    ),
+}
+# Here the third word says what is run.
+_RUNNERS = frozenset(
+    {
+        ("npm", "run"),
+        ("pnpm", "run"),
+        ("yarn", "run"),
+        ("bun", "run"),
+        ("uv", "run"),
+        ("poetry", "run"),
+        ("docker", "compose"),
+    }
+)
+_SUBCOMMAND = re.compile(r"[a-z][a-z0-9_:-]*", re.ASCII)
+_LONGEST = 500
+
+
+def suggest(
+    call: Call,
+    *,
+    resolve: Callable[[Path], Path] = realpath,
+    home: Path | None = None,
+    ignore_case: bool = False,
+) -> tuple[str, ...]:
+    """Rules to allow calls like this one. Each covers the call itself; none if only a person can judge it."""
+
+    def covers(text: str) -> bool:
+        try:
+            rule = Rule("", Effect.ALLOW, text)
+            return evaluate([rule], call, resolve=resolve, home=home, ignore_case=ignore_case).effect is Effect.ALLOW
+        except BadRuleError:
+            return False
+
+    return tuple(text for text in dict.fromkeys(_candidates(call, resolve)) if covers(text))
+
+
+def _candidates(call: Call, resolve: Callable[[Path], Path]) -> Iterator[str]:
+    if call.tool in SHELL_TOOLS:
+        yield from _commands(call)
+    elif call.tool in EDITING | READING:
+        yield from _files(call, resolve)
+    elif call.tool == "WebFetch":
+        if host := web.host(str(call.input.get("url", ""))):
+            yield f"WebFetch(domain:{host})"
+    elif call.tool in AGENTS:
+        yield f"{call.tool}({call.input.get('subagent_type', '')})"
+    elif call.tool == "Skill":
+        yield f"Skill({call.input.get('skill', '')})"
+    else:
+        yield call.tool
+
+
+def _commands(call: Call) -> Iterator[str]:
+    text = str(call.input.get("command", "")).strip()
+    if "\n" in text or len(text) > _LONGEST or text.endswith("*"):
+        return
+    yield f"Bash({text})"
+    script = read(text)
+    if script.doubts or len(script.commands) != 1:
+        return
+    words = script.commands[0].words
+    names = [word.text for word in words]
+    size = 3 if tuple(names[:2]) in _RUNNERS else 2
+    if (
+        len(words) < size
+        or base(names[0]) in UNSAFE
+        or runs_another(base(names[0]))
+        or tuple(names[:2]) in UNSAFE_SUBCOMMANDS
+    ):
+        return
+    plain = all(word.literal and _SUBCOMMAND.fullmatch(word.text) for word in words[1:size])
+    if plain and names[size - 1] not in UNSAFE and re.fullmatch(r"[\w./-]+", names[0]):
+        yield f"Bash({' '.join(names[:size])}:*)"
+
+
+def _files(call: Call, resolve: Callable[[Path], Path]) -> Iterator[str]:
+    tool = "Edit" if call.tool in EDITING else "Read"
+    path = next(
+        (value for key in ("file_path", "notebook_path", "path") if isinstance(value := call.input.get(key), str)), "."
+    )
+    top, real = resolve(call.cwd), resolve(call.cwd / path)
+    anchor, names = ("/", real.relative_to(top).parts) if real.is_relative_to(top) else ("//", real.parts[1:])
+    directory = call.tool in {"Glob", "Grep", "LS"}
+    if names and not directory:
+        yield f"{tool}({named('/'.join(names), anchor)})"
+    parent = names if directory else names[:-1]
+    if parent:
+        yield f"{tool}({named('/'.join(parent), anchor)}/**)"

@@ -1,0 +1,120 @@
+"""Commands that run other commands: where in their words the other one begins.
+
+``sudo rm x``, ``env A=1 rm x``, ``timeout 5 rm x``, ``find . -exec rm {} +`` and ``bash -c 'rm x'`` all run ``rm``. To deny, one looks
+through them; to allow, one must know where the other command begins, so that a rule for the wrapper does not allow it too.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+SHELLS = frozenset({"sh", "bash", "rbash", "dash", "ash", "zsh", "ksh", "mksh", "fish", "csh", "tcsh", "su"})
+
+# How many operands come before the command, and the short options that take the next word.
+_WRAPPERS: dict[str, tuple[int, str]] = {
+    "builtin": (0, ""),
+    "busybox": (0, ""),
+    "caffeinate": (0, "tw"),
+    "chroot": (1, ""),
+    "chrt": (1, "TPD"),
+    "command": (0, ""),
+    "doas": (0, "uC"),
+    "env": (0, "uCSP"),
+    "exec": (0, "a"),
+    "flock": (1, "wE"),
+    "gtimeout": (1, "ks"),
+    "ionice": (0, "cnpPu"),
+    "nice": (0, "n"),
+    "nocorrect": (0, ""),
+    "noglob": (0, ""),
+    "nohup": (0, ""),
+    "nsenter": (0, "tSG"),
+    "parallel": (0, "jaIN"),
+    "setsid": (0, ""),
+    "stdbuf": (0, "ioe"),
+    "strace": (0, "eoPpsuEaIObSUX"),
+    "sudo": (0, "CDghpRrtTuU"),
+    "systemd-run": (0, "pEuHM"),
+    "taskset": (1, ""),
+    "time": (0, "fo"),
+    "timeout": (1, "ks"),
+    "unshare": (0, "SGRw"),
+    "watch": (0, "nq"),
+    "xargs": (0, "aEILnPsd"),
+}
+_JOINED = frozenset({"eval", "watch"})  # their words, joined, are a text for a shell
+_FIRST = frozenset({"trap"})  # their first word is
+_EXECUTING = {
+    "find": frozenset({"-exec", "-execdir", "-ok", "-okdir"}),
+    "fd": frozenset({"-x", "-X", "--exec", "--exec-batch"}),
+}
+_ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class Inner:
+    """What another command runs, from word ``start`` on: the words of a command, or a ``script`` for a shell."""
+
+    start: int
+    words: tuple[str, ...] = ()
+    script: str | None = None
+
+
+def base(name: str) -> str:
+    return name.rpartition("/")[2]
+
+
+def runs_another(name: str) -> bool:
+    """Whether a command of this name exists to run what its other words say."""
+    return name in _WRAPPERS or name in SHELLS or name in _JOINED or name in _FIRST or name in {".", "source"}
+
+
+def inner(words: Sequence[str]) -> Iterator[Inner]:
+    """The commands that this one runs, directly: look into each of them again for what it runs."""
+    name = base(words[0]) if words else ""
+    if name in SHELLS:
+        flag = next(
+            (i for i, word in enumerate(words) if i and re.fullmatch(r"-[A-Za-z]*c[A-Za-z]*|--command", word)), None
+        )
+        for i in range(flag + 1 if flag else len(words), len(words)):
+            if not words[i].startswith("-"):
+                yield Inner(i, script=words[i])
+    if name in _JOINED and len(words) > 1:
+        yield Inner(1, script=" ".join(words[1:]))
+    if name in _FIRST and len(words) > 1:
+        yield Inner(1, script=words[1])
+    if name == "env":
+        for i, word in enumerate(words):
+            if match := re.match(r"-\w*S|--split-string=?", word):
+                yield Inner(i, script=" ".join((word[match.end() :], *words[i + 1 :])))
+    if name in _WRAPPERS:
+        for start in _starts(words, *_WRAPPERS[name]):
+            yield Inner(start, tuple(words[start:]))
+    for i, word in enumerate(words):
+        if i and word in _EXECUTING.get(name, ()) and i + 1 < len(words):
+            yield Inner(i + 1, tuple(words[i + 1 :]))
+
+
+def _starts(words: Sequence[str], operands: int, valued: str) -> list[int]:
+    """Where the command may begin. A long option may or may not take the next word: both are tried."""
+    found: set[int] = set()
+    todo, seen = [(1, operands)], set[tuple[int, int]]()
+    while todo:
+        at, left = todo.pop()
+        if at >= len(words) or (at, left) in seen:
+            continue
+        seen.add((at, left))
+        word = words[at]
+        if word.startswith("--") and len(word) > 2:
+            todo.append((at + 1, left))
+            if "=" not in word:
+                todo.append((at + 2, left))
+        elif word.startswith("-") and len(word) > 1:
+            todo.append((at + 2 if word[-1] in valued else at + 1, left))
+        elif _ASSIGNMENT.match(word):
+            todo.append((at + 1, left))
+        elif left:
+            todo.append((at + 1, left - 1))
+        else:
+            found.add(at)
+    return sorted(found)

@@ -1,0 +1,71 @@
+"""Permission rules: kept by answers (`approve --session`, `--always`) and by people, for a repository or for one session."""
+
+import json
+
+from ramet.v1 import attention_pb2
+
+from rametd.domain.errors import InvalidInputError, RuleNotFoundError
+from rametd.domain.models import OWNER, Request, RequestKind, Session, StoredRule
+from rametd.rules import Call, Effect, parse, suggest
+from rametd.services.ids import new_id
+from rametd.store import Unit
+
+EFFECTS = {
+    attention_pb2.RULE_EFFECT_DENY: Effect.DENY,
+    attention_pb2.RULE_EFFECT_ASK: Effect.ASK,
+    attention_pb2.RULE_EFFECT_ALLOW: Effect.ALLOW,
+}
+
+
+def create(
+    unit: Unit, *, repo_id: str, session_id: str, effect: Effect, text: str, source: str, request_id: str = ""
+) -> StoredRule:
+    """Store a rule; one that is there already stays. Raises `BadRuleError`."""
+    parse(text, effect)
+    return unit.rules.add(
+        StoredRule(
+            id=new_id(),
+            repo_id=repo_id,
+            session_id=session_id,
+            effect=effect.value,
+            text=text,
+            source=source,
+            request_id=request_id,
+            matches=0,
+            create_time=unit.now,
+            match_time=None,
+        )
+    )
+
+
+def remember(unit: Unit, session: Session, request: Request, scope: int) -> StoredRule | None:
+    """The rule that an approval with a scope makes; raises `InvalidInputError` where none could cover calls like this one."""
+    if scope not in {attention_pb2.APPROVAL_SCOPE_SESSION, attention_pb2.APPROVAL_SCOPE_ALWAYS}:
+        return None
+    if request.kind != RequestKind.PERMISSION:
+        raise InvalidInputError(f"a {request.kind} is answered once", hint="leave --session and --always out")
+    suggested = suggest(Call(request.tool, json.loads(request.input), session.worktree))
+    if not suggested:
+        raise InvalidInputError(
+            "no rule could cover calls like this one without covering others",
+            hint=f"`rametctl approve {request.id}` approves this call alone",
+        )
+    for_session = scope == attention_pb2.APPROVAL_SCOPE_SESSION
+    return create(
+        unit,
+        repo_id=session.repo_id,
+        session_id=session.id if for_session else "",
+        effect=Effect.ALLOW,
+        text=suggested[0],
+        source=OWNER,
+        request_id=request.id,
+    )
+
+
+def delete(unit: Unit, rule_id: str) -> StoredRule:
+    """Raises `RuleNotFoundError`."""
+    rule = unit.rules.get(rule_id)
+    if rule is None:
+        raise RuleNotFoundError(f"there is no rule {rule_id!r}", hint="`rametctl rules ls` shows them")
+    unit.rules.remove(rule_id)
+    return rule

@@ -1,0 +1,13 @@
+"""What must be known of the configuration where lines of agents become states."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from rametd.agents.base import AgentKind
+from rametd.config import Config
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    config: Config
+    kinds: Mapping[str, AgentKind]
