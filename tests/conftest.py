@@ -8,11 +8,24 @@ import pytest
 from tests.support.daemon import Client, DaemonProcess, Sandbox, connected, daemon_process, make_sandbox
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--crash-rounds", type=int, default=12, help="how often tests/crash kills the daemon under its agents"
+    )
+
+
 @pytest.fixture(autouse=True)
 def _nobodys_home(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
     """No test reads or writes the directories of whoever runs it."""
     home = tmp_path_factory.mktemp("home")
-    for name in ("RAMET_HOME", "RAMET_RUNTIME_DIR", "RAMET_TOKEN", "RAMET_SESSION", "XDG_STATE_HOME", "XDG_RUNTIME_DIR"):
+    for name in (
+        "RAMET_HOME",
+        "RAMET_RUNTIME_DIR",
+        "RAMET_TOKEN",
+        "RAMET_SESSION",
+        "XDG_STATE_HOME",
+        "XDG_RUNTIME_DIR",
+    ):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOME", str(home))
     monkeypatch.setenv("XDG_CONFIG_HOME", str(home / ".config"))

@@ -17,6 +17,8 @@ from rametd.failpoints import Failpoint
 EXIT_ALREADY_RUNNING = 75
 EXIT_CONFIGURATION = 78
 
+SWITCH_INTERVAL_S = 0.0005
+
 
 @click.group(invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="ramet", prog_name="rametd")
@@ -44,6 +46,9 @@ def run() -> None:
     failpoint = Failpoint(environ.pop("RAMET_FAILPOINT", ""))
     level = config.load(places.config_file, home=places.home).log.level
     console = sys.stderr if sys.stderr is not None and sys.stderr.isatty() else None
+    # The store's threads let go of the interpreter at every statement, and a busy loop would keep each of them waiting for the default
+    # of 5 ms before it gives it back.
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
     with logs.set_up(places.logs, level=level, console=console):
         try:
             asyncio.run(serve(places, environ, failpoint))

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
+from ramet.v1 import attention_pb2, session_pb2
 
-from ramet.v1 import attention_pb2, event_pb2, session_pb2
-from tests.support.agents import SCRIPTED, script
+from tests.support.agents import SCRIPTED
 from tests.support.daemon import Client, Sandbox, command_of, git
 from tests.support.eventually import eventually
 
@@ -171,8 +171,8 @@ def leftovers(sandbox: Sandbox, repository: Path, *sessions: str) -> list[str]:
     found += [f"worktree {path}" for path in (state / "worktrees").glob("*/*")]
     found += [f"socket {path}" for path in (sandbox.root / "run").glob("*-*.sock")]
     found += [f"index {path}" for path in (state / "index").glob("*")]
-    found += [f"branch {line}" for line in git(repository, "branch", "--format=%(refname:short)").splitlines()[0:]]
-    found += [line for line in git(repository, "worktree", "list").splitlines()[1:]]
+    found += [f"branch {line}" for line in git(repository, "branch", "--format=%(refname:short)").splitlines()]
+    found += git(repository, "worktree", "list").splitlines()[1:]
     found += [f"intent {row}" for row in rows(sandbox, "SELECT kind, session_id FROM intents")]
     found.remove("branch main")
     return [line for line in found if any(name in line for name in wanted)]
@@ -182,10 +182,3 @@ def rows(sandbox: Sandbox, query: str) -> list[tuple[object, ...]]:
     """Read the daemon's database beside it."""
     with contextlib.closing(sqlite3.connect(f"file:{sandbox.root / 'state' / 'ramet.db'}?mode=ro", uri=True)) as db:
         return list(db.execute(query))
-
-
-def kinds(log: list[event_pb2.Event]) -> list[str]:
-    return [event.WhichOneof("payload") or "" for event in log]
-
-
-__all__ = ["script"]

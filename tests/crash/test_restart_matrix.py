@@ -14,8 +14,8 @@ from typing import Any
 
 import psutil
 import pytest
-
 from ramet.v1 import common_pb2, session_pb2
+
 from tests.crash.scene import (
     Gates,
     approve,
@@ -192,7 +192,9 @@ class Play:
             told = f"{session_pb2.SessionState.Name(session.state)} ({session.state_reason}), process {pid}"
             assert session.state == wanted, told
             assert session.agent_alive == (process != NONE), told
-            assert {SAME: pid == self.pids[state] != 0, NEW: pid not in {0, self.pids[state]}, NONE: pid == 0}[process], told
+            assert {SAME: pid == self.pids[state] != 0, NEW: pid not in {0, self.pids[state]}, NONE: pid == 0}[
+                process
+            ], told
             if pid:
                 assert flag_of(pid, "--permission-mode") == FLAGS[self.made[state].mode]
                 assert flag_of(pid, "--model") == "claude-sonnet-5"
@@ -202,7 +204,9 @@ class Play:
             await eventually(look, within=20)
         if state == "waiting":
             with self.noting(state):
-                assert await open_requests(self.client) == self.requests, "the question that was open is the one that is"
+                assert await open_requests(self.client) == self.requests, (
+                    "the question that was open is the one that is"
+                )
 
     async def finish(self, state: str) -> None:
         """What a person does then, and what comes of it."""

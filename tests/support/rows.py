@@ -106,7 +106,7 @@ def a_request(request_id: str = "ask", session_id: str = "one", **fields: Any) -
 
 
 def a_control_request(control_id: str = "c", session_id: str = "one", **fields: Any) -> ControlRequest:
-    request = ControlRequest(session_id, 1, control_id, "can_use_tool", b"{}", b"", cancelled=False, handshake=False)
+    request = ControlRequest(session_id, 1, control_id, "can_use_tool", b"{}", b"", cancelled=False)
     return replace(request, **fields)
 
 

@@ -2,18 +2,24 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from importlib import import_module
+from pkgutil import iter_modules
 from typing import Any
 
 import grpc
+import ramet.v1
 from google.protobuf import descriptor_pb2, message_factory
 from google.protobuf.descriptor import MethodDescriptor
 from google.protobuf.message import Message
-from ramet.v1 import attention_pb2, daemon_pb2, event_pb2, repo_pb2, session_pb2, worktree_pb2
 
 from tests.support.daemon import reason_of
 
-FILES = (daemon_pb2, repo_pb2, session_pb2, event_pb2, attention_pb2, worktree_pb2)
-SERVICES = [service for file in FILES for service in file.DESCRIPTOR.services_by_name.values()]
+SERVICES = [
+    service
+    for module in iter_modules(ramet.v1.__path__, "ramet.v1.")
+    if module.name.endswith("_pb2")
+    for service in import_module(module.name).DESCRIPTOR.services_by_name.values()
+]
 
 
 @dataclass(frozen=True)

@@ -15,9 +15,12 @@ from hypothesis import strategies as st
 from ramet.v1 import event_pb2
 from rametd.agents.base import Frame
 from rametd.agents.claude.frames import read_frame
+from rametd.agents.claude.kind import Claude
+from rametd.config import Config
 from rametd.domain.errors import StaleBatchError
-from rametd.domain.models import PromptState
+from rametd.domain.models import PromptState, RequestKind
 from rametd.domain.states import State
+from rametd.services.policy import Policy
 from rametd.services.projection import first_line, project
 from rametd.store import Unit
 from rametd.store.connection import savepoint
@@ -75,9 +78,12 @@ def tables(db: sqlite3.Connection) -> dict[str, list[Any]]:
     return found
 
 
+POLICY = Policy(Config(), {"claude": Claude()})
+
+
 def in_batches(unit: Unit, frames: Sequence[Frame], cuts: Sequence[int]) -> None:
     for start, end in pairwise([0, *sorted(set(cuts) - {0, len(frames)}), len(frames)]):
-        project(unit, "one", 1, frames[start:end])
+        project(unit, "one", 1, frames[start:end], POLICY)
 
 
 @settings(max_examples=30, deadline=None)
@@ -101,13 +107,13 @@ def test_batches_that_come_twice_or_too_early_change_nothing(journal: list[Frame
         for start, end in data.draw(st.lists(bounds, max_size=12)):
             try:
                 with savepoint(other):
-                    project(tried, "one", 1, journal[start:end])
+                    project(tried, "one", 1, journal[start:end], POLICY)
                 assert start == at
                 at = end
             except StaleBatchError:
                 assert start != at
         if at < len(journal):
-            project(tried, "one", 1, journal[at:])
+            project(tried, "one", 1, journal[at:], POLICY)
         assert tables(other) == tables(whole)
 
 
@@ -128,7 +134,7 @@ def test_a_conversation_ends_idle_with_its_turns_costs_and_questions_on_record(j
         assert session.turns == len(results)
         assert session.cost_usd == pytest.approx(sum(frame.event.turn_ended.cost_usd for frame in results))
         assert session.conversation_begun
-        assert not unit.requests.open("one")
+        assert {request.kind for request in unit.requests.open("one")} == {RequestKind.REVIEW}
         assert unit.agents.latest("one") is not None
 
 

@@ -271,10 +271,9 @@ class TestRequests:
 class TestControl:
     def test_a_repeated_request_is_the_same_one(self, session: Unit) -> None:
         assert session.control.add(a_control_request("b"))
-        assert session.control.add(a_control_request("a", handshake=True))
+        assert session.control.add(a_control_request("a"))
         assert not session.control.add(a_control_request("b", frame=b"again"))
         assert [each.id for each in session.control.open("one", 1)] == ["b", "a"]
-        assert [each.id for each in session.control.handshake("one", 1)] == ["a"]
         assert session.control.set_answer("one", 1, "b", b"first")
         assert not session.control.set_answer("one", 1, "b", b"second")
         assert session.control.get("one", 1, "b") == a_control_request("b", answer=b"first")

@@ -1,5 +1,6 @@
 """DaemonService."""
 
+import asyncio
 import json
 import tomllib
 from collections.abc import Callable
@@ -81,7 +82,7 @@ class DaemonServicer(daemon_pb2_grpc.DaemonServiceServicer):
         if request.repo_path:
             info = await self._core.git.discover(absolute(request.repo_path))
             repo_file = (info.worktree_root or info.root) / ".ramet.toml"
-        config: Config = load(facts.config_file, repo_file, home=facts.home)
+        config: Config = await asyncio.to_thread(load, facts.config_file, repo_file, home=facts.home)
         settings = [
             daemon_pb2.Setting(
                 key=each.setting.key,
@@ -135,6 +136,6 @@ class DaemonServicer(daemon_pb2_grpc.DaemonServiceServicer):
             events=events,
             open_requests=requests,
             cost_usd=spent,
-            resident_bytes=resident_bytes(),
-            database_bytes=self._facts.database.stat().st_size,
+            resident_bytes=await asyncio.to_thread(resident_bytes),
+            database_bytes=(await asyncio.to_thread(self._facts.database.stat)).st_size,
         )

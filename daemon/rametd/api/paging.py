@@ -49,4 +49,6 @@ def offset(position: Any) -> int:
 def time_and_id(position: Any) -> tuple[float, str]:
     """A position in a list that is ordered by time."""
     time, identity = position
-    return float(time), str(identity)
+    if type(time) not in {int, float} or type(identity) is not str:
+        raise ValueError("no time and id")
+    return float(time), identity

@@ -39,7 +39,7 @@ class LocalAttachment:
         if self._closed:
             raise StopAsyncIteration
         if self._disk is None:
-            self._disk = _DiskLines(self._path, directory.JOURNAL, self._offset)
+            self._disk = await asyncio.to_thread(_DiskLines, self._path, directory.JOURNAL, self._offset)
         line = await self._disk.next_line()
         if line is None:
             raise StopAsyncIteration

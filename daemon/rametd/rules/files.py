@@ -27,6 +27,8 @@ from rametd.domain.errors import BadRuleError
 
 # An agent that writes these changes what git or Claude runs: a rule covers them only if it names them.
 PROTECTED = frozenset({".git", ".claude", ".mcp.json"})
+# What counts as a bracket expression (or an escaped character); others mean different things to different readers.
+_CLASS = re.compile(r"\\.|\[[!^]?\]?(?:(?!--)[^\[\]\\&~|])*\]")
 _PROBES = ("qzv7/K/w_x.t9k", "jx/m-3", "zzy.q0")
 
 
@@ -92,8 +94,14 @@ class Pattern:
             )
         if "//" in glob or "/./" in glob:
             raise bad("an empty part stands in the path", "write one / between names")
+        if "[" in _CLASS.sub("", glob):
+            raise bad("its brackets hold no plain characters or ranges", "write \\[ for a bracket in a name")
         if not glob.strip("/"):
             glob = "/**"
+        try:
+            _spec(glob)
+        except (ValueError, re.error) as error:
+            raise bad(f"no such pattern: {error}", "write it as in a .gitignore") from error
         if allows and (not glob.strip("*?./") or all(_spec(glob).match_file(probe) for probe in _PROBES)):
             raise bad("it would allow everything there", "name a directory or a kind of file: Edit(src/**), Edit(*.md)")
         return cls(anchor, glob)
@@ -141,7 +149,10 @@ class Pattern:
     def _spellings(self, place: Place, root: Path) -> Iterator[tuple["Pattern", Path]]:
         yield self, root
         yield self, place.resolve(root)
-        if fixed := self._fixed():
+        fixed = self._fixed()
+        if not fixed and not re.search(r"[*?\[\\/]", self.glob):
+            fixed = self.glob  # a name at any depth is also one at the top, where it may be a link
+        if fixed:
             rest = self.glob.strip("/").removeprefix(fixed) + ("/" if self.glob.endswith("/") else "")
             target = place.resolve(root / fixed)
             if not rest.strip("/"):  # the pattern names one place, which is a file or a directory

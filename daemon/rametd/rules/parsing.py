@@ -9,7 +9,7 @@ from rametd.rules import web
 from rametd.rules.files import Pattern
 from rametd.rules.model import Effect
 from rametd.rules.shell import read
-from rametd.rules.wrappers import base, inner, runs_another
+from rametd.rules.wrappers import SHELLS, base, inner, runs_another
 
 SHELL_TOOLS = frozenset({"Bash", "Monitor"})
 EDITING = frozenset({"Edit", "Write", "MultiEdit", "NotebookEdit"})
@@ -179,7 +179,8 @@ def _shell(text: str, tool: str, specifier: str, effect: Effect) -> ParsedRule:
     if effect is Effect.ALLOW:
         name = base(words[0])
         wraps = runs_another(name) and not any(found.start < len(words) for found in inner(words))
-        if name in CHANGERS or (wraps and not (len(words) > 1 and not words[1].startswith("-"))):
+        of_a_file = name in SHELLS and len(words) > 1 and not words[1].startswith("-")
+        if name in CHANGERS or (wraps and not of_a_file):
             raise _bad(
                 text,
                 f"`{name}` runs whatever follows it, so this would allow everything",

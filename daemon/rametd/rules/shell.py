@@ -18,6 +18,7 @@ from rametd.rules.words import BLANK, META, NotUnderstoodError, Word, WordReader
 _OPERATOR = re.compile(r"&&|\|\||;;&|;;|;&|\|&|&>>|&>|<<<|<<-|<<|<&|<>|<\(|>>|>&|>\||>\(|[;|&()<>]")
 _SEPARATORS = frozenset({"&&", "||", ";", "|", "|&", "&", ";;", ";&", ";;&"})
 _DOUBTFUL = {"&": "something in the background", ";;": "a case", ";&": "a case", ";;&": "a case"}
+_MOST = 5000  # commands in one text: more would keep the daemon busy, and no one writes them
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
 _TRANSPARENT = frozenset({"if", "then", "elif", "else", "fi", "while", "until", "do", "done", "{", "}", "!"})
 _OPAQUE = frozenset({"for", "select", "case", "esac", "function", "coproc", "[["})
@@ -167,6 +168,8 @@ class _Reader(WordReader):
                 break
         if opaque:
             self.doubt(opaque)
+        if len(self.commands) > _MOST:
+            raise NotUnderstoodError("too many commands")
         while words and words[0].assigns:
             self.doubt("an assignment of a variable")
             name, _, value = words[0].text.partition("=")

@@ -80,6 +80,24 @@ def project(unit: Unit, session_id: str, generation: int, frames: Sequence[Frame
     return Projected(projection.session, projection.agent, projection.turn_ended, tuple(projection.told))
 
 
+def store_calm(unit: Unit, session: Session, generation: int, frames: Sequence[Frame]) -> None:
+    """`project` for frames without facts, which change nothing: most of what an agent says, and so nothing is read for it."""
+    unit.agents.advance(session.id, generation, frames[-1].end, expect_offset=frames[0].start)
+    unit.events.append(*(line_event(session, frame) for frame in frames))
+
+
+def line_event(session: Session, frame: Frame) -> NewEvent:
+    """The event that a line of the session's agent is."""
+    return NewEvent(
+        frame.event.WhichOneof("payload") or "agent_notice",
+        session.id,
+        session.repo_id,
+        f"session:{session.id}",
+        frame.event.SerializeToString(),
+        frame.line.removesuffix(b"\n"),
+    )
+
+
 class Projection:
     """The state of one batch."""
 
@@ -93,22 +111,9 @@ class Projection:
         self._stored = agent
         self._principal = f"session:{session.id}"
         self._lines: list[NewEvent] = []
-        self._last_words = ""
 
     def apply(self, frame: Frame) -> None:
-        if frame.event.HasField("turn_ended") and frame.event.turn_ended.text:
-            self._last_words = frame.event.turn_ended.text
-        kind = frame.event.WhichOneof("payload") or "agent_notice"
-        self._lines.append(
-            NewEvent(
-                kind,
-                self.session.id,
-                self.session.repo_id,
-                self._principal,
-                frame.event.SerializeToString(),
-                frame.line.removesuffix(b"\n"),
-            )
-        )
+        self._lines.append(line_event(self.session, frame))
         for fact in frame.facts:
             self._act(fact, frame)
 
@@ -364,8 +369,12 @@ class Projection:
         log_request(self.unit, self.session, self.unit.requests.add(self._request("", question)))
 
     def _summary(self) -> str:
-        words = self.session.result or self._last_words
-        return first_line(words) if words else ""
+        """What came of the work, in one line: the report, else the turn's last words."""
+        if self.session.result:
+            return first_line(self.session.result)
+        self._log_lines()
+        ended = self.unit.events.list(session_id=self.session.id, kinds=("turn_ended",), limit=1, newest=True)
+        return first_line(event_pb2.Event.FromString(ended[0].payload).turn_ended.text) if ended else ""
 
     def _tell_parent(self, words: str) -> None:
         """Tell the session that spawned this one, where it asked for that."""

@@ -26,7 +26,7 @@ from rametd.services.endings import record_end
 from rametd.services.guard import judge
 from rametd.services.lifecycle import change_state
 from rametd.services.persistence import write_for_sure
-from rametd.services.projection import Projected, is_urgent, project
+from rametd.services.projection import Projected, is_urgent, project, store_calm
 from rametd.store import Unit
 from rametd.store.agents import AgentColumns
 
@@ -173,7 +173,10 @@ class Runner:
             # for another one. Runs in the store's thread, while the loop's may append; only what is committed is removed. An urgent
             # line, which wants a commit of its own kind, ends what a work that is not urgent takes.
             frames[:] = self._frames[:] if urgent else takewhile(lambda frame: not is_urgent([frame]), self._frames[:])
-            return project(unit, session_id, generation, frames, self._core.policy)
+            if any(frame.facts for frame in frames):
+                return project(unit, session_id, generation, frames, self._core.policy)
+            store_calm(unit, self._session, generation, frames)
+            return Projected(self._session, self._agent, turn_ended=False, told=())
 
         projected = await write_for_sure(self._core.store, work, lifecycle=urgent)
         del self._frames[: len(frames)]

@@ -53,7 +53,8 @@ class EventReads(Table):
 class Events(EventReads):
     def append(self, *events: NewEvent) -> Sequence[Event]:
         """Their numbers follow on the last; a time of 0 becomes now. Subscribers see them once the work is committed."""
-        first = self.last_seq() + 1
+        gathered = self._scope.appended  # by this transaction, whose numbers no other can give
+        first = (gathered[-1].seq if gathered else self.last_seq()) + 1
         appended = [
             Event(
                 first + index,

@@ -37,7 +37,7 @@ class Claude:
     async def check(self) -> str:
         """As the protocol says; the program is run again only when its file has changed."""
         try:
-            status = self.path.stat()
+            status = await asyncio.to_thread(self.path.stat)
         except OSError:
             return await program.check(self.path)  # which says what is wrong
         identity = (status.st_mtime_ns, status.st_size)

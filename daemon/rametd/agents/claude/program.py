@@ -19,9 +19,9 @@ def bundled() -> Path:
 async def check(path: Path) -> str:
     """Return what ``path --version`` says; `AgentUnavailableError` names what to set when it cannot be run."""
     hint = "set agents.claude.path in config.toml to a working claude, or install Ramet again to get its own"
-    if not os.path.isfile(path):  # noqa: PTH113, ASYNC240 - one look at a local file
+    if not await asyncio.to_thread(path.is_file):
         raise AgentUnavailableError(f"there is no Claude Code at {path}", hint=hint)
-    if not os.access(path, os.X_OK):
+    if not await asyncio.to_thread(os.access, path, os.X_OK):
         raise AgentUnavailableError(f"{path} may not be executed", hint=hint)
     try:
         process = await asyncio.create_subprocess_exec(

@@ -1,0 +1,216 @@
+"""The daemon is killed at the instants that matter, and the next one at the next: what was under way is completed or undone, never half made.
+
+Each test takes one operation through all its instants: the daemon that recovers from one kill is killed at the following instant, be it in recovery or
+in the call that is repeated.
+"""
+
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from ramet.v1 import common_pb2, session_pb2
+
+from tests.crash.scene import (
+    Gates,
+    approve,
+    check_prompts,
+    delete,
+    leftovers,
+    rows,
+    settle_down,
+    the_pid,
+    transcript,
+)
+from tests.support.agents import script
+from tests.support.daemon import IDLE, PAUSED, WAITING, WORKING, Client, DaemonProcess, Sandbox, connected, git
+from tests.support.eventually import eventually
+
+pytestmark = pytest.mark.crash
+
+BYPASS = common_pb2.PERMISSION_MODE_BYPASS_PERMISSIONS
+EDITS = common_pb2.PERMISSION_MODE_ACCEPT_EDITS
+
+
+@pytest.fixture
+def gates(sandbox: Sandbox) -> Gates:
+    return Gates(sandbox)
+
+
+@pytest.fixture
+def killed(sandbox: Sandbox) -> DaemonProcess:
+    """A daemon that is not started yet: every test arms it first."""
+    return DaemonProcess(sandbox)
+
+
+def start_to_die(daemon: DaemonProcess, point: str) -> None:
+    """Start it; it dies at ``point`` without anybody's doing, in recovery."""
+    daemon.start(wait=False, RAMET_FAILPOINT=point)
+    wait_for_death(daemon)
+
+
+def wait_for_death(daemon: DaemonProcess) -> None:
+    assert daemon.process is not None
+    assert daemon.process.wait(timeout=30) == -9, (daemon.sandbox.root / "rametd.out").read_text()
+
+
+async def die_in(daemon: DaemonProcess, sandbox: Sandbox, call: Callable[[Client], Coroutine[Any, Any, Any]]) -> None:
+    """Make a call of which the daemon dies."""
+    async with connected(sandbox) as client:
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await call(client)
+        assert caught.value.code() == grpc.StatusCode.UNAVAILABLE
+    wait_for_death(daemon)
+
+
+async def test_a_creation_that_is_killed_is_undone_and_the_repeated_call_makes_one_session(
+    killed: DaemonProcess, sandbox: Sandbox, repository: Path
+) -> None:
+    text = script({"text": "made"})
+
+    async def create(client: Client) -> session_pb2.Session:
+        return await client.create(repository, text, name="made", request_id="the one")
+
+    for point in ("create.intended", "create.worktree-made", "create.files-written"):
+        killed.start(RAMET_FAILPOINT=point)
+        assert not leftovers(sandbox, repository)
+        await die_in(killed, sandbox, create)
+        assert rows(sandbox, "SELECT kind FROM intents") == [("create",)]
+    killed.start(RAMET_FAILPOINT="create.inserted")
+    assert not leftovers(sandbox, repository)
+    await die_in(killed, sandbox, create)
+    killed.start()
+
+    async with connected(sandbox) as client:
+        session = await settle_down(client, "made")
+        assert (await create(client)).id == session.id
+        assert rows(sandbox, "SELECT count(*) FROM sessions") == [(1,)]
+        await check_prompts(client, sandbox, session, [text])
+        await delete(client, "made")
+    assert not leftovers(sandbox, repository)
+    killed.kill()
+
+
+async def test_a_start_and_its_prompt_that_are_killed_five_times_are_one_process_and_one_turn(
+    killed: DaemonProcess, sandbox: Sandbox, repository: Path
+) -> None:
+    text = script({"text": "told"})
+    killed.start(RAMET_FAILPOINT="launch.started")
+    async with connected(sandbox) as client:
+        made = await client.create(repository, text, name="told")
+    wait_for_death(killed)
+    pid = the_pid(sandbox, made.conversation_id)
+    assert rows(sandbox, "SELECT state, handle FROM agents") == [("starting", "")]
+
+    for point in ("launch.stored", "prompt.committed", "prompt.written"):
+        start_to_die(killed, point)
+        assert the_pid(sandbox, made.conversation_id) == pid
+    killed.start()
+
+    async with connected(sandbox) as client:
+        session = await settle_down(client, "told")
+        assert session.turns == 1
+        assert the_pid(sandbox, made.conversation_id) == pid
+        await check_prompts(client, sandbox, session, [text])
+    killed.kill()
+
+
+async def test_an_answer_that_is_killed_on_its_way_counts_once(
+    killed: DaemonProcess, sandbox: Sandbox, repository: Path
+) -> None:
+    bash = {"tool": "Bash", "input": {"command": "echo ran >> ran.txt", "description": "x"}}
+    killed.start(RAMET_FAILPOINT="resolve.committed")
+    async with connected(sandbox) as client:
+        made = await client.create(repository, script(bash, {"text": "done"}), name="asks")
+        await client.reach("asks", WAITING)
+    pid = the_pid(sandbox, made.conversation_id)
+    await die_in(killed, sandbox, lambda client: approve(client, "asks", "the answer"))
+
+    for point in ("answer.committed", "answer.written"):
+        # Whichever answer of the control protocol it is: that of a hook, of a tool's handshake, or the person's.
+        start_to_die(killed, point)
+    killed.start()
+
+    async with connected(sandbox) as client:
+        session = await settle_down(client, "asks")
+        assert (Path(session.worktree) / "ran.txt").read_text() == "ran\n"
+        assert session.turns == 1
+        assert the_pid(sandbox, made.conversation_id) == pid
+        assert (await approve(client, "asks", "the answer")).answered_by == "owner"
+    killed.kill()
+
+
+async def test_a_removal_that_is_killed_after_each_step_ends_complete(
+    killed: DaemonProcess, sandbox: Sandbox, gates: Gates, repository: Path
+) -> None:
+    gates.close("work")
+    write = {"tool": "Write", "input": {"file_path": "only.txt", "content": "copy\n"}}
+    killed.start(RAMET_FAILPOINT="remove.intended")
+    async with connected(sandbox) as client:
+        made = await client.create(repository, script(write, gates.wait_for_gate("work")), name="goes", mode=BYPASS)
+        await eventually(lambda: (Path(made.worktree) / "only.txt").exists())
+    await die_in(killed, sandbox, lambda client: delete(client, "goes", "the removal"))
+    assert the_pid(sandbox, made.conversation_id)
+
+    steps = ("agent-ended", "trashed", "worktree-removed", "processes-destroyed", "forgotten")
+    for step in steps:
+        start_to_die(killed, f"remove.{step}")
+        assert the_pid(sandbox, made.conversation_id) == 0, "no process works in a tree that is going"
+    killed.start()
+
+    assert not leftovers(sandbox, repository)
+    assert git(repository, "show", f"refs/ramet/trash/{made.id}:only.txt") == "copy"
+    assert rows(sandbox, "SELECT count(*) FROM sessions") == [(0,)]
+    assert rows(sandbox, "SELECT id FROM trash") == [(made.id,)]
+    killed.kill()
+
+
+async def test_a_removal_that_is_killed_while_the_process_is_being_made_leaves_no_process(
+    killed: DaemonProcess, sandbox: Sandbox, repository: Path
+) -> None:
+    killed.start(RAMET_FAILPOINT="launch.started")
+    async with connected(sandbox) as client:
+        made = await client.create(repository, script({"hang": True}), name="goes")
+    wait_for_death(killed)
+    killed.start(RAMET_FAILPOINT="remove.intended")
+    async with connected(sandbox) as client:
+        await client.reach("goes", WORKING)
+    await die_in(killed, sandbox, lambda client: delete(client, "goes"))
+    assert the_pid(sandbox, made.conversation_id)
+
+    killed.start()
+
+    assert not leftovers(sandbox, repository)
+    killed.kill()
+
+
+async def test_a_stop_that_is_killed_is_carried_out_and_the_session_goes_on_later(
+    killed: DaemonProcess, sandbox: Sandbox, gates: Gates, repository: Path
+) -> None:
+    gates.close("work")
+    killed.start(RAMET_FAILPOINT="end.intended")
+    first, second = script(gates.wait_for_gate("work")), script({"text": "later"})
+    async with connected(sandbox) as client:
+        made = await client.create(repository, first, name="stops", mode=BYPASS)
+        await eventually(lambda: transcript(sandbox, made.conversation_id))
+    await die_in(
+        killed,
+        sandbox,
+        lambda client: client.sessions.StopSession(
+            session_pb2.StopSessionRequest(session="stops"), metadata=client.metadata
+        ),
+    )
+    assert the_pid(sandbox, made.conversation_id)
+    killed.start()
+
+    async with connected(sandbox) as client:
+        stopped = await client.reach("stops", PAUSED)
+        assert not stopped.agent_alive
+        assert the_pid(sandbox, made.conversation_id) == 0
+        gates.open("work")
+        await client.send("stops", second)
+        session = await settle_down(client, "stops")
+        await check_prompts(client, sandbox, session, [first, second])
+        assert session.state == IDLE
+    killed.kill()

@@ -1,0 +1,56 @@
+"""Rules offered when a person says "always"."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rametd.rules import Call, Effect, Rule, evaluate, parse, suggest
+
+TOP = Path("/srv/nowhere/worktree")
+
+CASES: list[tuple[str, dict[str, Any], tuple[str, ...]]] = [
+    ("Bash", {"command": "git status -s"}, ("Bash(git status -s)", "Bash(git status:*)")),
+    ("Bash", {"command": "npm run build --prod"}, ("Bash(npm run build --prod)", "Bash(npm run build:*)")),
+    ("Bash", {"command": "uv run pytest -k x"}, ("Bash(uv run pytest -k x)", "Bash(uv run pytest:*)")),
+    ("Bash", {"command": "uv run python x"}, ("Bash(uv run python x)",)),
+    ("Bash", {"command": "cargo test && rm -rf x > log"}, ("Bash(cargo test && rm -rf x > log)",)),
+    ("Bash", {"command": "bash -c 'git status'"}, ("Bash(bash -c 'git status')",)),
+    ("Bash", {"command": "sudo apt update"}, ("Bash(sudo apt update)",)),
+    ("Bash", {"command": "find . -exec x {} +"}, ("Bash(find . -exec x {} +)",)),
+    ("Bash", {"command": "rm x"}, ("Bash(rm x)",)),
+    ("Bash", {"command": "curl x"}, ("Bash(curl x)",)),
+    ("Bash", {"command": "git push origin"}, ("Bash(git push origin)",)),
+    ("Bash", {"command": "python x"}, ("Bash(python x)",)),
+    ("Bash", {"command": "ls -la"}, ("Bash(ls -la)",)),
+    ("Bash", {"command": "ls *"}, ()),
+    ("Bash", {"command": "a\nb"}, ()),
+    ("Bash", {}, ()),
+    ("Edit", {"file_path": "src/a[1].py"}, ("Edit(/src/a\\[1\\].py)", "Edit(/src/**)")),
+    ("Write", {"file_path": "README.md"}, ("Edit(/README.md)",)),
+    ("Write", {"file_path": "/etc/app/x"}, ("Edit(//etc/app/x)", "Edit(//etc/app/**)")),
+    ("Edit", {"file_path": ".git/config"}, ("Edit(/.git/config)", "Edit(/.git/**)")),
+    ("Read", {"file_path": "/srv/nowhere/worktree/src/!x y.md"}, ("Read(/src/\\!x\\ y.md)", "Read(/src/**)")),
+    ("Grep", {"pattern": "x", "path": "src"}, ("Read(/src/**)",)),
+    ("Grep", {"pattern": "x"}, ()),
+    ("WebFetch", {"url": "https://docs.example.com:8/a"}, ("WebFetch(domain:docs.example.com)",)),
+    ("WebFetch", {"url": "https://a@b\\c"}, ()),
+    ("mcp__git__log", {"n": 1}, ("mcp__git__log",)),
+    ("Task", {"subagent_type": "Explore"}, ("Task(Explore)",)),
+    ("Skill", {"skill": "x"}, ("Skill(x)",)),
+    ("WebSearch", {"query": "x"}, ("WebSearch",)),
+]
+
+
+@pytest.mark.parametrize(("tool", "arguments", "expected"), CASES)
+def test_rules_are_offered_narrowest_first_and_each_covers_the_call(
+    tool: str, arguments: dict[str, Any], expected: tuple[str, ...]
+) -> None:
+    call = Call(tool, arguments, TOP)
+    offered = suggest(call, home=Path("/home/nobody-here"))
+    assert offered == expected
+    for text in offered:
+        assert evaluate([Rule("r", Effect.ALLOW, text)], call, home=Path("/home/nobody-here")).effect is Effect.ALLOW
+
+
+def test_a_command_that_ends_like_a_prefix_is_not_offered_as_one() -> None:
+    assert not any(parse(text).prefix for text in suggest(Call("Bash", {"command": "grep x:*"}, TOP)))
