@@ -7,8 +7,9 @@ import click
 VERBS = (
     "new", "ls", "show", "log", "watch",
     "send", "interrupt", "stop", "resume", "pause", "set", "wait",
-    "inbox", "approve", "deny", "answer",
-    "diff", "rm", "repo",
+    "inbox", "approve", "deny", "answer", "rules",
+    "msg", "messages", "mcp",
+    "diff", "rm", "repo", "cost",
     "daemon", "service", "config", "completion", "demo", "version",
 )  # fmt: skip
 

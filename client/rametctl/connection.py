@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         daemon_pb2,
         daemon_pb2_grpc,
         event_pb2_grpc,
+        orchestration_pb2_grpc,
         repo_pb2_grpc,
         session_pb2_grpc,
         worktree_pb2_grpc,
@@ -84,6 +85,12 @@ class Connection:
         from ramet.v1 import event_pb2_grpc
 
         return event_pb2_grpc.EventServiceStub(self._connect())
+
+    @property
+    def orchestration(self) -> "orchestration_pb2_grpc.OrchestrationServiceStub":
+        from ramet.v1 import orchestration_pb2_grpc
+
+        return orchestration_pb2_grpc.OrchestrationServiceStub(self._connect())
 
     @property
     def repos(self) -> "repo_pb2_grpc.RepoServiceStub":

@@ -34,6 +34,16 @@ class Verb(click.Command):
         )
 
 
+class VerbGroup(click.Group):
+    """A verb with verbs of its own that does something without one too, and so takes `--json` itself."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs | {"invoke_without_command": True})
+        self.params.append(
+            click.Option(["--json", "as_json"], is_flag=True, expose_value=False, help="Machine output on stdout.")
+        )
+
+
 def complete_session(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Names of the sessions of a daemon that runs; it is never started for this."""
     from rametctl.complete import session_names

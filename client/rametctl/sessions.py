@@ -13,6 +13,10 @@ if TYPE_CHECKING:
     from rametctl.connection import Connection
 
 PAGE = 1000
+PARENT = "parent"
+"""How a session names the one that spawned it."""
+LIVING = frozenset({"queued", "starting", "working", "waiting", "lost"})
+"""States in which a session goes on by itself; in others an agent may be alive and rest."""
 CONDITIONS = {"idle": "WAIT_CONDITION_IDLE", "waiting": "WAIT_CONDITION_WAITING", "ended": "WAIT_CONDITION_ENDED"}
 
 
@@ -44,6 +48,36 @@ def get_session(app: "App", session: str) -> "GetSessionResponse":
 
     request = session_pb2.GetSessionRequest(session=session, path=app.repo_here() or "")
     return app.connection.call(lambda daemon: daemon.sessions.GetSession, request)
+
+
+def acting_session(app: "App") -> bool:
+    """Whether commands act as a session: inside one its token is in the environment."""
+    return bool(app.environ.get("RAMET_TOKEN"))
+
+
+def descendants(connection: "Connection", session: "Session") -> list["Session"]:
+    """Children, their children and so on, parents before theirs, archived ones too; not what was removed."""
+    from rametctl.render.session import in_tree_order
+
+    pages = session_pages(connection, repo=session.repo_id, archived=True)
+    order = in_tree_order([each for page in pages for each in page.sessions])
+    found: list[Session] = []
+    top: int | None = None
+    for depth, each in order:
+        if top is not None and depth <= top:
+            break
+        if top is not None:
+            found.append(each)
+        elif each.id == session.id:
+            top = depth
+    return found
+
+
+def is_living(session: "Session") -> bool:
+    """Whether an agent of it lives, or is about to."""
+    from rametctl.render.session import state_name
+
+    return session.agent_alive or state_name(session) in LIVING
 
 
 def wait_sessions(

@@ -1,15 +1,12 @@
 """``rametd``: the daemon in the foreground. People start it with ``rametctl``, or as a service."""
 
-import asyncio
 import os
 import sys
 
 import click
-import structlog
 from ramet.paths import PathsError, directories
 
-from rametd import config, logs
-from rametd.app import serve
+from rametd import loading
 from rametd.domain.errors import AlreadyRunningError, BadConfigError, RametError, RuntimeDirectoryError
 from rametd.failpoints import Failpoint
 
@@ -38,6 +35,13 @@ def cli(context: click.Context) -> None:
 @cli.command()
 def run() -> None:
     """Serve in the foreground until SIGTERM; agents outlive it."""
+    with loading.quickly():
+        import asyncio
+
+        import structlog
+
+        from rametd import config, logs
+        from rametd.app import serve
     environ = dict(os.environ)
     places = directories(environ)
     # What a session's token stands for must not become the daemon's own rights: it acts for the owner.

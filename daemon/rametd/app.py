@@ -230,7 +230,7 @@ class Daemon:
         orchestration_pb2_grpc.add_OrchestrationServiceServicer_to_server(orchestrating, server)
 
         async def use_tools(session_id: str, key: str, message: Mapping[str, Any]) -> dict[str, Any] | None:
-            return await tool_server(orchestrating, session_id).answer(dict(message), key)
+            return await tool_server(core, orchestrating, session_id).answer(dict(message), key)
 
         core.use_tools = use_tools
         health_pb2_grpc.add_HealthServicer_to_server(healthy, server)

@@ -195,7 +195,9 @@ def _encode(environment: Mapping[str, str]) -> bytes:
     records: list[bytes] = []
     for name, value in environment.items():
         if not _NAME.fullmatch(name):
-            raise BadEnvironmentError(f"{name!r} cannot be the name of an environment variable", name=name, hint=UNSENDABLE)
+            raise BadEnvironmentError(
+                f"{name!r} cannot be the name of an environment variable", name=name, hint=UNSENDABLE
+            )
         try:
             record = f"{name}={value}".encode("utf-8", "surrogateescape")
         except UnicodeEncodeError as error:

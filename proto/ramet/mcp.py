@@ -20,6 +20,7 @@ from ramet.jsonify import to_json
 from ramet.v1 import orchestration_pb2, tool_pb2
 
 SERVER = "ramet"
+RELEASE = version("ramet")
 PROTOCOL = "2025-11-25"
 SERVICE = orchestration_pb2.DESCRIPTOR.services_by_name["OrchestrationService"]
 
@@ -95,7 +96,7 @@ class ToolServer:
                 result: Object = {
                     "protocolVersion": parameters.get("protocolVersion", PROTOCOL),
                     "capabilities": {"tools": {}},
-                    "serverInfo": {"name": SERVER, "version": version("ramet")},
+                    "serverInfo": {"name": SERVER, "version": RELEASE},
                 }
             case "ping":
                 result = {}
@@ -115,8 +116,10 @@ class ToolServer:
                 return _error(message, METHOD_NOT_FOUND, f"there is no method {other!r}")
         return {"jsonrpc": "2.0", "id": message["id"], "result": result}
 
-    async def _use(self, tool: Tool, arguments: Object, key: str) -> Object:
+    async def _use(self, tool: Tool, arguments: Any, key: str) -> Object:
         try:
+            if not isinstance(arguments, dict):
+                raise ToolRefused(f"the arguments of {tool.name} are an object")
             unknown = sorted(set(arguments) - set(tool.schema["properties"]))
             missing = [name for name in tool.schema["required"] if not arguments.get(name)]
             if unknown or missing:

@@ -14,13 +14,11 @@ from tests.support.agents import CLAUDE, scripted_model
 from tests.support.daemon import IDLE, Sandbox, connected, daemon_process, git, make_sandbox
 from tests.support.eventually import eventually_sync
 
-FILES = 1000
-
 
 async def rows(scale: Scale) -> AsyncIterator[Figure]:
     with make_sandbox() as sandbox, daemon_process(sandbox):
-        repository = sandbox.repository(files=FILES)
-        progress(f"making sessions on {FILES} files")
+        repository = sandbox.repository(files=scale.files)
+        progress(f"making sessions on {scale.files} files")
         yield await the_call(scale, sandbox, repository)
         yield the_command(scale, sandbox, repository)
     if CLAUDE.exists():
@@ -32,8 +30,9 @@ async def rows(scale: Scale) -> AsyncIterator[Figure]:
 async def the_call(scale: Scale, sandbox: Sandbox, repository: Path) -> Figure:
     """The call against git's own part of it, in turns."""
     calls, trees = [], []
+    runs = scale.creations
     async with connected(sandbox) as client:
-        for number in range(scale.creations + 1):
+        for number in range(runs + (runs > 1)):
             began = time.perf_counter()
             git(repository, "worktree", "add", "-q", "-b", f"plain-{number}", str(sandbox.root / f"tree-{number}"))
             trees.append(time.perf_counter() - began)
@@ -41,8 +40,8 @@ async def the_call(scale: Scale, sandbox: Sandbox, repository: Path) -> Figure:
             session = await client.create(repository, "hello")
             calls.append(time.perf_counter() - began)
             await client.reach(session.id, IDLE)
-    tree, call = statistics.median(trees[1:]), statistics.median(calls[1:])
-    how = f"CreateSession with a prompt, {FILES} files, no spare; median of {scale.creations}"
+    tree, call = statistics.median(trees[-runs:]), statistics.median(calls[-runs:])
+    how = f"CreateSession with a prompt, {scale.files} files, no spare; median of {scale.creations}"
     return Figure(
         "creating a session", call * 1000, "ms", how, None, call / tree, f"git worktree add ({tree * 1000:.0f} ms)"
     )
@@ -60,7 +59,7 @@ def the_command(scale: Scale, sandbox: Sandbox, repository: Path) -> Figure:
     times = paired(lambda: run_time(start, environ=sandbox.environ, cwd=repository), new, scale.creations)
     how = (
         f"`rametctl new` ({times.measured * 1000:.0f} ms) less `rametctl version` ({times.yardstick * 1000:.0f} ms), in turns,"
-        f" {FILES} files, no spare; median of {scale.creations} differences"
+        f" {scale.files} files, no spare; median of {scale.creations} differences"
     )
     ratio = times.measured / times.yardstick
     return Figure(
@@ -73,7 +72,7 @@ async def first_request(scale: Scale) -> Figure:
     progress("waiting for first model requests of the real program")
     async with scripted_model() as port:
         with make_sandbox(model_port=port, real_cli=True) as sandbox, daemon_process(sandbox):
-            repository = sandbox.repository(files=FILES)
+            repository = sandbox.repository(files=scale.files)
             words = (f"hello {number}." for number in count())
             times = paired(
                 lambda: bare_request(sandbox, repository, next(words)),
@@ -81,7 +80,7 @@ async def first_request(scale: Scale) -> Figure:
                 scale.first_requests,
             )
     how = (
-        f"spawn of `rametctl new` to the first request at the model: real Claude Code, scripted model, {FILES} files, no spare;"
+        f"spawn of `rametctl new` to the first request at the model: real Claude Code, scripted model, {scale.files} files, no spare;"
         f" median of {scale.first_requests}"
     )
     ratio = times.measured / times.yardstick

@@ -27,7 +27,9 @@ PARTS = """
 import asyncio, pathlib, sys, time
 began = time.perf_counter()
 import rametd.__main__
-from rametd.store import Store
+with rametd.__main__.loading.quickly():
+    import rametd.app
+    from rametd.store import Store
 imported = time.perf_counter()
 async def main():
     store = await Store.open(pathlib.Path(sys.argv[1]))
@@ -72,7 +74,7 @@ async def rows(scale: Scale) -> AsyncIterator[Figure]:
         )
         rest = max(0.0, starts.measured - bare - imports - opening)
         yield Figure("daemon start: interpreter", bare, "s", "python -c pass; median")
-        yield Figure("daemon start: imports", imports, "s", "import of rametd.__main__ in a process of its own; median")
+        yield Figure("daemon start: imports", imports, "s", "what the daemon imports, in a process of its own; median")
         yield Figure("daemon start: store", opening, "s", "Store.open on the same database; median")
         yield Figure("daemon start: recovery and the rest", rest, "s", "what is left: git, server, recovery")
 

@@ -102,7 +102,7 @@ async def killed(scale: Scale, sandbox: Sandbox, daemon: DaemonProcess, ids: Seq
             await asyncio.sleep(scale.telling_s / 4)
             daemon.kill()
             await listening
-    yardstick = run_time([sys.executable, "-c", "import rametd.__main__"], environ=sandbox.environ, cwd=sandbox.root)
+    yardstick = run_time([sys.executable, "-c", "import rametd.app"], environ=sandbox.environ, cwd=sandbox.root)
     before = len(heard.texts)
     began = time.time()
     serving = start_time_of(daemon)
@@ -121,7 +121,7 @@ async def killed(scale: Scale, sandbox: Sandbox, daemon: DaemonProcess, ids: Seq
         f"spawn to the last agent_attached event; {what}",
         2,
         last / yardstick,
-        "python -c 'import rametd.__main__'",
+        "python -c 'import rametd.app'",
     )
     yield Figure(
         "serving after a kill",
@@ -130,7 +130,7 @@ async def killed(scale: Scale, sandbox: Sandbox, daemon: DaemonProcess, ids: Seq
         f"spawn to READY=1; {what}",
         2,
         serving / yardstick,
-        "python -c 'import rametd.__main__'",
+        "python -c 'import rametd.app'",
     )
     yield Figure("events lost in a kill", lost, "events", what, 0)
     yield Figure("events doubled in a kill", doubled, "events", what, 0)

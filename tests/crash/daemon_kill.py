@@ -16,12 +16,13 @@ import random
 import time
 from collections import Counter
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 
 import grpc
-from ramet.v1 import attention_pb2, common_pb2, daemon_pb2, session_pb2
+from ramet.v1 import common_pb2, daemon_pb2, session_pb2
 
-from tests.crash.scene import the_pid, transcript
+from tests.crash.scene import approve, open_requests, the_pid, transcript
 from tests.support.agents import script
 from tests.support.daemon import Client, DaemonProcess, Sandbox, connected, make_sandbox, reason_of
 from tests.support.eventually import eventually
@@ -97,8 +98,7 @@ class DaemonKill:
             self._talks[name] = Talk(session, 0)
             await self._say(name)
         for name, talk in self._talks.items():
-            conversation = talk.session.conversation_id
-            talk.pid = await eventually(lambda c=conversation: the_pid(self._sandbox, c), within=60)  # type: ignore[misc]
+            talk.pid = await eventually(partial(the_pid, self._sandbox, talk.session.conversation_id), within=60)
             assert talk.pid, name
 
     async def _round(self) -> None:
@@ -181,17 +181,9 @@ class DaemonKill:
         talk.calls.append(call)
 
     async def _approve_all(self) -> None:
-        listed = await self._client.attention.ListRequests(
-            attention_pb2.ListRequestsRequest(), metadata=self._client.metadata
-        )
-        for request in listed.requests:
-            approve = attention_pb2.ResolveRequestRequest(
-                request=request.id,
-                resolution=attention_pb2.Resolution(approve=attention_pb2.Approval()),
-                request_id=f"approve-{request.id}",
-            )
+        for request_id in (await open_requests(self._client)).values():
             try:
-                await self._client.attention.ResolveRequest(approve, metadata=self._client.metadata)
+                await approve(self._client, request_id, f"approve-{request_id}")
             except grpc.aio.AioRpcError as error:
                 if reason_of(error) != "REQUEST_CLOSED":
                     raise

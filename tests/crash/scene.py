@@ -23,7 +23,7 @@ CONFIG = """
 [permissions]
 allow_bypass = true
 [agents]
-max_resumes = 3
+max_resumes = {max_resumes}
 [agents.claude]
 path = "{path}"
 pass_env = ["GATE"]
@@ -44,13 +44,13 @@ exec {agent} "$@"
 class Gates:
     """Files that hold agents and turns back."""
 
-    def __init__(self, sandbox: Sandbox, top: str = "") -> None:
+    def __init__(self, sandbox: Sandbox, top: str = "", *, max_resumes: int = 3) -> None:
         self.folder = sandbox.root / "gates"
         self.folder.mkdir()
         wrapper = sandbox.root / "bin" / "gated"
         wrapper.write_text(WRAPPER.format(gates=self.folder, agent=" ".join(SCRIPTED)))
         wrapper.chmod(0o755)
-        sandbox.configure(CONFIG.format(top=top, path=wrapper))
+        sandbox.configure(CONFIG.format(top=top, path=wrapper, max_resumes=max_resumes))
 
     def close(self, name: str) -> None:
         (self.folder / name).touch()
@@ -148,9 +148,10 @@ async def approve(client: Client, name: str, request_id: str = "") -> attention_
 
 
 async def open_requests(client: Client) -> dict[str, str]:
-    """Session → id of its open request."""
+    """Session → id of what its agent asks; reviews, which nobody waits for, are left out."""
     listed = await client.attention.ListRequests(attention_pb2.ListRequestsRequest(), metadata=client.metadata)
-    return {request.session_name: request.id for request in listed.requests}
+    asked = [request for request in listed.requests if request.kind != attention_pb2.ATTENTION_KIND_REVIEW]
+    return {request.session_name: request.id for request in asked}
 
 
 async def delete(client: Client, name: str, request_id: str = "") -> session_pb2.DeleteSessionResponse:

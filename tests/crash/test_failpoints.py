@@ -4,7 +4,7 @@ Each test takes one operation through all its instants: the daemon that recovers
 in the call that is repeated.
 """
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -55,7 +55,7 @@ def wait_for_death(daemon: DaemonProcess) -> None:
     assert daemon.process.wait(timeout=30) == -9, (daemon.sandbox.root / "rametd.out").read_text()
 
 
-async def die_in(daemon: DaemonProcess, sandbox: Sandbox, call: Callable[[Client], Coroutine[Any, Any, Any]]) -> None:
+async def die_in(daemon: DaemonProcess, sandbox: Sandbox, call: Callable[[Client], Awaitable[Any]]) -> None:
     """Make a call of which the daemon dies."""
     async with connected(sandbox) as client:
         with pytest.raises(grpc.aio.AioRpcError) as caught:
@@ -149,7 +149,7 @@ async def test_a_removal_that_is_killed_after_each_step_ends_complete(
     killed.start(RAMET_FAILPOINT="remove.intended")
     async with connected(sandbox) as client:
         made = await client.create(repository, script(write, gates.wait_for_gate("work")), name="goes", mode=BYPASS)
-        await eventually(lambda: (Path(made.worktree) / "only.txt").exists())
+        await eventually((Path(made.worktree) / "only.txt").exists)
     await die_in(killed, sandbox, lambda client: delete(client, "goes", "the removal"))
     assert the_pid(sandbox, made.conversation_id)
 

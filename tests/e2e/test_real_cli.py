@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 import urllib.request
@@ -10,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ramet.v1 import common_pb2, event_pb2, session_pb2, worktree_pb2
+from ramet.v1 import attention_pb2, common_pb2, event_pb2, session_pb2, worktree_pb2
 from rametd.agents.claude.command import launch
 from rametd.domain.models import Hold, Mode, Session, Tokens
 from rametd.domain.states import State
@@ -35,6 +36,7 @@ pytestmark = pytest.mark.real_cli
 
 EDITS = common_pb2.PERMISSION_MODE_ACCEPT_EDITS
 PLAN = common_pb2.PERMISSION_MODE_PLAN
+PERMISSION = attention_pb2.ATTENTION_KIND_PERMISSION
 Step = dict[str, Any]
 
 
@@ -78,11 +80,13 @@ async def client(daemon: DaemonProcess) -> AsyncIterator[Client]:
     """Stubs; the sessions of a test end with it, for each has a Claude Code in memory."""
     async with connected(daemon.sandbox) as connection:
         yield connection
-        listed = await connection.sessions.ListSessions(session_pb2.ListSessionsRequest(), metadata=connection.metadata)
+        listed = await connection.sessions.ListSessions(
+            session_pb2.ListSessionsRequest(), metadata=connection.metadata, timeout=20
+        )
         for session in listed.sessions:
             if session.agent_alive:
                 await connection.sessions.StopSession(
-                    session_pb2.StopSessionRequest(session=session.id), metadata=connection.metadata
+                    session_pb2.StopSessionRequest(session=session.id), metadata=connection.metadata, timeout=20
                 )
 
 
@@ -151,8 +155,10 @@ async def test_the_daemon_may_be_killed_while_a_question_is_open_and_while_a_com
     assert session.turns == 1
     assert {process.pid for process in daemon.sandbox.agents()} == agents
     assert ran.read_text() == "begin\nend\n"
-    for kind in ("request_opened", "request_closed", "turn_ended", "agent_started"):
-        assert len(payloads(events, kind)) == 1, kind
+    opened = [event.request_opened.request.kind for event in payloads(events, "request_opened")]
+    closed = [event.request_closed.request.kind for event in payloads(events, "request_closed")]
+    assert (opened.count(PERMISSION), closed.count(PERMISSION)) == (1, 1)
+    assert (len(payloads(events, "turn_ended")), len(payloads(events, "agent_started"))) == (1, 1)
 
 
 async def test_after_a_power_cut_in_a_turn_the_same_conversation_goes_on_by_itself(
@@ -339,10 +345,11 @@ def test_the_command_line_of_the_cli_is_the_one_that_was_tested() -> None:
 
     assert new.argv == (
         "/opt/claude", "--output-format", "stream-json", "--verbose",
-        "--disallowedTools",
+        "--allowedTools", "mcp__ramet", "--disallowedTools",
         "EnterWorktree,ExitWorktree,CronCreate,CronDelete,CronList,ScheduleWakeup,ListAgents,SendMessage",
         "--model", "claude-opus-5", "--permission-prompt-tool", "stdio", "--permission-mode", "acceptEdits",
         "--session-id=0d3c2f6e-4b0f-4c8e-9d55-5b2f0a7c1e11", "--settings", '{"cleanupPeriodDays": 3650}',
+        "--mcp-config", '{"mcpServers": {"ramet": {"type": "sdk", "name": "ramet"}}}',
         "--setting-sources=user", "--replay-user-messages", "--input-format", "stream-json",
     )  # fmt: skip
     assert set(resumed.argv) ^ set(new.argv) == {
@@ -351,3 +358,29 @@ def test_the_command_line_of_the_cli_is_the_one_that_was_tested() -> None:
         "--setting-sources=user",
     }
     assert new.environment["PWD"] == os.fspath(session.worktree)
+
+
+async def test_a_plan_that_was_written_into_its_file_is_in_the_inbox_word_for_word(
+    client: Client, sandbox: Sandbox, repository: Path
+) -> None:
+    """In plan mode the model writes the plan into a file that the program names, and then calls ExitPlanMode with nothing: the program
+    fills the plan in before it asks."""
+    await client.create(repository, script({"text": "what is the file called?"}), name="written", mode=PLAN)
+    session = await client.reach("written", IDLE)
+    (transcript,) = (sandbox.root / "claude" / "projects").rglob(f"{session.conversation_id}.jsonl")
+    file = re.findall(r'"planFilePath":"([^"]+)"', transcript.read_text())[0]
+
+    plan = "# The plan\n1. look\n2. write new.txt\n"
+    steps: list[Step] = [
+        {"tool": "Write", "input": {"file_path": file, "content": plan}},
+        {"tool": "ExitPlanMode", "input": {}},
+        {"text": "as you say"},
+    ]
+    await client.send("written", script(*steps))
+    await client.reach("written", WAITING)
+
+    (request,) = [each for each in sandbox.ctl("inbox", "--json").json if each["session_id"] == session.id]
+    assert (request["kind"], request["input"]["plan"]) == ("plan", plan)
+    assert "  2. write new.txt\n" in sandbox.ctl("inbox").stdout
+    assert sandbox.ctl("deny", "written", "-m", "look first").code == 0
+    await client.reach("written", IDLE)

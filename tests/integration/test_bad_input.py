@@ -150,7 +150,9 @@ def test_a_repository_that_was_moved_away_can_be_listed_shown_and_cleaned_up(box
 # ── sessions and names ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-@pytest.mark.parametrize("verb", [["show"], ["rm"], ["log"], ["diff"], ["stop"], ["resume"], ["pause"], ["interrupt"], ["wait"]])
+@pytest.mark.parametrize(
+    "verb", [["show"], ["rm"], ["log"], ["diff"], ["stop"], ["resume"], ["pause"], ["interrupt"], ["wait"]]
+)
 def test_an_unknown_session_is_no_such_thing(box: Sandbox, verb: list[str]) -> None:
     refused(box.ctl(*verb, "nobody"), 3, "'nobody'", "rametctl ls")
 
@@ -171,7 +173,23 @@ def test_a_name_in_two_repositories_is_ambiguous_from_elsewhere(box: Sandbox, re
     assert box.ctl("show", "other/twice").code == 0
 
 
-NAMES = ("a/b", "a-b", "-dash", "x.lock", "..", "../up", "日本語", "🚀🚀", "with spaces", "HEAD", "a\tb", "@{u}", "ends.", "~^:?*[", "'quote\"")
+NAMES = (
+    "a/b",
+    "a-b",
+    "-dash",
+    "x.lock",
+    "..",
+    "../up",
+    "日本語",
+    "🚀🚀",
+    "with spaces",
+    "HEAD",
+    "a\tb",
+    "@{u}",
+    "ends.",
+    "~^:?*[",
+    "'quote\"",
+)
 
 
 def test_every_printable_name_is_kept_as_typed_and_none_collides_or_escapes(box: Sandbox) -> None:
@@ -227,7 +245,9 @@ def test_a_prompt_of_five_megabytes_reaches_the_agent_whole(box: Sandbox, repo: 
     made = box.ctl("new", "--name", "large", "--wait", "-", cwd=repo, stdin=text)
     assert made.code == 0, made.stderr[:500]
     with closing(sqlite3.connect(f"file:{box.root}/state/ramet.db?mode=ro", uri=True)) as db:
-        (stored,) = db.execute("SELECT text FROM prompts JOIN sessions ON sessions.id = session_id WHERE name = 'large'").fetchone()
+        (stored,) = db.execute(
+            "SELECT text FROM prompts JOIN sessions ON sessions.id = session_id WHERE name = 'large'"
+        ).fetchone()
     assert stored == text
     frames = [json.loads(line) for line in journal(box, "large").splitlines()]
     (echo,) = [frame for frame in frames if frame.get("isReplay")]
@@ -277,7 +297,13 @@ def program(running: DaemonProcess) -> Iterator[Path]:
 
 
 @pytest.mark.parametrize(
-    ("kind", "word"), [("missing", "no Claude Code at"), ("a text", "executed"), ("broken", "does not work: bang"), ("garbage", "cannot be run")]
+    ("kind", "word"),
+    [
+        ("missing", "no Claude Code at"),
+        ("a text", "executed"),
+        ("broken", "does not work: bang"),
+        ("garbage", "cannot be run"),
+    ],
 )
 def test_an_agent_that_cannot_run_is_refused_before_anything_is_made(
     box: Sandbox, repo: Path, program: Path, kind: str, word: str
@@ -451,7 +477,9 @@ def small_disk(path: Path, size: str, *options: str) -> Iterator[None]:
         pytest.skip("only root on Linux can mount a small file system")
     path.mkdir(parents=True, exist_ok=True)
     words = ",".join([f"size={size}", "mode=0700", *options])
-    if subprocess.run(["mount", "-t", "tmpfs", "-o", words, "none", str(path)], capture_output=True, check=False).returncode:
+    if subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", words, "none", str(path)], capture_output=True, check=False
+    ).returncode:
         pytest.skip("no file system can be mounted here")
     try:
         yield
@@ -485,7 +513,8 @@ def test_a_full_disk_makes_the_daemon_read_only_and_room_makes_it_whole(sandbox:
             assert [session["name"] for session in sandbox.ctl("ls", "--all", "--json").json] == ["first"]
             filler.unlink()
             assert World.of(sandbox, repo).refs == before.refs
-            assert sandbox.ctl("new", "--name", "second", cwd=repo).code == 0
+            # Writing is tried again every second.
+            eventually_sync(lambda: sandbox.ctl("new", "--name", "second", cwd=repo).code == 0, within=20, every=0.2)
             assert daemon.process is not None
             assert daemon.process.poll() is None
         for process in sandbox.processes():

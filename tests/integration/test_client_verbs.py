@@ -96,7 +96,9 @@ def test_new_wait_leaves_with_4_and_the_command_that_answers(world: World) -> No
     session = world.state.session("other")
     asked = world.state.request(session, tool="Bash", input_json="{}")
     world.state.wait = session_pb2.WaitSessionsResponse(
-        outcome=session_pb2.WAIT_OUTCOME_ATTENTION, sessions=[session], open_requests=[asked]
+        outcome=session_pb2.WAIT_OUTCOME_ATTENTION,
+        sessions=[session_pb2.Session(id="00000002-aaaa", attention=1)],
+        open_requests=[asked],
     )
     result = world.run("new", "do", "--wait", "--json")
     assert result.code == 4

@@ -2,8 +2,6 @@
 
 import asyncio
 import json
-import os
-import signal
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
@@ -69,7 +67,7 @@ def repo_of(daemon: DaemonProcess) -> Path:
 
 
 async def health_of(client: Client, service: str = "") -> int:
-    stub = health_pb2_grpc.HealthStub(client.channel)
+    stub: Any = health_pb2_grpc.HealthStub(client.channel)
     return int((await stub.Check(health_pb2.HealthCheckRequest(service=service))).status)
 
 
@@ -78,7 +76,8 @@ async def test_health_and_reflection_know_every_service(shared: Client) -> None:
     for name in ("", *names):
         assert await health_of(shared, name) == health_pb2.HealthCheckResponse.SERVING
 
-    stub = reflection_pb2_grpc.ServerReflectionStub(shared.channel)
+    channel: Any = shared.channel
+    stub: Any = reflection_pb2_grpc.ServerReflectionStub(channel)
 
     async def ask() -> AsyncIterator[reflection_pb2.ServerReflectionRequest]:
         yield reflection_pb2.ServerReflectionRequest(list_services="")
@@ -128,7 +127,9 @@ async def pages(rpc: Rpc, client: Client, rows: str, size: int, **fields: Any) -
     found: list[list[Any]] = []
     token = ""
     while True:
-        page: Any = await rpc.call(client.channel, rpc.request(page_size=size, page_token=token, **fields), client.metadata)
+        page: Any = await rpc.call(
+            client.channel, rpc.request(page_size=size, page_token=token, **fields), client.metadata
+        )
         found.append(list(getattr(page, rows)))
         token = page.next_page_token
         if not token:
@@ -159,7 +160,9 @@ def populated(running: DaemonProcess) -> DaemonProcess:
     ("method", "rows", "key"),
     [("ListSessions", "sessions", "id"), ("ListRepos", "repos", "id"), ("ListRequests", "requests", "id"), ("ListEvents", "events", "seq")],
 )  # fmt: skip
-async def test_pages_hold_everything_once(populated: DaemonProcess, shared: Client, method: str, rows: str, key: str) -> None:
+async def test_pages_hold_everything_once(
+    populated: DaemonProcess, shared: Client, method: str, rows: str, key: str
+) -> None:
     rpc = RPCS[method]
     (whole,) = await pages(rpc, shared, rows, 1000)
     assert len(whole) >= 3
@@ -174,7 +177,14 @@ async def test_pages_hold_everything_once(populated: DaemonProcess, shared: Clie
 @pytest.mark.parametrize("method", ["ListSessions", "ListRepos", "ListRequests", "ListEvents"])
 async def test_a_page_token_that_the_list_did_not_give_is_refused(shared: Client, method: str) -> None:
     rpc = RPCS[method]
-    for token in ("x", "WyJldmVudHMiXQ==", "é", "WyJyZXBvcyIsICJ4Il0=", "WyJldmVudHMiLCAtMV0=", "WyJzZXNzaW9ucyIsIFsxXV0="):
+    for token in (
+        "x",
+        "WyJldmVudHMiXQ==",
+        "é",
+        "WyJyZXBvcyIsICJ4Il0=",
+        "WyJldmVudHMiLCAtMV0=",
+        "WyJzZXNzaW9ucyIsIFsxXV0=",
+    ):
         assert await rpc.refusal(shared.channel, rpc.request(page_token=token)) == "BAD_PAGE_TOKEN"
 
 
@@ -195,7 +205,10 @@ class Watch:
 
     @property
     def kinds(self) -> list[str]:
-        return [item.event.WhichOneof("payload") or "" if item.HasField("event") else item.WhichOneof("item") or "" for item in self.items]
+        return [
+            item.event.WhichOneof("payload") or "" if item.HasField("event") else item.WhichOneof("item") or ""
+            for item in self.items
+        ]
 
     @property
     def seqs(self) -> list[int]:
@@ -203,6 +216,9 @@ class Watch:
 
     async def has(self, kind: str) -> None:
         await eventually(lambda: kind in self.kinds, within=20)
+
+    async def has_events(self, count: int) -> None:
+        await eventually(lambda: len(self.seqs) >= count, within=30)
 
     async def close(self) -> None:
         self._stream.cancel()
@@ -237,7 +253,9 @@ async def test_a_cursor_of_another_log_or_beyond_the_end_of_this_is_an_explicit_
         await watch.has("reset")
         await watch._task
         assert [item.reset.epoch for item in watch.items] == [info.cursor.epoch]
-        assert await RPCS["ListEvents"].refusal(shared.channel, RPCS["ListEvents"].request(after=cursor)) == "BAD_CURSOR"
+        assert (
+            await RPCS["ListEvents"].refusal(shared.channel, RPCS["ListEvents"].request(after=cursor)) == "BAD_CURSOR"
+        )
 
 
 async def test_a_watcher_that_comes_back_after_kills_misses_nothing_and_sees_nothing_twice(
@@ -249,8 +267,7 @@ async def test_a_watcher_that_comes_back_after_kills_misses_nothing_and_sees_not
     for _ in range(2):
         async with connected(daemon.sandbox) as other:
             watch = Watch(other, after=cursor)
-            wanted = len(seen) + 60
-            await eventually(lambda: len(watch.seqs) + len(seen) >= wanted, within=30)
+            await watch.has_events(60)
             daemon.restart()
             await asyncio.gather(watch._task, return_exceptions=True)
             seen += watch.seqs
@@ -265,7 +282,9 @@ async def test_a_watcher_that_comes_back_after_kills_misses_nothing_and_sees_not
 
     assert seen == list(range(info.cursor.seq + 1, end + 1))
     said = [event for event in await client.log("talks") if event.HasField("assistant_message")]
-    numbers = [block.text.split()[0] for event in said for block in event.assistant_message.blocks if block.text[:1].isdigit()]
+    numbers = [
+        block.text.split()[0] for event in said for block in event.assistant_message.blocks if block.text[:1].isdigit()
+    ]
     assert numbers == [str(number) for number in range(1, 301)]
 
 
@@ -288,7 +307,7 @@ async def test_a_quiet_watch_beats(sandbox: Sandbox, monkeypatch: pytest.MonkeyP
 async def test_a_watcher_that_does_not_read_costs_no_memory_and_loses_nothing(
     daemon: DaemonProcess, client: Client, repository: Path
 ) -> None:
-    slow = client.events.WatchEvents(event_pb2.WatchEventsRequest(include_frames=True), metadata=client.metadata)
+    slow: Any = client.events.WatchEvents(event_pb2.WatchEventsRequest(include_frames=True), metadata=client.metadata)
     await client.create(repository, script({"events": 20, "per_second": 1000, "bytes": 3000}), name="warm")
     await client.reach("warm", IDLE, within=30)
     before = psutil.Process(daemon.pid).memory_info().rss
@@ -308,26 +327,26 @@ async def test_a_watcher_that_does_not_read_costs_no_memory_and_loses_nothing(
 
 # ── request ids ──────────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
-Make = Callable[[Client, DaemonProcess], Awaitable[tuple[dict[str, Any], dict[str, Any]]]]
-"""Prepares a call, and returns its fields and those of another call of the same method."""
+Make = Callable[[Client, DaemonProcess], Awaitable[tuple[dict[str, Any], ...]]]
+"""Prepares a call, and returns its fields and those of another call of the same method, and where that matters who makes it."""
 
 
 async def idle(client: Client, daemon: DaemonProcess) -> str:
     return (await client.create(repo_of(daemon))).id
 
 
-async def create(client: Client, daemon: DaemonProcess) -> tuple[dict[str, Any], dict[str, Any]]:
+async def create(client: Client, daemon: DaemonProcess) -> tuple[dict[str, Any], ...]:
     return {"path": str(repo_of(daemon)), "name": "made"}, {"path": str(repo_of(daemon)), "name": "another"}
 
 
 def on_session(**more: Any) -> Make:
-    async def prepare(client: Client, daemon: DaemonProcess) -> tuple[dict[str, Any], dict[str, Any]]:
+    async def prepare(client: Client, daemon: DaemonProcess) -> tuple[dict[str, Any], ...]:
         return {"session": await idle(client, daemon), **more}, {"session": await idle(client, daemon), **more}
 
     return prepare
 
 
-async def update(client: Client, daemon: DaemonProcess) -> tuple[dict[str, Any], dict[str, Any]]:
+async def update(client: Client, daemon: DaemonProcess) -> tuple[dict[str, Any], ...]:
     identity = await idle(client, daemon)
 
     def fields(priority: int) -> dict[str, Any]:
@@ -337,13 +356,13 @@ async def update(client: Client, daemon: DaemonProcess) -> tuple[dict[str, Any],
     return fields(3), fields(4)
 
 
-async def send(client: Client, daemon: DaemonProcess) -> tuple[dict[str, Any], dict[str, Any]]:
+async def send(client: Client, daemon: DaemonProcess) -> tuple[dict[str, Any], ...]:
     identity = await idle(client, daemon)
     await client.sessions.PauseSession(session_pb2.PauseSessionRequest(session=identity))  # the prompt is kept
     return {"session": identity, "prompt": "one"}, {"session": identity, "prompt": "two"}
 
 
-async def register(client: Client, daemon: DaemonProcess) -> tuple[dict[str, Any], dict[str, Any]]:
+async def register(client: Client, daemon: DaemonProcess) -> tuple[dict[str, Any], ...]:
     paths = [daemon.sandbox.repository(f"reg{uuid.uuid4().hex[:6]}") for _ in range(2)]
     return {"path": str(paths[0])}, {"path": str(paths[1])}
 
@@ -353,7 +372,7 @@ async def registered(client: Client, daemon: DaemonProcess) -> str:
     return (await client.repos.RegisterRepo(repo_pb2.RegisterRepoRequest(path=str(path)))).repo.id
 
 
-async def change_repo(client: Client, daemon: DaemonProcess) -> tuple[dict[str, Any], dict[str, Any]]:
+async def change_repo(client: Client, daemon: DaemonProcess) -> tuple[dict[str, Any], ...]:
     identity, name = await registered(client, daemon), uuid.uuid4().hex[:6]
 
     def fields(name: str) -> dict[str, Any]:
@@ -362,11 +381,11 @@ async def change_repo(client: Client, daemon: DaemonProcess) -> tuple[dict[str, 
     return fields(name), fields(f"{name}-2")
 
 
-async def forget_repo(client: Client, daemon: DaemonProcess) -> tuple[dict[str, Any], dict[str, Any]]:
+async def forget_repo(client: Client, daemon: DaemonProcess) -> tuple[dict[str, Any], ...]:
     return {"repo": await registered(client, daemon)}, {"repo": await registered(client, daemon)}
 
 
-async def resolve(client: Client, daemon: DaemonProcess) -> tuple[dict[str, Any], dict[str, Any]]:
+async def resolve(client: Client, daemon: DaemonProcess) -> tuple[dict[str, Any], ...]:
     ask = {"tool": "Bash", "input": {"command": "true", "description": "x"}}
     made = await client.create(repo_of(daemon), script(ask))
     await client.reach(made.id, WAITING)
@@ -377,7 +396,41 @@ async def resolve(client: Client, daemon: DaemonProcess) -> tuple[dict[str, Any]
     return {"request": identity, "resolution": deny}, {"request": identity, "resolution": approve}
 
 
+async def spawn(client: Client, daemon: DaemonProcess) -> tuple[dict[str, Any], ...]:
+    path = str(repo_of(daemon))
+    return {"path": path, "prompt": "x", "name": "spawned"}, {"path": path, "prompt": "x", "name": "spawned-2"}
+
+
+async def report(client: Client, daemon: DaemonProcess) -> tuple[dict[str, Any], ...]:
+    token = token_for(daemon, await idle(client, daemon))
+    return {"text": "all done"}, {"text": "nothing done"}, {"ramet-token": token}
+
+
+async def make_rule(client: Client, daemon: DaemonProcess) -> tuple[dict[str, Any], ...]:
+    def fields(command: str) -> dict[str, Any]:
+        allow = attention_pb2.RULE_EFFECT_ALLOW
+        return {"repo": str(repo_of(daemon)), "effect": allow, "rule": f"Bash({command}:*)"}
+
+    await idle(client, daemon)  # registers the repository
+    return fields("ls"), fields("cat")
+
+
+async def drop_rule(client: Client, daemon: DaemonProcess) -> tuple[dict[str, Any], ...]:
+    made: list[Any] = []
+    for command in ("du", "df"):
+        allow = attention_pb2.RULE_EFFECT_ALLOW
+        fields = {"repo": str(repo_of(daemon)), "effect": allow, "rule": f"Bash({command}:*)"}
+        made.append(await RPCS["CreateRule"].call(client.channel, RPCS["CreateRule"].request(**fields)))
+    return {"rule_id": made[0].rule.id}, {"rule_id": made[1].rule.id}
+
+
 MUTATIONS: dict[str, Make] = {
+    "SpawnSession": spawn,
+    "SendMessage": on_session(text="hello"),
+    "StopMember": on_session(),
+    "ReportResult": report,
+    "CreateRule": make_rule,
+    "DeleteRule": drop_rule,
     "CreateSession": create,
     "UpdateSession": update,
     "SendPrompt": send,
@@ -395,36 +448,40 @@ MUTATIONS: dict[str, Make] = {
 
 def test_every_call_that_changes_something_takes_a_request_id_and_is_tried_here() -> None:
     assert {name for name, rpc in RPCS.items() if rpc.mutates} == set(MUTATIONS)
-    changing = ("Create", "Update", "Send", "Interrupt", "Stop", "Resume", "Pause", "Delete", "Register", "Remove", "Resolve")
-    assert {name for name in RPCS if name.startswith(changing)} == set(MUTATIONS)
+    reading = ("Get", "List", "Watch", "Wait", "Read")
+    assert {name for name in RPCS if not name.startswith(reading)} == {*MUTATIONS, "Shutdown"}
 
 
 async def test_the_same_request_id_is_the_same_call_with_the_same_answer_also_after_a_kill(
     daemon: DaemonProcess, client: Client, repository: Path
 ) -> None:
-    answers: dict[str, tuple[Message, Message, Message]] = {}
+    answers: dict[str, tuple[Message, Message, Message, Any]] = {}
     for name, prepare in MUTATIONS.items():
         rpc = RPCS[name]
-        fields, others = await prepare(client, daemon)
+        fields, others, *who = await prepare(client, daemon)
+        metadata = tuple(each for part in who for each in part.items())
         request, other = rpc.request(request_id=f"id-{name}", **fields), rpc.request(request_id=f"id-{name}", **others)
         # Two at once are one call.
-        first, second = await asyncio.gather(rpc.call(client.channel, request), rpc.call(client.channel, request))
-        third = await rpc.call(client.channel, request)
+        calls = [rpc.call(client.channel, request, metadata) for _ in range(2)]
+        first, second = await asyncio.gather(*calls)
+        third = await rpc.call(client.channel, request, metadata)
         assert first == second == third, name
-        assert await rpc.refusal(client.channel, other) == "REQUEST_ID_REUSED", name
-        answers[name] = request, first, other
+        assert await rpc.refusal(client.channel, other, metadata) == "REQUEST_ID_REUSED", name
+        answers[name] = request, first, other, metadata
     assert await RPCS["PauseSession"].refusal(
         client.channel, RPCS["PauseSession"].request(session="made", request_id="id-StopSession")
     ) == "REQUEST_ID_REUSED"  # fmt: skip
-    names = [session.name for session in (await client.sessions.ListSessions(session_pb2.ListSessionsRequest())).sessions]
+    names = [
+        session.name for session in (await client.sessions.ListSessions(session_pb2.ListSessionsRequest())).sessions
+    ]
     assert names.count("made") == 1
 
     daemon.restart()
 
     async with connected(daemon.sandbox) as later:
-        for name, (request, answer, other) in answers.items():
-            assert await RPCS[name].call(later.channel, request) == answer, name
-            assert await RPCS[name].refusal(later.channel, other) == "REQUEST_ID_REUSED", name
+        for name, (request, answer, other, metadata) in answers.items():
+            assert await RPCS[name].call(later.channel, request, metadata) == answer, name
+            assert await RPCS[name].refusal(later.channel, other, metadata) == "REQUEST_ID_REUSED", name
         assert len([event for event in await later.log() if event.HasField("session_removed")]) == 1
 
 
@@ -445,6 +502,25 @@ async def test_a_call_that_was_killed_in_the_middle_is_done_once(
         assert answers[0] == answers[1]
 
 
+async def test_an_answer_that_a_kill_kept_from_its_caller_is_given_when_it_asks_again(sandbox: Sandbox) -> None:
+    rpc = RPCS["DeleteSession"]
+    path = sandbox.repository()
+    with daemon_process(sandbox) as daemon:
+        async with connected(sandbox) as client:
+            await client.create(path, name="doomed")
+        daemon.kill()
+        daemon.start(RAMET_FAILPOINT="remove.forgotten")
+        request = rpc.request(session="doomed", request_id="once")
+        async with connected(sandbox) as client:
+            assert await rpc.refusal(client.channel, request) == "UNAVAILABLE"
+        daemon.kill()
+        daemon.start()
+        async with connected(sandbox) as client:
+            answer: Any = await rpc.call(client.channel, request)
+            assert answer.session.name == "doomed"
+            assert await rpc.refusal(client.channel, rpc.request(session="doomed")) == "SESSION_NOT_FOUND"
+
+
 async def test_an_update_changes_what_its_mask_names_and_nothing_else(running: DaemonProcess, shared: Client) -> None:
     made = await shared.create(repo_of(running), name="masked", budget_usd=5.0, model="opus")
     rpc = RPCS["UpdateSession"]
@@ -455,7 +531,12 @@ async def test_an_update_changes_what_its_mask_names_and_nothing_else(running: D
     request = rpc.request(session_id=made.id, session=new, update_mask=FieldMask(paths=["priority", "budget_usd"]))
     answer: Any = await rpc.call(shared.channel, request)
     session = answer.session
-    assert (session.name, session.model, session.priority, session.HasField("budget_usd")) == ("masked", "opus", 7, False)
+    assert (session.name, session.model, session.priority, session.HasField("budget_usd")) == (
+        "masked",
+        "opus",
+        7,
+        False,
+    )
 
 
 # ── who may what ─────────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -510,12 +591,18 @@ async def test_what_is_denied_is_on_record(running: DaemonProcess, shared: Clien
     assert (await shared.get("tries")).id == session.id
 
 
-async def test_a_token_in_an_agents_environment_makes_the_same_commands_act_as_that_session(running: DaemonProcess, shared: Client) -> None:
+async def test_a_token_in_an_agents_environment_makes_the_same_commands_act_as_that_session(
+    running: DaemonProcess, shared: Client
+) -> None:
     session = await shared.create(repo_of(running), name="inside")
-    token = {"RAMET_SESSION": session.id, "RAMET_TOKEN": token_for(running, session.id)}
-    assert running.sandbox.ctl("show", "inside", "--json", **token).code == 0
-    refused = running.sandbox.ctl("rm", "inside", **token)
-    assert (refused.code, refused.stderr) == (1, "rametctl: a session may not call DeleteSession; ask the person, who can\n")
+    token = token_for(running, session.id)
+    shown = running.sandbox.ctl("show", "inside", "--json", RAMET_SESSION=session.id, RAMET_TOKEN=token)
+    assert shown.code == 0
+    refused = running.sandbox.ctl("rm", "inside", RAMET_SESSION=session.id, RAMET_TOKEN=token)
+    assert (refused.code, refused.stderr) == (
+        1,
+        "rametctl: a session may not call DeleteSession; ask the person, who can\n",
+    )
 
 
 async def test_the_owner_shuts_the_daemon_down_with_a_clean_exit(daemon: DaemonProcess, client: Client) -> None:
@@ -529,20 +616,38 @@ async def test_the_owner_shuts_the_daemon_down_with_a_clean_exit(daemon: DaemonP
 
 def reasons() -> set[str]:
     return {
-        each.reason
-        for each in vars(errors).values()
-        if isinstance(each, type) and issubclass(each, errors.RametError)
+        each.reason for each in vars(errors).values() if isinstance(each, type) and issubclass(each, errors.RametError)
     }
 
 
-HOSTILE = ("", " ", "\0", "/", "/\0", "..", "../../etc/passwd", "-x", "a" * 5000, "/" + "a" * 300, "ünï/😀", "refs/heads/x..y", "\n", "%", "/etc")
+HOSTILE = (
+    "",
+    " ",
+    "\0",
+    "/",
+    "/\0",
+    "..",
+    "../../etc/passwd",
+    "-x",
+    "a" * 5000,
+    "/" + "a" * 300,
+    "ünï/😀",
+    "refs/heads/x..y",
+    "\n",
+    "%",
+    "/etc",
+)
 
 
-async def test_hostile_strings_get_typed_refusals_and_never_an_internal_error(running: DaemonProcess, shared: Client) -> None:
+async def test_hostile_strings_get_typed_refusals_and_never_an_internal_error(
+    running: DaemonProcess, shared: Client
+) -> None:
     known = {"", *reasons()} - {"INTERNAL"}
     session = await shared.create(repo_of(running), name="victim")
     for name, rpc in RPCS.items():
-        fields = [field for field in rpc.method.input_type.fields if field.type == field.TYPE_STRING and not field.is_repeated]
+        fields = [
+            field for field in rpc.method.input_type.fields if field.type == field.TYPE_STRING and not field.is_repeated
+        ]
         for field in fields:
             if field.name == "request_id":
                 continue
@@ -582,7 +687,13 @@ async def test_a_session_that_could_not_work_is_refused_before_it_is_made(
     before = len((await shared.sessions.ListSessions(session_pb2.ListSessionsRequest(page_size=1000))).sessions)
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         await shared.create(**{"path": repo_of(running), "prompt": "x", **fields})
-    assert reason_of(caught.value) in {"INVALID_INPUT", "BAD_ENVIRONMENT", "SESSION_NOT_FOUND", "REF_NOT_FOUND", "BAD_NAME"}
+    assert reason_of(caught.value) in {
+        "INVALID_INPUT",
+        "BAD_ENVIRONMENT",
+        "SESSION_NOT_FOUND",
+        "REF_NOT_FOUND",
+        "BAD_NAME",
+    }
     assert hint_of(caught.value)
     after = len((await shared.sessions.ListSessions(session_pb2.ListSessionsRequest(page_size=1000))).sessions)
     assert after == before
@@ -621,14 +732,20 @@ async def test_the_text_of_our_own_fault_stays_in_the_log_and_its_identity_is_to
 # ── versions and secrets ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-@pytest.mark.parametrize(("version", "reason"), [("99", "VERSION_SKEW"), ("0", "VERSION_SKEW"), ("1", ""), ("curious", "")])
-async def test_a_client_of_another_contract_is_told_which_side_is_older(shared: Client, version: str, reason: str) -> None:
+@pytest.mark.parametrize(
+    ("version", "reason"), [("99", "VERSION_SKEW"), ("0", "VERSION_SKEW"), ("1", ""), ("curious", "")]
+)
+async def test_a_client_of_another_contract_is_told_which_side_is_older(
+    shared: Client, version: str, reason: str
+) -> None:
     metadata = (("ramet-contract", version),)
     assert await RPCS["ListRepos"].refusal(shared.channel, RPCS["ListRepos"].request(), metadata) == reason
     assert await RPCS["GetInfo"].refusal(shared.channel, RPCS["GetInfo"].request(), metadata) == ""
 
 
-async def test_a_secret_is_in_no_database_no_event_no_log_and_no_argument(daemon: DaemonProcess, client: Client, repository: Path) -> None:
+async def test_a_secret_is_in_no_database_no_event_no_log_and_no_argument(
+    daemon: DaemonProcess, client: Client, repository: Path
+) -> None:
     canary = f"canary-{uuid.uuid4()}"
     made = daemon.sandbox.ctl(
         "new", "--name", "keeps", script({"text": "hello"}, {"hang": True}), cwd=repository, ANTHROPIC_API_KEY=canary

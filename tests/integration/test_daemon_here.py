@@ -62,7 +62,9 @@ async def test_from_new_to_rm_nothing_blocks_the_loop(client: Client, sandbox: S
     assert reason_of(caught.value) == "WORK_AT_RISK"
     await client.sessions.DeleteSession(session_pb2.DeleteSessionRequest(session="life", force=True))
     assert not sandbox.agents()
-    failed = [event for event in await client.log() if event.HasField("state_changed") and event.state_changed.new_state == 8]
+    failed = [
+        event for event in await client.log() if event.HasField("state_changed") and event.state_changed.new_state == 8
+    ]
     assert failed == []
     assert made.worktree
 
@@ -75,7 +77,7 @@ async def test_what_is_refused_blocks_nothing_either(client: Client, sandbox: Sa
         ({"path": repository, "parent": "nobody"}, "SESSION_NOT_FOUND"),
     ):
         with pytest.raises(grpc.aio.AioRpcError) as caught:
-            await client.create(**fields)  # type: ignore[arg-type]
+            await client.create(**fields)
         assert reason_of(caught.value) == reason
 
 

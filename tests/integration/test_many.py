@@ -191,4 +191,6 @@ async def test_repositories_take_turns(narrow: DaemonProcess, client: Client) ->
     for name in ("many-0", "many-1", "many-2", "single"):
         await client.reach(name, IDLE, within=40)
 
-    assert (await begun(client, 4)).index("single") <= 1, "it does not wait for all that the other repository has queued"
+    assert (await begun(client, 4)).index("single") <= 1, (
+        "it does not wait for all that the other repository has queued"
+    )

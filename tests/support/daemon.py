@@ -29,6 +29,7 @@ from ramet.v1 import (
     daemon_pb2_grpc,
     event_pb2,
     event_pb2_grpc,
+    orchestration_pb2_grpc,
     repo_pb2_grpc,
     session_pb2,
     session_pb2_grpc,
@@ -234,6 +235,7 @@ class Client:
         self.events = event_pb2_grpc.EventServiceStub(self.channel)
         self.attention = attention_pb2_grpc.AttentionServiceStub(self.channel)
         self.worktrees = worktree_pb2_grpc.WorktreeServiceStub(self.channel)
+        self.orchestration = orchestration_pb2_grpc.OrchestrationServiceStub(self.channel)
 
     async def create(self, path: Path, prompt: str = "", **fields: Any) -> session_pb2.Session:
         """A session with the sandbox's usual mode (everything that edits is allowed)."""

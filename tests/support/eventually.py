@@ -3,12 +3,20 @@
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
-from typing import TypeVar, cast
+from typing import Any, TypeVar, overload
 
 T = TypeVar("T")
 
 
-async def eventually(probe: Callable[[], T | Awaitable[T]], *, within: float = 10.0, every: float = 0.02) -> T:
+@overload
+async def eventually(probe: Callable[[], Awaitable[T]], *, within: float = 10.0, every: float = 0.02) -> T: ...
+
+
+@overload
+async def eventually(probe: Callable[[], T], *, within: float = 10.0, every: float = 0.02) -> T: ...
+
+
+async def eventually(probe: Callable[[], Any], *, within: float = 10.0, every: float = 0.02) -> Any:
     """Return the first truthy answer of ``probe`` (plain or async); after ``within`` seconds fail and tell the last answer.
 
     An ``AssertionError`` raised by the probe counts as "not yet".
@@ -21,7 +29,7 @@ async def eventually(probe: Callable[[], T | Awaitable[T]], *, within: float = 1
             if isinstance(answer, Awaitable):
                 answer = await answer
             if answer:
-                return cast("T", answer)
+                return answer
             last = answer
         except AssertionError as error:
             last = error

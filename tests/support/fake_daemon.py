@@ -32,6 +32,8 @@ from ramet.v1 import (
     daemon_pb2_grpc,
     event_pb2,
     event_pb2_grpc,
+    orchestration_pb2,
+    orchestration_pb2_grpc,
     repo_pb2,
     repo_pb2_grpc,
     session_pb2,
@@ -73,6 +75,9 @@ class State:
     repos: dict[str, repo_pb2.Repo] = field(default_factory=dict)
     requests: dict[str, attention_pb2.AttentionRequest] = field(default_factory=dict)
     prompts: list[session_pb2.Prompt] = field(default_factory=list)
+    rules: dict[str, attention_pb2.PermissionRule] = field(default_factory=dict)
+    messages: list[orchestration_pb2.Message] = field(default_factory=list)
+    costs: daemon_pb2.GetCostsResponse = field(default_factory=daemon_pb2.GetCostsResponse)
     events: list[event_pb2.Event] = field(default_factory=list)
     diff: worktree_pb2.GetDiffResponse = field(default_factory=worktree_pb2.GetDiffResponse)
     settings: list[daemon_pb2.Setting] = field(default_factory=list)
@@ -123,6 +128,20 @@ class State:
         session.attention += 1
         return request
 
+    def rule(self, text: str, **fields: Any) -> attention_pb2.PermissionRule:
+        """Add a rule of the repository that allows."""
+        rule = attention_pb2.PermissionRule(
+            id=f"rule{len(self.rules) + 1}",
+            repo="shop",
+            effect=attention_pb2.RULE_EFFECT_ALLOW,
+            rule=text,
+            source="owner",
+        )
+        rule.create_time.seconds = BEGAN
+        rule.MergeFrom(attention_pb2.PermissionRule(**fields))
+        self.rules[rule.id] = rule
+        return rule
+
     def event(self, session: session_pb2.Session | None = None, **payload: Any) -> event_pb2.Event:
         """Append an event, and wake up who watches."""
         event = event_pb2.Event(seq=len(self.events) + 1, principal="daemon", **payload)
@@ -167,6 +186,7 @@ class FakeDaemon:
         session_pb2_grpc.add_SessionServiceServicer_to_server(_Sessions(self), server)
         event_pb2_grpc.add_EventServiceServicer_to_server(_Events(self), server)
         attention_pb2_grpc.add_AttentionServiceServicer_to_server(_Attention(self), server)
+        orchestration_pb2_grpc.add_OrchestrationServiceServicer_to_server(_Orchestration(self), server)
         worktree_pb2_grpc.add_WorktreeServiceServicer_to_server(_Worktrees(self), server)
         health_pb2_grpc.add_HealthServicer_to_server(self.health, server)
         self.set_serving(serving)
@@ -265,6 +285,10 @@ class _Daemon(_Servicer, daemon_pb2_grpc.DaemonServiceServicer):
         return daemon_pb2.GetStatisticsResponse(
             sessions=counts, agents_alive=1, events=len(self.state.events), open_requests=len(self.state.requests)
         )
+
+    def GetCosts(self, request: Any, context: Any) -> daemon_pb2.GetCostsResponse:  # noqa: N802
+        self.note("GetCosts", request, context)
+        return self.state.costs
 
 
 class _Repos(_Servicer, repo_pb2_grpc.RepoServiceServicer):
@@ -444,7 +468,77 @@ class _Attention(_Servicer, attention_pb2_grpc.AttentionServiceServicer):
         found.state = attention_pb2.ATTENTION_STATE_ANSWERED
         found.answered_by = "owner"
         found.resolution.CopyFrom(request.resolution)
-        return attention_pb2.ResolveRequestResponse(request=found)
+        answer = attention_pb2.ResolveRequestResponse(request=found)
+        if request.resolution.approve.scope == attention_pb2.APPROVAL_SCOPE_ALWAYS:
+            answer.rule.CopyFrom(self.state.rule(f"{found.tool}(make:*)", request_id=found.id))
+        return answer
+
+    def ListRules(self, request: Any, context: Any) -> attention_pb2.ListRulesResponse:  # noqa: N802
+        self.note("ListRules", request, context)
+        return attention_pb2.ListRulesResponse(rules=self.state.rules.values())
+
+    def CreateRule(self, request: Any, context: Any) -> attention_pb2.CreateRuleResponse:  # noqa: N802
+        self.note("CreateRule", request, context)
+        rule = self.state.rule(request.rule, effect=request.effect, session_id=request.session)
+        return attention_pb2.CreateRuleResponse(rule=rule)
+
+    def DeleteRule(self, request: Any, context: Any) -> attention_pb2.DeleteRuleResponse:  # noqa: N802
+        self.note("DeleteRule", request, context)
+        return attention_pb2.DeleteRuleResponse(rule=self.state.rules.pop(request.rule_id))
+
+
+class _Orchestration(_Servicer, orchestration_pb2_grpc.OrchestrationServiceServicer):
+    def _member(self, session: session_pb2.Session) -> orchestration_pb2.Member:
+        return orchestration_pb2.Member(id=session.id, name=session.name, state="idle")
+
+    def SpawnSession(self, request: Any, context: Any) -> orchestration_pb2.SpawnSessionResponse:  # noqa: N802
+        self.note("SpawnSession", request, context)
+        return orchestration_pb2.SpawnSessionResponse(
+            session=self._member(self.state.session(request.name or "made-up"))
+        )
+
+    def ListFamily(self, request: Any, context: Any) -> orchestration_pb2.ListFamilyResponse:  # noqa: N802
+        self.note("ListFamily", request, context)
+        return orchestration_pb2.ListFamilyResponse(sessions=map(self._member, self.state.sessions.values()))
+
+    def GetMember(self, request: Any, context: Any) -> orchestration_pb2.GetMemberResponse:  # noqa: N802
+        self.note("GetMember", request, context)
+        return orchestration_pb2.GetMemberResponse(session=self._member(self.find(request.session, context)))
+
+    def GetMemberDiff(self, request: Any, context: Any) -> orchestration_pb2.GetMemberDiffResponse:  # noqa: N802
+        self.note("GetMemberDiff", request, context)
+        return orchestration_pb2.GetMemberDiffResponse(files=self.state.diff.files)
+
+    def GetTranscript(self, request: Any, context: Any) -> orchestration_pb2.GetTranscriptResponse:  # noqa: N802
+        self.note("GetTranscript", request, context)
+        return orchestration_pb2.GetTranscriptResponse(text=self.find(request.session, context).name)
+
+    def WaitForMembers(self, request: Any, context: Any) -> orchestration_pb2.WaitForMembersResponse:  # noqa: N802
+        """Waits for `State.wait`, as WaitSessions does."""
+        self.note("WaitForMembers", request, context)
+        with self.state.changed:
+            while not self.state.wait.outcome and not self.daemon.stopping.is_set() and context.is_active():
+                self.state.changed.wait(0.05)
+        if not self.state.wait.outcome:
+            refuse(context, Refusal("UNAVAILABLE", "Socket closed"))
+        return orchestration_pb2.WaitForMembersResponse(done=True, advice="done")
+
+    def StopMember(self, request: Any, context: Any) -> orchestration_pb2.StopMemberResponse:  # noqa: N802
+        self.note("StopMember", request, context)
+        return orchestration_pb2.StopMemberResponse(session=self._member(self.find(request.session, context)))
+
+    def ReportResult(self, request: Any, context: Any) -> orchestration_pb2.ReportResultResponse:  # noqa: N802
+        self.note("ReportResult", request, context)
+        return orchestration_pb2.ReportResultResponse()
+
+    def SendMessage(self, request: Any, context: Any) -> orchestration_pb2.SendMessageResponse:  # noqa: N802
+        self.note("SendMessage", request, context)
+        message = orchestration_pb2.Message(id="m1", from_name="owner", to_name=request.session, text=request.text)
+        return orchestration_pb2.SendMessageResponse(message=message, outcome="it starts a turn")
+
+    def ReadMessages(self, request: Any, context: Any) -> orchestration_pb2.ReadMessagesResponse:  # noqa: N802
+        self.note("ReadMessages", request, context)
+        return orchestration_pb2.ReadMessagesResponse(messages=self.state.messages)
 
 
 class _Worktrees(_Servicer, worktree_pb2_grpc.WorktreeServiceServicer):

@@ -21,6 +21,8 @@ SERVICES = [
     for service in import_module(module.name).DESCRIPTOR.services_by_name.values()
 ]
 
+DEADLINE_S = 20.0
+
 
 @dataclass(frozen=True)
 class Rpc:
@@ -45,7 +47,7 @@ class Rpc:
         made: Message = message_factory.GetMessageClass(self.method.input_type)(**fields)
         return made
 
-    async def call(self, channel: grpc.aio.Channel, request: Message, metadata: Any = (), timeout: float = 20) -> Message:
+    async def call(self, channel: grpc.aio.Channel, request: Message, metadata: Any = ()) -> Message:
         """The response, of a stream the first one."""
         response = message_factory.GetMessageClass(self.method.output_type)
 
@@ -54,12 +56,14 @@ class Rpc:
 
         answer: Message
         if self.streams:
-            stream: Any = channel.unary_stream(self.path, encode, response.FromString)(request, metadata=metadata, timeout=timeout)
+            stream: Any = channel.unary_stream(self.path, encode, response.FromString)(
+                request, metadata=metadata, timeout=DEADLINE_S
+            )
             answer = await stream.read()
             stream.cancel()
             return answer
         unary: Any = channel.unary_unary(self.path, encode, response.FromString)
-        answer = await unary(request, metadata=metadata, timeout=timeout)
+        answer = await unary(request, metadata=metadata, timeout=DEADLINE_S)
         return answer
 
     async def refusal(self, channel: grpc.aio.Channel, request: Message, metadata: Any = ()) -> str:

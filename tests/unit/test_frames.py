@@ -60,7 +60,8 @@ FIELDS = (
     *("inputTokens", "type", "id", "text", "delta", "terminal_reason", "permission_suggestions", "commands", "tool_use_id"),
 )  # fmt: skip
 shaped = st.recursive(
-    leaves | st.sampled_from(["text", "tool_use", "tool_result", "can_use_tool", "initialize", "idle", "aborted_tools"]),
+    leaves
+    | st.sampled_from(["text", "tool_use", "tool_result", "can_use_tool", "initialize", "idle", "aborted_tools"]),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.sampled_from(FIELDS), inner, max_size=6),
     max_leaves=25,
 )
@@ -158,7 +159,15 @@ def test_a_limit_tells_when_it_ends() -> None:
 
 
 def test_a_cost_comes_from_what_was_used_since_the_last_result() -> None:
-    use = {"m": {"costUSD": 0.5, "inputTokens": 1, "outputTokens": 2, "cacheReadInputTokens": 3, "cacheCreationInputTokens": 4}}
+    use = {
+        "m": {
+            "costUSD": 0.5,
+            "inputTokens": 1,
+            "outputTokens": 2,
+            "cacheReadInputTokens": 3,
+            "cacheCreationInputTokens": 4,
+        }
+    }
     frame = read({"type": "result", "subtype": "success", "total_cost_usd": 99.0, "model_usage_since_last_result": use})
     assert frame.event.turn_ended.cost_usd == 0.5
     tokens = frame.event.turn_ended.tokens

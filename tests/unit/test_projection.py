@@ -73,7 +73,7 @@ def tables(db: sqlite3.Connection) -> dict[str, list[Any]]:
     found = {}
     for table in TABLES:
         columns = [row[1] for row in db.execute(f"PRAGMA table_info({table})") if row[1] != "version"]
-        rows = db.execute(f"SELECT {', '.join(columns)} FROM {table}")
+        rows = db.execute(f"SELECT {', '.join(columns)} FROM {table}")  # noqa: S608 - our own names
         found[table] = sorted((tuple(plain(value) for value in row) for row in rows), key=repr)
     return found
 
@@ -100,7 +100,9 @@ def test_any_split_into_batches_leads_to_the_same_rows(journal: list[Frame], dat
 @settings(max_examples=30, deadline=None)
 @given(data=st.data())
 def test_batches_that_come_twice_or_too_early_change_nothing(journal: list[Frame], data: st.DataObject) -> None:
-    bounds = st.tuples(st.integers(0, len(journal) - 1), st.integers(1, len(journal))).map(lambda b: (b[0], max(b[1], b[0] + 1)))
+    bounds = st.tuples(st.integers(0, len(journal) - 1), st.integers(1, len(journal))).map(
+        lambda b: (b[0], max(b[1], b[0] + 1))
+    )
     with a_unit() as (whole, unit), a_unit() as (other, tried):
         in_batches(unit, journal, [])
         at = 0

@@ -12,13 +12,11 @@ HOME = Path("/home/nobody-here")
 WORKTREE = Path("/srv/nowhere/worktree")
 
 
-def judge(
-    tool: str, arguments: dict[str, Any], *, deny: str = "", ask: str = "", allow: str = "", cwd: Path = WORKTREE
-) -> Verdict:
+def judge(tool: str, arguments: dict[str, Any], *, deny: str = "", ask: str = "", allow: str = "") -> Verdict:
     """The verdict of one-line rule lists, separated by ``|``."""
     lists = ((Effect.ALLOW, allow), (Effect.ASK, ask), (Effect.DENY, deny))
     rules = [Rule(text, effect, text) for effect, texts in lists for text in texts.split("|") if text]
-    return evaluate(rules, Call(tool, arguments, cwd), home=HOME)
+    return evaluate(rules, Call(tool, arguments, WORKTREE), home=HOME)
 
 
 def bash(command: str, **rules: str) -> Effect | None:
@@ -79,6 +77,7 @@ NOT_COVERED = [
     ("a quoted reserved word, which is a command", "'if' git status", "Bash(git status:*)"),
     ("a reserved word after a redirection, which is a command", "2>/dev/null if git status", "Bash(git status:*)"),
     ("time with options, which is a program", "time -o x git status", "Bash(git status:*)"),
+    ("time after a pipe, which is a program", "git status |\n time git status", "Bash(git status:*)"),
     ("an unfinished quote", "git status 'x", "Bash(git status:*)"),
     ("an unquoted here-document that runs", "git status <<E\n$(rm x)\nE\n", "Bash(git status:*)"),
     ("a here-document that ends early", "git status <<E\nE\nrm x\nE\n", "Bash(git status:*)|Bash(E)"),
@@ -115,6 +114,7 @@ DENIED = [
     ("in a here-document for a shell", "bash -s <<'E'\nrm x\nE\n"),
     ("in a here-string for a shell", "sh <<< 'rm x'"),
     ("piped into a shell", "echo 'rm x' | sh"),
+    ("piped into a shell by a wrapper", "command echo 'rm x' | env sh"),
     ("in another shell", 'true && env FOO=1 bash -c "rm -rf x"'),
     ("in a shell with clustered options", "bash -euxc 'rm x'"),
     ("in two shells", "sh -c \"bash -c 'rm x'\""),

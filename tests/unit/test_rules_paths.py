@@ -171,7 +171,7 @@ NAMES = st.sampled_from(
 PREFIXES = st.sampled_from(["", "", "./", "{top}/", "{up}/alias/", "{up}/", "/", "~/"])
 
 
-@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(PREFIXES, st.lists(NAMES, min_size=1, max_size=6))
 def test_no_spelling_of_a_path_escapes_a_rule(worktree: Path, prefix: str, names: list[str]) -> None:
     path = prefix.replace("{top}", str(worktree)).replace("{up}", str(worktree.parent)) + "/".join(names)

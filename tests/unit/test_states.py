@@ -3,6 +3,7 @@
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -91,7 +92,7 @@ def test_a_random_walk_never_leaves_the_table(start: State, wanted: list[State])
                 assert unit.sessions.get("one") == session
         logged = [event_pb2.Event.FromString(event.payload).state_changed for event in unit.events.list()]
         assert [(each.old_state, each.new_state) for each in logged] == [
-            (STATES[old], STATES[new]) for old, new in zip(walked, walked[1:], strict=False)
+            (STATES[old], STATES[new]) for old, new in pairwise(walked)
         ]
 
 

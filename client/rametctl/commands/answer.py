@@ -10,7 +10,7 @@ from rametctl.options import request_argument
 from rametctl.prompts import PromptCommand
 
 
-@click.command("answer", cls=PromptCommand, short_help="Answer an agent's question.")
+@click.command("answer", cls=PromptCommand, short_help="Answer a question, or fill in what is asked for.")
 @request_argument
 @click.argument("answers", metavar="ANSWER...", nargs=-1, required=True)
 @click.pass_obj
@@ -18,20 +18,31 @@ def command(app: App, request: str, answers: tuple[str, ...]) -> None:
     """Answer request R: one ANSWER for each of its questions, in order.
 
     An ANSWER is the number of a choice, its label, several of either joined by
-    commas where several may be chosen, or any other text.
+    commas where several may be chosen, or any other text. To an MCP server that
+    asks for input it is FIELD=VALUE for each field, or one JSON object.
 
     \b
     Examples:
       rametctl answer fix-login 2
       rametctl answer fix-login "1,3" "keep the old name"
+      rametctl answer deploy region=eu-west-1 replicas=3
     """
     from ramet.v1 import attention_pb2
 
     from rametctl.errors import UsageError
-    from rametctl.render.request import parsed, questions
+    from rametctl.render.request import kind_name, parsed, questions
     from rametctl.requests import get_request, resolve
 
     found = get_request(app, request)
+    if kind_name(found) == "elicitation":
+        import json
+
+        from rametctl.elicitation import content
+
+        filled = json.dumps(content(parsed(found.input_json), answers), ensure_ascii=False)
+        approval = attention_pb2.Approval(updated_input_json=filled)
+        resolve(app, found.id, attention_pb2.Resolution(approve=approval))
+        return
     asked = questions(parsed(found.input_json))
     if asked and len(asked) != len(answers):
         raise UsageError(

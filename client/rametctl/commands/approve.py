@@ -15,27 +15,34 @@ if TYPE_CHECKING:
 @click.command("approve", cls=Verb, short_help="Say yes to what an agent asks for.")
 @request_argument
 @click.option("--session", "for_session", is_flag=True, help="And to calls like it in this session.")
+@click.option("--always", is_flag=True, help="And to calls like it in this repository.")
 @click.option("--edit", is_flag=True, help="Change the input in $EDITOR first.")
 @mode_option("For plans: the mode to go on in.")
 @click.pass_obj
-def command(app: App, request: str, for_session: bool, edit: bool, mode: str | None) -> None:
+def command(app: App, request: str, for_session: bool, always: bool, edit: bool, mode: str | None) -> None:
     """Approve request R: its id, a unique prefix of it, or a session with
     exactly one open request. `rametctl inbox` shows what it is about.
+
+    With --session or --always a rule is stored; it is printed, with the command
+    that removes it. A finished turn that wants a look is closed by this.
 
     \b
     Examples:
       rametctl approve fix-login
-      rametctl approve 3f9a2c1b --session
-      rametctl approve 3f9a2c1b --edit
+      rametctl approve k3xw9abc --always
+      rametctl approve fix-login --mode acceptEdits
     """
     from ramet.v1 import attention_pb2
 
+    from rametctl.errors import UsageError
     from rametctl.requests import get_request, resolve
 
-    approval = attention_pb2.Approval(
-        scope=attention_pb2.APPROVAL_SCOPE_SESSION if for_session else attention_pb2.APPROVAL_SCOPE_ONCE,
-        mode=mode_number(mode),
-    )
+    if for_session and always:
+        raise UsageError("--session and --always were both given", hint="--always takes in the session")
+    scope = attention_pb2.APPROVAL_SCOPE_ONCE
+    if for_session or always:
+        scope = attention_pb2.APPROVAL_SCOPE_ALWAYS if always else attention_pb2.APPROVAL_SCOPE_SESSION
+    approval = attention_pb2.Approval(scope=scope, mode=mode_number(mode))
     if edit:
         found = get_request(app, request)
         request = found.id

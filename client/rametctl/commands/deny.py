@@ -13,7 +13,8 @@ from rametctl.prompts import PromptCommand
 @click.pass_obj
 def command(app: App, request: str, message: str) -> None:
     """Deny request R: its id, a unique prefix of it, or a session with exactly
-    one open request. The agent goes on with the answer.
+    one open request. The agent goes on with the answer; to a finished turn that
+    wants a look, WHY is the next prompt.
 
     \b
     Example:

@@ -14,7 +14,8 @@ from rametctl.options import Verb
 def command(app: App, watch: bool) -> None:
     """Show what waits for you in all repositories: commands in full, edits as
     diffs, questions with their choices, plans, each with the command that
-    answers it. What waits never expires.
+    answers it. First what blocks work, then finished turns that want a look;
+    the oldest first. What waits never expires.
 
     \b
     Examples:
@@ -23,22 +24,31 @@ def command(app: App, watch: bool) -> None:
     """
     from ramet.jsonify import to_json
 
-    from rametctl.requests import open_requests
+    from rametctl.requests import by_urgency, open_requests
 
     if watch:
         _watch(app)
         return
-    requests = open_requests(app.connection)
+    blocking, reviews = by_urgency(open_requests(app.connection))
+    requests = blocking + reviews
     if app.output.json_mode:
         app.output.json([to_json(request) for request in requests])
         return
+    from rametctl.lines import line
+    from rametctl.render.format import plural
     from rametctl.render.request import request_lines
 
     if not requests:
         app.output.text("nothing waits for you")
         return
+    headings = {0: f"work waits for you: {plural(len(blocking), 'request')}"} if blocking else {}
+    if reviews:
+        headings[len(blocking)] = f"to look at: {plural(len(reviews), 'finished turn')}"
     for index, request in enumerate(requests):
         if index:
+            app.output.text("")
+        if index in headings:
+            app.output.show(line((headings[index], "bold")))
             app.output.text("")
         app.output.show(*request_lines(request, time.time(), requests))
 
@@ -50,12 +60,13 @@ def _watch(app: App) -> None:
     from rametctl.follow import follow
     from rametctl.lines import line, printable
     from rametctl.render.request import request_lines, short_id, shown_decision, title
-    from rametctl.requests import open_requests
+    from rametctl.requests import by_urgency, open_requests
 
     # The log's end first, then the list: what opens in between is in both, and told by its id.
     cursor = app.connection.info().cursor
     shown: set[str] = set()
-    waiting = open_requests(app.connection)
+    blocking, reviews = by_urgency(open_requests(app.connection))
+    waiting = blocking + reviews
     for request in waiting:
         shown.add(request.id)
         if app.output.json_mode:

@@ -11,6 +11,7 @@ from rametctl.options import Verb, session_argument
 if TYPE_CHECKING:
     from ramet.v1.common_pb2 import Cursor
     from ramet.v1.event_pb2 import Event
+    from ramet.v1.session_pb2 import Session
 
 PAGE = 200
 PAGE_OF_FRAMES = 50
@@ -27,7 +28,8 @@ PAGE_OF_FRAMES = 50
 def command(app: App, session: str, follow: bool, raw: bool, audit: bool, lines: int | None) -> None:
     """Show what has happened to session S, one line per event, oldest first.
 
-    With --json it is the events themselves, and with --follow one per line.
+    With --json it is the events themselves, and with --follow one per line. With
+    --audit each line also says who: you (owner), a session, or the daemon.
 
     \b
     Examples:
@@ -41,7 +43,7 @@ def command(app: App, session: str, follow: bool, raw: bool, audit: bool, lines:
     if follow and audit:
         raise UsageError("--follow does not go with --audit", hint="leave one out")
     found = get_session(app, session).session
-    printer = _Printer(app, raw=raw, stream=follow)
+    printer = _Printer(app, found, raw=raw, stream=follow, audit=audit)
     cursor = _print_stored(app, found.id, printer, frames=raw, audit=audit, newest=lines)
     if not follow:
         printer.finish()
@@ -86,9 +88,11 @@ def _print_stored(
 class _Printer:
     """Prints events in the way that was asked for."""
 
-    def __init__(self, app: App, *, raw: bool, stream: bool) -> None:
+    def __init__(self, app: App, session: "Session", *, raw: bool, stream: bool, audit: bool) -> None:
         self._app = app
+        self._session = session
         self._raw = raw
+        self._audit = audit
         self._list: list[object] | None = [] if app.output.json_mode and not stream else None
 
     def print(self, event: "Event") -> None:
@@ -109,7 +113,12 @@ class _Printer:
             output.stdout.write(_shown(text, on_terminal=output.terminal) + "\n")
             output.stdout.flush()
         else:
-            output.show(summary(event, ""))
+            output.show(summary(event, self._who(event.principal) if self._audit else ""))
+
+    def _who(self, principal: str) -> str:
+        """ "owner", "daemon", or "session:NAME", where it is this one, else "session:ID"."""
+        own = f"session:{self._session.id}"
+        return f"session:{self._session.name}" if principal == own else principal or "daemon"
 
     def finish(self) -> None:
         if self._list is not None:

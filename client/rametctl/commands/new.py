@@ -2,12 +2,13 @@
 
 import fnmatch
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, TypedDict, Unpack
 
 import click
 
 from rametctl.app import App
+from rametctl.errors import ClientError
 from rametctl.options import complete_session, mode_number, mode_option, new_request_id, repo_option, repo_path
 from rametctl.prompts import PromptCommand, read_prompt
 
@@ -33,6 +34,7 @@ class Options(TypedDict):
     parent: str
     priority: int
     after: tuple[str, ...]
+    count: int
     wait: bool
     watch: bool
     repo: str | None
@@ -56,6 +58,7 @@ class Options(TypedDict):
 @click.option(
     "--after", metavar="S", multiple=True, shell_complete=complete_session, help="Start once S has ended a turn."
 )
+@click.option("--count", type=click.IntRange(1, 100), default=1, metavar="N", help="N sessions of the same prompt.")
 @click.option("--wait", is_flag=True, help="Wait for the end of the turn; leaves with 4 when a person is needed.")
 @click.option("--watch", is_flag=True, help="Watch it afterwards.")
 @repo_option
@@ -65,52 +68,57 @@ def command(app: App, /, **options: Unpack[Options]) -> None:
 
     The prompt may begin with a dash and be megabytes long. It is read from
     standard input when that is a pipe, or with "-". Without one the session is
-    idle until `rametctl send`.
+    idle until `rametctl send`. With --count they are NAME-1 to NAME-N; one that
+    cannot be made does not keep the others from it.
 
     \b
     Examples:
       rametctl new "fix the login"
       rametctl new --name docs --base main -f task.md
       gh issue view 12 | rametctl new --wait
+      rametctl new "make it faster" --name idea --count 3
     """
-    from ramet import jsonify
-
     from rametctl.errors import UsageError
-    from rametctl.render.session import created, reference
 
     if options["base"] and options["existing"]:
         raise UsageError("--base and --existing were both given", hint="an existing branch is its own base")
+    if options["count"] > 1 and options["existing"]:
+        raise UsageError("--count and --existing were both given", hint="a branch is checked out in one worktree only")
     wait, watch = options["wait"], options["watch"]
     if wait and watch:
         raise UsageError("--wait and --watch were both given", hint="give one of them")
     text = read_prompt(options["prompt"], options["file"], sys.stdin)
     if wait and text is None:
         raise UsageError("there is nothing to wait for without a prompt", hint="give a prompt", reason="EMPTY_PROMPT")
-    request = _request(options, text or "")
-    request.path = repo_path(app, options["repo"])
-    with app.output.spinner("making the session …"):
+    base = _request(options, text or "")
+    base.path = repo_path(app, options["repo"])
+    with app.output.spinner("making it …" if options["count"] == 1 else f"making {options['count']} sessions …"):
         patterns = app.connection.info().environment_patterns
-        request.environment.update(wanted_environment(app.environ, patterns))
-        answer = app.connection.call(lambda daemon: daemon.sessions.CreateSession, request)
-    session = answer.session
-    for warning in answer.warnings:
-        app.output.note(f"rametctl: warning: {warning}")
-    if app.output.json_mode:
-        if not wait:
-            app.output.json(jsonify.to_json(session), stream=watch)
+        base.environment.update(wanted_environment(app.environ, patterns))
+        made = [_create(app, request) for request in numbered(base, options["count"])]
+    sessions = [each for each in made if not isinstance(each, ClientError)]
+    if wait and sessions:
+        _wait(app, made)
     else:
-        app.output.show(*created(session))
-        name = reference(session)
-        if text is None:
-            app.output.text(f"It is idle. Tell it what to do: rametctl send {name} PROMPT")
-        elif not (wait or watch):
-            app.output.hint(f"rametctl watch {name}")
-    if wait:
-        _wait(app, session)
+        _report(app, made, stream=watch, idle=text is None, hint=not watch)
+    if failed := next((each for each in made if isinstance(each, ClientError)), None):
+        raise failed
     if watch:
         from rametctl.commands.watch import watch_sessions
 
-        watch_sessions(app, [session.id])
+        watch_sessions(app, [session.id for session in sessions])
+
+
+def numbered(base: "CreateSessionRequest", count: int) -> "Iterator[CreateSessionRequest]":
+    """``count`` requests, each with an id of its own; where there are several, names and branches end in -1, -2, …"""
+    for number in range(1, count + 1):
+        request = type(base)()
+        request.CopyFrom(base)
+        request.request_id = new_request_id()
+        if count > 1:
+            request.name = f"{base.name}-{number}" if base.name else ""
+            request.branch = f"{base.branch}-{number}" if base.branch else ""
+        yield request
 
 
 def wanted_environment(environ: Mapping[str, str], patterns: Iterable[str]) -> dict[str, str]:
@@ -149,20 +157,71 @@ def _request(options: Options, prompt: str) -> "CreateSessionRequest":
         parent=options["parent"],
         priority=options["priority"],
         after=options["after"],
-        request_id=new_request_id(),
     )
 
 
-def _wait(app: App, session: "Session") -> None:
+def _create(app: App, request: "CreateSessionRequest") -> "Session | ClientError":
+    """The session, or why there is none."""
+    try:
+        answer = app.connection.call(lambda daemon: daemon.sessions.CreateSession, request)
+    except ClientError as error:
+        return error
+    for warning in answer.warnings:
+        app.output.note(f"rametctl: warning: {warning}")
+    return answer.session
+
+
+def _report(app: App, made: "Sequence[Session | ClientError]", *, stream: bool, idle: bool, hint: bool) -> None:
+    """Say what was made: of one session all, of several one after the other, with what went wrong in between."""
+    from rametctl.render.session import created, reference
+
+    if app.output.json_mode:
+        _print_json(app, made, stream=stream)
+        return
+    several = len(made) > 1
+    for number, each in enumerate(made, 1):
+        if several and number > 1:
+            app.output.text("")
+        if isinstance(each, ClientError):
+            if several:
+                app.output.text(f"session {number} of {len(made)} was not made: {each.message}")
+            continue
+        app.output.show(*created(each))
+        name = reference(each)
+        if idle:
+            app.output.text(f"It is idle. Tell it what to do: rametctl send {name} PROMPT")
+        elif hint and not several:
+            app.output.hint(f"rametctl watch {name}")
+
+
+def _print_json(app: App, made: "Sequence[Session | ClientError]", *, stream: bool = False) -> None:
+    """One object for one session, an array for several; in it an error stands where its session would."""
     from ramet import jsonify
 
+    shown = [
+        {"error": {"reason": each.reason, "message": each.message, "hint": each.hint}}
+        if isinstance(each, ClientError)
+        else jsonify.to_json(each)
+        for each in made
+    ]
+    if len(made) == 1 and isinstance(made[0], ClientError):
+        return  # told by `main`
+    if stream:
+        for each in shown:
+            app.output.json(each, stream=True)
+    else:
+        app.output.json(shown[0] if len(made) == 1 else shown)
+
+
+def _wait(app: App, made: "Sequence[Session | ClientError]") -> None:
     from rametctl.render.session import outcome
     from rametctl.sessions import check_outcome, wait_sessions
 
-    answer = wait_sessions(app, [session.id])
-    latest = answer.sessions[0] if answer.sessions else session
+    answer = wait_sessions(app, [each.id for each in made if not isinstance(each, ClientError)])
+    latest = {session.id: session for session in answer.sessions}
+    now = [each if isinstance(each, ClientError) else latest.get(each.id, each) for each in made]
     if app.output.json_mode:
-        app.output.json(jsonify.to_json(latest))
+        _print_json(app, now)
     else:
-        app.output.show(outcome(latest))
+        app.output.show(*(outcome(each) for each in now if not isinstance(each, ClientError)))
     check_outcome(answer)

@@ -1,16 +1,25 @@
 """`rametctl set`: change a session."""
 
+from typing import Any
+
 import click
 
 from rametctl.app import App
 from rametctl.options import Verb, mode_number, mode_option, new_request_id, session_argument
 
 
+class Budget(click.FloatRange):
+    """Dollars; 0 and "none" mean no limit."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        return 0.0 if value == "none" else super().convert(value, param, ctx)
+
+
 @click.command("set", cls=Verb, short_help="Change a session's model, mode, budget, name, priority.")
 @session_argument
 @click.option("--model", help="Its model; an empty one is the agent's default.")
 @mode_option("What it may do unasked.")
-@click.option("--budget", type=click.FloatRange(min=0), metavar="USD", help="Limit in dollars; 0 takes the limit away.")
+@click.option("--budget", type=Budget(min=0), metavar="USD|none", help="Limit in dollars; none takes the limit away.")
 @click.option("--name", help="Its name.")
 @click.option("--priority", type=int, metavar="N", help="Higher starts first when slots are rare.")
 @click.pass_obj
@@ -24,6 +33,7 @@ def command(
     Examples:
       rametctl set fix-login --mode acceptEdits
       rametctl set fix-login --budget 5 --name login
+      rametctl set fix-login --budget none
     """
     from google.protobuf.field_mask_pb2 import FieldMask
     from ramet.v1 import session_pb2

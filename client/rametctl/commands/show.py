@@ -12,8 +12,9 @@ from rametctl.options import Verb, session_argument
 @session_argument
 @click.pass_obj
 def command(app: App, session: str) -> None:
-    """Show everything about session S: state, cost, process, children, prompts
-    that it has not got yet, and what waits for you with the command to answer.
+    """Show everything about session S: state, cost and what is left of its budget,
+    process, parent and children, what it reported, prompts that it has not got
+    yet, and what waits for you with the command to answer.
 
     \b
     Examples:
@@ -22,16 +23,27 @@ def command(app: App, session: str) -> None:
     """
     from ramet.jsonify import to_json
 
+    from rametctl.errors import RefusedError
     from rametctl.render.request import request_lines
     from rametctl.render.session import details
-    from rametctl.sessions import get_session
+    from rametctl.sessions import descendants, get_session
 
     answer = get_session(app, session)
     if app.output.json_mode:
         data = to_json(answer)
         app.output.json(data.pop("session") | data)
         return
-    app.output.show(*details(answer))
+    parent = answer.session.parent_id
+    if parent:
+        try:
+            parent = get_session(app, parent).session.name
+        except RefusedError:
+            # It may be gone, and its children live on.
+            parent = f"{parent} (gone)"
+    spent_below = 0.0
+    if answer.session.HasField("budget_usd") and answer.children:
+        spent_below = sum(each.cost_usd for each in descendants(app.connection, answer.session))
+    app.output.show(*details(answer, parent=parent, spent_below=spent_below))
     for request in answer.open_requests:
         app.output.text("")
         app.output.show(*request_lines(request, time.time(), answer.open_requests))

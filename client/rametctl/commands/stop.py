@@ -1,28 +1,64 @@
 """`rametctl stop`: end the agent, keep everything."""
 
+import sys
+from typing import TYPE_CHECKING
+
 import click
 
 from rametctl.app import App
 from rametctl.options import Verb, new_request_id, session_argument
 
+if TYPE_CHECKING:
+    from ramet.v1.session_pb2 import Session
+
 
 @click.command("stop", cls=Verb, short_help="End the agent, keep everything.")
 @session_argument
+@click.option("--descendants", is_flag=True, help="And of all sessions it has spawned, and they.")
+@click.option("--alone", is_flag=True, help="Leave those at work; on a terminal you are asked otherwise.")
 @click.pass_obj
-def command(app: App, session: str) -> None:
+def command(app: App, session: str, descendants: bool, alone: bool) -> None:
     """End the agent of session S with all its processes. Worktree, branch,
     conversation and prompts are kept; `rametctl resume` or the next prompt goes on.
 
     \b
-    Example:
+    Examples:
       rametctl stop fix-login
+      rametctl stop lead --descendants
     """
+    from ramet.jsonify import to_json
+
+    from rametctl.errors import UsageError
+    from rametctl.render.format import plural
+    from rametctl.sessions import descendants as descendants_of
+    from rametctl.sessions import get_session, is_living, report
+
+    if descendants and alone:
+        raise UsageError("--descendants and --alone were both given", hint="give one of them")
+    found = get_session(app, session).session
+    living = [] if alone else [each for each in descendants_of(app.connection, found) if is_living(each)]
+    names = ", ".join(" ".join(each.name.split()) for each in living)
+    if living and not descendants:
+        if _may_ask(app):
+            descendants = click.confirm(f"Stop its {plural(len(living), 'descendant')} too ({names})?", err=True)
+        else:
+            app.output.note(f"rametctl: {names} of its family go on; --descendants stops them too")
+    with app.output.spinner("working on it …"):
+        # From the top down: one that is stopped spawns nothing more.
+        stopped = [_stop(app, each.id) for each in [found, *(living if descendants else [])]]
+    if app.output.json_mode:
+        report(app, stopped[0], descendants=[to_json(each) for each in stopped[1:]])
+    else:
+        for each in stopped:
+            report(app, each)
+
+
+def _stop(app: App, session_id: str) -> "Session":
     from ramet.v1 import session_pb2
 
-    from rametctl.sessions import get_session, report
+    request = session_pb2.StopSessionRequest(session=session_id, request_id=new_request_id())
+    return app.connection.call(lambda daemon: daemon.sessions.StopSession, request).session
 
-    found = get_session(app, session).session
-    request = session_pb2.StopSessionRequest(session=found.id, request_id=new_request_id())
-    with app.output.spinner("working on it …"):
-        answer = app.connection.call(lambda daemon: daemon.sessions.StopSession, request)
-    report(app, answer.session)
+
+def _may_ask(app: App) -> bool:
+    return app.output.terminal and app.output.error_terminal and sys.stdin is not None and sys.stdin.isatty()

@@ -23,7 +23,7 @@ def kind_name(request: "AttentionRequest") -> str:
 
 def title(request: "AttentionRequest") -> str:
     kind = kind_name(request)
-    return f"{kind}: {printable(request.tool)}" if request.tool and kind == "permission" else kind
+    return f"{kind}: {printable(request.tool)}" if request.tool and kind in {"permission", "elicitation"} else kind
 
 
 def short_id(request: "AttentionRequest", others: Sequence["AttentionRequest"] = ()) -> str:
@@ -38,7 +38,10 @@ def short_id(request: "AttentionRequest", others: Sequence["AttentionRequest"] =
 def answer_command(request: "AttentionRequest", name: str | None = None) -> str:
     """The one command that answers."""
     which = name or short_id(request)
-    if kind_name(request) in {"question", "elicitation"}:
+    if kind_name(request) == "elicitation":
+        values = " ".join(f"{key}=VALUE" for key in fields(parsed(request.input_json)))
+        return f"rametctl answer {which} {values}" if values else f"rametctl approve {which}"
+    if kind_name(request) == "question":
         asked = len(questions(parsed(request.input_json)))
         choices = " ".join(["1"] * asked) if asked else "TEXT"
         return f"rametctl answer {which} {choices}"
@@ -53,7 +56,7 @@ def request_lines(request: "AttentionRequest", now: float, others: Sequence["Att
         (title(request), "bold yellow"), "  ", (age(request.create_time, now), "dim"),
     )  # fmt: skip
     yield from body_lines(request)
-    if request.reason:
+    if request.reason and kind_name(request) not in {"review", "elicitation"}:
         for text in printable(request.reason).splitlines():
             yield line((f"why: {text}", "dim"), indent=2)
     yield line(("→ " + answer_command(request, which), "green"), (_or_deny(request, which), "dim"), indent=2)
@@ -64,8 +67,12 @@ def body_lines(request: "AttentionRequest") -> Iterator[Line]:
     data = parsed(request.input_json)
     if kind_name(request) == "question" and (asked := questions(data)):
         yield from _question_lines(asked)
-    elif kind_name(request) == "plan" and isinstance(data, Mapping) and isinstance(data.get("plan"), str):
-        yield from _block(data["plan"])
+    elif kind_name(request) == "plan" and isinstance(data, Mapping):
+        yield from _plan_lines(request, data)
+    elif kind_name(request) == "elicitation" and isinstance(data, Mapping):
+        yield from _elicitation_lines(request, data)
+    elif kind_name(request) == "review":
+        yield from _block(request.reason or "its turn has ended")
     elif isinstance(data, Mapping):
         yield from _tool_lines(data)
     elif request.input_json:
@@ -79,6 +86,22 @@ def questions(data: Any) -> list[Mapping[str, Any]]:
     if isinstance(data.get("questions"), list):
         return [question for question in data["questions"] if isinstance(question, Mapping)]
     return [data] if "question" in data else []
+
+
+def fields(data: Any) -> dict[str, Mapping[str, Any]]:
+    """The fields that an elicitation asks for: JSON schemas of single values, by name."""
+    schema = data.get("requested_schema") if isinstance(data, Mapping) else None
+    properties = schema.get("properties") if isinstance(schema, Mapping) else None
+    if not isinstance(properties, Mapping):
+        return {}
+    return {str(name): value if isinstance(value, Mapping) else {} for name, value in properties.items()}
+
+
+def required_fields(data: Any) -> list[str]:
+    """Names of the fields that an elicitation must have."""
+    schema = data.get("requested_schema") if isinstance(data, Mapping) else None
+    required = schema.get("required") if isinstance(schema, Mapping) else None
+    return [str(name) for name in required] if isinstance(required, list) else []
 
 
 def labels(question: Mapping[str, Any]) -> list[str]:
@@ -97,7 +120,42 @@ def parsed(text: str) -> Any:
 
 
 def _or_deny(request: "AttentionRequest", which: str) -> str:
-    return "" if kind_name(request) in {"question", "elicitation"} else f"   or: rametctl deny {which} -m WHY"
+    match kind_name(request):
+        case "question":
+            return ""
+        case "elicitation":
+            return f"   or: rametctl deny {which}"
+        case "review":
+            name = printable(request.session_name or request.session_id)
+            return f"   or: rametctl deny {which} -m WHAT-TO-DO-BETTER   see: rametctl diff {name}"
+        case _:
+            return f"   or: rametctl deny {which} -m WHY"
+
+
+def _plan_lines(request: "AttentionRequest", data: Mapping[str, Any]) -> Iterator[Line]:
+    plan = data.get("plan")
+    if isinstance(plan, str) and plan.strip():
+        yield from _block(plan.rstrip("\n"))
+    else:
+        # Claude Code fills in what is in its plan file: without one there is only what the agent has said.
+        name = printable(request.session_name or request.session_id)
+        yield line(("it has written no plan; what it said: ", "dim"), f"rametctl log {name} -n 5", indent=2)
+
+
+def _elicitation_lines(request: "AttentionRequest", data: Mapping[str, Any]) -> Iterator[Line]:
+    """The message, where to go for it, and the fields with what they take."""
+    yield from _block(str(data.get("message") or request.reason))
+    if isinstance(data.get("url"), str):
+        yield line(("at: ", "dim"), printable(data["url"]), indent=2)
+    required = required_fields(data)
+    for name, schema in fields(data).items():
+        choices = schema.get("enum")
+        takes = " | ".join(map(str, choices)) if isinstance(choices, list) else str(schema.get("type", "text"))
+        about = schema.get("description") or schema.get("title") or ""
+        yield line(
+            (printable(name), "cyan"), printable(f": {takes}"), ("" if name in required else ", may be left out", "dim"),
+            (printable(f"  {about}") if about else "", "dim"), indent=4,
+        )  # fmt: skip
 
 
 def _question_lines(asked: list[Mapping[str, Any]]) -> Iterator[Line]:

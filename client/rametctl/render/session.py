@@ -105,8 +105,11 @@ def outcome(session: "Session") -> Line:
     return line(*spans)
 
 
-def details(answer: "GetSessionResponse") -> list[Line]:
-    """Everything about one session but its open requests."""
+def details(answer: "GetSessionResponse", *, parent: str = "", spent_below: float = 0.0) -> list[Line]:
+    """Everything about one session but its open requests.
+
+    ``parent`` is how the one that spawned it is called, ``spent_below`` what its descendants have cost in dollars.
+    """
     session = answer.session
     state = state_name(session)
     tokens = session.tokens
@@ -122,7 +125,7 @@ def details(answer: "GetSessionResponse") -> list[Line]:
         ("agent", " ".join(filter(None, [session.agent, session.model])) + f", {mode or 'default'} mode", ""),
         ("process", _process(answer), ""),
         ("turns", str(session.turns), ""),
-        ("cost", money(session.cost_usd) + _budget(session), ""),
+        ("cost", money(session.cost_usd) + _budget(session, spent_below), ""),
         (
             "tokens",
             f"{tokens.input} in, {tokens.output} out, {tokens.cache_read} cache read, {tokens.cache_write} cache written",
@@ -134,7 +137,7 @@ def details(answer: "GetSessionResponse") -> list[Line]:
     rows += [
         (key, value, "")
         for key, value in (
-            ("parent", session.parent_id),
+            ("parent", parent or session.parent_id),
             ("owns", ", ".join(session.owns)),
             ("forbidden", ", ".join(session.forbids)),
             ("after", ", ".join(session.after)),
@@ -147,14 +150,23 @@ def details(answer: "GetSessionResponse") -> list[Line]:
     for child in answer.children:
         child_state = state_name(child)
         lines.append(line(("child       ", "dim"), printable(child.name), " ", (child_state, state_style(child_state))))
+    if session.result:
+        first, *rest = printable(session.result).rstrip("\n").split("\n")
+        lines.append(line(("result      ", "dim"), first))
+        lines += [line(text, indent=12) for text in rest]
     for prompt in answer.pending_prompts:
         first = printable(prompt.text.strip().splitlines()[0]) if prompt.text.strip() else ""
         lines.append(line(("pending     ", "dim"), first[:200]))
     return lines
 
 
-def _budget(session: "Session") -> str:
-    return f" of {money(session.budget_usd)}" if session.HasField("budget_usd") else ""
+def _budget(session: "Session", spent_below: float) -> str:
+    """The limit, which holds for all that a session spawns too, and what is left of it."""
+    if not session.HasField("budget_usd"):
+        return ""
+    left = max(session.budget_usd - session.cost_usd - spent_below, 0.0)
+    below = f", {money(spent_below)} by its descendants" if spent_below else ""
+    return f" of {money(session.budget_usd)}{below}, {money(left) if left else 'nothing'} left"
 
 
 def _process(answer: "GetSessionResponse") -> str:

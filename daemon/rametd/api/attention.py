@@ -68,16 +68,14 @@ class AttentionServicer(attention_pb2_grpc.AttentionServiceServicer):
 
         async def work(call: Call) -> attention_pb2.ResolveRequestResponse:
             def resolve(unit: Unit) -> tuple[Request, attention_pb2.ResolveRequestResponse]:
-                allow_bypass = self._core.config.permissions.allow_bypass
                 answered, response = attention.resolve(
-                    unit, request.request, request.resolution, who, allow_bypass=allow_bypass
+                    unit, request.request, request.resolution, who, self._core.policy
                 )
                 call.remember(unit, response)
                 return answered, response
 
             answered, response = await self._core.store.write(resolve)
             attention.notify(self._core, answered)
-            self._core.wake()
             return response
 
         return await self._calls.once("ResolveRequest", request, attention_pb2.ResolveRequestResponse, work)

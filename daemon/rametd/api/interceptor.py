@@ -14,6 +14,8 @@ from rametd.api.errors import DETAILS, status_of
 from rametd.api.roles import ALWAYS, allowed
 from rametd.domain.errors import (
     BrokenError,
+    DeniedError,
+    ExhaustedError,
     NotAllowedError,
     RametError,
     RecoveringError,
@@ -64,6 +66,7 @@ class Gate(grpc.aio.ServerInterceptor):
                 with bound(request=method, principal=calls.principal.get()):
                     return await handler.unary_unary(request, context)
             except RametError as error:
+                await record_refusal(self._core, method, calls.principal.get(), error)
                 await fail(context, error)
             except OUR_FAULTS as error:
                 await fail(context, internal(method, error))
@@ -74,6 +77,7 @@ class Gate(grpc.aio.ServerInterceptor):
                 async for response in handler.unary_stream(request, context):
                     yield response
             except RametError as error:
+                await record_refusal(self._core, method, calls.principal.get(), error)
                 await fail(context, error)
             except OUR_FAULTS as error:
                 await fail(context, internal(method, error))
@@ -90,16 +94,13 @@ class Gate(grpc.aio.ServerInterceptor):
             if not self._serving():
                 raise RecoveringError("the daemon is taking up its sessions", hint="try again in a moment")
         token = metadata.get("ramet-token")
-        calls.principal.set(OWNER if token is None else await self._principal_of(str(token)))
-        principal = calls.principal.get()
-        if not allowed(method, principal == OWNER):
-            message = f"a session may not call {method.rpartition('/')[2]}"
-            denied = event_pb2.CallDenied(method=method, message=message)
-            session_id = principal.removeprefix("session:")
-            await self._core.store.write(
-                lambda unit: unit.events.append(events.make(denied, session_id=session_id, principal=principal))
+        calls.principal.set(OWNER)  # until it is known: what is refused before is nobody's else
+        if token is not None:
+            calls.principal.set(await self._principal_of(str(token)))
+        if not allowed(method, calls.principal.get() == OWNER):
+            raise NotAllowedError(
+                f"a session may not call {method.rpartition('/')[2]}", hint="ask the person, who can"
             )
-            raise NotAllowedError(message, hint="ask the person, who can")
 
     async def _principal_of(self, token: str) -> str:
         session_id = self._core.tokens.check(token)
@@ -110,6 +111,15 @@ class Gate(grpc.aio.ServerInterceptor):
                 f"session {session_id} of the token in RAMET_TOKEN is gone", hint="unset RAMET_TOKEN to act as yourself"
             ) from None
         return f"session:{session_id}"
+
+
+async def record_refusal(core: Core, method: str, principal: str, error: RametError) -> None:
+    """Put on record what a session may not do, or not any more; what is merely wrong (a typing error) is nobody's business."""
+    if principal == OWNER or not isinstance(error, DeniedError | ExhaustedError):
+        return
+    denied = event_pb2.CallDenied(method=method, message=error.message)
+    made = events.make(denied, session_id=principal.removeprefix("session:"), principal=principal)
+    await core.store.write(lambda unit: unit.events.append(made))
 
 
 def check_versions(client: Any) -> None:

@@ -4,12 +4,13 @@ from typing import Any
 
 import grpc
 from google.protobuf.message import Message
-from ramet.mcp import ToolRefused, ToolServer
+from ramet.mcp import SERVICE, ToolRefused, ToolServer
 from ramet.v1 import orchestration_pb2, orchestration_pb2_grpc
 
 from rametd.api.attention import messages as request_messages
 from rametd.api.calls import Call, Calls
 from rametd.api.context import principal
+from rametd.api.interceptor import OUR_FAULTS, internal, record_refusal
 from rametd.api.paging import offset, position_of, token_of
 from rametd.api.repo import absolute
 from rametd.api.worktree import change_message
@@ -212,7 +213,7 @@ class OrchestrationServicer(orchestration_pb2_grpc.OrchestrationServiceServicer)
             raise InvalidInputError("there is no session to wait for", hint="name some, or spawn children first")
         since = position_of("family", request.cursor, offset)
         deadline = min(request.timeout_seconds or LONGEST_WAIT_S, LONGEST_WAIT_S)
-        done = await self._wait(ids, now, deadline, any_one=request.any)
+        done = await self._wait(ids, now, deadline, any_one=request.any, since=since or 0)
 
         def tell(reader: Reader) -> orchestration_pb2.WaitForMembersResponse:
             caller = caller_of(reader, who)
@@ -231,18 +232,26 @@ class OrchestrationServicer(orchestration_pb2_grpc.OrchestrationServiceServicer)
 
         return await self._core.store.read(tell)
 
-    async def _wait(self, ids: list[str], seq: int, seconds: float, *, any_one: bool) -> bool:
-        """Whether the sessions have ended their work (or cannot go on by themselves) before the time is over."""
+    async def _wait(self, ids: list[str], seq: int, seconds: float, *, any_one: bool, since: int) -> bool:
+        """Whether the sessions have ended their work (or cannot go on by themselves) before the time is over.
+
+        What was told up to ``since`` does not end it again: who waits for the rest would else call without end.
+        """
         core = self._core
+        core.failpoint.hit("wait.begun")
         watcher = core.hub.watch(seq, ids)
         loop_time = core.loop_time
         deadline = loop_time() + seconds
 
         def settled(reader: Reader) -> bool:
-            verdicts = [judge_one(reader, reader.sessions.find(each), Condition.IDLE) for each in ids]
+            found = [reader.sessions.find(each) for each in ids]
+            verdicts = [judge_one(reader, session, Condition.IDLE) for session in found]
+            fresh = [session is None or session.last_seq > since for session in found]
             over = [verdict in {Outcome.DONE, Outcome.FAILED} for verdict in verdicts]
             # One that waits for the person may wait for hours: whoever waits for it is told at once.
-            return Outcome.ATTENTION in verdicts or (any(over) if any_one else all(over))
+            stuck = any(new and verdict == Outcome.ATTENTION for new, verdict in zip(fresh, verdicts, strict=True))
+            some = any(new and ended for new, ended in zip(fresh, over, strict=True))
+            return stuck or all(over) or (any_one and some)
 
         try:
             while not await core.store.read(settled):
@@ -303,7 +312,7 @@ def mode_of(name: str) -> Mode | None:
         ) from None
 
 
-def tool_server(servicer: OrchestrationServicer, session_id: str) -> ToolServer:
+def tool_server(core: Core, servicer: OrchestrationServicer, session_id: str) -> ToolServer:
     """The MCP server of one session: its calls are made as that session."""
 
     async def call(method: str, request: Message, key: str) -> Message:
@@ -311,7 +320,11 @@ def tool_server(servicer: OrchestrationServicer, session_id: str) -> ToolServer:
         try:
             response: Message = await getattr(servicer, method)(request, None)
         except RametError as error:
+            await record_refusal(core, f"/{SERVICE.full_name}/{method}", principal.get(), error)
             raise ToolRefused(f"{error.message}; {error.hint}" if error.hint else error.message) from error
+        except OUR_FAULTS as error:
+            # Without an answer the agent would wait for ever.
+            raise ToolRefused(internal(method, error).message) from error
         finally:
             principal.reset(token)
         return response

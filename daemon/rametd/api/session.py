@@ -3,7 +3,7 @@
 from typing import Any
 
 import grpc
-from ramet.v1 import common_pb2, session_pb2, session_pb2_grpc
+from ramet.v1 import common_pb2, orchestration_pb2, session_pb2, session_pb2_grpc
 
 from rametd.api.attention import messages as request_messages
 from rametd.api.calls import Call, Calls
@@ -248,17 +248,20 @@ class SessionServicer(session_pb2_grpc.SessionServiceServicer):
                     prompt=prompt_message(prompt), session=one_session_message(reader, session)
                 )
 
+            def sent_message(
+                reader: Reader, answer: orchestration_pb2.SendMessageResponse
+            ) -> session_pb2.SendPromptResponse:
+                prompt = require(reader.prompts.get(answer.message.id))
+                return sent(reader, prompt, reader.sessions.get(prompt.session_id))
+
             if sender_of(who):
-                message = await self._orchestration.send(
-                    sender_of(who), request.session, request.prompt, lambda unit, response: None
+                answer = await self._orchestration.send(
+                    sender_of(who),
+                    request.session,
+                    request.prompt,
+                    lambda unit, answer: call.remember(unit, sent_message(unit, answer)),
                 )
-                return await self._core.store.read(
-                    lambda reader: sent(
-                        reader,
-                        require(reader.prompts.get(message.message.id)),
-                        reader.sessions.get(message.message.to_id),
-                    )
-                )
+                return await self._core.store.read(lambda reader: sent_message(reader, answer))
             session_id = await self._find(request.session)
             prompt, session = await self._sessions.send(session_id, request.prompt, who, remember)
             return await self._core.store.read(lambda reader: sent(reader, prompt, session))
@@ -323,10 +326,8 @@ class SessionServicer(session_pb2_grpc.SessionServiceServicer):
 
         async def work(call: Call) -> session_pb2.DeleteSessionResponse:
             session = await self._core.store.read(lambda reader: find_session(reader, request.session))
-            message = await self._message(session.id)
-            removed = await self._remover.remove(session, force=request.force, principal=who)
-            return session_pb2.DeleteSessionResponse(
-                session=message, trash_ref=removed.trash_ref, expire_time=stamp(removed.expire_time)
+            return await self._remover.remove(
+                session, force=request.force, principal=who, request_id=call.request_id, digest=call.digest
             )
 
         return await self._calls.once("DeleteSession", request, session_pb2.DeleteSessionResponse, work)

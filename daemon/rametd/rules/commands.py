@@ -106,30 +106,38 @@ class Judge:
     @cached_property
     def _everything(self) -> frozenset[tuple[str, ...]]:
         found: set[tuple[str, ...]] = set()
-        self._collect(self._script, found, _DEPTH)
+        fed, seen = set[str](), set[str]()
+        texts = {self._text}
+        for _ in range(_DEPTH):
+            for text in texts:
+                fed |= self._collect(read(text), found, _DEPTH)
+            seen |= texts
+            # A shell without a script of its own runs what it is fed: here-documents, and what is printed.
+            if not any(_reads_commands(words) for words in found):
+                break
+            printed = {" ".join(words[1:]) for words in found if base(words[0]) in {"echo", "printf"}}
+            texts = (fed | printed) - seen
         return frozenset(found)
 
-    def _collect(self, script: Script, found: set[tuple[str, ...]], depth: int) -> None:
-        fed = list(script.feeds)
+    def _collect(self, script: Script, found: set[tuple[str, ...]], depth: int) -> set[str]:
+        """Add the words of every command, whatever runs it; returns the texts of here-documents on the way."""
+        fed = set(script.feeds)
         for command in script.commands:
             for words in _spelled(command):
-                self._collect_words(words, found, depth)
-                if base(words[0]) in {"echo", "printf"}:
-                    fed.append(" ".join(words[1:]))
-        # A shell without a script of its own runs what it is fed.
-        if depth and fed and any(_reads_commands(words) for words in found):
-            for text in fed:
-                self._collect(read(text), found, depth - 1)
+                fed |= self._collect_words(words, found, depth)
+        return fed
 
-    def _collect_words(self, words: tuple[str, ...], found: set[tuple[str, ...]], depth: int) -> None:
+    def _collect_words(self, words: tuple[str, ...], found: set[tuple[str, ...]], depth: int) -> set[str]:
+        fed: set[str] = set()
         if words in found:
-            return
+            return fed
         found.add(words)
         for other in inner(words) if depth else ():
             if other.script is not None:
-                self._collect(read(other.script), found, depth - 1)
+                fed |= self._collect(read(other.script), found, depth - 1)
             else:
-                self._collect_words(other.words, found, depth - 1)
+                fed |= self._collect_words(other.words, found, depth - 1)
+        return fed
 
     def _names(self, rule: ParsedRule, words: Sequence[str]) -> bool:
         name = base(words[0])
@@ -208,16 +216,20 @@ def _has(words: Sequence[str], *options: str) -> bool:
 
 
 def _spelled(command: Command) -> Iterator[tuple[str, ...]]:
-    """The words as a shell may take them: a first word that was expanded may become several."""
+    """The words as written, and as a shell may take them: an expansion yields any number of words, none included."""
     if not command.words:
         return
-    first, rest = command.words[0], tuple(word.text for word in command.words[1:])
-    if not first.literal and first.text.startswith("{") and first.text.endswith("}") and "," in first.text:
-        yield tuple(part for part in first.text[1:-1].split(",") if part) + rest or ("",)
-    elif not first.literal and not first.quoted:
-        yield (*first.text.split(), *rest) or ("",)
-    else:
-        yield (first.text, *rest)
+    yield tuple(word.text for word in command.words)
+    taken: list[str] = []
+    for word in command.words:
+        if word.literal or word.quoted:
+            taken.append(word.text)
+        elif word.text.startswith("{") and word.text.endswith("}") and "," in word.text:
+            taken += filter(None, word.text[1:-1].split(","))
+        else:
+            taken += word.text.split()
+    if taken:
+        yield tuple(taken)
 
 
 def _reads_commands(words: Sequence[str]) -> bool:

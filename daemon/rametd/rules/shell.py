@@ -58,7 +58,7 @@ def read(text: str) -> Script:
 
 def _crude(text: str) -> list[Command]:
     """Whatever looks like commands in a text that cannot be read: a shell runs the lines before the one it trips over."""
-    pieces = (re.sub(r"[\\'\"]", "", piece).split() for piece in re.split(r"[;&|\n(){}`]", text))
+    pieces = (re.sub(r"[\\'\"]", "", piece).split() for piece in re.split(r"[;&|\n(){}`]", text.replace("\\\n", "")))
     return [
         Command(tuple(Word(word, literal=False) for word in words))
         for piece in pieces
@@ -78,6 +78,8 @@ class _Reader(WordReader):
         self.feeds: list[str] = parent.feeds if parent else []
         self._heredocs: list[tuple[Word, bool]] = []  # the word that ends it, and whether tabs are stripped
         self._groups = 0
+        self._cases = 0
+        self._piped = False
         self._reset()
 
     def _reset(self) -> None:
@@ -101,9 +103,10 @@ class _Reader(WordReader):
                 self.at = len(self.text) if end < 0 else end
             elif match := _OPERATOR.match(self.text, self.at):
                 self.at = match.end()
-                if match[0] == ")" and nested and not self._groups:
-                    self._end()
-                    return self._finish()
+                if match[0] == ")":
+                    self._end()  # first: it may be the `esac` that ends a case
+                    if nested and not self._groups and not self._cases:
+                        return self._finish()
                 self._operator(match[0])
             else:
                 self._words.append(self.word())
@@ -125,14 +128,15 @@ class _Reader(WordReader):
             self._end()
             self._groups += 1
         elif operator == ")":
-            if not self._groups:
-                raise NotUnderstoodError("a parenthesis closes what was not opened")
-            self._end()
-            self._groups -= 1
+            if self._groups:
+                self._groups -= 1
+            else:
+                self.doubt("a parenthesis closes what was not opened")
         elif operator in _SEPARATORS:
             if operator in _DOUBTFUL:
                 self.doubt(_DOUBTFUL[operator])
             self._end()
+            self._piped = operator in {"|", "|&"}
         else:
             self._redirect(operator)
 
@@ -158,11 +162,13 @@ class _Reader(WordReader):
             name = words[0].text
             if name in _OPAQUE or name.startswith("(("):
                 opaque = f"`{name}`"
+                self._cases += (name == "case") - (name == "esac")
             if name in _TRANSPARENT or name == "coproc":
                 words = words[1:]
             elif name == "function":
                 words = words[2:]
-            elif name == "time" and not (len(words) > 1 and words[1].text.startswith("-")):
+            elif name == "time" and not self._piped and not (len(words) > 1 and words[1].text.startswith("-")):
+                # After a pipe, or with options, it is a program.
                 words = words[1:]
             else:
                 break
@@ -177,6 +183,7 @@ class _Reader(WordReader):
             words = words[1:]
         if words or self._reads or self._writes:
             self.commands.append(Command(tuple(words), tuple(self._reads), tuple(self._writes)))
+            self._piped = False
         self._reset()
 
     # Redirections

@@ -57,6 +57,8 @@ def _answer(session: Session, request: Frame) -> Frame:
             "percentage": used // 10_000,
             "model": session.model,
         }
+    if subtype == "get_session_cost":
+        return {"text": f"Estimated cost: ${session.ledger.dollars:.4f}"}
     if subtype == "mcp_status":
         return {"mcpServers": [{"name": server.name, "status": server.status} for server in session.servers.values()]}
     if subtype == "stop_task" and request["task_id"] in session.tasks:

@@ -10,17 +10,20 @@ A step may hold, and does in this order:
     ask                 a question, or the `questions` of AskUserQuestion
     plan                the text of a plan, for ExitPlanMode (refused outside plan mode)
     mcp                 {"server", "tool", "arguments"}
+    elicit              an MCP server's question: {"mcp_server_name", "message", "requested_schema"}; says what was answered
     background          seconds until a background task ends; its turn runs the steps `then`
     spawn               a shell command that outlives the agent, as a development server does
     events              that many text frames "N UNIX-TIME padding", `per_second`, padded to `bytes`
     flood               that many bytes in frames of `line` bytes (65536), as fast as possible
     noise, unknown      a raw line; a frame of a type that nobody knows
     rate_limit, retry   a rate_limit_event, an api_retry
+    fail, unless        ends the turn with this error, unless the file `unless` is there
     turns               true: says how many turns this conversation has had
     hang                true: waits for an interrupt
     stderr, die         a message; an exit code, or "SIGKILL"
 """
 
+import json
 import os
 import signal
 import sys
@@ -34,6 +37,10 @@ from rametd.scripted.wire import Frame, Interrupted, Terminated, new_id, timesta
 
 HANDSHAKE = 30.0  # seconds that a turn waits for MCP servers, as the real CLI's MCP_TIMEOUT
 CALLS = frozenset({"tool", "tools", "ask", "plan", "mcp"})
+
+
+class Failed(Exception):  # noqa: N818 -- what becomes of a turn
+    """The turn ends with an error; the text is what the model's side said."""
 
 
 class Turn:
@@ -74,6 +81,11 @@ class Turn:
             self._run(steps)
         except Interrupted:
             self._abort()
+        except Failed as failed:
+            self._say(str(failed))
+            told = {"subtype": "success", "is_error": True, "stop_reason": "stop_sequence", "result": str(failed)}
+            self._end("api_error", **told, api_error_status=429)
+            session.lifecycle(prompt.uuid, "completed")
         finally:
             session.working = False
 
@@ -166,9 +178,18 @@ class Turn:
             self._reply(blocks + calls)
         if calls:
             self._call(calls)
+        if "elicit" in step:
+            self._elicit(step["elicit"])
         if "background" in step:
             self._background(step)
         self._oddities(step)
+
+    def _elicit(self, asked: Frame) -> None:
+        self._session.set_state("requires_action")
+        request = self._wire.request(subtype="elicitation", **asked)
+        self._wire.await_answers([request])
+        self._session.set_state("running")
+        self._say(f"elicited {json.dumps((request.answer or {}).get('response'))}")
 
     def _oddities(self, step: Step) -> None:
         """What no well-behaved agent does, or what happens around it."""
@@ -194,6 +215,8 @@ class Turn:
         if "retry" in step:
             told = {"attempt": 1, "max_retries": 10, "retry_delay_ms": 500, "error_status": 529, "error": "overloaded"}
             wire.emit("system", subtype="api_retry", **{**told, **step["retry"]})
+        if "fail" in step and not os.path.exists(step.get("unless", "")):  # noqa: PTH110
+            raise Failed(step["fail"])
         if "hang" in step:
             wire.wait(lambda: False)
         if "stderr" in step:

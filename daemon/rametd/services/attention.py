@@ -9,6 +9,7 @@ from rametd.agents.base import Decision
 from rametd.domain.errors import (
     AmbiguousError,
     BypassForbiddenError,
+    EmptyPromptError,
     InvalidInputError,
     RequestNotFoundError,
     SessionNotFoundError,
@@ -17,8 +18,11 @@ from rametd.domain.models import Mode, Request, RequestKind, RequestState
 from rametd.domain.states import State
 from rametd.services import permissions
 from rametd.services.core import Core
+from rametd.services.creation import check_prompt
 from rametd.services.lifecycle import change_state, log_request, log_update
 from rametd.services.lookup import find_session
+from rametd.services.mail import post
+from rametd.services.policy import Policy
 from rametd.services.views import MODES_BACK, request_message, rule_message
 from rametd.store import Reader, Unit
 
@@ -56,16 +60,17 @@ def find_request(reader: Reader, name: str) -> Request:
 
 
 def resolve(
-    unit: Unit, name: str, resolution: attention_pb2.Resolution, principal: str, *, allow_bypass: bool
+    unit: Unit, name: str, resolution: attention_pb2.Resolution, principal: str, policy: Policy
 ) -> tuple[Request, attention_pb2.ResolveRequestResponse]:
     """Store an answer; the first one wins. The session goes on when nothing else of it waits.
 
-    An approved plan takes the session out of plan mode for good: its next process starts in the mode that it goes on in.
+    An approved plan takes the session out of plan mode for good: its next process starts in the mode that it goes on in. What is said to a review
+    that is denied is the session's next prompt.
     """
     request = find_request(unit, name)
     answer = stored_answer(request, resolution)
     mode = MODES_BACK.get(answer.get("mode", 0))
-    if mode == Mode.BYPASS and not allow_bypass:
+    if mode == Mode.BYPASS and not policy.config.permissions.allow_bypass:
         raise BypassForbiddenError(
             "bypassPermissions is off", hint="set permissions.allow_bypass = true in config.toml if you mean it"
         )
@@ -73,6 +78,8 @@ def resolve(
     session = unit.sessions.get(request.session_id)
     log_request(unit, session, request, principal=principal)
     rule = permissions.remember(unit, session, request, int(answer.get("scope", 0)))
+    if request.kind == RequestKind.REVIEW and answer["decision"] == "deny":
+        _, session = post(unit, policy.kinds[session.agent], session, answer["message"], principal)
     if request.kind == RequestKind.PLAN and answer["decision"] == "approve":
         mode = mode or (session.mode if session.mode != Mode.PLAN else Mode.DEFAULT)
         session = unit.sessions.update(session.id, mode=mode)
@@ -104,6 +111,12 @@ def stored_answer(request: Request, resolution: attention_pb2.Resolution) -> dic
                 "mode": int(approve.mode),
             }
         case "deny":
+            if request.kind == RequestKind.REVIEW:
+                if not resolution.deny.message.strip():
+                    raise EmptyPromptError(
+                        "what is wrong with it was not said", hint="-m WHAT says it; `approve` closes the review"
+                    )
+                check_prompt(resolution.deny.message)
             return {"decision": "deny", "message": resolution.deny.message}
         case "reply":
             if request.kind != RequestKind.QUESTION:
@@ -167,3 +180,4 @@ def notify(core: Core, request: Request) -> None:
     runner = core.runners.get(request.session_id)
     if runner is not None:
         runner.answered(request)
+    core.wake_session(request.session_id)

@@ -1,24 +1,35 @@
-"""Budgets in dollars: of a session, of its family, of a day; from the ledger, and from what a running turn says to have cost so far."""
+"""Budgets in dollars: of a session, of its family, of a day; from the ledger, and from what running turns say to have cost so far.
+
+A budget that a session was given holds for it and all that it spawns, so that no number of children spends more than their parent may.
+"""
 
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from rametd.config import Budget
 from rametd.domain.models import Session
+from rametd.services.family import ancestors
 from rametd.store import Reader
 
 WARN_AT = 0.8
 CENT = 0.0000001
 """Sums of many small costs are not exact: a limit that is reached but for this is reached."""
 
+Running = Mapping[str, float]
+"""Session → what its running turn has cost beyond the ledger."""
+NOTHING: Running = MappingProxyType({})
+
 
 @dataclass(frozen=True, slots=True)
 class Spending:
-    """One limit and what is spent of it, in dollars. ``name`` is for people."""
+    """One limit and what is spent of it, in dollars. ``name`` is for people, and so is ``remedy``: what goes on once it is reached."""
 
     name: str
     limit: float
     spent: float
+    remedy: str
 
     @property
     def exceeded(self) -> bool:
@@ -28,45 +39,64 @@ class Spending:
     def near(self) -> bool:
         return self.spent + CENT >= self.limit * WARN_AT
 
+    @property
+    def reason(self) -> str:
+        """Why a session is held."""
+        return f"{self}: {self.remedy}"
+
     def __str__(self) -> str:
         return f"${self.spent:.2f} of the ${self.limit:.2f} for {self.name} are spent"
 
 
-def spendings(reader: Reader, session: Session, budget: Budget, *, running: float = 0.0) -> list[Spending]:
-    """Every limit that holds for a session; ``running`` is what its turn has cost beyond the ledger."""
-    found = []
-    own = session.budget_usd if session.budget_usd is not None else budget.session
-    if own is not None:
-        found.append(Spending("this session", own, session.cost_usd + running))
+def spendings(reader: Reader, session: Session, budget: Budget, *, running: Running = NOTHING) -> list[Spending]:
+    """Every limit that holds for a session, its ancestors' included; empty where none does."""
+    found = _given(reader, session, running)
+    if session.budget_usd is None and budget.session is not None:
+        spent = session.cost_usd + running.get(session.id, 0.0)
+        found.append(Spending("this session", budget.session, spent, raise_of(session)))
     if budget.tree is not None:
-        ids = [member.id for member in reader.sessions.family(session.root_id or session.id)]
-        found.append(Spending("its family", budget.tree, reader.ledger.total(ids).cost_usd + running))
+        spent = _subtree(reader, session.root_id or session.id, running)
+        remedy = "raise budget.tree in config.toml and restart the daemon"
+        found.append(Spending("its family", budget.tree, spent, remedy))
     if budget.day is not None:
-        spent = reader.ledger.total(since=midnight(time.time())).cost_usd
-        found.append(Spending("today", budget.day, spent + running))
+        spent = reader.ledger.total(since=midnight(time.time())).cost_usd + sum(running.values())
+        remedy = "raise budget.day in config.toml and restart the daemon, or wait for tomorrow"
+        found.append(Spending("today", budget.day, spent, remedy))
     return found
 
 
-def exceeded(reader: Reader, session: Session, budget: Budget, *, running: float = 0.0) -> Spending | None:
+def _given(reader: Reader, session: Session, running: Running) -> list[Spending]:
+    """The limits that a session and its ancestors were given."""
+    return [
+        Spending(
+            "this session" if holder.id == session.id else f"{holder.name} and all it spawned",
+            holder.budget_usd,
+            _subtree(reader, holder.id, running),
+            raise_of(holder),
+        )
+        for holder in (session, *ancestors(reader, session))
+        if holder.budget_usd is not None
+    ]
+
+
+def _subtree(reader: Reader, session_id: str, running: Running) -> float:
+    """What a session and its descendants, removed ones included, have cost."""
+    ids = [session_id, *reader.spawns.descendants(session_id)]
+    return reader.ledger.total(ids).cost_usd + sum(running.get(each, 0.0) for each in ids)
+
+
+def raise_of(session: Session) -> str:
+    return f"`rametctl set {session.name} --budget USD` goes on"
+
+
+def exceeded(reader: Reader, session: Session, budget: Budget, *, running: Running = NOTHING) -> Spending | None:
     """The first limit that is reached, or None."""
     return next((each for each in spendings(reader, session, budget, running=running) if each.exceeded), None)
 
 
-def limited(session: Session, budget: Budget) -> bool:
-    """Whether any limit holds for a session at all."""
-    return session.budget_usd is not None or any(
-        limit is not None for limit in (budget.session, budget.tree, budget.day)
-    )
-
-
-def how_to_raise(session: Session, spending: Spending) -> str:
-    """What goes on after a limit is reached."""
-    if spending.name == "this session":
-        return f"`rametctl set {session.name} --budget USD` goes on"
-    key = "budget.tree" if spending.name == "its family" else "budget.day"
-    return f"raise {key} in config.toml and restart the daemon" + (
-        ", or wait for tomorrow" if key == "budget.day" else ""
-    )
+def left(reader: Reader, session: Session) -> float | None:
+    """What a session may still give to a child; None where neither it nor an ancestor has a budget."""
+    return min((max(0.0, each.limit - each.spent) for each in _given(reader, session, NOTHING)), default=None)
 
 
 def midnight(now: float) -> float:

@@ -57,6 +57,7 @@ class Core:
     loop_time: Callable[[], float] = time.monotonic
     failpoint: Failpoint = field(default_factory=Failpoint)
     runners: dict[str, "Runner"] = field(default_factory=dict)  # by session id; those attached to a living agent
+    running_costs: dict[str, float] = field(default_factory=dict)  # by session id; of turns that run, beyond the ledger
     recovered: asyncio.Event = field(default_factory=asyncio.Event)  # calls are served; set once
     # Set by the app once the supervisor and the scheduler exist:
     wake: Callable[[], None] = lambda: None  # something may have become startable

@@ -125,35 +125,28 @@ class Inheritance:
 
 
 def inherit(
-    reader: Reader, parent: Session, *, mode: Mode | None, budget_usd: float | None, owns: tuple[str, ...]
+    parent: Session, *, mode: Mode | None, budget_usd: float | None, left: float | None, owns: tuple[str, ...]
 ) -> Inheritance:
-    """Never more than the parent has. Raises `ModeTooLooseError`, `BudgetTooHighError`, `PathsNotOwnedError`."""
+    """Never more than the parent has; ``left`` is what is left of its budget, None without one. A child that is given none spends of its parent's.
+
+    Raises `ModeTooLooseError`, `BudgetTooHighError`, `PathsNotOwnedError`.
+    """
     if mode is not None and STRICTNESS.index(mode) > STRICTNESS.index(parent.mode):
         raise ModeTooLooseError(
             f"{mode} is looser than your own mode, {parent.mode}", hint=f"use {parent.mode} or a stricter one"
         )
-    left = budget_left(reader, parent)
-    if left is not None and budget_usd is not None and budget_usd > left:
+    if left is not None and (left <= 0 or (budget_usd or 0.0) > left):
+        wanted = f"${budget_usd:.2f} is more than" if budget_usd is not None else "a child cannot work with"
         raise BudgetTooHighError(
-            f"${budget_usd:.2f} is more than the ${left:.2f} that are left of your budget", hint="give less"
+            f"{wanted} the ${left:.2f} that are left of your budget",
+            hint="give less" if left > 0 else "end your turn: the person can raise it",
         )
     for pattern in owns:
         if parent.owns and not any(covers(mine, pattern) for mine in parent.owns):
             raise PathsNotOwnedError(
                 f"{pattern} is not within what you own: {', '.join(parent.owns)}", hint="give away a part of your own"
             )
-    return Inheritance(mode or parent.mode, budget_usd if budget_usd is not None else left, owns or parent.owns)
-
-
-def budget_left(reader: Reader, session: Session) -> float | None:
-    """What is left of a budget: not spent, and not given to living children. None without a budget."""
-    if session.budget_usd is None:
-        return None
-    given = sum(
-        max(0.0, (child.budget_usd or 0.0) - child.cost_usd) for child in reader.sessions.list(parent_id=session.id)
-    )
-    spent = session.cost_usd + sum(child.cost_usd for child in reader.sessions.list(parent_id=session.id))
-    return max(0.0, session.budget_usd - spent - given)
+    return Inheritance(mode or parent.mode, budget_usd, owns or parent.owns)
 
 
 def covers(mine: str, theirs: str) -> bool:

@@ -5,6 +5,7 @@ that no agent takes it for the person's word.
 """
 
 from rametd.agents.base import AgentKind
+from rametd.domain.errors import WrongStateError
 from rametd.domain.models import OWNER, Hold, Prompt, Session
 from rametd.domain.states import State
 from rametd.services.delivery import add_prompt, deliver
@@ -19,8 +20,13 @@ def post(
 ) -> tuple[Prompt, Session]:
     """Queue a prompt and set going what it sets going: the caller wakes the runner and the scheduler once this is committed.
 
-    The person's word also starts a session that was stopped or has failed; a message waits until it goes on.
+    The person's word also starts a session that was stopped or has failed; a message waits until it goes on. Raises `WrongStateError` for an
+    archived one.
     """
+    if session.state == State.ARCHIVED:
+        raise WrongStateError(
+            f"{session.name} is archived", hint=f"bring it back with `rametctl restore {session.name}`"
+        )
     if source == OWNER:
         for review in unit.requests.close_reviews(session.id):
             log_request(unit, session, review, principal=source)

@@ -8,7 +8,7 @@ from ramet.v1 import event_pb2, orchestration_pb2
 
 from rametd.domain.errors import InvalidInputError, NotAllowedError, PromptTooLargeError, TooManyMessagesError
 from rametd.domain.models import OWNER, Mode, Prompt, PromptState, Session
-from rametd.services import family
+from rametd.services import budgets, family
 from rametd.services.core import Core
 from rametd.services.creation import Created, Creator, NewSession, check_prompt
 from rametd.services.delivery import SESSION, sender_of
@@ -62,7 +62,10 @@ class Orchestration:
             # Checked here to refuse before anything is made, and again where the row is stored, when nobody else can come between.
             family.check_caps(reader, parent, core.config.caps)
             family.check_rate(reader, parent, core.config.caps, core.clock())
-            return parent, family.inherit(reader, parent, mode=spawn.mode, budget_usd=spawn.budget_usd, owns=spawn.owns)
+            left = budgets.left(reader, parent)
+            return parent, family.inherit(
+                parent, mode=spawn.mode, budget_usd=spawn.budget_usd, left=left, owns=spawn.owns
+            )
 
         parent, inherited = await core.store.read(prepare)
 
@@ -84,7 +87,7 @@ class Orchestration:
                 mode=inherited.mode,
                 budget_usd=inherited.budget_usd,
                 owns=inherited.owns,
-                forbids=spawn.forbids or parent.forbids,
+                forbids=tuple(dict.fromkeys((*parent.forbids, *spawn.forbids))),
                 parent=parent.id,
                 priority=parent.priority,
                 after=spawn.after,
@@ -132,6 +135,7 @@ class Orchestration:
             return response
 
         response = await self._core.store.write(work)
+        self._core.failpoint.hit("message.committed")
         self._core.wake_session(response.message.to_id)
         return response
 

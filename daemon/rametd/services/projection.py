@@ -46,6 +46,8 @@ from rametd.store import Unit
 
 UNTOLD_RESET_S = 3600.0
 """How long to wait where a usage limit does not say when it is lifted."""
+LEAST_REST_S = 2.0
+"""For a limit that is lifted in this instant: the turn that it ended may be told of only afterwards, and clocks differ."""
 LIMIT_RESUMES = 3
 
 URGENT = (ControlAsked, ControlCancelled, Initialized, PromptSeen, TurnBegan, Activity, Answered)
@@ -176,7 +178,8 @@ class Projection:
             case Answered():
                 self._answered(fact)
             case LimitTold(status="rejected", reset_time=reset_time):
-                self.agent = replace(self.agent, limit_until=reset_time or self.unit.now + UNTOLD_RESET_S)
+                until = max(reset_time or self.unit.now + UNTOLD_RESET_S, self.unit.now + LEAST_REST_S)
+                self.agent = replace(self.agent, limit_until=until)
             case LimitTold():
                 self.agent = replace(self.agent, limit_until=0.0)
 
@@ -227,7 +230,7 @@ class Projection:
             request = self.unit.requests.add(self._request(fact.id, fact.question))
             self._log_lines()
             log_request(self.unit, self.session, request, principal=self._principal)
-            self._tell_parent(f"I need the person: I {describe(request)}")
+            self._tell_parent(f"I wait for the person: this session {describe(request)}")
         if request.state == RequestState.OPEN and self.session.state in {
             State.QUEUED,
             State.STARTING,
@@ -319,8 +322,7 @@ class Projection:
         elif failed:
             self._change(State.FAILED, agent.result.removeprefix("error: "))
         elif spent is not None:
-            reason = f"{spent}: {budgets.how_to_raise(self.session, spent)}"
-            self._hold(Hold.BUDGET, reason, interrupted=agent.result == "aborted")
+            self._hold(Hold.BUDGET, spent.reason, interrupted=agent.result == "aborted")
         else:
             self._change(State.IDLE, "interrupted" if agent.result == "aborted" else "")
             self._ask_for_review()
@@ -381,10 +383,10 @@ class Projection:
         if not self.session.notify_parent or not self.session.parent_id:
             return
         parent = self.unit.sessions.find(self.session.parent_id)
-        if parent is None:
+        if parent is None or parent.state == State.ARCHIVED:
             return
         self._log_lines()
-        post(self.unit, self._policy.kinds[parent.agent], parent, words, self._principal, hops=1)
+        post(self.unit, self._policy.kinds[parent.agent], parent, words, self._principal)
         self.told.append(parent.id)
 
 
@@ -396,6 +398,8 @@ def describe(request: Request) -> str:
             return f"asks: {first_line(str(questions[0].get('question', '')))}"
         case RequestKind.PLAN:
             return "has a plan and wants it approved"
+        case RequestKind.ELICITATION:
+            return f"{request.tool} asks: {first_line(request.reason)}"
         case _:
             tool_input = json.loads(request.input)
             detail = tool_input.get("command") or tool_input.get("file_path") or tool_input.get("url") or ""

@@ -1,11 +1,10 @@
 """Removing a session: refused while that would lose work, complete otherwise, and undoable for thirty days."""
 
 import asyncio
-from dataclasses import dataclass
 from pathlib import Path
 
 import structlog
-from ramet.v1 import event_pb2
+from ramet.v1 import event_pb2, session_pb2
 
 from rametd.domain.errors import NotFoundError, RametError, RefNotFoundError, WorkAtRiskError, WrongStateError
 from rametd.domain.models import Intent, Session, TrashEntry
@@ -20,6 +19,7 @@ from rametd.services.ids import new_id
 from rametd.services.places import unlink_by_name
 from rametd.services.repos import info_of
 from rametd.services.supervisor import Supervisor
+from rametd.services.views import one_session_message, stamp
 from rametd.store import Reader, Unit, dump_session
 
 log = structlog.get_logger()
@@ -29,11 +29,8 @@ LISTED = 20
 END_GRACE_S = 1.0
 
 
-@dataclass(frozen=True, slots=True)
-class Removed:
-    session: Session
-    trash_ref: str
-    expire_time: float | None
+Removed = session_pb2.DeleteSessionResponse
+"""The answer; it is stored with what it tells, so that a caller who asks again after a crash gets it too."""
 
 
 class Remover:
@@ -42,8 +39,13 @@ class Remover:
         self._supervisor = supervisor
         self._running: dict[str, asyncio.Task[Removed]] = {}  # by session
 
-    async def remove(self, session: Session, *, force: bool, principal: str) -> Removed:
-        """Raises `WorkAtRiskError` with a list unless ``force``, `WrongStateError` while it is at work unless ``force``."""
+    async def remove(
+        self, session: Session, *, force: bool, principal: str, request_id: str = "", digest: bytes = b""
+    ) -> Removed:
+        """Raises `WorkAtRiskError` with a list unless ``force``, `WrongStateError` while it is at work unless ``force``.
+
+        ``request_id`` and ``digest`` are the call's, to be remembered with its answer.
+        """
         core = self._core
         if not force:
             if session.state in {State.STARTING, State.WORKING, State.WAITING}:
@@ -59,7 +61,8 @@ class Remover:
                     untracked="\n".join(risk.untracked[:LISTED]),
                     commits="\n".join(f"{commit[:10]} {subject}" for commit, subject in risk.unique_commits[:LISTED]),
                 )
-        new = Intent(new_id(), DELETE, session.id, {"principal": principal}, core.clock())
+        data = {"principal": principal, "request_id": request_id, "digest": digest.hex()}
+        new = Intent(new_id(), DELETE, session.id, data, core.clock())
         intent = await core.store.write(lambda unit: removal_of(unit, session.id) or unit.intents.add(new))
         core.failpoint.hit("remove.intended")
         # A second caller waits for the first one's removal; one that hangs up does not cut it off.
@@ -73,9 +76,8 @@ class Remover:
         repo = await self._core.store.read(lambda reader: reader.repos.get(session.repo_id))
         try:
             info = await info_of(self._core, repo)
-        except (
-            NotFoundError
-        ) as error:  # nothing can be saved into it: what lies in the worktree stays there, and is told
+        except NotFoundError as error:
+            # Nothing can be saved into it: what lies in the worktree stays there, and that is told.
             if await asyncio.to_thread(session.worktree.exists):
                 raise WorkAtRiskError(
                     f"the repository of {session.name} is gone, so that nothing of {session.worktree} can be saved into it",
@@ -114,10 +116,10 @@ class Remover:
         await asyncio.to_thread(core.index.delete, session.id)
         await self._destroy_processes(session)
         core.failpoint.hit("remove.processes-destroyed")
-        await core.store.write(lambda unit: self._forget(unit, session, entry, intent))
+        removed = await core.store.write(lambda unit: self._forget(unit, session, entry, intent))
         core.failpoint.hit("remove.forgotten")
         core.wake()
-        return Removed(session, entry.ref if entry else "", entry.expire_time if entry else None)
+        return removed
 
     async def _trash(self, session: Session, info: RepositoryInfo) -> TrashEntry | None:
         """Keep the work; None where neither the worktree nor the branch is left."""
@@ -166,19 +168,28 @@ class Remover:
             except RametError as error:
                 log.warning("agent directory stays", session=session.id, error=error.message)
 
-    def _forget(self, unit: Unit, session: Session, entry: TrashEntry | None, intent: Intent) -> None:
+    def _forget(self, unit: Unit, session: Session, entry: TrashEntry | None, intent: Intent) -> Removed:
+        removed = Removed(
+            session=one_session_message(unit, session),
+            trash_ref=entry.ref if entry else "",
+            expire_time=stamp(entry.expire_time) if entry else None,
+        )
         if entry is not None and unit.trash.get(entry.id) is None:
             unit.trash.add(entry)
-        payload = event_pb2.SessionRemoved(
-            name=session.name, branch=session.branch, trash_ref=entry.ref if entry else ""
-        )
+        payload = event_pb2.SessionRemoved(name=session.name, branch=session.branch, trash_ref=removed.trash_ref)
         tree = event_pb2.WorktreeRemoved(path=str(session.worktree))
         for each in (tree, payload):
             unit.events.append(
                 events.make(each, session_id=session.id, repo_id=session.repo_id, principal=intent.data["principal"])
             )
         unit.sessions.delete(session.id)
+        unit.rules.remove_session(session.id)
         unit.intents.remove(intent.id)
+        if request_id := intent.data.get("request_id"):
+            unit.calls.put(
+                request_id, "DeleteSession", bytes.fromhex(intent.data["digest"]), removed.SerializeToString()
+            )
+        return removed
 
 
 def removal_of(reader: Reader, session_id: str) -> Intent | None:

@@ -1,5 +1,6 @@
 """Repositories: registered by their first session, told apart by their common git directory."""
 
+import asyncio
 from collections import Counter
 from pathlib import Path
 
@@ -85,7 +86,8 @@ def session_counts(reader: Reader) -> Counter[str]:
 
 async def info_of(core: Core, repo: Repo) -> RepositoryInfo:
     """What git says of a registered repository; raises `RepoNotFoundError` when it is gone from disk."""
-    return await core.git.discover(repo.root if repo.root.exists() else repo.common_dir)
+    at_root = await asyncio.to_thread(repo.root.exists)
+    return await core.git.discover(repo.root if at_root else repo.common_dir)
 
 
 async def around(core: Core, path: Path) -> Repo | None:

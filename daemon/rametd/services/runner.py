@@ -34,10 +34,16 @@ log = structlog.get_logger()
 
 BACKLOG = 256
 """Lines read ahead of the store, and so in one unit of work at most; beyond them the keeper's journal is the buffer."""
+BACKLOG_BYTES = 4 << 20
+"""The same for their bytes, as a line may have megabytes."""
 RELEASE_BYTES = 1 << 20
 """The journal is released to be rotated in steps of this."""
 LATE_EXIT_GRACE_S = 10.0
 """An agent that outlived its keeper has lost its input and is finishing its turn; it gets this long to do so."""
+OPEN_PATIENCE_S = 55.0
+"""How long an agent may take from its start until it answers; the SDK gives up after a minute."""
+FAULT_PAUSE_S = 2.0
+"""How long an agent rests from a daemon that has failed over it, so that a fault that comes again does not come in a loop."""
 IDLE_GRACE_S = 2.0
 """An agent that says it is idle without having given a result has ended its turn after all when this has passed."""
 
@@ -58,6 +64,7 @@ class Runner:
         self._attachment: Attachment | None = None
         self._channel: Channel | None = None
         self._tasks: list[asyncio.Task[None]] = []
+        self._faulty: asyncio.Task[None] | None = None
         self._frames: list[Frame] = []  # read, not yet stored
         self._unfed: list[dict[str, Any]] = []  # stored, for the channel once it is there
         self._news = asyncio.Event()
@@ -99,8 +106,17 @@ class Runner:
         self._tasks.append(task)
 
     def _task_done(self, task: "asyncio.Task[None]") -> None:
+        if task in self._tasks:
+            self._tasks.remove(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             self._log.error("runner task failed", task=task.get_name(), exc_info=error)
+            self._faulty = asyncio.create_task(self._start_over(), name=f"start-over-{self.session_id}")
+
+    async def _start_over(self) -> None:
+        """Something of this runner failed that should not have: let go, and let another one take the agent up from what is stored."""
+        await asyncio.sleep(FAULT_PAUSE_S)
+        await self.detach()
+        self._core.reattach(self.session_id)
 
     async def detach(self) -> None:
         """Let go of the agent, which lives on."""
@@ -109,6 +125,7 @@ class Runner:
                 timer.cancel()
         if self._core.runners.get(self.session_id) is self:
             del self._core.runners[self.session_id]
+            self._core.running_costs.pop(self.session_id, None)
         current = asyncio.current_task()
         tasks = [task for task in self._tasks if task is not current]
         for task in tasks:
@@ -119,6 +136,7 @@ class Runner:
             await asyncio.wait(tasks)
         if self._attachment is not None:
             await self._attachment.close()
+        self.ended.set()  # whoever waits for the end has nothing to wait for here any more
 
     async def end(self, intent: str, grace: float) -> None:
         """End the agent with all its processes, and return when that is on record. ``intent`` is stored before the first signal."""
@@ -135,7 +153,7 @@ class Runner:
             async for line in self._attachment:
                 self._frames.append(self._kind.read(self._agent, line.start, line.end, line.data))
                 self._news.set()
-                if len(self._frames) >= BACKLOG:
+                if len(self._frames) >= BACKLOG or line.end - self._frames[0].start >= BACKLOG_BYTES:
                     self._room.clear()
                     await self._room.wait()
         except RametError as error:
@@ -188,6 +206,7 @@ class Runner:
         for told in projected.told:
             self._core.wake_session(told)
         if projected.turn_ended:
+            self._core.running_costs.pop(session_id, None)
             self._core.wake()
         offset = frames[-1].end
         if offset - self._released >= RELEASE_BYTES and self._attachment is not None:
@@ -331,13 +350,18 @@ class Runner:
             self._channel.feed(message)
         self._unfed.clear()
         try:
-            await self._channel.open()
+            await asyncio.wait_for(self._channel.open(), OPEN_PATIENCE_S)
+            await self._measure_base()
             self.ready.set()
             await self.follow_settings()
         except RametError as error:
-            self._log.warning(
-                "agent takes no more", error=error.message
-            )  # its end, which the journal tells, says the rest
+            # Its end, which the journal tells, says the rest.
+            self._log.warning("agent takes no more", error=error.message)
+            return
+        except TimeoutError:
+            # It runs and says nothing: another process of it may fare better, and a person is told when none does.
+            self._log.error("agent did not come up", seconds=OPEN_PATIENCE_S)
+            await self._core.executor.end(self._handle, 1.0, epoch=self._core.fence)
             return
         session_id = self.session_id
         self._session = await write_for_sure(
@@ -422,8 +446,9 @@ class Runner:
         session_id = self.session_id
         session = await self._core.store.read(lambda reader: reader.sessions.get(session_id))
         budget = self._core.config.budget
-        if budgets.limited(session, budget):
-            running = await self._running_cost()
+        if await self._core.store.read(lambda reader: budgets.spendings(reader, session, budget)):
+            self._core.running_costs[session_id] = await self._running_cost()
+            running = dict(self._core.running_costs)  # the store's threads read it
             spent = await self._core.store.read(
                 lambda reader: budgets.exceeded(reader, session, budget, running=running)
             )
@@ -431,6 +456,14 @@ class Runner:
                 self._spawn(self.interrupt(), "budget")
                 return Judged("deny", f"{spent}. The session is held until the person raises the limit; stop here.")
         return await judge(self._core, session, use)
+
+    async def _measure_base(self) -> None:
+        """A resumed process counts on from what its conversation has cost before, which the ledger has; asked before its first turn."""
+        if self._channel is None or self._agent.activity or not self._session.turns:
+            return
+        said = await self._channel.cost()
+        if said:
+            await self._note(cost_base=said)
 
     async def _running_cost(self) -> float:
         """What the running turn has cost beyond the ledger, in dollars."""

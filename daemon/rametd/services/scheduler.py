@@ -1,8 +1,10 @@
 """Who works next: queued sessions take slots by priority, fair between repositories, when those that go before them have ended well."""
 
 import asyncio
+from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
+from itertools import count
 
 from rametd.domain.models import DAEMON, Agent, AgentState, Hold, PromptState, Session
 from rametd.domain.states import SLOT_STATES, State
@@ -17,6 +19,7 @@ from rametd.services.supervisor import Supervisor
 from rametd.store import Unit
 
 PERIOD_S = 30.0
+"""Days end without anybody telling."""
 DONE_STATES = frozenset({State.IDLE, State.ARCHIVED})
 
 
@@ -27,17 +30,19 @@ class Scheduler:
         self._core = core
         self._supervisor = supervisor
         self._news = asyncio.Event()
+        self._turns = count(1)
+        self._served: dict[str, int] = {}  # repository → when it last got a slot, in turns
 
     def wake(self) -> None:
         self._news.set()
 
     async def run(self) -> None:
+        rest = 0.0
         while True:
-            # Limits are lifted and days end without anybody telling.
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._news.wait(), PERIOD_S)
+                await asyncio.wait_for(self._news.wait(), rest)
             self._news.clear()
-            to_launch, to_send = await write_for_sure(self._core.store, self._claim)
+            to_launch, to_send, rest = await write_for_sure(self._core.store, self._claim)
             for session, agent in to_launch:
                 self._supervisor.launch(session, agent)
             for session_id in to_send:
@@ -45,14 +50,15 @@ class Scheduler:
                 if runner is not None:
                     runner.wake_sender()
 
-    def _claim(self, unit: Unit) -> tuple[list[tuple[Session, Agent]], list[str]]:
-        """Give free slots away: returns sessions whose agent is to be started, and those whose living agent was given work."""
-        self._release_held(unit)
+    def _claim(self, unit: Unit) -> tuple[list[tuple[Session, Agent]], list[str], float]:
+        """Give free slots away: returns sessions whose agent is to be started, those whose living agent was given work, and how many seconds to
+        rest unless somebody wakes us."""
+        rest = self._release_held(unit)
         counts = unit.sessions.counts()
         free = self._core.config.max_working - sum(counts[state] for state in SLOT_STATES)
         to_launch: list[tuple[Session, Agent]] = []
         to_send: list[str] = []
-        for session in unit.sessions.queued():
+        for session in self._by_turns(unit):
             if removal_of(unit, session.id) is not None:
                 continue  # no process may start in a worktree that is going
             if (blocked := blocked_by(unit, session)) is not None:
@@ -65,8 +71,7 @@ class Scheduler:
                 continue
             spent = budgets.exceeded(unit, session, self._core.config.budget)
             if spent is not None:
-                reason = f"{spent}: {budgets.how_to_raise(session, spent)}"
-                change_state(unit, session, State.PAUSED, reason=reason, hold=Hold.BUDGET)
+                change_state(unit, session, State.PAUSED, reason=spent.reason, hold=Hold.BUDGET)
                 continue
             if free <= 0:
                 break
@@ -79,15 +84,33 @@ class Scheduler:
             else:
                 to_launch.append(self._begin(unit, session))
             free -= 1
-        return to_launch, to_send
+            self._served[session.repo_id] = next(self._turns)
+        return to_launch, to_send, rest
 
-    def _release_held(self, unit: Unit) -> None:
-        """Queue what a usage limit or a budget held and holds no longer."""
+    def _by_turns(self, unit: Unit) -> list[Session]:
+        """The queue; where repositories are level, the one that has waited longest for a slot goes first, for with few slots they mostly are."""
+        at_work = Counter(session.repo_id for session in unit.sessions.list(states=SLOT_STATES))
+        ranked: list[tuple[int, int, int, int, Session]] = []
+        places: Counter[tuple[str, int]] = Counter()
+        for number, session in enumerate(unit.sessions.queued()):
+            repo_id = session.repo_id
+            places[repo_id, session.priority] += 1
+            turn = at_work[repo_id] + places[repo_id, session.priority]
+            ranked.append((-session.priority, turn, self._served.get(repo_id, 0), number, session))
+        return [session for *_, session in sorted(ranked, key=lambda rank: rank[:-1])]
+
+    def _release_held(self, unit: Unit) -> float:
+        """Queue what a usage limit or a budget held and holds no longer; returns the seconds until there may be more."""
+        rest = PERIOD_S
         for session in unit.sessions.list(states={State.PAUSED}):
-            if session.hold == Hold.LIMIT and session.resume_at is not None and session.resume_at <= unit.now:
-                change_state(unit, session, State.QUEUED, resume_at=None)
+            if session.hold == Hold.LIMIT and session.resume_at is not None:
+                if session.resume_at <= unit.now:
+                    change_state(unit, session, State.QUEUED, resume_at=None)
+                else:
+                    rest = min(rest, session.resume_at - unit.now)
             elif session.hold == Hold.BUDGET:
                 release(unit, session, self._core.config.budget, DAEMON)
+        return rest
 
     def _begin(self, unit: Unit, session: Session) -> tuple[Session, Agent]:
         generation = session.generation + 1

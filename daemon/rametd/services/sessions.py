@@ -2,12 +2,13 @@
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 from rametd.config import Budget
 from rametd.domain.errors import BypassForbiddenError, NameTakenError, WrongStateError
-from rametd.domain.models import Hold, Mode, Prompt, PromptState, Session
+from rametd.domain.models import Event, Hold, Mode, Prompt, PromptState, Session
 from rametd.domain.states import State
 from rametd.services import budgets
 from rametd.services.core import Core
@@ -20,6 +21,8 @@ from rametd.store import Unit
 
 STOP_GRACE_S = 5.0
 INTERRUPT_DEADLINE_S = 15.0
+SETTLE_S = 2.0
+"""From a turn's result until the session is idle, unless another turn follows at once."""
 HELD_STATES = frozenset({State.PAUSED, State.LOST, State.FAILED})
 
 
@@ -48,10 +51,6 @@ class Sessions:
 
         def work(unit: Unit) -> tuple[Prompt, Session]:
             session = unit.sessions.get(session_id)
-            if session.state == State.ARCHIVED:
-                raise WrongStateError(
-                    f"{session.name} is archived", hint=f"bring it back with `rametctl restore {session.name}`"
-                )
             prompt, session = post(unit, self._core.kind(session.agent), session, text, principal)
             remember(unit, prompt, session)
             return prompt, session
@@ -76,8 +75,18 @@ class Sessions:
             async with asyncio.timeout(INTERRUPT_DEADLINE_S):
                 await runner.interrupt()
                 # A prompt that was queued behind the turn begins the next one at once: the state alone would not tell.
+                told: list[Event] = []
                 while (now := await self._get(session.id)).state in TURN_STATES and now.turns == session.turns:
-                    await watcher.next()
+                    if any(event.kind == "turn_started" for event in told):
+                        # A session is at work from the writing of its prompt on. An agent that reads the interrupt before it has begun with
+                        # that prompt interrupts nothing, keeps the prompt in its queue, and begins with it now.
+                        await runner.interrupt()
+                    told = await watcher.next()
+            # The result comes first and, a moment later, that the agent is idle: between the two the turn still seems to run.
+            with suppress(TimeoutError):
+                async with asyncio.timeout(SETTLE_S):
+                    while (await self._get(session.id)).state in TURN_STATES:
+                        await watcher.next()
         except TimeoutError:
             raise WrongStateError(
                 f"{session.name} did not end its turn within {INTERRUPT_DEADLINE_S:.0f} seconds",

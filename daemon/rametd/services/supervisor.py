@@ -23,6 +23,8 @@ log = structlog.get_logger()
 
 STOP_GRACE_S = 1.0
 """For an agent whose end was asked for before anybody was attached to it."""
+PATIENCE_S = 5.0
+"""How long recovery waits for agents to be taken up; a hundred take one second."""
 RESUME_DELAYS_S = (0.0, 2.0, 10.0)
 """How long a lost session rests before its first, second, and every further resume."""
 LAUNCHES = 4
@@ -151,15 +153,18 @@ class Supervisor:
     async def recover(self) -> None:
         """Bring every session that a former daemon left to where it goes on: attach, resume, or say why not."""
         core = self._core
-        alive, sessions = await core.store.read(
-            lambda reader: (reader.agents.alive(), {each.id: each for each in reader.sessions.list()})
+        alive = await core.store.read(
+            lambda reader: [(agent, reader.sessions.get(agent.session_id)) for agent in reader.agents.alive()]
         )
-        for agent in alive:
-            session = sessions.get(agent.session_id)
-            if session is not None:
-                self._spawn(session.id, self._take_up(session, agent))
-        while self._tasks:
-            await asyncio.wait(list(self._tasks.values()))
+        for agent, session in alive:
+            self._spawn(session.id, self._take_up(session, agent))
+        try:
+            async with asyncio.timeout(PATIENCE_S):
+                while self._tasks:
+                    await asyncio.wait(list(self._tasks.values()))
+        except TimeoutError:
+            # One keeper that hangs must not keep all others from being served; calls about its session wait for it (`settled`).
+            log.warning("serving before all agents are taken up", sessions=sorted(self._tasks))
 
         def orphans(unit: Unit) -> None:
             # Whatever is at work without an agent lost it at a moment that nobody recorded.

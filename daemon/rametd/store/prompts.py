@@ -30,9 +30,9 @@ class PromptReads(Table):
         return found[::-1]
 
     def said_since(self, source: str, time: float) -> int:
-        """How many prompts of one principal were queued after a time."""
+        """How many messages (not first prompts, nor notices, which take no hop) of one principal were queued after a time."""
         (count,) = self._db.execute(
-            "SELECT count(*) FROM prompts WHERE source = ? AND create_time > ?", (source, time)
+            "SELECT count(*) FROM prompts WHERE source = ? AND create_time > ? AND hops > 0", (source, time)
         ).fetchone()
         return int(count)
 

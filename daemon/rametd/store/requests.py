@@ -2,6 +2,7 @@
 
 # ruff: noqa: S608 - statements are put together from constants
 
+import time
 from collections.abc import Sequence
 
 from rametd.domain.errors import RequestClosedError, RequestNotFoundError
@@ -91,8 +92,9 @@ class Requests(RequestReads):
         """The first answer counts. Raises ``RequestNotFoundError``, ``RequestClosedError`` naming who was first and when."""
         request = self.get(request_id)
         if request.state == RequestState.ANSWERED:
+            when = time.strftime("%H:%M:%S", time.localtime(request.answer_time))
             raise RequestClosedError(
-                f"{request.answered_by} has answered it already",
+                f"{request.answered_by} has answered it already, at {when}",
                 hint="nothing is left to do",
                 request=request_id,
                 by=request.answered_by,
@@ -121,7 +123,14 @@ class Requests(RequestReads):
         return self._mark_gone(asked)
 
     def mark_all_gone(self, session_id: str) -> list[Request]:
-        """Close everything open of a session but reviews, whoever asked; returns what this closed."""
+        """Close everything open of a session but reviews, whoever asked; returns what this closed.
+
+        An answer that waited for a process to ask again waits no longer: it was for this turn, not for whatever asks alike later.
+        """
+        self._db.execute(
+            "UPDATE requests SET control_id = 'unused-' || id WHERE session_id = ? AND control_id = '' AND state = 'answered' AND kind <> 'review'",
+            (session_id,),
+        )
         asked = [each for each in self.open(session_id) if each.kind != RequestKind.REVIEW]
         return self._mark_gone(asked)
 

@@ -155,7 +155,10 @@ class ClaudeChannel:
         query = self._client._query
         if query is None:
             return None
-        answer = await query._send_control_request({"subtype": "get_session_cost"})
+        try:
+            answer = await query._send_control_request({"subtype": "get_session_cost"})
+        except Exception:  # noqa: BLE001 - the SDK raises nothing narrower for a refusal, which a release without the request gives
+            return None
         found = COST.search(str(answer.get("text", "")))
         return float(found[1].replace(",", "")) if found else None
 

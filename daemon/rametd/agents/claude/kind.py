@@ -11,6 +11,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from rametd import loading
 from rametd.agents.base import Channel, ChannelIO, Frame, Launch
 from rametd.agents.claude import program
 from rametd.agents.claude.frames import read_frame
@@ -18,6 +19,11 @@ from rametd.domain.models import OWNER, Agent, Prompt, Session
 
 UNKNOWN_CONVERSATION = re.compile(r"No conversation found", re.IGNORECASE)
 CONVERSATION_IN_USE = re.compile(r"Session ID .* is already in use", re.IGNORECASE)
+
+
+def load() -> None:
+    with loading.quickly():
+        import_module("rametd.agents.claude.channel")
 
 
 class Claude:
@@ -48,7 +54,7 @@ class Claude:
     async def prepare(self) -> None:
         # One thread for all who wait: a hundred agents that are taken up at once would fill the pool with waiters for the import lock.
         if self._prepared is None or (self._prepared.done() and self._prepared.exception() is not None):
-            self._prepared = asyncio.create_task(asyncio.to_thread(import_module, "rametd.agents.claude.channel"))
+            self._prepared = asyncio.create_task(asyncio.to_thread(load))
         await asyncio.shield(self._prepared)
 
     def launch(self, session: Session, *, resume: bool, trusted: bool, environment: Mapping[str, str]) -> Launch:

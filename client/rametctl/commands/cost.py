@@ -1,0 +1,61 @@
+"""`rametctl cost`: what was spent."""
+
+from typing import TYPE_CHECKING
+
+import click
+
+from rametctl.app import App
+from rametctl.options import Verb
+
+if TYPE_CHECKING:
+    from ramet.v1.daemon_pb2 import GetCostsResponse
+
+    from rametctl.lines import Line
+
+GROUPINGS = ("session", "day", "model")
+
+
+@click.command("cost", cls=Verb, short_help="What was spent, by session, day or model.")
+@click.option("--by", type=click.Choice(GROUPINGS), default="session", help="What to sum by; session otherwise.")
+@click.pass_obj
+def command(app: App, by: str) -> None:
+    """Show what all sessions have cost, removed ones too: dollars and tokens, with
+    the total. A day is one of UTC.
+
+    \b
+    Examples:
+      rametctl cost --by day
+      rametctl cost --json | jq .total_usd
+    """
+    from ramet.jsonify import to_json
+    from ramet.v1 import daemon_pb2
+
+    request = daemon_pb2.GetCostsRequest(grouping=daemon_pb2.CostGrouping.Value(f"COST_GROUPING_{by.upper()}"))
+    answer = app.connection.call(lambda daemon: daemon.daemon.GetCosts, request)
+    if app.output.json_mode:
+        app.output.json(to_json(answer))
+    elif not answer.costs:
+        app.output.text("nothing was spent yet")
+    else:
+        app.output.show(*_table(app, by, answer))
+
+
+def _table(app: App, by: str, answer: "GetCostsResponse") -> "list[Line]":
+    from ramet.v1.common_pb2 import Tokens
+
+    from rametctl.render.format import money
+
+    def amounts(cost_usd: float, tokens: Tokens, style: str = "") -> "list[tuple[str, str]]":
+        counts = (tokens.input, tokens.output, tokens.cache_read, tokens.cache_write)
+        return [(money(cost_usd), style), *((f"{count:,}", "dim") for count in counts)]
+
+    total = Tokens(
+        input=sum(cost.tokens.input for cost in answer.costs),
+        output=sum(cost.tokens.output for cost in answer.costs),
+        cache_read=sum(cost.tokens.cache_read for cost in answer.costs),
+        cache_write=sum(cost.tokens.cache_write for cost in answer.costs),
+    )
+    headers = [by.upper(), "COST", "INPUT", "OUTPUT", "CACHE READ", "CACHE WRITTEN"]
+    rows = [[(" ".join(cost.key.split()), "bold"), *amounts(cost.cost_usd, cost.tokens)] for cost in answer.costs]
+    rows.append([("total", "dim"), *amounts(answer.total_usd, total, "bold")])
+    return app.output.table(headers, rows, shrink=[(by.upper(), 8)], right=frozenset(headers[1:]))

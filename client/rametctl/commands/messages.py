@@ -1,0 +1,68 @@
+"""`rametctl messages`: what sessions have said to each other."""
+
+from typing import TYPE_CHECKING
+
+import click
+
+from rametctl.app import App
+from rametctl.options import Verb, complete_session
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ramet.v1.orchestration_pb2 import Message
+
+    from rametctl.lines import Line
+
+
+@click.command("messages", cls=Verb, short_help="What sessions have said to each other.")
+@click.argument("session", metavar="[S]", required=False, shell_complete=complete_session)
+@click.pass_obj
+def command(app: App, session: str | None) -> None:
+    """Show the messages that session S got from others and sent to them, at most the
+    newest 100, oldest first: who to whom, how far it has come, when, and what.
+    Inside a session it is that session's own, and S is left out. What you have
+    said yourself is in `rametctl log S --audit`.
+
+    \b
+    Examples:
+      rametctl messages parser
+      rametctl messages parser --json | jq -r '.[].text'
+    """
+    from ramet.jsonify import to_json
+    from ramet.v1 import orchestration_pb2
+
+    from rametctl.errors import UsageError
+    from rametctl.sessions import acting_session, get_session
+
+    inside = acting_session(app)
+    if inside and session is not None:
+        raise UsageError("a session reads its own messages", hint="leave S out")
+    if not inside and session is None:
+        raise UsageError("no session was named", hint="whose messages? see: rametctl ls")
+    whose = get_session(app, session).session.id if session is not None else ""
+    answer = app.connection.call(
+        lambda daemon: daemon.orchestration.ReadMessages, orchestration_pb2.ReadMessagesRequest(session=whose)
+    )
+    if app.output.json_mode:
+        app.output.json([to_json(message) for message in answer.messages])
+    elif not answer.messages:
+        app.output.text("no messages")
+    else:
+        for message in answer.messages:
+            app.output.show(*_lines(message))
+
+
+def _lines(message: "Message") -> "Iterator[Line]":
+    from ramet.jsonify import enum_name
+
+    from rametctl.lines import line, printable
+    from rametctl.render.format import local_time
+
+    state = enum_name(message, "state") or "withdrawn"
+    yield line(
+        (printable(message.from_name or message.from_id), "bold"), " → ",
+        (printable(message.to_name or message.to_id), "bold"),
+        f"  {state}  ", (local_time(message.create_time), "dim"),
+    )  # fmt: skip
+    yield from (line(text, indent=2) for text in printable(message.text).rstrip("\n").split("\n"))

@@ -1,0 +1,192 @@
+"""`rametctl rules`: what is allowed, asked and denied without a person."""
+
+import time
+from typing import TYPE_CHECKING
+
+import click
+
+from rametctl.app import App
+from rametctl.options import Verb, VerbGroup, complete_session, new_request_id, repo_option, repo_reference
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ramet.v1.attention_pb2 import PermissionRule
+
+EFFECTS = ("allow", "ask", "deny")
+
+
+@click.group("rules", cls=VerbGroup, short_help="Permission rules: ls, rm, add.")
+@click.pass_context
+def command(context: click.Context) -> None:
+    """Rules that decide calls before they are made, in Claude's own syntax. Deny goes
+    before ask, and ask before allow. `approve --always` and `--session` make them.
+
+    \b
+    Examples:
+      rametctl rules
+      rametctl rules add "Bash(make test:*)"
+      rametctl rules add "Edit(migrations/**)" --deny
+      rametctl rules rm k3xw9abc
+    """
+    if context.invoked_subcommand is None:
+        _list(context.ensure_object(App), None)
+
+
+@command.command("ls", cls=Verb, short_help="List them.")
+@repo_option
+@click.pass_obj
+def ls(app: App, repo: str | None) -> None:
+    """List the rules of the repository around the current directory, outside of one
+    those of all, in the order they were made.
+
+    \b
+    Example:
+      rametctl rules ls --json | jq -r '.[] | select(.matches == 0).id'
+    """
+    _list(app, repo)
+
+
+@command.command("rm", cls=Verb, short_help="Remove some.")
+@click.argument("ids", metavar="ID...", nargs=-1, required=True)
+@click.pass_obj
+def remove(app: App, ids: tuple[str, ...]) -> None:
+    """Remove rules ID..., each an id or a unique prefix of one. What they have allowed
+    is asked again.
+
+    \b
+    Example:
+      rametctl rules rm k3xw9abc
+    """
+    from ramet.jsonify import to_json
+    from ramet.v1 import attention_pb2
+
+    from rametctl.lines import line
+    from rametctl.render.rule import rule_text
+
+    known = _rules(app, "")
+    chosen = {_find(known, given).id: None for given in ids}
+    removed = [
+        app.connection.call(
+            lambda daemon: daemon.attention.DeleteRule,
+            attention_pb2.DeleteRuleRequest(rule_id=rule_id, request_id=new_request_id()),
+        ).rule
+        for rule_id in chosen
+    ]
+    if app.output.json_mode:
+        app.output.json([to_json(rule) for rule in removed])
+    else:
+        app.output.show(*(line(f"removed: {rule_text(rule)}") for rule in removed))
+
+
+@command.command("add", cls=Verb, short_help="Make one.")
+@click.argument("rule")
+@click.option("--allow", is_flag=True, help="Such calls go on unasked; so otherwise.")
+@click.option("--ask", is_flag=True, help="You are asked, whatever the mode.")
+@click.option("--deny", is_flag=True, help="They are refused.")
+@click.option("--session", metavar="S", shell_complete=complete_session, help="It holds for this session alone.")
+@repo_option
+@click.pass_obj
+def add(app: App, rule: str, allow: bool, ask: bool, deny: bool, session: str | None, repo: str | None) -> None:
+    """Make RULE hold for the repository around the current directory, or for one
+    session: "Bash(git status:*)", "Edit(src/**)", "mcp__server__tool",
+    "WebFetch(domain:example.com)".
+
+    \b
+    Examples:
+      rametctl rules add "Bash(make test:*)"
+      rametctl rules add "Bash(git push:*)" --ask --session release
+    """
+    from ramet.jsonify import to_json
+    from ramet.v1 import attention_pb2
+
+    from rametctl.errors import UsageError
+    from rametctl.lines import line
+    from rametctl.render.rule import rule_text
+    from rametctl.sessions import get_session
+
+    chosen = [name for name, given in zip(EFFECTS, (allow, ask, deny), strict=True) if given]
+    if len(chosen) > 1:
+        raise UsageError(f"--{chosen[0]} and --{chosen[1]} were both given", hint="give one of them")
+    effect = chosen[0] if chosen else "allow"
+    name = ""
+    request = attention_pb2.CreateRuleRequest(
+        rule=rule,
+        effect=attention_pb2.RuleEffect.Value(f"RULE_EFFECT_{effect.upper()}"),
+        request_id=new_request_id(),
+    )
+    if session is not None:
+        found = get_session(app, session).session
+        name, request.session, request.repo = found.name, found.id, found.repo_id
+    else:
+        request.repo = repo_reference(app, repo)
+    made = app.connection.call(lambda daemon: daemon.attention.CreateRule, request).rule
+    if app.output.json_mode:
+        app.output.json(to_json(made))
+    else:
+        app.output.show(line(f"{made.id}: {rule_text(made, name)}"))
+
+
+def _list(app: App, repo: str | None) -> None:
+    from ramet.jsonify import to_json
+
+    from rametctl.errors import ClientError
+    from rametctl.render.rule import rule_table
+
+    around = repo is None
+    where = repo_reference(app, repo) if not around else app.repo_here() or ""
+    try:
+        found = _rules(app, where)
+    except ClientError as error:
+        # A repository is known to the daemon from its first session on.
+        if not (around and error.reason == "REPO_NOT_FOUND"):
+            raise
+        found = []
+    if app.output.json_mode:
+        app.output.json([to_json(rule) for rule in found])
+    elif not found:
+        app.output.text('no rules; make one: rametctl approve R --always, or: rametctl rules add "Bash(make test:*)"')
+    else:
+        app.output.show(*rule_table(app.output, found, _names(app, found), time.time()))
+
+
+def _rules(app: App, repo: str) -> "list[PermissionRule]":
+    """All pages; ``repo`` "" means everywhere."""
+    from ramet.v1 import attention_pb2
+
+    found: list[PermissionRule] = []
+    token = ""
+    while True:
+        request = attention_pb2.ListRulesRequest(repo=repo, page_size=1000, page_token=token)
+        page = app.connection.call(lambda daemon: daemon.attention.ListRules, request)
+        found += page.rules
+        token = page.next_page_token
+        if not token:
+            return found
+
+
+def _names(app: App, rules: "list[PermissionRule]") -> "Mapping[str, str]":
+    """Names of the sessions that rules hold for alone, by id."""
+    from rametctl.sessions import session_pages
+
+    if not any(rule.session_id for rule in rules):
+        return {}
+    pages = session_pages(app.connection, repo="", archived=True)
+    return {session.id: session.name for page in pages for session in page.sessions}
+
+
+def _find(rules: "list[PermissionRule]", given: str) -> "PermissionRule":
+    from rametctl.errors import RefusedError, UsageError
+
+    found = [rule for rule in rules if rule.id == given] or [rule for rule in rules if rule.id.startswith(given)]
+    if not found or not given:
+        raise RefusedError(
+            f"there is no rule {given!r}",
+            status="NOT_FOUND",
+            reason="RULE_NOT_FOUND",
+            hint="see: rametctl rules",
+            data={},
+        )
+    if len(found) > 1:
+        raise UsageError(f"{given!r} fits several rules", hint=", ".join(rule.id for rule in found), reason="AMBIGUOUS")
+    return found[0]

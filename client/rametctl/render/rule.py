@@ -1,0 +1,47 @@
+"""Permission rules, as people read them."""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from ramet.jsonify import enum_name
+
+from rametctl.lines import Line, Span, printable
+from rametctl.output import Output
+from rametctl.render.format import age
+
+if TYPE_CHECKING:
+    from ramet.v1.attention_pb2 import PermissionRule
+
+HEADERS = ["ID", "EFFECT", "RULE", "HOLDS IN", "FROM", "MATCHES", "LAST"]
+SHRINK = (("FROM", 10), ("HOLDS IN", 10), ("RULE", 20), ("FROM", 6), ("RULE", 8))
+_STYLES = {"allow": "green", "ask": "yellow", "deny": "red"}
+
+
+def effect_name(rule: "PermissionRule") -> str:
+    return enum_name(rule, "effect") or "unknown"
+
+
+def rule_text(rule: "PermissionRule", session: str = "") -> str:
+    """What it does, and where, in one line; ``session`` is the name of the one it holds for."""
+    where = f"in session {session or rule.session_id}" if rule.session_id else f"in {rule.repo}"
+    return printable(f"{effect_name(rule)} {rule.rule} {where}")
+
+
+def rule_table(output: Output, rules: Sequence["PermissionRule"], names: Mapping[str, str], now: float) -> list[Line]:
+    """One row per rule; ``names`` maps session ids to names, ``now`` is in seconds since the epoch."""
+    rows: list[list[Span]] = []
+    for rule in rules:
+        effect = effect_name(rule)
+        session = names.get(rule.session_id, rule.session_id)
+        rows.append(
+            [
+                (rule.id, "cyan"),
+                (effect, _STYLES.get(effect, "")),
+                (" ".join(rule.rule.split()), "bold"),
+                (f"session {session}" if rule.session_id else rule.repo, ""),
+                (rule.source + (f", request {rule.request_id}" if rule.request_id else ""), "dim"),
+                (str(rule.matches), ""),
+                (age(rule.match_time, now), "dim"),
+            ]
+        )
+    return output.table(HEADERS, rows, shrink=SHRINK, right=frozenset({"MATCHES", "LAST"}))

@@ -1,0 +1,201 @@
+"""The verbs for families, rules, answers and costs against a real daemon with scripted agents."""
+
+import json
+import sys
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+from mcp.client.session import ClientSession
+from mcp.client.stdio import StdioServerParameters, stdio_client
+from mcp.types import TextContent
+
+from tests.support.agents import script
+from tests.support.daemon import IDLE, WAITING, Client, DaemonProcess, Sandbox, connected, daemon_process, make_sandbox
+from tests.support.eventually import eventually
+from tests.support.family import EDITS, bash, token_of, tool
+
+
+@pytest.fixture(scope="module")
+def running() -> Iterator[DaemonProcess]:
+    """One daemon for all tests here, with a repository ``repo``."""
+    with make_sandbox() as sandbox, daemon_process(sandbox) as daemon:
+        sandbox.repository()
+        yield daemon
+
+
+@pytest.fixture
+async def client(running: DaemonProcess) -> AsyncIterator[Client]:
+    async with connected(running.sandbox) as connection:
+        yield connection
+
+
+@pytest.fixture
+def sandbox(running: DaemonProcess) -> Sandbox:
+    return running.sandbox
+
+
+@pytest.fixture
+def repository(sandbox: Sandbox) -> Path:
+    return sandbox.root / "repo"
+
+
+async def test_a_message_starts_a_turn_and_is_listed(client: Client, sandbox: Sandbox, repository: Path) -> None:
+    await client.create(repository, name="hears")
+    sent = sandbox.ctl("msg", "hears", script({"text": "heard"}))
+    assert (sent.code, sent.stdout) == (0, "hears: it starts a turn\n")
+    await client.reach("hears", IDLE)
+    assert (await client.get("hears")).turns == 1
+
+    session = await client.create(repository, name="says", parent="hears")
+    said = sandbox.ctl("msg", "parent", "all is well", RAMET_TOKEN=token_of(sandbox, session.id))
+    assert said.code == 0, said.stderr
+    own = sandbox.ctl("messages", "--json", RAMET_TOKEN=token_of(sandbox, session.id)).json
+    assert [(each["from_name"], each["to_name"], each["text"]) for each in own] == [("says", "hears", "all is well")]
+    assert "says → hears" in sandbox.ctl("messages", "hears").stdout
+
+
+async def test_an_approval_for_always_is_a_rule_until_it_is_removed(
+    client: Client, sandbox: Sandbox, repository: Path
+) -> None:
+    work = script(bash("touch it"), bash("touch it"), {"text": "done"})
+    await client.create(repository, work, name="asks")
+    await client.reach("asks", WAITING)
+
+    approved = sandbox.ctl("approve", "asks", "--always")
+    assert "from now on: allow Bash(touch" in approved.stdout, approved
+    await client.reach("asks", IDLE)
+    (rule,) = sandbox.ctl("rules", "--json", cwd=repository).json
+    assert (rule["effect"], rule["session_id"], rule["matches"]) == ("allow", "", 1)
+    assert rule["rule"] in sandbox.ctl("rules", cwd=repository).stdout
+
+    removed = sandbox.ctl("rules", "rm", rule["id"][:6], "--json")
+    assert [each["id"] for each in removed.json] == [rule["id"]]
+    assert sandbox.ctl("rules", "--json", cwd=repository).json == []
+
+
+async def test_a_rule_that_is_made_by_hand_holds_for_one_session(
+    client: Client, sandbox: Sandbox, repository: Path
+) -> None:
+    await client.create(repository, name="ruled")
+    made = sandbox.ctl("rules", "add", "Bash(touch:*)", "--session", "ruled", "--json")
+    assert made.code == 0, made.stderr
+    await client.send("ruled", script(bash("touch it"), {"text": "done"}))
+    session = await client.reach("ruled", IDLE)
+    assert (Path(session.worktree) / "it").exists()
+    assert "session ruled" in sandbox.ctl("rules", cwd=repository).stdout
+    refused = sandbox.ctl("rules", "add", "Bash(", "--deny", "--json", cwd=repository)
+    assert (refused.code, refused.json["error"]["reason"]) == (2, "BAD_RULE")
+    assert sandbox.ctl("rules", "rm", made.json["id"]).code == 0
+
+
+async def test_an_elicitation_is_answered_and_declined(client: Client, sandbox: Sandbox, repository: Path) -> None:
+    schema = {"type": "object", "required": ["region"], "properties": {"region": {"type": "string"}}}
+    asked = {"elicit": {"mcp_server_name": "deploy", "message": "Where to?", "requested_schema": schema}}
+    await client.create(repository, script(asked, asked, {"text": "done"}), name="elicits")
+    await client.reach("elicits", WAITING)
+    assert "Where to?" in sandbox.ctl("inbox").stdout
+    answered = sandbox.ctl("answer", "elicits", "region=eu", "--json")
+    assert answered.json["kind"] == "elicitation"
+    again = answered.json["id"]
+
+    async def next_one() -> str:
+        waiting = sandbox.ctl("inbox", "--json").json
+        return next((each["id"] for each in waiting if each["kind"] == "elicitation" and each["id"] != again), "")
+
+    assert sandbox.ctl("deny", await eventually(next_one)).code == 0
+    await client.reach("elicits", IDLE)
+
+
+async def test_a_review_is_closed_or_sent_back(client: Client, sandbox: Sandbox, repository: Path) -> None:
+    await client.create(repository, script({"text": "first try"}), name="reviewed")
+    await client.reach("reviewed", IDLE)
+    assert "first try" in sandbox.ctl("inbox").stdout
+
+    wordless = sandbox.ctl("deny", "reviewed", "--json")
+    assert (wordless.code, wordless.json["error"]["reason"]) == (2, "EMPTY_PROMPT")
+    sent_back = sandbox.ctl("deny", "reviewed", "-m", script({"text": "second try"}))
+    assert "denied by owner" in sent_back.stdout, sent_back
+
+    async def reviewed_again() -> bool:
+        waiting = sandbox.ctl("inbox", "--json").json
+        return any(each["reason"] == "second try" for each in waiting)
+
+    await eventually(reviewed_again)
+    session = await client.get("reviewed")
+    assert (session.state, session.turns) == (IDLE, 2)
+    assert sandbox.ctl("approve", "reviewed").code == 0
+    assert "reviewed" not in sandbox.ctl("inbox").stdout
+    audit = sandbox.ctl("log", "reviewed", "--audit").stdout
+    assert "owner" in audit
+
+
+async def test_a_family_is_shown_stopped_and_paid_for(client: Client, sandbox: Sandbox, repository: Path) -> None:
+    steps = [
+        tool("spawn_session", prompt=script({"text": "ready"}), name="kid", budget_usd=0.5),
+        tool("report_result", text="one kid made"),
+        {"text": "done"},
+    ]
+    await client.create(repository, script(*steps), name="lead", mode=EDITS, budget_usd=5)
+    await client.reach("lead", IDLE)
+    await client.reach("kid", IDLE)
+
+    tree = sandbox.ctl("ls", "--tree", cwd=repository).stdout
+    assert "└ kid" in tree
+    shown = sandbox.ctl("show", "lead").stdout
+    assert "result      one kid made" in shown
+    assert "by its descendants, $4." in shown
+    assert "parent      lead" in sandbox.ctl("show", "kid").stdout
+
+    alone = sandbox.ctl("stop", "lead")
+    assert "kid of its family go" in alone.stderr
+    both = sandbox.ctl("stop", "lead", "--descendants", "--json")
+    assert [each["name"] for each in both.json["descendants"]] == ["kid"]
+    assert not (await client.get("kid")).agent_alive
+
+    costs = sandbox.ctl("cost", "--json").json
+    spent = {cost["key"]: cost["cost_usd"] for cost in costs["costs"]}
+    assert spent["kid"] > 0
+    assert costs["total_usd"] == pytest.approx(sum(spent.values()))
+    for grouping in ("day", "model"):
+        assert "total" in sandbox.ctl("cost", "--by", grouping).stdout
+    assert sandbox.ctl("set", "lead", "--budget", "none", "--json").json["budget_usd"] is None
+
+
+async def test_several_are_made_at_once_and_one_waits_for_another(
+    client: Client, sandbox: Sandbox, repository: Path
+) -> None:
+    made = sandbox.ctl("new", "--name", "try", "--count", "2", "--json", cwd=repository, stdin=script({"text": "ok"}))
+    assert [session["name"] for session in made.json] == ["try-1", "try-2"], made
+    again = sandbox.ctl("new", "--name", "try", "--count", "3", "--json", cwd=repository)
+    assert (again.code, [set(each) == {"error"} for each in again.json]) == (1, [True, True, False])
+    later = sandbox.ctl(
+        "new", script({"text": "then"}), "--name", "later", "--after", "try-1", "--wait", cwd=repository
+    )
+    assert later.code == 0, later
+    assert (await client.get("try-1")).turns == 1
+
+
+async def test_an_mcp_client_leads_sessions(client: Client, sandbox: Sandbox, repository: Path) -> None:
+    server = StdioServerParameters(
+        command=sys.executable, args=["-m", "rametctl", "mcp"], env=sandbox.environ, cwd=repository
+    )
+    async with stdio_client(server) as (read, write), ClientSession(read, write) as session:
+        await session.initialize()
+
+        async def use(name: str, /, **arguments: object) -> dict[str, object]:
+            result = await session.call_tool(name, arguments)
+            (content,) = result.content
+            assert isinstance(content, TextContent)
+            assert not result.is_error, content.text
+            found: dict[str, object] = json.loads(content.text)
+            return found
+
+        await use("spawn_session", prompt=script({"text": "made by a client"}), name="remote")
+        waited = await use("wait_for_sessions", sessions=["remote"])
+        assert waited["done"] is True
+        transcript = await use("get_transcript", session="remote")
+        assert "made by a client" in str(transcript["text"])
+        refused = await session.call_tool("report_result", {"text": "x"})
+        assert refused.is_error
+    assert (await client.get("remote")).turns == 1
