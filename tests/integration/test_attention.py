@@ -11,7 +11,17 @@ from ramet.v1 import attention_pb2, common_pb2, session_pb2
 
 from tests.crash.scene import Gates
 from tests.support.agents import script
-from tests.support.daemon import IDLE, PAUSED, WAITING, Client, DaemonProcess, Sandbox, connected, daemon_process, reason_of
+from tests.support.daemon import (
+    IDLE,
+    PAUSED,
+    WAITING,
+    Client,
+    DaemonProcess,
+    Sandbox,
+    connected,
+    daemon_process,
+    reason_of,
+)
 from tests.support.eventually import eventually
 from tests.support.family import answer, approve, bash, payloads, refusal, requests, said, told
 
@@ -139,18 +149,15 @@ async def test_an_answer_that_is_given_while_no_agent_lives_counts_when_it_asks_
             assert again.id != asked.id, "a yes for one call is none for a later one like it"
 
 
-async def test_a_question_that_was_open_when_its_agent_was_stopped_can_still_be_answered(
+async def test_a_question_is_gone_once_its_agent_was_stopped_and_took_that_for_a_no(
     client: Client, repository: Path
 ) -> None:
     await client.create(repository, script(bash("true"), {"text": "done"}), name="asks")
     asked = await the_request(client, "asks", attention_pb2.ATTENTION_KIND_PERMISSION)
     await client.sessions.StopSession(session_pb2.StopSessionRequest(session="asks"), metadata=client.metadata)
     stopped = await client.get("asks")
-    assert (stopped.state, stopped.attention) == (PAUSED, 1)
-    await approve(client, asked.id)
-    await client.sessions.ResumeSession(session_pb2.ResumeSessionRequest(session="asks"), metadata=client.metadata)
-    await client.reach("asks", IDLE)
-    # Its agent took the end of its input for a no, so that nothing asks for this answer any more: it is for no later call.
+    assert (stopped.state, stopped.attention) == (PAUSED, 0)
+    assert (await refusal(approve(client, asked.id)))[0] == "REQUEST_CLOSED"
     await client.send("asks", script(bash("true"), {"text": "done"}))
     again = await the_request(client, "asks", attention_pb2.ATTENTION_KIND_PERMISSION)
     assert again.id != asked.id

@@ -172,7 +172,9 @@ async def test_a_child_owns_only_what_its_parent_owns_and_is_forbidden_what_it_i
 async def test_a_session_that_uses_the_command_line_makes_children_within_its_caps_and_nothing_else(
     client: Client, sandbox: Sandbox, path: Path
 ) -> None:
-    asks = await client.create(path, script({"tool": "Bash", "input": {"command": "true", "description": "x"}}), name="asks")
+    asks = await client.create(
+        path, script({"tool": "Bash", "input": {"command": "true", "description": "x"}}), name="asks"
+    )
     lead = await client.create(path, name="types")
     token = token_of(sandbox, lead.id)
 

@@ -34,7 +34,9 @@ async def test_a_session_that_hits_the_usage_limit_rests_until_it_is_lifted_and_
 ) -> None:
     reset = time.time() + 5
     step = {"rate_limit": {"status": "rejected", "resetsAt": int(reset)}}
-    await client.create(repository, script(step, {"fail": "You have hit your limit", "unless": "lifted"}), name="limited")
+    await client.create(
+        repository, script(step, {"fail": "You have hit your limit", "unless": "lifted"}), name="limited"
+    )
     held = await client.reach("limited", PAUSED)
     (Path(held.worktree) / "lifted").touch()
     assert held.state_reason == f"usage limit; goes on by itself at {time.strftime('%H:%M', time.localtime(reset))}"
@@ -52,9 +54,7 @@ async def test_a_session_that_hits_the_usage_limit_rests_until_it_is_lifted_and_
     assert (told.status, told.reset_time.seconds) == ("rejected", int(reset))
 
 
-async def test_a_limit_that_comes_again_and_again_ends_with_the_person(
-    client: Client, repository: Path
-) -> None:
+async def test_a_limit_that_comes_again_and_again_ends_with_the_person(client: Client, repository: Path) -> None:
     # What continues the turn quotes the prompt, so that the script runs anew each time.
     words = script({"rate_limit": {"status": "rejected", "resetsAt": 1}}, {"fail": "limit"})
     await client.create(repository, words, name="again")
@@ -76,7 +76,9 @@ async def test_what_is_allowed_or_not_followed_by_an_error_holds_nobody(client: 
 
 
 async def test_a_retry_of_the_api_is_shown(client: Client, repository: Path) -> None:
-    await client.create(repository, script({"retry": {"attempt": 2, "error": "overloaded"}}, {"text": "x"}), name="tries")
+    await client.create(
+        repository, script({"retry": {"attempt": 2, "error": "overloaded"}}, {"text": "x"}), name="tries"
+    )
     await client.reach("tries", IDLE)
     (event,) = payloads(await client.log("tries"), "api_retry")
     assert (event.api_retry.attempt, event.api_retry.max_attempts, event.api_retry.error) == (2, 10, "overloaded")

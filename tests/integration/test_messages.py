@@ -296,5 +296,3 @@ async def test_tools_that_are_called_wrongly_answer_with_what_they_take(
     assert "there is no tool 'nonsense'" in answers[3]
     assert '"fumbles"' in answers[4]
     assert len(answers) == 5
-
-

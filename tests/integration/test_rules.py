@@ -127,7 +127,9 @@ async def test_a_rule_for_one_session_is_gone_with_it(client: Client, path: Path
     assert await rules(client, path) == []
 
 
-@pytest.mark.parametrize("text", ["*", "Bash", "Bash(*)", "Bash(:*)", "Write(/**)", "Edit(../**)", "", "Bash(", "mcp__*"])
+@pytest.mark.parametrize(
+    "text", ["*", "Bash", "Bash(*)", "Bash(:*)", "Write(/**)", "Edit(../**)", "", "Bash(", "mcp__*"]
+)
 async def test_a_rule_that_would_allow_everything_or_means_nothing_is_refused(
     client: Client, path: Path, text: str
 ) -> None:

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import grpc
 import pytest
-
 from ramet.v1 import attention_pb2, common_pb2, session_pb2, worktree_pb2
+
 from tests.support.agents import script
 from tests.support.daemon import IDLE, PAUSED, WAITING, WORKING, Client, DaemonProcess, git, reason_of
 

@@ -95,6 +95,8 @@ async def test_an_elicitation_is_answered_and_declined(client: Client, sandbox: 
     await client.create(repository, script(asked, asked, {"text": "done"}), name="elicits")
     await client.reach("elicits", WAITING)
     assert "Where to?" in sandbox.ctl("inbox").stdout
+    empty = sandbox.ctl("approve", "elicits", "--json")
+    assert (empty.code, empty.json["error"]["reason"]) == (2, "INVALID_INPUT"), "a yes alone says no region"
     answered = sandbox.ctl("answer", "elicits", "region=eu", "--json")
     assert answered.json["kind"] == "elicitation"
     again = answered.json["id"]

@@ -104,6 +104,11 @@ def stored_answer(request: Request, resolution: attention_pb2.Resolution) -> dic
                 )
             if approve.updated_input_json:
                 json_object(approve.updated_input_json)
+            elif request.kind == RequestKind.ELICITATION and required_fields(request):
+                raise InvalidInputError(
+                    f"it asks for {', '.join(required_fields(request))}",
+                    hint=f"`rametctl answer {request.id} FIELD=VALUE`",
+                )
             return {
                 "decision": "approve",
                 "updated_input": approve.updated_input_json,
@@ -134,6 +139,13 @@ def stored_answer(request: Request, resolution: attention_pb2.Resolution) -> dic
             return {"decision": "reply", "answers": chosen}
         case _:
             raise InvalidInputError("the resolution holds no decision", hint="set approve, deny or reply")
+
+
+def required_fields(request: Request) -> list[str]:
+    """What an MCP server that asks for input must have; the schema is whatever it sent."""
+    schema = json.loads(request.input).get("requested_schema")
+    required = schema.get("required") if isinstance(schema, dict) else None
+    return [str(name) for name in required] if isinstance(required, list) else []
 
 
 def choose(question: dict[str, Any], answer: str) -> str:

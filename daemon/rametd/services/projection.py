@@ -304,6 +304,8 @@ class Projection:
         else:
             result = "ok"
         self.agent = replace(self.agent, result=result, cost_base=fact.total_cost)
+        if self.session.state == State.PAUSED:  # stopped while it asked: it has taken the end of its input for a no
+            self._close(self.unit.requests.mark_all_gone(self.session.id))
         if self.agent.activity != "running":
             self._end_turn()
 

@@ -21,6 +21,8 @@ from rametd.store import Unit
 
 STOP_GRACE_S = 5.0
 INTERRUPT_DEADLINE_S = 15.0
+PROMPT_ARRIVES_S = 3.0
+"""How long a prompt takes to begin its turn at most; an agent that does not tell is interrupted all the same."""
 SETTLE_S = 2.0
 """From a turn's result until the session is idle, unless another turn follows at once."""
 HELD_STATES = frozenset({State.PAUSED, State.LOST, State.FAILED})
@@ -73,6 +75,11 @@ class Sessions:
         watcher = self._core.hub.watch(session.last_seq, [session.id])
         try:
             async with asyncio.timeout(INTERRUPT_DEADLINE_S):
+                # A session is at work from the moment its prompt is on its way; an interrupt that overtakes the prompt interrupts nothing.
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(PROMPT_ARRIVES_S):
+                        while not await self._turn_begun(session.id):
+                            await watcher.next()
                 await runner.interrupt()
                 # A prompt that was queued behind the turn begins the next one at once: the state alone would not tell.
                 told: list[Event] = []
@@ -94,6 +101,11 @@ class Sessions:
             ) from None
         finally:
             watcher.close()
+
+    async def _turn_begun(self, session_id: str) -> bool:
+        """Whether the agent says that it is at work, or waits for a person."""
+        agent = await self._core.store.read(lambda reader: reader.agents.latest(session_id))
+        return agent is None or agent.activity not in {"", "idle"}
 
     async def stop(self, session_id: str, principal: str) -> Session:
         """End the agent with all it started. What it was doing is kept: the next prompt, or `resume`, goes on."""
