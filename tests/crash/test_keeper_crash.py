@@ -1,6 +1,6 @@
 """Keepers and controllers are killed; nothing is lost, doubled, invented, or signalled by mistake."""
 
-# ruff: noqa: ASYNC220, ASYNC240, S311
+# ruff: noqa: ASYNC220, S311
 # A test may block its loop for a moment, and chance must be the same in every run.
 
 import asyncio

@@ -1,6 +1,5 @@
 """Attaching: any offset, any length of line, one controller at a time, and reading on after the end."""
 
-# ruff: noqa: ASYNC240
 # A test may block its loop for a moment.
 
 import asyncio

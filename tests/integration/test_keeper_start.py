@@ -1,6 +1,6 @@
 """Starting: what is left behind, what the agent gets, and an exact word on what failed."""
 
-# ruff: noqa: ASYNC221, ASYNC240
+# ruff: noqa: ASYNC221
 # A test may block its loop for a moment.
 
 import asyncio

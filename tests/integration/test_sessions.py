@@ -21,7 +21,9 @@ def bash(command: str) -> dict[str, object]:
 
 
 async def test_a_prompt_becomes_work_in_a_worktree_of_its_own(client: Client, repository: Path) -> None:
-    made = await client.create(repository, script(write("new.txt", "hello\n"), {"text": "done"}), name="first", mode=EDITS)
+    made = await client.create(
+        repository, script(write("new.txt", "hello\n"), {"text": "done"}), name="first", mode=EDITS
+    )
     session = await client.reach("first", IDLE)
 
     assert (Path(session.worktree) / "new.txt").read_text() == "hello\n"
@@ -105,7 +107,9 @@ async def test_an_interrupt_ends_the_turn_and_the_agent_takes_the_next_prompt(cl
     assert session.turns >= 1
 
 
-async def test_stop_ends_the_agent_and_the_next_prompt_resumes_the_conversation(client: Client, repository: Path) -> None:
+async def test_stop_ends_the_agent_and_the_next_prompt_resumes_the_conversation(
+    client: Client, repository: Path
+) -> None:
     made = await client.create(repository, script({"text": "one"}), name="stops")
     await client.reach("stops", IDLE)
     stopped = await client.sessions.StopSession(
@@ -166,9 +170,7 @@ async def test_removing_unsaved_work_is_refused_and_forced_it_goes_to_the_trash(
     await client.create(repository, script(write("only.txt", "copy\n"), {"text": "done"}), name="risky", mode=EDITS)
     session = await client.reach("risky", IDLE)
     with pytest.raises(grpc.aio.AioRpcError) as caught:
-        await client.sessions.DeleteSession(
-            session_pb2.DeleteSessionRequest(session="risky"), metadata=client.metadata
-        )
+        await client.sessions.DeleteSession(session_pb2.DeleteSessionRequest(session="risky"), metadata=client.metadata)
     assert reason_of(caught.value) == "WORK_AT_RISK"
     assert "only.txt" in str(caught.value.details())
 

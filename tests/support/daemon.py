@@ -309,7 +309,9 @@ class DaemonProcess:
 
     def wait_serving(self, within: float = 30.0) -> None:
         deadline = time.monotonic() + within
-        with grpc.insecure_channel(f"unix:{self.sandbox.socket}", options=[("grpc.use_local_subchannel_pool", 1)]) as channel:
+        with grpc.insecure_channel(
+            f"unix:{self.sandbox.socket}", options=[("grpc.use_local_subchannel_pool", 1)]
+        ) as channel:
             stub = daemon_pb2_grpc.DaemonServiceStub(channel)
             while True:
                 with contextlib.suppress(grpc.RpcError):
@@ -399,5 +401,3 @@ def reason_of(error: grpc.aio.AioRpcError) -> str:
             if status.details and status.details[0].Unpack(info):
                 return str(info.reason)
     return ""
-
-

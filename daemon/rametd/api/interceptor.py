@@ -98,9 +98,7 @@ class Gate(grpc.aio.ServerInterceptor):
         if token is not None:
             calls.principal.set(await self._principal_of(str(token)))
         if not allowed(method, calls.principal.get() == OWNER):
-            raise NotAllowedError(
-                f"a session may not call {method.rpartition('/')[2]}", hint="ask the person, who can"
-            )
+            raise NotAllowedError(f"a session may not call {method.rpartition('/')[2]}", hint="ask the person, who can")
 
     async def _principal_of(self, token: str) -> str:
         session_id = self._core.tokens.check(token)

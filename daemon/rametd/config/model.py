@@ -196,7 +196,6 @@ SETTINGS: tuple[Setting, ...] = tuple(declared(Config))
 RESERVED = frozenset(
     item.key
     for item in SETTINGS
-    if item.key.split(".")[0]
-    in {"pool", "setup", "teardown", "run", "carry", "ports", "land", "radar"}
+    if item.key.split(".")[0] in {"pool", "setup", "teardown", "run", "carry", "ports", "land", "radar"}
 )
 """Keys whose meaning is fixed and which have no effect in this release: whoever sets one is told."""

@@ -149,6 +149,8 @@ class Runner:
 
     async def _pump(self) -> None:
         assert self._attachment is not None
+        # What agents said while there was no daemon must not keep a new one from serving; it waits in the keepers' journals.
+        await self._core.recovered.wait()
         try:
             async for line in self._attachment:
                 self._frames.append(self._kind.read(self._agent, line.start, line.end, line.data))
