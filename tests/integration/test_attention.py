@@ -3,6 +3,7 @@
 import asyncio
 import json
 from pathlib import Path
+from typing import Any
 
 import grpc
 from google.rpc.error_details_pb2 import ErrorInfo
@@ -29,7 +30,7 @@ PLAN = common_pb2.PERMISSION_MODE_PLAN
 FORM = {"mcp_server_name": "forms", "message": "Which port?", "requested_schema": {"type": "object"}}
 
 APPROVE = {"approve": attention_pb2.Approval()}
-ANSWERS = {
+ANSWERS: dict[int, dict[str, Any]] = {
     attention_pb2.ATTENTION_KIND_PERMISSION: APPROVE,
     attention_pb2.ATTENTION_KIND_QUESTION: {"reply": attention_pb2.Reply(answers=["yes"])},
     attention_pb2.ATTENTION_KIND_ELICITATION: {"approve": attention_pb2.Approval(updated_input_json='{"port": 1}')},

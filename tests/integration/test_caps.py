@@ -139,7 +139,7 @@ async def test_a_child_has_its_parents_mode_and_model_unless_it_is_given_a_stric
     client: Client, sandbox: Sandbox, path: Path
 ) -> None:
     lead = await root(client, sandbox, path, "gives", mode=EDITS, model="haiku")
-    same, stricter = await lead.spawn(), await lead.spawn(mode="default", model="opus")
+    same, stricter = await lead.spawn(mode="accept_edits"), await lead.spawn(mode="default", model="opus")
     assert (same.mode, same.model) == (EDITS, "haiku")
     assert (stricter.mode, stricter.model) == (common_pb2.PERMISSION_MODE_DEFAULT, "opus")
 

@@ -10,7 +10,7 @@ from ramet.mcp import tools
 from rametd.api import orchestration
 from rametd.services.orchestration import Orchestration
 
-from tests.crash.scene import leftovers
+from tests.crash.scene import rows
 from tests.support.agents import script
 from tests.support.daemon import (
     IDLE,
@@ -21,6 +21,7 @@ from tests.support.daemon import (
     connected,
     daemon_here,
     daemon_process,
+    git,
 )
 from tests.support.eventually import eventually
 from tests.support.family import EDITS, Member, bash, gate, refusal, root, sessions, told, tool, write
@@ -62,7 +63,7 @@ async def test_an_agent_sees_what_its_children_do_and_what_it_is_to_them(client:
     answers: list[Any] = [json.loads(text) for text in await told(client, "lead")]
 
     spawned, waited, listed, kid, me, stat, diff, cut, transcript, tail, stopped, said = answers
-    assert (spawned["session"]["relation"], spawned["session"]["mode"]) == ("child", "acceptEdits")
+    assert (spawned["session"]["relation"], spawned["session"]["mode"]) == ("child", "accept_edits")
     assert spawned["session"]["parentId"] == lead.id
     assert (waited["done"], [each["state"] for each in waited["sessions"]]) == (True, ["idle"])
     assert {each["name"]: each["relation"] for each in listed["sessions"]} == {"lead": "self", "kid": "child"}
@@ -163,12 +164,9 @@ async def test_a_spawn_in_which_the_daemon_is_killed_makes_one_child(sandbox: Sa
             (answer,) = [text for text in await told(client, "lead") if "kid" in text]
             assert json.loads(answer)["session"]["id"] == known["kid"].id
             assert (await client.get("lead")).turns == (await client.get("kid")).turns == 1
-            ours = {session.id for session in known.values()}
-            assert not [
-                line
-                for line in leftovers(sandbox, path)
-                if not any(identity in line for identity in ours) and not line.startswith(("branch ramet/", "process "))
-            ]
+            assert len(git(path, "worktree", "list").splitlines()) == 3, "the first checkout, lead's and kid's"
+            assert git(path, "branch", "--format=%(refname:short)").split() == ["main", "ramet/kid", "ramet/lead"]
+            assert rows(sandbox, "SELECT kind FROM intents") == []
 
 
 async def test_a_wait_goes_on_with_the_next_daemon(sandbox: Sandbox, daemon: DaemonProcess, client: Client) -> None:

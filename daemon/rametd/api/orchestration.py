@@ -301,15 +301,14 @@ class OrchestrationServicer(orchestration_pb2_grpc.OrchestrationServiceServicer)
 
 
 def mode_of(name: str) -> Mode | None:
-    """Raises `InvalidInputError` for a mode that there is not."""
+    """Also as the answers spell it (``accept_edits``). Raises `InvalidInputError` for a mode that there is not."""
     if not name:
         return None
-    try:
-        return Mode(name)
-    except ValueError:
-        raise InvalidInputError(
-            f"there is no mode {name!r}", hint=f"use one of: {', '.join(mode.value for mode in Mode)}"
-        ) from None
+    spelled = name.replace("_", "").lower()
+    for mode in Mode:
+        if mode.value.lower() == spelled:
+            return mode
+    raise InvalidInputError(f"there is no mode {name!r}", hint=f"use one of: {', '.join(mode.value for mode in Mode)}")
 
 
 def tool_server(core: Core, servicer: OrchestrationServicer, session_id: str) -> ToolServer:
