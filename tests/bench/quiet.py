@@ -1,7 +1,7 @@
 """What sessions cost that do nothing: memory of keepers and daemon, processor time of the daemon."""
 
 import asyncio
-import statistics
+import time
 from collections.abc import AsyncIterator
 
 from tests.bench.figures import Figure, Scale, cpu_time, progress, resident
@@ -46,10 +46,7 @@ async def rows(scale: Scale) -> AsyncIterator[Figure]:
 
 
 async def idling(pid: int, seconds: float) -> float:
-    """Percent of one core that a process uses, at best of two halves: what else the machine does is not its fault."""
-    percents = []
-    for _ in range(2):
-        before = cpu_time(pid)
-        await asyncio.sleep(seconds / 2)
-        percents.append((cpu_time(pid) - before) / (seconds / 2) * 100)
-    return statistics.mean(percents)
+    """Percent of one core that a process uses."""
+    before, began = cpu_time(pid), time.monotonic()
+    await asyncio.sleep(seconds)
+    return (cpu_time(pid) - before) / (time.monotonic() - began) * 100

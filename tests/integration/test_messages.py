@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
-from ramet.v1 import orchestration_pb2, session_pb2
+from ramet.v1 import event_pb2, orchestration_pb2, session_pb2
 
 from tests.crash.scene import transcript
 from tests.support.agents import script
@@ -215,7 +215,9 @@ async def test_what_sessions_do_to_each_other_is_on_record_with_who_did_it(
     await lead.spawn("first words", name="audited-child")
     await lead.say("audited-child", "second words")
     await refusal(lead.spawn(mode="bypassPermissions"))
-    events = [event for event in await client.log() if event.principal == f"session:{lead.id}"]
+    request = event_pb2.ListEventsRequest(audit=True, newest=True, page_size=1000)
+    audit = (await client.events.ListEvents(request, metadata=client.metadata)).events
+    events = [event for event in audit if event.principal == f"session:{lead.id}"]
     created = [event.session_created.session.name for event in payloads(events, "session_created")]
     queued = [event.prompt_queued.prompt.text for event in payloads(events, "prompt_queued")]
     denied = [event.call_denied.method for event in payloads(events, "call_denied")]

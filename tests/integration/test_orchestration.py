@@ -64,11 +64,11 @@ async def test_an_agent_sees_what_its_children_do_and_what_it_is_to_them(client:
 
     spawned, waited, listed, kid, me, stat, diff, cut, transcript, tail, stopped, said = answers
     assert (spawned["session"]["relation"], spawned["session"]["mode"]) == ("child", "accept_edits")
-    assert spawned["session"]["parentId"] == lead.id
+    assert spawned["session"]["parent_id"] == lead.id
     assert (waited["done"], [each["state"] for each in waited["sessions"]]) == (True, ["idle"])
     assert {each["name"]: each["relation"] for each in listed["sessions"]} == {"lead": "self", "kid": "child"}
-    assert (kid["session"]["lastWords"], kid["session"]["result"]) == ("my last words", "first")
-    assert [change["path"] for change in kid["changedFiles"]] == ["new.txt"]
+    assert (kid["session"]["last_words"], kid["session"]["result"]) == ("my last words", "first")
+    assert [change["path"] for change in kid["changed_files"]] == ["new.txt"]
     assert (me["session"]["name"], me["session"]["state"]) == ("lead", "working")
     assert ([change["path"] for change in stat["files"]], stat.get("patch", "")) == (["new.txt"], "")
     assert "+" + "x" * 100 in diff["patch"]
@@ -77,7 +77,7 @@ async def test_an_agent_sees_what_its_children_do_and_what_it_is_to_them(client:
     assert "[calls Write" in transcript["text"]
     assert (tail["truncated"], "[calls Write" in tail.get("text", "")) == (True, False)
     assert stopped["session"]["name"] == "kid"
-    assert [message["toName"] for message in said["messages"]] == ["kid"]
+    assert [message["to_name"] for message in said["messages"]] == ["kid"]
     assert not (await client.get("kid")).agent_alive
 
 

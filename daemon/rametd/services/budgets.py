@@ -55,7 +55,8 @@ def spendings(reader: Reader, session: Session, budget: Budget, *, running: Runn
         spent = session.cost_usd + running.get(session.id, 0.0)
         found.append(Spending("this session", budget.session, spent, raise_of(session)))
     if budget.tree is not None:
-        spent = _subtree(reader, session.root_id or session.id, running)
+        root_id = session.root_id or session.id
+        spent = _subtree(reader, root_id, root_id, running)
         remedy = "raise budget.tree in config.toml and restart the daemon"
         found.append(Spending("its family", budget.tree, spent, remedy))
     if budget.day is not None:
@@ -71,7 +72,7 @@ def _given(reader: Reader, session: Session, running: Running) -> list[Spending]
         Spending(
             "this session" if holder.id == session.id else f"{holder.name} and all it spawned",
             holder.budget_usd,
-            _subtree(reader, holder.id, running),
+            _subtree(reader, holder.id, holder.root_id or holder.id, running),
             raise_of(holder),
         )
         for holder in (session, *ancestors(reader, session))
@@ -79,9 +80,9 @@ def _given(reader: Reader, session: Session, running: Running) -> list[Spending]
     ]
 
 
-def _subtree(reader: Reader, session_id: str, running: Running) -> float:
-    """What a session and its descendants, removed ones included, have cost."""
-    ids = [session_id, *reader.spawns.descendants(session_id)]
+def _subtree(reader: Reader, session_id: str, root_id: str, running: Running) -> float:
+    """What a session of the family of a root and its descendants, removed ones included, have cost."""
+    ids = [session_id, *reader.spawns.descendants(session_id, root_id)]
     return reader.ledger.total(ids).cost_usd + sum(running.get(each, 0.0) for each in ids)
 
 

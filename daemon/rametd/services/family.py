@@ -32,18 +32,6 @@ def ancestors(reader: Reader, session: Session) -> list[Session]:
     return found
 
 
-def descendants(reader: Reader, session: Session) -> list[Session]:
-    """Children, their children, and so on."""
-    members = family_of(reader, session)
-    found: list[Session] = []
-    known = {session.id}
-    for member in members:  # the oldest first: a child is younger than its parent
-        if member.parent_id in known:
-            known.add(member.id)
-            found.append(member)
-    return found
-
-
 def relation(reader: Reader, caller: Session | None, member: Session) -> str:
     """What ``member`` is to ``caller``, in the contract's words."""
     if caller is None:

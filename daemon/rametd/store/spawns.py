@@ -16,14 +16,15 @@ class SpawnReads(Table):
         ).fetchone()
         return int(count)
 
-    def descendants(self, session_id: str) -> list[str]:
+    def descendants(self, session_id: str, root_id: str) -> list[str]:
         """Ids of children, their children and so on, whoever made them; removed ones that a session spawned included."""
         rows = self._db.execute(
             "WITH RECURSIVE links (id, parent_id) AS"
-            " (SELECT session_id, parent_id FROM spawns UNION SELECT id, parent_id FROM sessions WHERE parent_id <> ''),"
+            " (SELECT session_id, parent_id FROM spawns WHERE root_id = ?2"
+            " UNION SELECT id, parent_id FROM sessions WHERE root_id = ?2),"
             " found (id) AS (SELECT id FROM links WHERE parent_id = ?1"
             " UNION SELECT links.id FROM links JOIN found ON links.parent_id = found.id) SELECT id FROM found",
-            (session_id,),
+            (session_id, root_id),
         )
         return [identity for (identity,) in rows]
 

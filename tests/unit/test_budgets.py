@@ -1,0 +1,77 @@
+"""Budgets are reckoned over families: what children spend counts for their ancestors, removed or still running."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from rametd.config import Budget
+from rametd.domain.models import Session
+from rametd.services import budgets
+from rametd.store import Reader, Store, Unit
+
+from tests.support.rows import a_ledger_entry, a_repo, a_session
+
+GIVEN = {"lead": 1.0, "kid": 0.5}
+FAMILY = {"lead": "", "kid": "lead", "sibling": "lead", "grandchild": "kid"}
+
+
+@pytest.fixture
+async def store(tmp_path: Path) -> AsyncIterator[Store]:
+    """A family in which everybody has spent ten cents."""
+    store = await Store.open(tmp_path / "ramet.db")
+
+    def fill(unit: Unit) -> None:
+        unit.repos.upsert(a_repo())
+        for number, (name, parent) in enumerate(FAMILY.items()):
+            unit.sessions.insert(
+                a_session(name, parent_id=parent, root_id="lead", budget_usd=GIVEN.get(name), create_time=float(number))
+            )
+            if parent:
+                unit.spawns.add(name, "lead", parent)
+            unit.ledger.add(a_ledger_entry(name, cost_usd=0.1))
+
+    await store.write(fill)
+    yield store
+    await store.aclose()
+
+
+async def shown(store: Store, name: str, budget: Budget, **running: float) -> dict[str, tuple[float, float]]:
+    def work(reader: Reader) -> list[budgets.Spending]:
+        return budgets.spendings(reader, reader.sessions.get(name), budget, running=running)
+
+    return {each.name: (each.limit, round(each.spent, 6)) for each in await store.read(work)}
+
+
+async def test_what_descendants_spend_counts_for_every_ancestor_with_a_budget(store: Store) -> None:
+    assert await shown(store, "grandchild", Budget()) == {
+        "kid and all it spawned": (0.5, 0.2),
+        "lead and all it spawned": (1.0, 0.4),
+    }
+    assert await shown(store, "lead", Budget()) == {"this session": (1.0, 0.4)}
+    assert await shown(store, "sibling", Budget(session=3.0, tree=2.0)) == {
+        "lead and all it spawned": (1.0, 0.4),
+        "this session": (3.0, 0.0),  # its own row says nothing, which is what this limit goes by
+        "its family": (2.0, 0.4),
+    }
+
+
+async def test_turns_that_run_count_with_what_they_have_cost_so_far(store: Store) -> None:
+    assert await shown(store, "kid", Budget(), grandchild=0.05, sibling=0.25) == {
+        "this session": (0.5, 0.25),
+        "lead and all it spawned": (1.0, 0.7),
+    }
+
+
+async def test_what_a_removed_child_has_spent_stays_spent(store: Store) -> None:
+    await store.write(lambda unit: unit.sessions.delete("sibling"))
+    assert await shown(store, "lead", Budget()) == {"this session": (1.0, 0.4)}
+
+
+async def test_a_child_can_be_given_what_the_tightest_of_its_ancestors_has_left(store: Store) -> None:
+    left = await store.read(
+        lambda reader: {session.id: budgets.left(reader, session) for session in reader.sessions.list()}
+    )
+    assert left["lead"] == pytest.approx(0.6)
+    assert left["grandchild"] == pytest.approx(0.3)
+    alone: Session = a_session("alone")
+    assert await store.read(lambda reader: budgets.left(reader, alone)) is None
