@@ -5,30 +5,30 @@ begins where this one was killed.
 """
 
 import asyncio
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine
 from contextlib import suppress
+from dataclasses import dataclass
 from itertools import takewhile
-from typing import Any, Unpack
+from typing import Any
 
 import structlog
 from ramet.v1 import event_pb2
 
-from rametd.agents.base import AgentKind, Channel, Decision, Frame, Judged, ToolUse
+from rametd.agents.base import AgentKind, Frame
 from rametd.domain.errors import RametError, SessionNotFoundError, StaleBatchError
-from rametd.domain.models import Agent, ControlRequest, Mode, OutgoingKind, Request, RequestState, Session
+from rametd.domain.models import Agent, ControlRequest, Request, Session
 from rametd.domain.states import BUSY_STATES, State
 from rametd.keeper.executor import Attachment, Handle, Liveness
-from rametd.services import budgets, events
-from rametd.services.attention import decision_of
+from rametd.services import events
+from rametd.services.conversation import Conversation
 from rametd.services.core import Core
 from rametd.services.delivery import deliver
 from rametd.services.endings import record_end
-from rametd.services.guard import judge
 from rametd.services.lifecycle import change_state
+from rametd.services.outgoing import RELEASE_BYTES, Sender
 from rametd.services.persistence import write_for_sure
 from rametd.services.projection import Projected, is_urgent, project, store_calm
 from rametd.store import Unit
-from rametd.store.agents import AgentColumns
 
 log = structlog.get_logger()
 
@@ -36,16 +36,21 @@ BACKLOG = 256
 """Lines read ahead of the store, and so in one unit of work at most; beyond them the keeper's journal is the buffer."""
 BACKLOG_BYTES = 4 << 20
 """The same for their bytes, as a line may have megabytes."""
-RELEASE_BYTES = 1 << 20
-"""The journal is released to be rotated in steps of this."""
 LATE_EXIT_GRACE_S = 10.0
 """An agent that outlived its keeper has lost its input and is finishing its turn; it gets this long to do so."""
-OPEN_PATIENCE_S = 55.0
-"""How long an agent may take from its start until it answers; the SDK gives up after a minute."""
 FAULT_PAUSE_S = 2.0
 """How long an agent rests from a daemon that has failed over it, so that a fault that comes again does not come in a loop."""
 IDLE_GRACE_S = 2.0
 """An agent that says it is idle without having given a result has ended its turn after all when this has passed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Live:
+    """What there is of a runner once it is attached."""
+
+    attachment: Attachment
+    sender: Sender
+    conversation: Conversation
 
 
 class Runner:
@@ -54,27 +59,20 @@ class Runner:
     def __init__(self, core: Core, session: Session, agent: Agent) -> None:
         self.session_id = session.id
         self.generation = agent.generation
-        self.ready = asyncio.Event()  # the agent takes prompts
         self.ended = asyncio.Event()
         self._core = core
         self._kind: AgentKind = core.kind(session.agent)
         self._handle = Handle(agent.handle)
         self._session = session
         self._agent = agent
-        self._attachment: Attachment | None = None
-        self._channel: Channel | None = None
+        self._attached: Live | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._faulty: asyncio.Task[None] | None = None
         self._frames: list[Frame] = []  # read, not yet stored
-        self._unfed: list[dict[str, Any]] = []  # stored, for the channel once it is there
         self._news = asyncio.Event()
         self._room = asyncio.Event()
         self._at_end = False
-        self._outgoing = asyncio.Event()
-        self._answers: dict[str, asyncio.Future[Request]] = {}  # by request
         self._released = agent.journal_offset
-        self._stdin_offset = agent.stdin_offset
-        self._stdin_released = agent.stdin_offset
         self._idle_timer: asyncio.TimerHandle | None = None
         self._sleep_timer: asyncio.TimerHandle | None = None
         self._log = log.bind(session=session.id, generation=agent.generation)
@@ -84,8 +82,11 @@ class Runner:
     async def start(self) -> None:
         """Attach; everything else goes on in tasks. Raises what `Executor.attach` raises."""
         core, session_id, generation = self._core, self.session_id, self.generation
-        self._attachment = await core.executor.attach(self._handle, epoch=core.fence, offset=self._agent.journal_offset)
-        await self._reconcile_written()
+        attachment = await core.executor.attach(self._handle, epoch=core.fence, offset=self._agent.journal_offset)
+        conversation = Conversation(core, self._kind, self._session, self._agent, attachment, self.wake_sender)
+        sender = Sender(core, self._agent, attachment, conversation.ready)
+        self._attached = Live(attachment, sender, conversation)
+        await sender.reconcile()
 
         def load(unit: Unit) -> list[ControlRequest]:
             payload = event_pb2.AgentAttached(generation=generation, offset=self._agent.journal_offset)
@@ -97,8 +98,13 @@ class Runner:
         core.runners[session_id] = self
         self._spawn(self._pump(), "pump")
         self._spawn(self._project(), "project")
-        self._spawn(self._send(), "send")
+        self._spawn(sender.run(), "send")
         self._spawn(self._open(), "open")
+
+    @property
+    def _live(self) -> Live:
+        assert self._attached is not None, "a runner is used once it has started"
+        return self._attached
 
     def _spawn(self, coroutine: Coroutine[Any, Any, None], name: str) -> None:
         task = asyncio.create_task(coroutine, name=f"{name}-{self.session_id}")
@@ -130,17 +136,17 @@ class Runner:
         tasks = [task for task in self._tasks if task is not current]
         for task in tasks:
             task.cancel()
-        if self._channel is not None:
-            await self._channel.close()
+        if self._attached is not None:
+            await self._attached.conversation.close()
         if tasks:
             await asyncio.wait(tasks)
-        if self._attachment is not None:
-            await self._attachment.close()
+        if self._attached is not None:
+            await self._attached.attachment.close()
         self.ended.set()  # whoever waits for the end has nothing to wait for here any more
 
     async def end(self, intent: str, grace: float) -> None:
         """End the agent with all its processes, and return when that is on record. ``intent`` is stored before the first signal."""
-        await self._note(stop_intent=intent)
+        await self._live.conversation.note(stop_intent=intent)
         self._core.failpoint.hit("end.intended")
         await self._core.executor.end(self._handle, grace, epoch=self._core.fence)
         await self.ended.wait()
@@ -148,11 +154,10 @@ class Runner:
     # ── lines in ─────────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def _pump(self) -> None:
-        assert self._attachment is not None
         # What agents said while there was no daemon must not keep a new one from serving; it waits in the keepers' journals.
         await self._core.recovered.wait()
         try:
-            async for line in self._attachment:
+            async for line in self._live.attachment:
                 self._frames.append(self._kind.read(self._agent, line.start, line.end, line.data))
                 self._news.set()
                 if len(self._frames) >= BACKLOG or line.end - self._frames[0].start >= BACKLOG_BYTES:
@@ -211,18 +216,14 @@ class Runner:
             self._core.running_costs.pop(session_id, None)
             self._core.wake()
         offset = frames[-1].end
-        if offset - self._released >= RELEASE_BYTES and self._attachment is not None:
+        if offset - self._released >= RELEASE_BYTES:
             self._released = offset
             with suppress(RametError):  # the end of the connection is seen by the pump
-                await self._attachment.release(offset)
+                await self._live.attachment.release(offset)
 
     def _feed(self, frame: Frame) -> None:
-        if frame.control is None:
-            return
-        if self._channel is None:
-            self._unfed.append(frame.control)
-        else:
-            self._channel.feed(frame.control)
+        if frame.control is not None:
+            self._live.conversation.feed(frame.control)
 
     def _mind_timers(self) -> None:
         """The two clocks of an idle agent: a turn that gave no result is over after a while; an agent without work goes to sleep."""
@@ -282,87 +283,20 @@ class Runner:
 
     def wake_sender(self) -> None:
         """Something was committed to be written to the agent."""
-        self._outgoing.set()
-
-    async def _reconcile_written(self) -> None:
-        """Learn from the keeper's record which lines a killed daemon had written but not noted."""
-        assert self._attachment is not None
-        session_id, generation = self.session_id, self.generation
-        pending = await self._core.store.read(lambda reader: reader.outbox.pending(session_id, generation))
-        since = self._agent.stdin_offset
-        written = await self._attachment.written_since(since)
-        if not written:
-            return
-        lines = {line.data for line in written}
-        known = [each.id for each in pending if each.line in lines]
-        end = written[-1].end
-
-        def work(unit: Unit) -> None:
-            unit.outbox.mark_written(known)
-            unit.agents.advance_stdin(session_id, generation, end, expect_offset=since)
-
-        await write_for_sure(self._core.store, work)
-        self._stdin_offset = end
-
-    async def _send(self) -> None:
-        """Write what is owed, in order. A line leaves only once it is committed, and is noted once the keeper has it."""
-        assert self._attachment is not None
-        session_id, generation = self.session_id, self.generation
-        while True:
-            self._outgoing.clear()
-            pending = await self._core.store.read(lambda reader: reader.outbox.pending(session_id, generation))
-            for line in pending:
-                if line.kind == OutgoingKind.PROMPT:
-                    await self.ready.wait()
-                self._core.failpoint.hit(f"{line.kind}.committed")
-                try:
-                    end = await self._attachment.write(line.line)
-                except RametError as error:
-                    self._log.warning("agent takes no more", error=error.message)
-                    return
-                self._core.failpoint.hit(f"{line.kind}.written")
-                await self._note_written(line.id, end)
-            if not pending:
-                await self._outgoing.wait()
-
-    async def _note_written(self, outgoing: int, end: int) -> None:
-        """A line is in the keeper's record, which ends at ``end``: what lies before needs no second look."""
-        assert self._attachment is not None
-        session_id, generation, since = self.session_id, self.generation, self._stdin_offset
-
-        def work(unit: Unit) -> None:
-            unit.outbox.mark_written([outgoing])
-            unit.agents.advance_stdin(session_id, generation, end, expect_offset=since)
-
-        await write_for_sure(self._core.store, work, lifecycle=False)
-        self._stdin_offset = end
-        if end - self._stdin_released >= RELEASE_BYTES:
-            self._stdin_released = end
-            with suppress(RametError):  # the end of the connection is seen by the pump
-                await self._attachment.release_stdin(end)
-
-    # ── the control channel ──────────────────────────────────────────────────────────────────────────────────────────────────────
+        self._live.sender.wake()
 
     async def _open(self) -> None:
-        """Speak the protocol too. What it takes is loaded only once the daemon serves: lines are read and stored without it."""
+        """Speak the control protocol too. What it takes is loaded only once the daemon serves: lines are read and stored without it."""
         await self._core.recovered.wait()
-        await self._kind.prepare()
-        self._channel = self._kind.channel(self._agent, self)
-        for message in self._unfed:
-            self._channel.feed(message)
-        self._unfed.clear()
         try:
-            await asyncio.wait_for(self._channel.open(), OPEN_PATIENCE_S)
-            await self._measure_base()
-            self.ready.set()
-            await self.follow_settings()
+            await self._live.conversation.open()
         except RametError as error:
             # Its end, which the journal tells, says the rest.
             self._log.warning("agent takes no more", error=error.message)
             return
         except TimeoutError:
             # It runs and says nothing: another process of it may fare better, and a person is told when none does.
-            self._log.error("agent did not come up", seconds=OPEN_PATIENCE_S)
+            self._log.error("agent did not come up")
             await self._core.executor.end(self._handle, 1.0, epoch=self._core.fence)
             return
         session_id = self.session_id
@@ -374,123 +308,27 @@ class Runner:
         self._core.wake()
 
     async def follow_settings(self) -> None:
-        """Bring the agent's mode and model to what the session wants, where they differ."""
-        session_id, generation = self.session_id, self.generation
-        if self._channel is None or not self.ready.is_set():
-            return
-        session = await self._core.store.read(lambda reader: reader.sessions.get(session_id))
-        agent = await self._core.store.read(lambda reader: reader.agents.get(session_id, generation))
-        if agent is None:
-            return
-        if agent.mode != session.mode:
-            await self._channel.set_mode(session.mode)
-        if agent.model != session.model:
-            await self._channel.set_model(session.model)
-        if (agent.mode, agent.model) != (session.mode, session.model):
-            await self._note(mode=session.mode, model=session.model)
-
-    async def _note(self, **columns: Unpack[AgentColumns]) -> None:
-        session_id, generation = self.session_id, self.generation
-        await write_for_sure(self._core.store, lambda unit: unit.agents.update(session_id, generation, **columns))
-
-    async def agent_pid(self) -> int:
-        """The process id of the agent, 0 once it has ended."""
-        assert self._attachment is not None
-        try:
-            return int((await self._attachment.status())["agent_pid"])
-        except RametError:
-            return 0
+        """Bring the agent's mode and model to what the session wants."""
+        await self._live.conversation.follow_settings()
 
     async def interrupt(self) -> None:
         """Ask the agent to end its turn; its result tells when it has."""
-        await self.ready.wait()
-        if self._channel is not None:
-            await self._channel.interrupt()
-
-    async def write(self, line: bytes) -> None:
-        assert self._attachment is not None
-        await self._attachment.write(line)
-
-    async def answer(self, control_id: str, line: bytes) -> None:
-        session_id, generation = self.session_id, self.generation
-
-        def work(unit: Unit) -> bool:
-            if not unit.control.set_answer(session_id, generation, control_id, line):
-                return False
-            unit.outbox.add(session_id, generation, OutgoingKind.ANSWER, control_id, line)
-            return True
-
-        if await write_for_sure(self._core.store, work):
-            self.wake_sender()
-
-    async def initialized(self, hook_table: str) -> None:
-        await self._note(hook_table=hook_table)
-
-    async def decide(self, control_id: str) -> Decision:
-        session_id, generation = self.session_id, self.generation
-        request = await self._core.store.read(
-            lambda reader: reader.requests.by_control(session_id, generation, control_id)
-        )
-        if request is None:
-            return Decision(allow=False, message="The request is not known any more; ask again.")
-        if request.state == RequestState.OPEN:
-            # Registered before the second look: an answer that is committed between the two looks would else be missed.
-            future = self._answers.setdefault(request.id, asyncio.get_running_loop().create_future())
-            identity = request.id
-            request = await self._core.store.read(lambda reader: reader.requests.get(identity))
-            if request.state == RequestState.OPEN:
-                request = await asyncio.shield(future)
-        mode = await self._core.store.read(lambda reader: reader.sessions.get(session_id).mode)
-        return decision_of(request, mode if mode != Mode.PLAN else Mode.DEFAULT)
-
-    async def guard(self, use: ToolUse) -> Judged:
-        """Judge a call before it is made: budgets first, as it comes right after a model's call was paid; then rules."""
-        session_id = self.session_id
-        session = await self._core.store.read(lambda reader: reader.sessions.get(session_id))
-        budget = self._core.config.budget
-        if await self._core.store.read(lambda reader: budgets.spendings(reader, session, budget)):
-            self._core.running_costs[session_id] = await self._running_cost()
-            running = dict(self._core.running_costs)  # the store's threads read it
-            spent = await self._core.store.read(
-                lambda reader: budgets.exceeded(reader, session, budget, running=running)
-            )
-            if spent is not None:
-                self._spawn(self.interrupt(), "budget")
-                return Judged("deny", f"{spent}. The session is held until the person raises the limit; stop here.")
-        return await judge(self._core, session, use)
-
-    async def _measure_base(self) -> None:
-        """A resumed process counts on from what its conversation has cost before, which the ledger has; asked before its first turn."""
-        if self._channel is None or self._agent.activity or not self._session.turns:
-            return
-        said = await self._channel.cost()
-        if said:
-            await self._note(cost_base=said)
-
-    async def _running_cost(self) -> float:
-        """What the running turn has cost beyond the ledger, in dollars."""
-        session_id, generation = self.session_id, self.generation
-        said = await self._channel.cost() if self._channel is not None else None
-        agent = await self._core.store.read(lambda reader: reader.agents.get(session_id, generation))
-        return max(0.0, said - agent.cost_base) if said is not None and agent is not None else 0.0
-
-    async def use_tools(self, control_id: str, message: Mapping[str, Any]) -> dict[str, Any] | None:
-        """A call of the daemon's own tools. Its key is that of the control request: asked again after a crash, it is the same call."""
-        return await self._core.use_tools(self.session_id, f"{self.session_id}:{self.generation}:{control_id}", message)
-
-    def failed(self, error: BaseException) -> None:
-        self._log.error("control channel", exc_info=error)
+        await self._live.conversation.interrupt()
 
     def answered(self, request: Request) -> None:
         """A person has answered; called once that is committed."""
-        future = self._answers.pop(request.id, None)
-        if future is not None and not future.done():
-            future.set_result(request)
+        self._live.conversation.answered(request)
+
+    async def agent_pid(self) -> int:
+        """The process id of the agent, 0 once it has ended."""
+        try:
+            return int((await self._live.attachment.status())["agent_pid"])
+        except RametError:
+            return 0
 
     # ── the agent's end ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def _finish(self) -> None:
-        assert self._attachment is not None
         recovered = await self._core.executor.recover(self._handle)
         if recovered.liveness == Liveness.ALIVE:
             # The connection broke, or a newer daemon has the keeper: the agent lives on without us.
@@ -499,7 +337,7 @@ class Runner:
             return
         if recovered.liveness != Liveness.EXITED:
             await self._core.executor.end(self._handle, LATE_EXIT_GRACE_S, epoch=self._core.fence)
-        tail, max_resumes = self._attachment.tail, self._core.config.agents.max_resumes
+        tail, max_resumes = self._live.attachment.tail, self._core.config.agents.max_resumes
         await write_for_sure(
             self._core.store,
             lambda unit: record_end(
