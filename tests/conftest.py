@@ -3,9 +3,14 @@
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
+import hypothesis
 import pytest
 
 from tests.support.daemon import Client, DaemonProcess, Sandbox, connected, daemon_process, make_sandbox
+
+# No deadline: a loaded machine is no fault. No database: what fails must fail from the source alone.
+hypothesis.settings.register_profile("ramet", deadline=None, database=None)
+hypothesis.settings.load_profile("ramet")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

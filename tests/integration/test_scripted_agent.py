@@ -47,7 +47,13 @@ async def started(home: Path) -> int:
 
 
 async def gone(pid: int) -> None:
-    await eventually(lambda: not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE)
+    def is_gone() -> bool:
+        try:
+            return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+        except psutil.NoSuchProcess:
+            return True
+
+    await eventually(is_gone)
 
 
 async def test_the_wrapper_is_a_claude_that_tells_its_version(tmp_path: Path) -> None:
