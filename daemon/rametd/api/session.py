@@ -16,6 +16,7 @@ from rametd.services import repos
 from rametd.services.core import Core
 from rametd.services.creation import Creator, NewSession
 from rametd.services.delivery import sender_of
+from rametd.services.listing import SessionMessages
 from rametd.services.lookup import find_session
 from rametd.services.orchestration import Orchestration, Spawn
 from rametd.services.removal import Remover
@@ -91,6 +92,7 @@ class SessionServicer(session_pb2_grpc.SessionServiceServicer):
         orchestration: Orchestration,
     ) -> None:
         self._orchestration = orchestration
+        self._messages = SessionMessages()
         self._core = core
         self._calls = calls
         self._creator = creator
@@ -189,7 +191,7 @@ class SessionServicer(session_pb2_grpc.SessionServiceServicer):
         states = {STATES_BACK[state] for state in request.states if state in STATES_BACK}
 
         def work(reader: Reader) -> session_pb2.ListSessionsResponse:
-            found = reader.sessions.list(
+            found = reader.sessions.stamps(
                 states=states,
                 repo_id=repo_id,
                 include_archived=request.include_archived,
@@ -200,7 +202,7 @@ class SessionServicer(session_pb2_grpc.SessionServiceServicer):
             token = token_of("sessions", [page[-1].create_time, page[-1].id]) if len(found) > size else ""
             cursor = common_pb2.Cursor(epoch=self._core.store.epoch, seq=reader.events.last_seq())
             return session_pb2.ListSessionsResponse(
-                sessions=sessions_messages(reader, page), next_page_token=token, cursor=cursor
+                sessions=self._messages.of(reader, page), next_page_token=token, cursor=cursor
             )
 
         return await self._core.store.read(work)
@@ -326,9 +328,11 @@ class SessionServicer(session_pb2_grpc.SessionServiceServicer):
 
         async def work(call: Call) -> session_pb2.DeleteSessionResponse:
             session = await self._core.store.read(lambda reader: find_session(reader, request.session))
-            return await self._remover.remove(
+            response = await self._remover.remove(
                 session, force=request.force, principal=who, request_id=call.request_id, digest=call.digest
             )
+            self._messages.forget(session.id)
+            return response
 
         return await self._calls.once("DeleteSession", request, session_pb2.DeleteSessionResponse, work)
 

@@ -3,14 +3,15 @@
 # ruff: noqa: S608 - statements are put together from constants
 
 import sqlite3
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TypedDict, Unpack
 
 from rametd.domain.errors import BranchTakenError, ChangedError, NameTakenError, RametError, SessionNotFoundError
 from rametd.domain.models import Hold, Mode, Session, Tokens
 from rametd.domain.states import SLOT_STATES, State, check_transition
-from rametd.store.rows import RowType, Table, marks
+from rametd.store.rows import RowType, Table, json_text, marks
 
 SESSIONS = RowType(Session, "sessions")
 
@@ -46,6 +47,17 @@ class SessionColumns(TypedDict, total=False):
     resume_at: float | None
     limit_resumes: int
     budget_warned: bool
+
+
+@dataclass(frozen=True, slots=True)
+class SessionStamp:
+    """What tells one reading of a session's row from another: both numbers only grow."""
+
+    id: str
+    repo_id: str
+    version: int
+    last_seq: int
+    create_time: float
 
 
 class SessionReads(Table):
@@ -121,17 +133,52 @@ class SessionReads(Table):
 
         ``states`` empty means all, without ARCHIVED unless ``include_archived``; a state that is named is never left out.
         """
+        return SESSIONS.read_all(
+            self._page(SESSIONS.select, states, repo_id, parent_id, include_archived, after, limit)
+        )
+
+    def stamps(
+        self,
+        *,
+        states: Collection[State] = (),
+        repo_id: str | None = None,
+        include_archived: bool = False,
+        after: tuple[float, str] | None = None,
+        limit: int | None = None,
+    ) -> Sequence[SessionStamp]:
+        """As ``list``, without the rows: for whoever kept them, and reads again only what has changed."""
+        columns = "SELECT id, repo_id, version, last_seq, create_time FROM sessions"
+        return [
+            SessionStamp(*row) for row in self._page(columns, states, repo_id, None, include_archived, after, limit)
+        ]
+
+    def get_many(self, session_ids: Sequence[str]) -> Sequence[Session]:
+        """Those of them that there are, in no order."""
+        return SESSIONS.read_all(
+            self._db.execute(
+                f"{SESSIONS.select} WHERE id IN (SELECT value FROM json_each(?))", (json_text([*session_ids]),)
+            )
+        )
+
+    def _page(
+        self,
+        columns: str,
+        states: Collection[State],
+        repo_id: str | None,
+        parent_id: str | None,
+        include_archived: bool,
+        after: tuple[float, str] | None,
+        limit: int | None,
+    ) -> sqlite3.Cursor:
         time, last_id = after or (None, None)
         names = [str(state) for state in states] or [
             str(each) for each in State if include_archived or each != State.ARCHIVED
         ]
-        return SESSIONS.read_all(
-            self._db.execute(
-                f"{SESSIONS.select} WHERE state IN ({marks(len(names))})"
-                " AND (? IS NULL OR repo_id = ?) AND (? IS NULL OR parent_id = ?)"
-                " AND (? IS NULL OR (create_time, id) > (?, ?)) ORDER BY create_time, id LIMIT ?",
-                (*names, repo_id, repo_id, parent_id, parent_id, time, time, last_id, -1 if limit is None else limit),
-            )
+        return self._db.execute(
+            f"{columns} WHERE state IN ({marks(len(names))})"
+            " AND (? IS NULL OR repo_id = ?) AND (? IS NULL OR parent_id = ?)"
+            " AND (? IS NULL OR (create_time, id) > (?, ?)) ORDER BY create_time, id LIMIT ?",
+            (*names, repo_id, repo_id, parent_id, parent_id, time, time, last_id, -1 if limit is None else limit),
         )
 
 

@@ -1,0 +1,41 @@
+"""Lists of sessions, cheap to ask for again: a message is made anew only where its session has changed."""
+
+from collections.abc import Sequence
+
+from ramet.v1 import session_pb2
+
+from rametd.services.views import session_message
+from rametd.store import Reader
+from rametd.store.sessions import SessionStamp
+
+Key = tuple[SessionStamp, str, int, bool]
+"""Everything that a message shows depends on these: the row, the repository's name, open requests, whether the agent lives."""
+
+
+class SessionMessages:
+    """Messages by session. Used in the store's reading threads; what it keeps is never changed, only replaced."""
+
+    def __init__(self) -> None:
+        self._kept: dict[str, tuple[Key, session_pb2.Session]] = {}
+
+    def of(self, reader: Reader, stamps: Sequence[SessionStamp]) -> list[session_pb2.Session]:
+        """One message for each stamp, in their order."""
+        repos = {repo.id: repo.name for repo in reader.repos.list()}
+        counts = reader.requests.open_counts()
+        alive = {agent.session_id for agent in reader.agents.alive()}
+        keys = {stamp.id: (stamp, repos[stamp.repo_id], counts.get(stamp.id, 0), stamp.id in alive) for stamp in stamps}
+        known = {
+            identity: kept[1]
+            for identity, key in keys.items()
+            if (kept := self._kept.get(identity)) is not None and kept[0] == key
+        }
+        for session in reader.sessions.get_many([identity for identity in keys if identity not in known]):
+            _, repo, attention, agent_alive = key = keys[session.id]
+            message = session_message(session, repo=repo, attention=attention, agent_alive=agent_alive)
+            self._kept[session.id] = (key, message)
+            known[session.id] = message
+        return [known[stamp.id] for stamp in stamps]
+
+    def forget(self, session_id: str) -> None:
+        """The session is gone."""
+        self._kept.pop(session_id, None)
