@@ -1,5 +1,6 @@
 """Fixtures for all tests. A test gets a sandbox of its own, never a person's directories."""
 
+import signal
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -7,6 +8,9 @@ import hypothesis
 import pytest
 
 from tests.support.daemon import Client, DaemonProcess, Sandbox, connected, daemon_process, make_sandbox
+
+# A job in the background of a shell is started with SIGINT ignored, and so would be all that it starts: the tests of Ctrl-C too.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # No deadline: a loaded machine is no fault. No database: what fails must fail from the source alone.
 hypothesis.settings.register_profile("ramet", deadline=None, database=None)

@@ -7,7 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ramet.paths import Directories, PathsError, directories
+from ramet.paths import Directories, PathsError, directories, served_elsewhere
 
 from rametctl.errors import UnreachableError, UsageError
 from rametctl.output import Output
@@ -28,7 +28,7 @@ class App:
     @cached_property
     def directories(self) -> Directories:
         try:
-            return directories(self.environ)
+            return served_elsewhere(directories(self.environ))
         except PathsError as error:
             raise UnreachableError(error.message, hint=error.hint, reason="DIRECTORIES") from error
 

@@ -4,7 +4,7 @@ import os
 import sys
 
 import click
-from ramet.paths import PathsError, directories
+from ramet.paths import PathsError, directories, user_home
 
 from rametd import loading
 from rametd.domain.errors import AlreadyRunningError, BadConfigError, RametError, RuntimeDirectoryError
@@ -48,7 +48,8 @@ def run() -> None:
     for name in ("RAMET_TOKEN", "RAMET_SESSION"):
         environ.pop(name, None)
     failpoint = Failpoint(environ.pop("RAMET_FAILPOINT", ""))
-    level = config.load(places.config_file, home=places.home).log.level
+    level = config.load(places.config_file, home=user_home(environ)).log.level
+    places.home.mkdir(mode=0o700, parents=True, exist_ok=True)
     console = sys.stderr if sys.stderr is not None and sys.stderr.isatty() else None
     # The store's threads let go of the interpreter at every statement, and a busy loop would keep each of them waiting for the default
     # of 5 ms before it gives it back.

@@ -53,6 +53,7 @@ from rametd.keeper.place import Place
 from rametd.platform import cgroups
 from rametd.platform.notify import Notifier, watchdog_interval
 from rametd.platform.runtime import RuntimeLock, socket_umask
+from rametd.platform.state import state_lock
 from rametd.services import events, housekeeping
 from rametd.services.core import Core
 from rametd.services.creation import CREATE, Creator
@@ -106,8 +107,9 @@ class Daemon:
             log.warning("configuration", warning=warning)
         async with AsyncExitStack() as stack:
             lock = stack.enter_context(RuntimeLock.acquire(places.runtime, start_time=self._start_time))
-            # From here on no other daemon touches this state.
             places.home.mkdir(mode=0o700, parents=True, exist_ok=True)
+            stack.enter_context(state_lock(places.home, lock.socket))
+            # From here on no other daemon touches this state.
             core = await stack.enter_async_context(self._core(config))
             supervisor = Supervisor(core)
             scheduler = Scheduler(core, supervisor)

@@ -4,12 +4,13 @@ platformdirs reads the environment of its own process; a daemon started for some
 another one. So this is a function of an environment mapping that follows the XDG base directory specification.
 """
 
+import json
 import os
 import pwd
 import stat
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 SOCKET_PATH_LIMIT = 103 if sys.platform == "darwin" else 107
@@ -121,6 +122,30 @@ def directories(
         runtime=ours("RAMET_RUNTIME_DIR") or runtime(),
         config_home=xdg("XDG_CONFIG_HOME") or below_home(".config"),
     )
+
+
+STATE_LOCK = "rametd.lock"
+"""In the state directory: held by the daemon that has it, and telling where it serves."""
+
+
+def state_holder(home: Path) -> tuple[int | None, Path | None]:
+    """Process id and socket that the state's lock file tells of; they may be of a daemon that is no more."""
+    try:
+        told = json.loads((home / STATE_LOCK).read_text())
+        return int(told["pid"]), Path(str(told["socket"]))
+    except (OSError, ValueError, KeyError, TypeError):
+        return None, None
+
+
+def served_elsewhere(places: Directories) -> Directories:
+    """The directories with the runtime directory of the daemon that has the state, where that is another one.
+
+    A shell without XDG_RUNTIME_DIR (cron, ``su``) looks for the socket in another place than the daemon that a desktop has started.
+    """
+    if places.socket.exists():
+        return places
+    _, socket = state_holder(places.home)
+    return replace(places, runtime=socket.parent) if socket is not None and socket.exists() else places
 
 
 def open_private_directory(path: Path, *, variable: str = "RAMET_RUNTIME_DIR") -> int:

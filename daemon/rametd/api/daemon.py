@@ -13,7 +13,7 @@ from ramet.v1 import common_pb2, daemon_pb2, daemon_pb2_grpc
 
 from rametd.api.interceptor import CONTRACT_VERSION
 from rametd.api.repo import absolute
-from rametd.config import Config, effective, load
+from rametd.config import RESERVED, Config, effective, load
 from rametd.environment import ALLOWED
 from rametd.platform.memory import resident_bytes
 from rametd.services.core import Core
@@ -36,6 +36,8 @@ class Facts:
     database: Path
     start_time: float
 
+
+RESERVED_NOTE = " Reserved: no effect in this release yet."
 
 GROUPINGS = {
     daemon_pb2.COST_GROUPING_SESSION: Grouping.SESSION,
@@ -90,7 +92,7 @@ class DaemonServicer(daemon_pb2_grpc.DaemonServiceServicer):
                 if each.value != "unset"
                 else "null",
                 origin=each.origin,
-                description=each.setting.meaning,
+                description=each.setting.meaning + (RESERVED_NOTE if each.setting.key in RESERVED else ""),
             )
             for each in effective(config)
         ]

@@ -33,6 +33,8 @@ def main() -> int:
     arguments = parser.parse_args()
     for number in SIGNALS:
         signal.signal(number, leave)
+    # Started in the background of a script it would inherit a SIGINT that is ignored, and so would the commands that it ends with one.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     console = Console(highlight=False, emoji=False)
     if not console.is_terminal or console.width > WIDTH:
         console.width = WIDTH

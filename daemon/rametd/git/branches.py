@@ -39,7 +39,7 @@ def require_free(repo: RepositoryInfo, branch: str, *, new: bool) -> None:
         gone = "" if place.is_dir() else ", which is gone: git worktree prune frees it"
         raise BranchTakenError(
             f"branch {branch} is checked out at {place}{gone}",
-            hint="work there with --in-place, or choose another name with --branch",
+            hint="choose another name with --branch, or check out something else there",
             branch=branch,
             worktree=str(place),
         )

@@ -178,7 +178,7 @@ def resolve_base(repo: RepositoryInfo, ref: str | None, caller_cwd: Path | None)
     if head.commit is None:
         raise UnbornBranchError(
             f"{repo.name} has no commit on {head.branch} yet, so that there is nothing to start from",
-            hint="make a first commit (git commit --allow-empty -m start), or name a base",
+            hint="make a first commit: git commit --allow-empty -m start",
         )
     return Base(head.branch or head.commit, head.commit)
 

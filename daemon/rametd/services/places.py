@@ -19,12 +19,14 @@ def tree_of(core: Core, repo: Repo, session_id: str) -> Path:
 
 
 def link_by_name(session: Session) -> None:
-    """Make the link; a name that is taken by another link gets none, as nothing depends on it."""
+    """Make the link, named as a shell likes it; where that name is taken (``a/b`` beside ``a-b``) the id follows on it."""
     slug = names.slug(session.name, 48).replace("/", "-") or session.id
     folder = session.worktree.parent / LINKS
     folder.mkdir(parents=True, exist_ok=True)
-    with suppress(FileExistsError):
-        (folder / slug).symlink_to(Path("..") / session.worktree.name, target_is_directory=True)
+    for name in (slug, f"{slug}-{session.id}"):
+        with suppress(FileExistsError):
+            (folder / name).symlink_to(Path("..") / session.worktree.name, target_is_directory=True)
+            return
 
 
 def unlink_by_name(worktree: Path) -> None:

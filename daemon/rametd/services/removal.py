@@ -56,7 +56,7 @@ class Remover:
             if risk:
                 raise WorkAtRiskError(
                     f"{session.name} holds work that exists nowhere else: {describe(risk)}",
-                    hint="land or push it, or add --force: it goes to the trash and can be brought back",
+                    hint="merge or push it, or add --force: it goes to the trash and can be brought back",
                     uncommitted="\n".join(risk.uncommitted[:LISTED]),
                     untracked="\n".join(risk.untracked[:LISTED]),
                     commits="\n".join(f"{commit[:10]} {subject}" for commit, subject in risk.unique_commits[:LISTED]),
