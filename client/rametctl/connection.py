@@ -9,6 +9,7 @@ from urllib.parse import quote
 # gRPC's core writes its own log lines to standard error otherwise, among ours.
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 
+import click
 import grpc
 from ramet.paths import Directories
 
@@ -64,6 +65,11 @@ class Connection:
         metadata = [("ramet-contract", str(CONTRACT_VERSION))]
         if token := environ.get("RAMET_TOKEN"):
             metadata.append(("ramet-token", token))
+        elif session := environ.get("RAMET_SESSION"):
+            # Lost on the way, or dropped to act as the person: either way it is not the person who types here.
+            raise click.UsageError(
+                f"RAMET_SESSION says that this is session {session}, and RAMET_TOKEN is missing: unset both to act as yourself"
+            )
         self._metadata = tuple(metadata)
 
     # The services' stubs on the present channel; each is imported when it is used.

@@ -37,8 +37,15 @@ def printable(text: str) -> str:
     )
 
 
+REORDERING = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
+INVISIBLE = frozenset("\u200b\u2060\ufeff\u00ad")
+"""Characters that would make a text on the screen another one than the text that runs."""
+
+
 def _picture(char: str) -> str:
     code = ord(char)
+    if char in REORDERING or char in INVISIBLE:
+        return "\N{REPLACEMENT CHARACTER}"
     if char == "\r":
         return ""
     if code < 0x20:

@@ -84,6 +84,13 @@ def mode_number(mode: str | None) -> "Any":
     return common_pb2.PermissionMode.Value(MODES[mode] if mode else "PERMISSION_MODE_UNSPECIFIED")
 
 
+def mode_name(number: int) -> str:
+    """A mode as `--mode` takes it."""
+    from ramet.v1 import common_pb2
+
+    return next((mode for mode, name in MODES.items() if common_pb2.PermissionMode.Value(name) == number), "default")
+
+
 def new_request_id() -> str:
     return str(uuid.uuid4())
 

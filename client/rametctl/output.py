@@ -56,6 +56,14 @@ class Output:
             return 80
 
     @property
+    def height(self) -> int:
+        """Lines of the terminal; 24 where there is none."""
+        try:
+            return os.get_terminal_size(self.stdout.fileno()).lines or 24
+        except (OSError, ValueError):
+            return 24
+
+    @property
     def console(self) -> "Console":
         """Rich, for what only a terminal shows."""
         if self._console is None:

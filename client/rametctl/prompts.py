@@ -23,7 +23,20 @@ class PromptCommand(Verb):
     """
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        rest = super().parse_args(ctx, mark_prompts(args, self._options_with_value()))
+        ctx.allow_extra_args = True
+        try:
+            rest = super().parse_args(ctx, mark_prompts(args, self._options_with_value()))
+        except click.NoSuchOption as error:
+            if error.option_name.startswith("--"):
+                raise
+            # It may be the beginning of a sentence, too.
+            raise UsageError(
+                f"no such option {error.option_name!r}",
+                hint=f"put -- before a prompt that begins with a dash; see: {ctx.command_path} --help",
+            ) from error
+        if rest and not ctx.resilient_parsing:
+            extra = " ".join(map(str, map(_unmarked, rest)))
+            raise UsageError(f"the prompt is one argument, and {extra!r} is left over", hint="put the prompt in quotes")
         ctx.params = {name: _unmarked(value) for name, value in ctx.params.items()}
         return rest
 

@@ -1,6 +1,7 @@
 """What several verbs do with sessions: list all pages, wait, and say how a wait has ended."""
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from rametctl.errors import ClientError, PersonNeededError, TimedOutError
@@ -13,6 +14,8 @@ if TYPE_CHECKING:
     from rametctl.connection import Connection
 
 PAGE = 1000
+END_OF_LOG = 20
+"""Events among which the end of a turn that has just ended is found."""
 PARENT = "parent"
 """How a session names the one that spawned it."""
 LIVING = frozenset({"queued", "starting", "working", "waiting", "lost"})
@@ -127,7 +130,7 @@ def person_needed(requests: Sequence["AttentionRequest"]) -> PersonNeededError:
     if not requests:
         return PersonNeededError("a person is needed", hint="see: rametctl inbox")
     first = requests[0]
-    more = f" (and {len(requests) - 1} more: rametctl inbox)" if len(requests) > 1 else ""
+    more = f" (and {len(requests) - 1} more)" if len(requests) > 1 else ""
     return PersonNeededError(
         f"{first.session_name or first.session_id} waits for a person: {title(first)}{more}",
         hint=f"see: rametctl inbox, answer: {answer_command(first)}",
@@ -149,8 +152,42 @@ def _cannot_come(answer: "WaitSessionsResponse") -> ClientError:
     )
 
 
-def report(app: "App", session: "Session", **extra: object) -> None:
-    """Say how it is with a session after something was done to it; ``extra`` goes into the JSON."""
+@contextmanager
+def going_on(app: "App", sessions: Sequence["Session"]) -> Iterator[None]:
+    """Inside, Ctrl-C ends the looking on alone: it is said what goes on, and how to look again."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        from rametctl.lines import printable
+        from rametctl.render.session import reference
+
+        names = ", ".join(printable(session.name) for session in sessions)
+        goes = "goes" if len(sessions) == 1 else "go"
+        # A terminal has written ^C on the line.
+        begin = "\n" if app.output.error_terminal else ""
+        app.output.note(f"{begin}{names} {goes} on: rametctl watch {' '.join(map(reference, sessions))}")
+        raise
+
+
+def show_end(app: "App", session: "Session") -> None:
+    """How it is with a session that was waited for, below the last words of its turn."""
+    from rametctl.render.event import last_words
+    from rametctl.render.session import outcome, state_name
+
+    if state_name(session) == "idle":
+        from ramet.v1 import event_pb2
+
+        request = event_pb2.ListEventsRequest(session=session.id, page_size=END_OF_LOG, newest=True)
+        page = app.connection.call(lambda daemon: daemon.events.ListEvents, request)
+        app.output.show(*last_words(page.events))
+    app.output.show(outcome(session))
+
+
+def report(app: "App", session: "Session", *, note: str = "", **extra: object) -> None:
+    """Say how it is with a session after something was done to it.
+
+    ``note`` is for people, ``extra`` goes into the JSON.
+    """
     if app.output.json_mode:
         from ramet.jsonify import to_json
 
@@ -159,3 +196,5 @@ def report(app: "App", session: "Session", **extra: object) -> None:
         from rametctl.render.session import outcome
 
         app.output.show(outcome(session))
+        if note:
+            app.output.text(note)

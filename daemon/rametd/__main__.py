@@ -2,6 +2,7 @@
 
 import os
 import sys
+from pathlib import Path
 
 import click
 from ramet.paths import PathsError, directories, user_home
@@ -60,6 +61,26 @@ def run() -> None:
         except RametError as error:
             structlog.get_logger().error("not started", error=error.message, hint=error.hint)
             raise
+
+
+@cli.command()
+@click.option("--repository-file", type=click.Path(path_type=Path), help="And this .ramet.toml.")
+def check(repository_file: Path | None) -> None:
+    """Check the configuration: one problem per line, and status 1 where one keeps the daemon from starting."""
+    from rametd import config
+
+    places = directories(os.environ)
+    try:
+        owner = config.Source.read(places.config_file)
+        repository = None if repository_file is None else config.Source.read(repository_file)
+    except BadConfigError as error:
+        print(f"{error.message}; {error.hint}")
+        sys.exit(1)
+    problems = config.check(owner, repository, home=places.home)
+    for problem in problems:
+        hint = f"; {problem.hint}" if problem.hint else ""
+        print(f"{'' if problem.fatal else 'warning: '}{problem}{hint}")
+    sys.exit(any(problem.fatal for problem in problems))
 
 
 def main() -> None:

@@ -44,7 +44,7 @@ from rametd.api.repo import RepoServicer
 from rametd.api.session import SessionServicer
 from rametd.api.worktree import WorktreeServicer
 from rametd.domain.errors import RametError
-from rametd.domain.models import NewEvent
+from rametd.domain.models import DAEMON, Mode, NewEvent
 from rametd.environment import EnvironmentFiles, build
 from rametd.failpoints import Failpoint
 from rametd.git import Git
@@ -59,13 +59,14 @@ from rametd.services.core import Core
 from rametd.services.creation import CREATE, Creator
 from rametd.services.hub import Hub
 from rametd.services.index import SessionIndex
+from rametd.services.lifecycle import log_update
 from rametd.services.orchestration import Orchestration
 from rametd.services.removal import DELETE, Remover
 from rametd.services.scheduler import Scheduler
 from rametd.services.sessions import Sessions
 from rametd.services.supervisor import Supervisor
 from rametd.services.tokens import Tokens
-from rametd.store import Rebuilt, RecoveredSession, Store
+from rametd.store import Rebuilt, RecoveredSession, Store, Unit
 
 log = structlog.get_logger()
 
@@ -254,6 +255,8 @@ class Daemon:
             except RametError as error:
                 # One repository that is out of reach must not keep all others from being served: the next start tries again.
                 log.error("cannot be finished now", kind=intent.kind, session=intent.session_id, error=error.message)
+        if not core.config.permissions.allow_bypass:
+            await core.store.write(forbid_bypass)
         await supervisor.recover()
 
     async def _watchdog(self, notifier: Notifier) -> None:
@@ -283,6 +286,13 @@ async def report_health(servicer: health.aio.HealthServicer, status: Any) -> Non
     """Of the server as a whole ("") and of each service."""
     for service in ("", *(each.full_name for each in CONTRACT)):
         await servicer.set(service, status)
+
+
+def forbid_bypass(unit: Unit) -> None:
+    """Bypass was taken back in the configuration: sessions that have it ask from now on; their agents follow as they are taken up."""
+    for session in unit.sessions.list(include_archived=True):
+        if session.mode == Mode.BYPASS:
+            log_update(unit, unit.sessions.update(session.id, mode=Mode.DEFAULT), ["mode"], DAEMON)
 
 
 def recovered(index: SessionIndex, executor: LocalExecutor) -> Sequence[RecoveredSession]:

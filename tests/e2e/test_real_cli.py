@@ -297,6 +297,11 @@ async def test_model_and_mode_changed_in_flight_hold_from_the_next_turn_on(
 ) -> None:
     await client.create(repository, script({"text": "at work", "over": 1.5}), name="changes", model="claude-opus-5")
     await client.reach("changes", WORKING)
+
+    async def begun() -> bool:
+        return bool(payloads(await client.log("changes"), "turn_started"))
+
+    await eventually(begun)  # a change that comes sooner holds for this turn too
     changed = sandbox.ctl("set", "changes", "--model", "claude-sonnet-5", "--mode", "acceptEdits")
     assert changed.code == 0, changed.stderr
     await client.reach("changes", IDLE)

@@ -80,6 +80,25 @@ def test_a_live_table_is_redrawn_in_place_and_gives_the_cursor_back(world: World
         assert b"Traceback" not in terminal.raw
 
 
+def test_a_live_table_that_does_not_fit_shows_what_needs_a_person_and_counts_the_rest(world: World) -> None:
+    for number in range(9):
+        world.state.session(f"idle{number}").create_time.seconds += number
+    for number in range(3):
+        world.state.session(f"works{number}", state=session_pb2.SESSION_STATE_WORKING)
+    world.state.session("asks", state=session_pb2.SESSION_STATE_WAITING)
+    world.state.session("broke", state=session_pb2.SESSION_STATE_FAILED)
+    with world.terminal("ls", "--watch", rows=10) as terminal:
+        terminal.shows("… 7 more: 7 idle")
+        assert [line.split()[0] for line in terminal.lines[1:-1]] == [
+            "asks", "broke", "works0", "works1", "works2", "idle8", "idle7",
+        ]  # fmt: skip
+    with world.terminal("ls", "--watch", rows=20) as terminal:
+        terminal.shows("idle0")
+        assert "more" not in terminal.lines[-1]
+    with world.terminal("ls", "--watch", "--tree", rows=10) as terminal:
+        terminal.shows("… 7 more: 1 waiting, 1 failed, 3 working, 2 idle")
+
+
 def test_a_live_table_gives_the_cursor_back_on_sigterm_too(world: World) -> None:
     fill(world)
     with world.terminal("ls", "--watch") as terminal:

@@ -9,7 +9,7 @@ from ramet.v1 import attention_pb2, common_pb2, daemon_pb2, event_pb2, repo_pb2,
 
 from tests.support.client import World
 from tests.support.client import world as make_world
-from tests.support.fake_daemon import Refusal
+from tests.support.fake_daemon import Call, Refusal
 
 
 @pytest.fixture
@@ -106,6 +106,45 @@ def test_new_wait_leaves_with_4_and_the_command_that_answers(world: World) -> No
     assert result.err == (
         "rametctl: other waits for a person: permission: Bash; see: rametctl inbox, answer: rametctl approve 01beef00\n"
     )
+
+
+def test_new_wait_prints_what_was_made_and_what_was_said_at_the_end(world: World) -> None:
+    session = session_pb2.Session(id="00000001-aaaa", name="fix", state=session_pb2.SESSION_STATE_IDLE, turns=1)
+    world.state.wait = session_pb2.WaitSessionsResponse(outcome=session_pb2.WAIT_OUTCOME_DONE, sessions=[session])
+
+    def end(call: Call) -> None:
+        if call.method == "WaitSessions":
+            ended = event_pb2.TurnEnded(text="\n".join(f"word {number}" for number in range(14)) + "\n")
+            world.state.event(session, turn_ended=ended)
+
+    world.state.on_call = end
+    assert lines(world.run("new", "do", "--name", "fix", "--wait").out) == [
+        "name      fix", "branch    ramet/fix", "worktree  /trees/1", "",
+        *(f"word {number}" for number in range(12)), "… 2 more lines", "fix is idle, 1 turn",
+    ]  # fmt: skip
+    assert lines(world.run("send", "fix", "more", "--wait").out)[-2:] == ["… 2 more lines", "fix is idle, 1 turn"]
+    assert json.loads(world.run("new", "do", "--wait", "--json").out)["name"] == "made-up"
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        (["new", "fix", "the", "login"], "the prompt is one argument, and 'the login' is left over; put the prompt in"),
+        (["send", "fix", "- a", "- b"], "the prompt is one argument, and '- b' is left over; put the prompt in quotes"),
+        (["new", "-rf", "everything"], "no such option '-r'; put -- before a prompt that begins with a dash; see: "),
+        (
+            ["new", "-fix the login"],
+            "the prompt file 'ix the login' cannot be read: No such file or directory; put -- ",
+        ),
+    ],
+)
+def test_a_prompt_that_is_taken_for_something_else_says_how_it_is_written(
+    world: World, args: list[str], said: str
+) -> None:
+    result = world.run(*args)
+    assert result.code == 2
+    assert result.err.startswith(f"rametctl: {said}")
+    assert world.state.calls == []
 
 
 def test_base_and_existing_exclude_each_other(world: World) -> None:
@@ -273,10 +312,21 @@ def test_without_arguments_there_is_help_and_exit_2(world: World) -> None:
 )
 def test_a_verb_on_a_session_calls_its_method_once(world: World, verb: str, method: str) -> None:
     session = world.state.session("fix", turns=1, cost_usd=0.5)
-    assert world.run(verb, "fix").out == "fix is idle, 1 turn, $0.50\n"
+    assert lines(world.run(verb, "fix").out)[0] == "fix is idle, 1 turn, $0.50"
     (sent,) = world.state.called(method)
     assert (sent.session, bool(sent.request_id)) == (session.id, True)
     assert json.loads(world.run(verb, "fix", "--json").out)["id"] == session.id
+
+
+def test_what_had_nothing_to_do_says_so(world: World) -> None:
+    world.state.session("rests")
+    world.state.session("held", state=session_pb2.SESSION_STATE_PAUSED)
+    world.state.idle_interrupts = True
+    assert lines(world.run("interrupt", "rests").out)[1:] == ["there was no turn to interrupt"]
+    assert lines(world.run("resume", "rests").out)[1:] == [
+        "there was nothing to resume: it was not paused, lost or failed"
+    ]
+    assert lines(world.run("resume", "held").out)[1:] == []
 
 
 def test_send_says_it(world: World) -> None:
@@ -306,11 +356,15 @@ def test_send_wait_waits(world: World) -> None:
 
 def test_set_changes_what_is_named_and_nothing_else(world: World) -> None:
     world.state.session("fix", budget_usd=3, priority=2)
-    assert world.run("set", "fix", "--mode", "plan", "--model", "", "--budget", "0").code == 0
+    result = world.run("set", "fix", "--mode", "plan", "--model", "", "--budget", "none")
+    assert (result.code, result.out) == (0, "fix: the agent's default model, mode plan, no budget\n")
     (sent,) = world.state.called("UpdateSession")
     assert list(sent.update_mask.paths) == ["model", "mode", "budget_usd"]
     assert (sent.session.mode, sent.session.HasField("budget_usd")) == (common_pb2.PERMISSION_MODE_PLAN, False)
     assert world.run("set", "fix").code == 2
+    more = world.run("set", "fix", "--budget", "8", "--name", "login", "--priority", "-1", "--mode", "acceptEdits")
+    assert more.out == "fix: mode acceptEdits, budget $8.00, name login, priority -1\n"
+    assert "claude, acceptEdits mode" in world.run("show", "login").out
 
 
 # wait
@@ -376,7 +430,12 @@ def editor(world: World, script: str) -> dict[str, str]:
 
 def test_approve_edit_sends_the_changed_input(world: World) -> None:
     world.state.request(world.state.session("fix"), tool="Bash", input_json='{"command": "make"}')
-    result = world.run("approve", "fix", "--edit", env=editor(world, """sed -i.bak 's/make/make test/' "$1" """))
+    result = world.run(
+        "approve",
+        "fix",
+        "--edit",
+        env=editor(world, """sed 's/make/make test/' "$1" > "$1.new" && mv "$1.new" "$1" """),
+    )
     assert result.code == 0, result.err
     (sent,) = world.state.called("ResolveRequest")
     assert json.loads(sent.resolution.approve.updated_input_json) == {"command": "make test"}
@@ -470,6 +529,32 @@ def test_rm_tells_what_was_kept_and_how_it_comes_back(world: World) -> None:
     assert world.state.called("DeleteSession")[0].force
 
 
+def test_rm_of_several_removes_what_it_can_and_leaves_with_the_first_failure(world: World) -> None:
+    for name in ("a", "b", "c"):
+        world.state.session(name)
+    world.state.refusals["DeleteSession"] = [Refusal("FAILED_PRECONDITION", "a is working", "WRONG_STATE", "stop it")]
+    result = world.run("rm", "a", "nix", "b", "b")
+    assert (result.code, result.out) == (1, "removed b\n")
+    assert lines(result.err) == [
+        "rametctl: a: a is working; stop it",
+        "rametctl: nix: there is no session 'nix'; see: rametctl ls --all",
+    ]
+    shown = world.run("rm", "nix", "c", "--json")
+    failed, removed = json.loads(shown.out)
+    assert (shown.code, failed["error"]["reason"], removed["session"]["name"]) == (3, "SESSION_NOT_FOUND", "c")
+
+
+def test_what_is_no_repository_is_told_with_what_the_verb_takes(world: World) -> None:
+    for method, args, hint in (
+        ("RegisterRepo", ["repo", "add"], "give the path of one: rametctl repo add PATH"),
+        ("GetRepo", ["repo", "show"], "name one; see: rametctl repo ls"),
+    ):
+        refusal = Refusal("NOT_FOUND", "no git repository around /", "REPO_NOT_FOUND", "or name one with --repo")
+        world.state.refusals[method] = [refusal]
+        result = world.run(*args)
+        assert (result.code, result.err) == (3, f"rametctl: no git repository around /; {hint}\n")
+
+
 def test_repositories_are_added_shown_trusted_and_forgotten(world: World) -> None:
     assert "trusted        no" in world.run("repo", "add").out
     assert world.state.called("RegisterRepo")[0].path == str(world.cwd)
@@ -496,6 +581,18 @@ def test_log_has_a_line_for_each_event(world: World) -> None:
     assert shown[0] == "2023-11-14 22:13:21  warning            warning: w0"
     assert len(lines(world.run("log", "fix", "-n", "3").out)) == 3
     assert lines(world.run("log", "fix", "-n", "300").out) == shown[-300:]
+
+
+def test_log_spares_people_the_agents_protocol(world: World) -> None:
+    log_world(world, 3)
+    session = world.state.sessions["00000001-aaaa"]
+    for _ in range(250):
+        world.state.event(session, control_line=event_pb2.ControlLine(type="control_request"), frame=b"{}")
+        world.state.event(session, agent_notice=event_pb2.AgentNotice(type="system"), frame=b"{}")
+    assert [text.split()[-1] for text in lines(world.run("log", "fix").out)] == ["w0", "w1", "w2"]
+    assert [text.split()[-1] for text in lines(world.run("log", "fix", "-n", "2").out)] == ["w1", "w2"]
+    assert len(json.loads(world.run("log", "fix", "--json").out)) == 503
+    assert len(lines(world.run("log", "fix", "--raw").out)) == 503
 
 
 def test_log_raw_is_what_the_agent_wrote(world: World) -> None:
@@ -539,9 +636,42 @@ def test_config_check_finds_a_broken_file_without_a_daemon(world: World) -> None
     file.write_text("max_working = \n")
     result = world.run("config", "check")
     assert result.code == 1
-    assert f"{file}: Invalid value (at line 1" in result.err
+    assert result.err == f"rametctl: {file}:1: not TOML: Invalid value (at line 1, column 15)\n"
     file.write_text("max_working = 3\n")
-    assert world.run("config", "check").code == 0
+    assert world.run("config", "check").out == f"{file} is right\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (b"max_wroking = 3\n", "1: max_wroking: there is no such setting; did you mean max_working?"),
+        (b"\nmax_working = true\n", "2: max_working: expected "),
+        (b"budget = 3\n", "1: budget: expected a table, found 3"),
+        (b"# caf\xe9\n", " is not UTF-8 text (byte 5); save it as UTF-8"),
+    ],
+)
+def test_config_check_tells_every_kind_of_problem_and_needs_no_daemon(world: World, text: bytes, said: str) -> None:
+    world.daemon.stop()
+    file = world.home / "config" / "ramet" / "config.toml"
+    file.parent.mkdir(parents=True)
+    file.write_bytes(text)
+    result = world.run("config", "check")
+    assert (result.code, result.out, len(lines(result.err))) == (1, "", 1)
+    assert result.err.removeprefix(f"rametctl: {file}").removeprefix(":").startswith(said)
+    assert json.loads(world.run("config", "check", "--json").out)["error"]["reason"] == "BAD_CONFIG"
+
+
+def test_config_check_lists_what_is_wrong_in_both_files(world: World) -> None:
+    world.daemon.stop()
+    (world.cwd / ".git").mkdir()
+    (world.cwd / "below").mkdir()
+    theirs = world.cwd / ".ramet.toml"
+    theirs.write_text("max_working = 1\nsetup = 3\n")
+    for args in ([], ["--repo", "below"]):
+        result = world.run("config", "check", *args)
+        assert result.code == 1
+        assert [text.startswith(f"  {theirs}:") for text in lines(result.err)] == [True, True, False]
+        assert lines(result.err)[-1].startswith("rametctl: 2 things are wrong")
 
 
 def test_version_tells_both(world: World) -> None:

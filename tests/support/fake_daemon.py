@@ -82,6 +82,7 @@ class State:
     diff: worktree_pb2.GetDiffResponse = field(default_factory=worktree_pb2.GetDiffResponse)
     settings: list[daemon_pb2.Setting] = field(default_factory=list)
     wait: session_pb2.WaitSessionsResponse = field(default_factory=session_pb2.WaitSessionsResponse)
+    idle_interrupts: bool = False
     trash_ref: str = ""
     environment_patterns: tuple[str, ...] = ("ANTHROPIC_*",)
     warnings: tuple[str, ...] = ()
@@ -371,7 +372,8 @@ class _Sessions(_Servicer, session_pb2_grpc.SessionServiceServicer):
 
     def InterruptSession(self, request: Any, context: Any) -> session_pb2.InterruptSessionResponse:  # noqa: N802
         self.note("InterruptSession", request, context)
-        return session_pb2.InterruptSessionResponse(session=self.find(request.session, context), interrupted=True)
+        found = self.find(request.session, context)
+        return session_pb2.InterruptSessionResponse(session=found, interrupted=not self.state.idle_interrupts)
 
     def StopSession(self, request: Any, context: Any) -> session_pb2.StopSessionResponse:  # noqa: N802
         self.note("StopSession", request, context)

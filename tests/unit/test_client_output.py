@@ -20,6 +20,13 @@ def test_nothing_printable_controls_a_terminal(text: str) -> None:
     assert not any(0x7F <= ord(char) < 0xA0 for char in shown)
 
 
+def test_what_would_reorder_or_hide_a_command_on_the_screen_is_shown() -> None:
+    assert (
+        printable("rm \u202egpj.x\u202c a\u200bb")
+        == "rm \N{REPLACEMENT CHARACTER}gpj.x\N{REPLACEMENT CHARACTER} a\N{REPLACEMENT CHARACTER}b"
+    )
+
+
 def test_an_escape_sequence_is_shown_as_its_picture() -> None:
     assert printable("\x1b[31mred\x07\ttab\r\n") == "␛[31mred␇    tab\n"
 

@@ -11,10 +11,11 @@ from rametctl.errors import UsageError
 from rametctl.follow import parse_cursor
 from rametctl.render.daemonlog import log_line
 from rametctl.render.diff import stat_lines
-from rametctl.render.event import Transcript, summary
+from rametctl.render.event import Transcript, last_words, summary
 from rametctl.render.format import duration, money, span
 from rametctl.render.request import answer_command, request_lines, short_id
 from rametctl.render.session import in_tree_order, reference
+from rametctl.sessions import person_needed
 
 Kind = attention_pb2.AttentionKind
 
@@ -115,6 +116,67 @@ def test_a_transcript_shows_text_calls_and_results() -> None:
         "● I look", "  at it", "▸ Bash make test",
         *(f"  line {number}" for number in range(6)), "  … 3 more lines", "  boom",
     ]  # fmt: skip
+
+
+def test_a_transcript_leaves_out_what_other_events_tell() -> None:
+    def became(
+        new: session_pb2.SessionState.ValueType, old: session_pb2.SessionState.ValueType, why: str = ""
+    ) -> event_pb2.Event:
+        return event_pb2.Event(state_changed=event_pb2.StateChanged(old_state=old, new_state=new, reason=why))
+
+    queued, starting, working = (
+        session_pb2.SESSION_STATE_QUEUED, session_pb2.SESSION_STATE_STARTING, session_pb2.SESSION_STATE_WORKING,
+    )  # fmt: skip
+    idle, paused = session_pb2.SESSION_STATE_IDLE, session_pb2.SESSION_STATE_PAUSED
+    assert transcript(
+        event_pb2.Event(agent_started=event_pb2.AgentStarted(pid=1)),
+        event_pb2.Event(agent_attached=event_pb2.AgentAttached(generation=1)),
+        event_pb2.Event(prompt_sent=event_pb2.PromptSent(prompt_id="p")),
+        event_pb2.Event(prompt_received=event_pb2.PromptReceived(prompt_id="p")),
+        became(queued, idle), became(starting, queued), became(working, starting), became(idle, working),
+        became(session_pb2.SESSION_STATE_WAITING, working, "Bash: make"),
+    ) == []  # fmt: skip
+    assert transcript(became(paused, working), became(idle, paused), became(queued, idle, "no free slot")) == [
+        "now paused", "now idle", "now queued: no free slot",
+    ]  # fmt: skip
+
+
+def test_a_prompt_says_who_it_is_from_and_the_daemons_own_is_short() -> None:
+    def prompt(text: str, source: str) -> event_pb2.Event:
+        return event_pb2.Event(
+            prompt_queued=event_pb2.PromptQueued(prompt=session_pb2.Prompt(text=text, source=source))
+        )
+
+    assert transcript(
+        prompt("do\nit", "owner"), prompt("help", "session:s1"), prompt("Go on. You were asked:\n\nmuch", "daemon")
+    ) == ["› do", "  it", "› help  (from fix)", "› Go on. You were asked: …  (from the daemon)"]  # fmt: skip
+
+
+def test_a_worktree_is_told_by_its_path() -> None:
+    made = event_pb2.WorktreeCreated(path="/trees/1", branch="ramet/fix", commit="c0ffee")
+    assert transcript(event_pb2.Event(worktree_created=made)) == ["worktree /trees/1"]
+
+
+def test_a_review_in_the_log_shows_what_was_said() -> None:
+    asked = attention_pb2.AttentionRequest(kind=Kind.ATTENTION_KIND_REVIEW, reason="all is well", input_json="{}")
+    text = summary(event_pb2.Event(request_opened=event_pb2.RequestOpened(request=asked)), "").text
+    assert text.endswith("review all is well")
+
+
+def test_what_was_said_at_the_end_is_of_the_newest_turn_that_succeeded() -> None:
+    def ended(text: str, *, is_error: bool = False) -> event_pb2.Event:
+        return event_pb2.Event(turn_ended=event_pb2.TurnEnded(text=text, is_error=is_error))
+
+    assert [item.text for item in last_words([ended("old"), ended("new\x1b[2J"), event_pb2.Event()])] == ["new␛[2J"]
+    assert list(last_words([ended("old"), ended("broke", is_error=True)])) == []
+    assert list(last_words([])) == []
+
+
+def test_a_wait_names_the_inbox_once() -> None:
+    asked = [request(Kind.ATTENTION_KIND_PERMISSION, {}, tool="Bash") for _ in range(3)]
+    error = person_needed(asked)
+    assert error.message == "fix waits for a person: permission: Bash (and 2 more)"
+    assert f"{error.message} {error.hint}".count("rametctl inbox") == 1
 
 
 def test_a_transcript_of_several_sessions_begins_each_line_with_the_name() -> None:

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
 @click.command("approve", cls=Verb, short_help="Say yes to what an agent asks for.")
 @request_argument
-@click.option("--session", "for_session", is_flag=True, help="And to calls like it in this session.")
-@click.option("--always", is_flag=True, help="And to calls like it in this repository.")
+@click.option("--session", "for_session", is_flag=True, help="And to the same call in this session.")
+@click.option("--always", is_flag=True, help="And to the same call in this repository.")
 @click.option("--edit", is_flag=True, help="Change the input in $EDITOR first.")
 @mode_option("For plans: the mode to go on in.")
 @click.pass_obj

@@ -11,6 +11,8 @@ from rametctl.options import Verb, repo_option, repo_path
 if TYPE_CHECKING:
     from ramet.v1.daemon_pb2 import GetConfigResponse
 
+WARNING = "warning: "
+
 
 @click.group("config", short_help="Settings: show, check.")
 def command() -> None:
@@ -60,21 +62,60 @@ def show(app: App, repo: str | None) -> None:
 @click.pass_obj
 def check(app: App, repo: str | None) -> None:
     """Check the owner's file, and the repository's where there is one. What is
-    wrong is told with its place, also when no daemon can start because of it.
+    wrong is told with its place. It needs no daemon, and starts none.
 
     \b
     Example:
       rametctl config check
     """
-    _check_syntax(app.directories.config_file)
-    answer = _get(app, repo)
-    files = [path for path in (answer.owner_file, answer.repo_file) if path and Path(path).exists()]
+    from rametctl.errors import ClientError
+    from rametctl.lines import printable
+
+    owner_file = app.directories.config_file
+    repo_file = _repo_file(app, repo)
+    said = _problems(app, repo_file)
+    warnings = [text for text in said if text.startswith(WARNING)]
+    wrong = [text for text in said if not text.startswith(WARNING)]
+    for text in warnings:
+        app.output.note(f"rametctl: {printable(text)}")
+    if len(wrong) > 1:
+        for text in wrong:
+            app.output.note(f"  {printable(text)}")
+        message = "; ".join(wrong) if app.output.json_mode else f"{len(wrong)} things are wrong in the configuration"
+        raise ClientError(message, hint="correct them and check again", reason="BAD_CONFIG")
+    if wrong:
+        raise ClientError(wrong[0], reason="BAD_CONFIG")
+    files = [str(path) for path in (owner_file, repo_file) if path is not None and path.exists()]
     if app.output.json_mode:
         app.output.json({"ok": True, "files": files})
     elif files:
         app.output.text(*(f"{path} is right" for path in files))
     else:
-        app.output.text(f"there is no {answer.owner_file}; every setting has its default")
+        app.output.text(f"there is no {owner_file}; every setting has its default")
+
+
+def _repo_file(app: App, repo: str | None) -> Path | None:
+    """The `.ramet.toml` of the worktree that is meant; only a repository's name is looked up with the daemon."""
+    here = Path(app.cwd if repo is None else repo_path(app, repo))
+    root = next((directory for directory in (here, *here.parents) if (directory / ".git").exists()), None)
+    return None if root is None else root / ".ramet.toml"
+
+
+def _problems(app: App, repo_file: Path | None) -> list[str]:
+    """What the daemon's own program finds wrong, one line each; warnings say so."""
+    import subprocess
+
+    from rametctl.errors import ClientError
+    from rametctl.start import daemon_command
+
+    command = [*daemon_command(), "check"]
+    if repo_file is not None:
+        command += ["--repository-file", str(repo_file)]
+    done = subprocess.run(command, env=dict(app.environ), capture_output=True, check=False, stdin=subprocess.DEVNULL)
+    if done.returncode not in {0, 1} or done.stderr:
+        words = done.stderr.decode("utf-8", "replace").strip().split("\n")[-1]
+        raise ClientError(f"the configuration cannot be checked: {words}", hint="is the daemon of the same release?")
+    return done.stdout.decode("utf-8", "replace").splitlines()
 
 
 def _get(app: App, repo: str | None) -> "GetConfigResponse":
@@ -83,16 +124,3 @@ def _get(app: App, repo: str | None) -> "GetConfigResponse":
     path = repo_path(app, repo) if repo is not None else app.repo_here() or ""
     request = daemon_pb2.GetConfigRequest(repo_path=path)
     return app.connection.call(lambda daemon: daemon.daemon.GetConfig, request)
-
-
-def _check_syntax(path: Path) -> None:
-    import tomllib
-
-    from rametctl.errors import ClientError
-
-    try:
-        tomllib.loads(path.read_text("utf-8"))
-    except FileNotFoundError:
-        return
-    except (OSError, ValueError) as error:
-        raise ClientError(f"{path}: {error}", hint="correct it and check again", reason="BAD_CONFIG") from error

@@ -25,4 +25,5 @@ def command(app: App, session: str) -> None:
     request = session_pb2.InterruptSessionRequest(session=found.id, request_id=new_request_id())
     with app.output.spinner("working on it …"):
         answer = app.connection.call(lambda daemon: daemon.sessions.InterruptSession, request)
-    report(app, answer.session, interrupted=answer.interrupted)
+    note = "" if answer.interrupted else "there was no turn to interrupt"
+    report(app, answer.session, note=note, interrupted=answer.interrupted)

@@ -28,8 +28,10 @@ PAGE_OF_FRAMES = 50
 def command(app: App, session: str, follow: bool, raw: bool, audit: bool, lines: int | None) -> None:
     """Show what has happened to session S, one line per event, oldest first.
 
-    With --json it is the events themselves, and with --follow one per line. With
-    --audit each line also says who: you (owner), a session, or the daemon.
+    What the agent's program says to the daemon (control_line, agent_notice) is
+    left out; --raw and --json have it. With --json it is the events themselves,
+    and with --follow one per line. With --audit each line also says who: you
+    (owner), a session, or the daemon.
 
     \b
     Examples:
@@ -51,7 +53,7 @@ def command(app: App, session: str, follow: bool, raw: bool, audit: bool, lines:
     from rametctl.follow import follow as follow_events
 
     for item in follow_events(app.connection, sessions=[found.id], after=cursor, include_frames=raw):
-        if item.HasField("event"):
+        if item.HasField("event") and printer.shows(item.event):
             printer.print(item.event)
 
 
@@ -63,20 +65,22 @@ def _print_stored(
 
     kept: deque[Event] = deque(maxlen=newest)
     size = PAGE_OF_FRAMES if frames else PAGE
-    one_page = newest is not None and newest <= size
-    token = ""
+    request = event_pb2.ListEventsRequest(
+        session=session_id, page_size=size, include_frames=frames, audit=audit, newest=newest is not None
+    )
     while True:
-        request = event_pb2.ListEventsRequest(
-            session=session_id,
-            page_size=min(newest or size, size),
-            page_token=token,
-            include_frames=frames,
-            audit=audit,
-            newest=one_page,
-        )
         page = app.connection.call(lambda daemon: daemon.events.ListEvents, request)
-        kept.extend(page.events)
-        token = "" if one_page else page.next_page_token
+        kept.extend(event for event in page.events if printer.shows(event))
+        token = page.next_page_token
+        if request.newest:
+            if len(kept) == newest or len(page.events) < size:
+                token = ""
+            else:
+                # Too few among the newest: all of them are read, from the first on.
+                kept.clear()
+                request.newest = False
+                continue
+        request.page_token = token
         if newest is None or not token:
             for event in kept:
                 printer.print(event)
@@ -95,14 +99,19 @@ class _Printer:
         self._audit = audit
         self._list: list[object] | None = [] if app.output.json_mode and not stream else None
 
+    def shows(self, event: "Event") -> bool:
+        if self._raw:
+            return bool(event.frame)
+        from rametctl.render.event import PROTOCOL
+
+        return self._app.output.json_mode or event.WhichOneof("payload") not in PROTOCOL
+
     def print(self, event: "Event") -> None:
         from ramet.jsonify import to_json
 
         from rametctl.render.event import summary
 
         output = self._app.output
-        if self._raw and not event.frame:
-            return
         if self._list is not None:
             self._list.append(to_json(event))
         elif output.json_mode:

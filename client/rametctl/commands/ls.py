@@ -41,7 +41,8 @@ def command(app: App, everything: bool, states: tuple[str, ...], tree: bool, wat
     """List the sessions of the repository around the current directory.
 
     Outside of a repository it is those of all repositories; with --all too, and
-    archived ones with them. NEEDS says what a person has to do.
+    archived ones with them. NEEDS says what a person has to do. With --watch those
+    that need a person come first.
 
     \b
     Examples:
@@ -83,13 +84,26 @@ def _sessions(app: App, query: Query) -> list["Session"]:
 
 def _table(app: App, query: Query, sessions: Sequence["Session"]) -> list["Line"]:
     from rametctl.lines import line
-    from rametctl.render.session import in_tree_order, session_table
 
     if not sessions:
         where = "here" if query.around or query.repo else "yet"
         what = f"no {' or '.join(query.states)} sessions {where}" if query.states else f"no sessions {where}"
         return [line(f'{what}; make one: rametctl new "what is to be done"')]
-    rows = in_tree_order(sessions) if query.tree else [(0, session) for session in sessions]
+    return _table_of(app, query, sessions, _rows(query, sessions))
+
+
+def _rows(query: Query, sessions: Sequence["Session"]) -> list[tuple[int, "Session"]]:
+    from rametctl.render.session import in_tree_order
+
+    return in_tree_order(sessions) if query.tree else [(0, session) for session in sessions]
+
+
+def _table_of(
+    app: App, query: Query, sessions: Sequence["Session"], rows: Sequence[tuple[int, "Session"]]
+) -> list["Line"]:
+    """The table of ``rows``, which may be some of ``sessions`` only."""
+    from rametctl.render.session import session_table
+
     with_repo = not query.repo and len({session.repo for session in sessions}) > 1
     return session_table(app.output, rows, time.time(), with_repo=with_repo)
 
@@ -103,7 +117,24 @@ def _watch(app: App, query: Query) -> None:
         return
     with app.output.live() as view:
         for _ in ticker.ticks(idle=1.0):
-            view.update(_table(app, query, _sessions(app, query)))
+            view.update(_fitting_table(app, query, _sessions(app, query)))
+
+
+def _fitting_table(app: App, query: Query, sessions: Sequence["Session"]) -> list["Line"]:
+    """The table with as many rows as the terminal has room for, those first that need a person; below it what is left out."""
+    from rametctl.render.session import by_urgency, left_out
+
+    if not query.tree:
+        sessions = by_urgency(sessions)
+    # One line is for the headers, and one for the cursor.
+    room = max(app.output.height - 2, 2)
+    if len(sessions) <= room:
+        return _table(app, query, sessions)
+    rows = _rows(query, sessions)
+    return [
+        *_table_of(app, query, sessions, rows[: room - 1]),
+        left_out([session for _, session in rows[room - 1 :]]),
+    ]
 
 
 def _print_changes(app: App, query: Query, ticks: Iterator[None]) -> None:

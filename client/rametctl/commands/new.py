@@ -79,6 +79,7 @@ def command(app: App, /, **options: Unpack[Options]) -> None:
       rametctl new "make it faster" --name idea --count 3
     """
     from rametctl.errors import UsageError
+    from rametctl.sessions import going_on
 
     if options["base"] and options["existing"]:
         raise UsageError("--base and --existing were both given", hint="an existing branch is its own base")
@@ -97,16 +98,18 @@ def command(app: App, /, **options: Unpack[Options]) -> None:
         base.environment.update(wanted_environment(app.environ, patterns))
         made = [_create(app, request) for request in numbered(base, options["count"])]
     sessions = [each for each in made if not isinstance(each, ClientError)]
+    if not (wait and app.output.json_mode):
+        _report(app, made, stream=watch, idle=text is None, hint=not (wait or watch))
     if wait and sessions:
-        _wait(app, made)
-    else:
-        _report(app, made, stream=watch, idle=text is None, hint=not watch)
+        with going_on(app, sessions):
+            _wait(app, made)
     if failed := next((each for each in made if isinstance(each, ClientError)), None):
         raise failed
     if watch:
         from rametctl.commands.watch import watch_sessions
 
-        watch_sessions(app, [session.id for session in sessions])
+        with going_on(app, sessions):
+            watch_sessions(app, [session.id for session in sessions])
 
 
 def numbered(base: "CreateSessionRequest", count: int) -> "Iterator[CreateSessionRequest]":
@@ -214,8 +217,7 @@ def _print_json(app: App, made: "Sequence[Session | ClientError]", *, stream: bo
 
 
 def _wait(app: App, made: "Sequence[Session | ClientError]") -> None:
-    from rametctl.render.session import outcome
-    from rametctl.sessions import check_outcome, wait_sessions
+    from rametctl.sessions import check_outcome, show_end, wait_sessions
 
     answer = wait_sessions(app, [each.id for each in made if not isinstance(each, ClientError)])
     latest = {session.id: session for session in answer.sessions}
@@ -223,5 +225,8 @@ def _wait(app: App, made: "Sequence[Session | ClientError]") -> None:
     if app.output.json_mode:
         _print_json(app, now)
     else:
-        app.output.show(*(outcome(each) for each in now if not isinstance(each, ClientError)))
+        for each in now:
+            if not isinstance(each, ClientError):
+                app.output.text("")
+                show_end(app, each)
     check_outcome(answer)

@@ -1,5 +1,7 @@
 """`rametctl repo`: the repositories that have sessions."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import click
@@ -36,7 +38,8 @@ def add(app: App, path: str) -> None:
     from ramet.v1 import repo_pb2
 
     request = repo_pb2.RegisterRepoRequest(path=app.absolute(path), request_id=new_request_id())
-    answer = app.connection.call(lambda daemon: daemon.repos.RegisterRepo, request)
+    with _hinting("give the path of one: rametctl repo add PATH"):
+        answer = app.connection.call(lambda daemon: daemon.repos.RegisterRepo, request)
     _show(app, answer.repo)
 
 
@@ -145,11 +148,25 @@ def remove(app: App, repo: str) -> None:
         app.output.text(f"forgot {answer.repo.name}; {answer.repo.root} is as it was")
 
 
+@contextmanager
+def _hinting(hint: str) -> Iterator[None]:
+    """Where there is no repository the daemon's advice is an option that the verbs here do not have; ``hint`` is what they do have."""
+    from rametctl.errors import RefusedError
+
+    try:
+        yield
+    except RefusedError as error:
+        if error.reason == "REPO_NOT_FOUND" and "--repo" in error.hint:
+            error.hint = hint
+        raise
+
+
 def _get(app: App, repo: str | None) -> "Repo":
     from ramet.v1 import repo_pb2
 
     request = repo_pb2.GetRepoRequest(repo=repo_reference(app, repo))
-    return app.connection.call(lambda daemon: daemon.repos.GetRepo, request).repo
+    with _hinting("name one; see: rametctl repo ls"):
+        return app.connection.call(lambda daemon: daemon.repos.GetRepo, request).repo
 
 
 def _show(app: App, repo: "Repo") -> None:

@@ -18,10 +18,12 @@ def command(app: App, session: str) -> None:
     """
     from ramet.v1 import session_pb2
 
+    from rametctl.render.session import HELD, state_name
     from rametctl.sessions import get_session, report
 
     found = get_session(app, session).session
     request = session_pb2.ResumeSessionRequest(session=found.id, request_id=new_request_id())
     with app.output.spinner("working on it …"):
         answer = app.connection.call(lambda daemon: daemon.sessions.ResumeSession, request)
-    report(app, answer.session)
+    note = "" if state_name(found) in HELD else "there was nothing to resume: it was not paused, lost or failed"
+    report(app, answer.session, note=note)

@@ -33,7 +33,7 @@ def command(app: App, session: str, prompt: str | None, file: str | None, wait: 
     from ramet.v1 import session_pb2
 
     from rametctl.errors import UsageError
-    from rametctl.sessions import get_session
+    from rametctl.sessions import get_session, going_on
 
     if wait and watch:
         raise UsageError("--wait and --watch were both given", hint="give one of them")
@@ -45,13 +45,15 @@ def command(app: App, session: str, prompt: str | None, file: str | None, wait: 
     with app.output.spinner("sending …"):
         answer = app.connection.call(lambda daemon: daemon.sessions.SendPrompt, request)
     if wait:
-        _wait(app, answer)
+        with going_on(app, [found]):
+            _wait(app, answer)
         return
     _report(app, answer, stream=watch)
     if watch:
         from rametctl.commands.watch import watch_sessions
 
-        watch_sessions(app, [found.id])
+        with going_on(app, [found]):
+            watch_sessions(app, [found.id])
 
 
 def _report(app: App, answer: "SendPromptResponse", *, stream: bool = False) -> None:
@@ -66,10 +68,13 @@ def _report(app: App, answer: "SendPromptResponse", *, stream: bool = False) -> 
 
 
 def _wait(app: App, answer: "SendPromptResponse") -> None:
-    from rametctl.sessions import check_outcome, wait_sessions
+    from rametctl.sessions import check_outcome, show_end, wait_sessions
 
     waited = wait_sessions(app, [answer.session.id])
     if waited.sessions:
         answer.session.CopyFrom(waited.sessions[0])
-    _report(app, answer)
+    if app.output.json_mode:
+        _report(app, answer)
+    else:
+        show_end(app, answer.session)
     check_outcome(waited)

@@ -1,15 +1,18 @@
 """`rametctl set`: change a session."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from rametctl.app import App
-from rametctl.options import Verb, mode_number, mode_option, new_request_id, session_argument
+from rametctl.options import Verb, mode_name, mode_number, mode_option, new_request_id, session_argument
+
+if TYPE_CHECKING:
+    from ramet.v1.session_pb2 import Session
 
 
 class Budget(click.FloatRange):
-    """Dollars; 0 and "none" mean no limit."""
+    """Dollars; "none", which becomes 0, means no limit. A limit of nothing is none that anybody means: `pause` holds a session."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         return 0.0 if value == "none" else super().convert(value, param, ctx)
@@ -19,7 +22,12 @@ class Budget(click.FloatRange):
 @session_argument
 @click.option("--model", help="Its model; an empty one is the agent's default.")
 @mode_option("What it may do unasked.")
-@click.option("--budget", type=Budget(min=0), metavar="USD|none", help="Limit in dollars; none takes the limit away.")
+@click.option(
+    "--budget",
+    type=Budget(min=0, min_open=True),
+    metavar="USD|none",
+    help="Limit in dollars; none takes the limit away.",
+)
 @click.option("--name", help="Its name.")
 @click.option("--priority", type=int, metavar="N", help="Higher starts first when slots are rare.")
 @click.pass_obj
@@ -39,21 +47,48 @@ def command(
     from ramet.v1 import session_pb2
 
     from rametctl.errors import UsageError
-    from rametctl.sessions import get_session, report
+    from rametctl.sessions import get_session
 
     changes = {"model": model, "mode": mode, "budget_usd": budget, "name": name, "priority": priority}
     paths = [field for field, value in changes.items() if value is not None]
     if not paths:
         raise UsageError("nothing to change was given", hint="see: rametctl set --help")
+    found = get_session(app, session).session
     # A mask that names the budget with no value in the message takes the limit away.
     values = session_pb2.Session(
         model=model or "", mode=mode_number(mode), budget_usd=budget or None, name=name or "", priority=priority or 0
     )
     request = session_pb2.UpdateSessionRequest(
-        session_id=get_session(app, session).session.id,
+        session_id=found.id,
         session=values,
         update_mask=FieldMask(paths=paths),
         request_id=new_request_id(),
     )
     answer = app.connection.call(lambda daemon: daemon.sessions.UpdateSession, request)
-    report(app, answer.session)
+    if app.output.json_mode:
+        from ramet.jsonify import to_json
+
+        app.output.json(to_json(answer.session))
+        return
+    from rametctl.lines import line, printable
+
+    said = ", ".join(_said(path, answer.session) for path in paths)
+    app.output.show(line((printable(found.name), "bold"), f": {said}"))
+
+
+def _said(path: str, session: "Session") -> str:
+    """What was changed, as it is now."""
+    from rametctl.lines import printable
+    from rametctl.render.format import money
+
+    match path:
+        case "model":
+            return f"model {printable(session.model)}" if session.model else "the agent's default model"
+        case "mode":
+            return f"mode {mode_name(session.mode)}"
+        case "budget_usd":
+            return f"budget {money(session.budget_usd)}" if session.HasField("budget_usd") else "no budget"
+        case "name":
+            return f"name {printable(session.name)}"
+        case _:
+            return f"priority {session.priority}"

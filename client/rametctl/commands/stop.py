@@ -14,12 +14,13 @@ if TYPE_CHECKING:
 
 @click.command("stop", cls=Verb, short_help="End the agent, keep everything.")
 @session_argument
-@click.option("--descendants", is_flag=True, help="And of all sessions it has spawned, and they.")
-@click.option("--alone", is_flag=True, help="Leave those at work; on a terminal you are asked otherwise.")
+@click.option("--descendants", is_flag=True, help="Stop all sessions too that it has spawned, and theirs.")
+@click.option("--alone", is_flag=True, help="Let those go on; without either a terminal asks you.")
 @click.pass_obj
 def command(app: App, session: str, descendants: bool, alone: bool) -> None:
     """End the agent of session S with all its processes. Worktree, branch,
-    conversation and prompts are kept; `rametctl resume` or the next prompt goes on.
+    conversation and prompts are kept; with `rametctl resume` or the next prompt it
+    goes on.
 
     \b
     Examples:

@@ -30,11 +30,13 @@ def command(app: App, sessions: tuple[str, ...], any_of_them: bool, condition: s
     from ramet.jsonify import to_json
 
     from rametctl.render.session import outcome
-    from rametctl.sessions import check_outcome, get_session, wait_sessions
+    from rametctl.sessions import check_outcome, get_session, going_on, wait_sessions
 
     # Names are looked up once: a session that is renamed meanwhile is still the one that was meant.
-    ids = [get_session(app, session).session.id for session in sessions]
-    answer = wait_sessions(app, ids, condition=condition, any_of_them=any_of_them, timeout=timeout)
+    found = [get_session(app, session).session for session in sessions]
+    ids = [session.id for session in found]
+    with going_on(app, found):
+        answer = wait_sessions(app, ids, condition=condition, any_of_them=any_of_them, timeout=timeout)
     if app.output.json_mode:
         app.output.json(to_json(answer))
     else:

@@ -1,18 +1,19 @@
 """Events as people read them: a transcript for `watch`, one line each for `log`."""
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ramet.jsonify import enum_name, to_json
 
 from rametctl.lines import Line, Span, line, printable, truncated
-from rametctl.render.format import duration, local_time, money
+from rametctl.render.format import duration, local_time, money, plural
 from rametctl.render.request import answer_command, body_lines, parsed, shown_decision, title
-from rametctl.render.session import state_style
+from rametctl.render.session import HELD, state_style
 
 if TYPE_CHECKING:
     from ramet.v1.event_pb2 import AssistantMessage, Event, StateChanged, ToolCall, ToolResult, TurnEnded
+    from ramet.v1.session_pb2 import Prompt
 
 RESULT_LINES = 6
 ESSENTIAL = (
@@ -28,7 +29,13 @@ ESSENTIAL = (
     "prompt",
 )
 """The argument of a tool that says most about a call, by falling weight."""
-SILENT = frozenset({"partial", "control_line", "agent_notice", "prompt_sent", "agent_attached", "turn_started"})
+LAST_WORDS = 12
+"""Lines of a turn's last words that are shown at its end."""
+PROTOCOL = frozenset({"control_line", "agent_notice"})
+"""What the agent's program says about itself: nothing in it is for people."""
+SILENT = PROTOCOL | {
+    "partial", "prompt_sent", "prompt_received", "agent_started", "agent_attached", "turn_started",
+}  # fmt: skip
 """Events that tell a reader of the transcript nothing that others do not."""
 
 
@@ -70,8 +77,7 @@ class Transcript:
             return
         match kind:
             case "prompt_queued":
-                by = event.prompt_queued.prompt.source
-                yield from _marked("› ", event.prompt_queued.prompt.text, "bold", note="" if by == "owner" else by)
+                yield from self._prompt_lines(event.prompt_queued.prompt)
             case "assistant_message":
                 yield from _assistant_lines(event.assistant_message)
             case "user_message":
@@ -84,8 +90,32 @@ class Transcript:
                 yield line(("→ " + answer_command(request), "green"), indent=2)
             case "turn_ended":
                 yield line(*_turn_spans(event.turn_ended))
+            case "state_changed" if _is_told_otherwise(event.state_changed):
+                return
             case _:
                 yield Line(tuple(summary_spans(event)))
+
+    def _prompt_lines(self, prompt: "Prompt") -> Iterator[Line]:
+        """What is said and, unless it is the person, by whom. The daemon quotes the last prompt: its beginning is enough."""
+        match prompt.source.partition(":"):
+            case ("session", _, sender):
+                yield from _marked("› ", prompt.text, "bold", note=f"from {printable(self._names.get(sender, sender))}")
+            case ("daemon", _, _):
+                first, *rest = prompt.text.strip().split("\n")
+                yield from _marked("› ", first + (" …" if rest else ""), "bold", note="from the daemon")
+            case _:
+                yield from _marked("› ", prompt.text, "bold")
+
+
+def last_words(events: "Sequence[Event]") -> Iterator[Line]:
+    """The beginning of what the agent said at the end of the newest turn in ``events``; nothing where that failed."""
+    turn = next((event.turn_ended for event in reversed(events) if event.HasField("turn_ended")), None)
+    if turn is None or turn.is_error or not turn.text.strip():
+        return
+    texts = printable(turn.text).strip().split("\n")
+    yield from (line((text, "dim")) for text in texts[:LAST_WORDS])
+    if len(texts) > LAST_WORDS:
+        yield line((f"… {plural(len(texts) - LAST_WORDS, 'more line')}", "dim"))
 
 
 def summary(event: "Event", name: str) -> Line:
@@ -125,10 +155,13 @@ def summary_spans(event: "Event") -> list[Span]:
             return _turn_spans(event.turn_ended)
         case "request_opened":
             request = event.request_opened.request
-            return [(f"{title(request)} {_one_line(request.input_json)}", "bold yellow")]
+            asked = request.reason if request.input_json in {"", "{}"} else request.input_json
+            return [(f"{title(request)} {_one_line(asked)}", "bold yellow")]
         case "request_closed":
             request = event.request_closed.request
             return [(f"{title(request)} {shown_decision(request)}", "yellow")]
+        case "worktree_created":
+            return [(f"worktree {printable(event.worktree_created.path)}", "dim")]
         case "agent_exited":
             return _exit_spans(event)
         case "warning":
@@ -203,6 +236,14 @@ def _state_spans(change: "StateChanged") -> list[Span]:
     new = enum_name(change, "new_state") or "unknown"
     reason = f": {_one_line(change.reason)}" if change.reason else ""
     return [("now ", "dim"), (new, state_style(new) or "bold"), (reason, "dim")]
+
+
+def _is_told_otherwise(change: "StateChanged") -> bool:
+    """Whether other events say it: prompts, turns and requests make these states, one after the other."""
+    new, old = enum_name(change, "new_state"), enum_name(change, "old_state")
+    if new == "waiting":
+        return True
+    return not change.reason and (new in {"queued", "starting", "working"} or (new == "idle" and old not in HELD))
 
 
 def _exit_spans(event: "Event") -> list[Span]:

@@ -1,20 +1,26 @@
 """Sessions: the table of `ls`, the page of `show`."""
 
 import shlex
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from ramet.jsonify import enum_name
 
 from rametctl.lines import Line, Span, line, printable
+from rametctl.options import mode_name
 from rametctl.output import Output
-from rametctl.render.format import age, local_time, money, plural
+from rametctl.render.format import age, local_time, money, plural, seconds_of
 
 if TYPE_CHECKING:
     from ramet.v1.session_pb2 import GetSessionResponse, Session
 
 HEADERS = ["NAME", "STATE", "BRANCH", "TURNS", "COST", "AGE", "NEEDS"]
 SHRINK = (("NEEDS", 20), ("BRANCH", 12), ("NAME", 20), ("NEEDS", 10), ("BRANCH", 6), ("NAME", 8))
+URGENCY = ("waiting", "failed", "lost", "working", "starting", "queued", "paused", "idle", "archived")
+"""States by how much a person's eye is wanted."""
+HELD = frozenset({"paused", "lost", "failed"})
+"""States that a session leaves only when somebody says so."""
 _STYLES = {
     "working": "green",
     "starting": "green",
@@ -62,6 +68,24 @@ def in_tree_order(sessions: Sequence["Session"]) -> list[tuple[int, "Session"]]:
         order.append((depth, session))
         stack += [(depth + 1, child) for child in reversed(children.get(session.id, []))]
     return order
+
+
+def by_urgency(sessions: Sequence["Session"]) -> list["Session"]:
+    """Those first that need a person, then those at work, at last those at rest, the newest of them first."""
+
+    def key(session: "Session") -> tuple[int, float]:
+        state = state_name(session)
+        rank = URGENCY.index(state) if state in URGENCY else 0
+        return rank, -seconds_of(session.create_time) if state == "idle" else 0
+
+    return sorted(sessions, key=key)
+
+
+def left_out(sessions: Sequence["Session"]) -> Line:
+    """How many more there are, by state."""
+    counts = Counter(map(state_name, by_urgency(sessions)))
+    states = ", ".join(f"{count} {state}" for state, count in counts.items())
+    return line((f"… {len(sessions)} more: {states}", "dim"))
 
 
 def session_table(output: Output, rows: Iterable[tuple[int, "Session"]], now: float, *, with_repo: bool) -> list[Line]:
@@ -113,7 +137,6 @@ def details(answer: "GetSessionResponse", *, parent: str = "", spent_below: floa
     session = answer.session
     state = state_name(session)
     tokens = session.tokens
-    mode = enum_name(session, "mode")
     rows: list[tuple[str, str, str]] = [
         ("name", session.name, "bold"),
         ("id", session.id, ""),
@@ -122,7 +145,7 @@ def details(answer: "GetSessionResponse", *, parent: str = "", spent_below: floa
         ("branch", session.branch, ""),
         ("base", f"{session.base_ref or '-'} ({session.base_commit[:12]})", ""),
         ("worktree", session.worktree, ""),
-        ("agent", " ".join(filter(None, [session.agent, session.model])) + f", {mode or 'default'} mode", ""),
+        ("agent", " ".join(filter(None, [session.agent, session.model])) + f", {mode_name(session.mode)} mode", ""),
         ("process", _process(answer), ""),
         ("turns", str(session.turns), ""),
         ("cost", money(session.cost_usd) + _budget(session, spent_below), ""),

@@ -135,6 +135,7 @@ class Agent:
     activity: str = ""  # the agent's own last word: "running", "idle", "requires_action", "" before the first
     background: int = 0  # background tasks it runs: a turn is over when it is idle and has none
     cost_base: float = 0.0  # what the process said to have cost at its last result, of what it says to have cost now
+    over_budget: str = ""  # why its turn was interrupted for lack of money, "" when it was not
     limit_until: float = 0.0  # a usage limit was hit and is lifted then; 0 when none is
     result: str = ""  # of the running turn: "" before it has one, "ok", "aborted", or "error: " and the agent's words
 

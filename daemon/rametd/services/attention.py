@@ -14,7 +14,7 @@ from rametd.domain.errors import (
     RequestNotFoundError,
     SessionNotFoundError,
 )
-from rametd.domain.models import Mode, Request, RequestKind, RequestState
+from rametd.domain.models import Mode, Request, RequestKind, RequestState, Session
 from rametd.domain.states import State
 from rametd.services import permissions
 from rametd.services.core import Core
@@ -32,18 +32,27 @@ DEFAULT_DENIAL = (
 
 
 def find_request(reader: Reader, name: str) -> Request:
-    """By id, unique prefix, or a session with exactly one open request."""
+    """By id, by a session with exactly one open request, or by a unique prefix of an id, in that order.
+
+    What a person calls a session by must never lead to another one's request: agents name their children, and ids are for all to see.
+    """
     found = reader.requests.find_by_prefix(name) if name else []
     if exact := [request for request in found if request.id == name]:
         return exact[0]
-    if len(found) == 1:
-        return found[0]
-    if len(found) > 1:
-        matches = ", ".join(request.id for request in found)
-        raise AmbiguousError(f"{name!r} fits several requests: {matches}", hint="use more of the id", matches=matches)
+    session = named_session(reader, name)
+    if session is None:
+        # A prefix means what waits; what is closed is found by it only when nothing else is.
+        found = [request for request in found if request.state == RequestState.OPEN] or found
+        if len(found) == 1:
+            return found[0]
+        if found:
+            matches = ", ".join(request.id for request in found)
+            raise AmbiguousError(
+                f"{name!r} fits several requests: {matches}", hint="use more of the id", matches=matches
+            )
     hint = "`rametctl inbox` shows what waits"
     try:
-        session = find_session(reader, name)
+        session = session or find_session(reader, name)
     except SessionNotFoundError:
         raise RequestNotFoundError(f"there is no request or session {name!r}", hint=hint) from None
     # A finished turn that wants a look is meant only when nothing else is.
@@ -57,6 +66,17 @@ def find_request(reader: Reader, name: str) -> Request:
             f"{len(waiting)} requests of {session.name} wait: {matches}", hint="name one of them", matches=matches
         )
     return waiting[0]
+
+
+def named_session(reader: Reader, name: str) -> Session | None:
+    """The session that bears this very id or name, None where none does. Raises `AmbiguousError` for a name of several."""
+    bears = reader.sessions.find(name) is not None or bool(reader.sessions.by_name(name)) or "/" in name
+    if not name or not bears:
+        return None
+    try:
+        return find_session(reader, name)
+    except SessionNotFoundError:
+        return None
 
 
 def resolve(

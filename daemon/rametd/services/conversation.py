@@ -158,6 +158,7 @@ class Conversation:
                 lambda reader: budgets.exceeded(reader, session, budget, running=running)
             )
             if spent is not None:
+                await self.note(over_budget=spent.reason)
                 # Not awaited: the agent takes the interrupt only once it has this answer.
                 self._interrupting = asyncio.create_task(self.interrupt(), name=f"budget-{session_id}")
                 return Judged("deny", f"{spent}. The session is held until the person raises the limit; stop here.")

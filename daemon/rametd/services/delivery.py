@@ -18,7 +18,7 @@ SESSION = "session:"
 
 
 def deliver(unit: Unit, kind: AgentKind, session: Session, *, begin: bool = False) -> Session:
-    """Commit all queued prompts to be written to the session's living agent.
+    """Commit all queued prompts to be written to the session's living agent; after a turn that was cut off, first its continuation alone.
 
     ``begin`` starts a turn of a QUEUED session, which the caller has a slot for; without it only a session that is at work already is given
     anything. One that was started and has nothing to do becomes IDLE.
@@ -27,9 +27,8 @@ def deliver(unit: Unit, kind: AgentKind, session: Session, *, begin: bool = Fals
         waiting = [prompt for prompt in unit.prompts.open(session.id) if prompt.state == PromptState.QUEUED]
         if session.interrupted:
             # What was begun is finished before what was asked for later. One that the last agent did not get to see still stands.
-            if not any(prompt.source == DAEMON for prompt in waiting):
-                waiting.append(add_prompt(unit, session, continuation(unit, session), DAEMON))
-            waiting.sort(key=lambda prompt: prompt.source != DAEMON)
+            known = [prompt for prompt in waiting if prompt.source == DAEMON]
+            waiting = known or [add_prompt(unit, session, continuation(unit, session), DAEMON)]
             session = unit.sessions.update(session.id, interrupted=False)
         for prompt in waiting:
             unit.prompts.mark_sent(prompt.id, session.generation)

@@ -5,7 +5,7 @@ import uuid
 from ramet.v1 import event_pb2
 
 from rametd.agents.base import AgentKind
-from rametd.domain.models import AgentState, NewEvent, Session
+from rametd.domain.models import AgentState, NewEvent, OutgoingKind, Session
 from rametd.domain.states import BUSY_STATES, State
 from rametd.keeper.executor import ExitRecord
 from rametd.services import events
@@ -56,7 +56,13 @@ def record_end(
         exit_status=status,
     )
     unit.prompts.requeue_unreceived(session_id, generation)
+    owed = unit.outbox.pending(session_id, generation)
     unit.outbox.drop(session_id, generation)
+    # An answer that the agent has surely not got still counts when it asks again; one that it may have got is asked for again, since
+    # what was approved may have run.
+    unanswered = {request.id for request in unit.control.open(session_id, generation)}
+    unwritten = {line.ref for line in owed if line.kind == OutgoingKind.ANSWER}
+    unit.requests.detach_answered(session_id, generation, unanswered | unwritten)
     unit.control.prune(session_id, generation)
     unit.requests.detach(session_id, generation)
     if agent.stop_intent or session.state not in BUSY_STATES:

@@ -31,6 +31,7 @@ from rametd.domain.models import (
     ControlRequest,
     Hold,
     NewEvent,
+    PromptState,
     Request,
     RequestKind,
     RequestState,
@@ -49,6 +50,8 @@ UNTOLD_RESET_S = 3600.0
 LEAST_REST_S = 2.0
 """For a limit that is lifted in this instant: the turn that it ended may be told of only afterwards, and clocks differ."""
 LIMIT_RESUMES = 3
+INTERRUPTED = "interrupted"
+"""Why a session is idle whose turn was ended before it was done."""
 
 URGENT = (ControlAsked, ControlCancelled, Initialized, PromptSeen, TurnBegan, Activity, Answered)
 """Facts that somebody waits for; a batch with one of them is committed at once."""
@@ -135,6 +138,7 @@ class Projection:
                 result=agent.result,
                 cost_base=agent.cost_base,
                 limit_until=agent.limit_until,
+                over_budget=agent.over_budget,
             )
             self._stored = agent
 
@@ -165,7 +169,7 @@ class Projection:
                 if not self.session.conversation_begun:
                     self.session = self.unit.sessions.update(self.session.id, conversation_begun=True)
                 # Also where the prompt came while the turn before ran, so that the session was at work all the time.
-                self.agent = replace(self.agent, result="")
+                self.agent = replace(self.agent, result="", over_budget="")
                 self._work()
             case Activity(state=activity):
                 self.agent = replace(self.agent, activity=activity)
@@ -317,17 +321,22 @@ class Projection:
         if agent.activity not in {"idle", ""}:
             return
         self._close(self.unit.requests.mark_all_gone(self.session.id))
-        failed = agent.result.startswith("error: ")
+        failed, aborted = agent.result.startswith("error: "), agent.result == "aborted"
         spent = budgets.exceeded(self.unit, self.session, self._policy.config.budget)
         if failed and agent.limit_until > self.unit.now:
             self._hold_for_limit(agent.limit_until)
         elif failed:
             self._change(State.FAILED, agent.result.removeprefix("error: "))
-        elif spent is not None:
-            self._hold(Hold.BUDGET, spent.reason, interrupted=agent.result == "aborted")
+        elif spent is not None or (agent.over_budget and aborted):
+            # What stopped it may have been a running turn of its family's, which the ledger does not have yet.
+            self._hold(Hold.BUDGET, agent.over_budget if spent is None else spent.reason, interrupted=aborted)
         else:
-            self._change(State.IDLE, "interrupted" if agent.result == "aborted" else "")
-            self._ask_for_review()
+            self._change(State.IDLE, INTERRUPTED if aborted else "")
+            if any(prompt.state == PromptState.QUEUED for prompt in self.unit.prompts.open(self.session.id)):
+                self._change(State.QUEUED)  # kept back until what was cut off before was done
+            elif not aborted:
+                self._ask_for_review()
+        self.agent = replace(self.agent, over_budget="")
         self.turn_ended = True
         self._tell_parent(f"My turn has ended ({self.session.state}). {self._summary()}")
 

@@ -13,6 +13,7 @@ from rametd.services.core import Core
 from rametd.services.delivery import deliver
 from rametd.services.lifecycle import change_state
 from rametd.services.persistence import write_for_sure
+from rametd.services.projection import INTERRUPTED
 from rametd.services.removal import removal_of
 from rametd.services.sessions import release
 from rametd.services.supervisor import Supervisor
@@ -141,7 +142,9 @@ def blocked_by(unit: Unit, session: Session) -> str | None:
     """Why a session may not start yet, or None. A predecessor that was removed no longer blocks."""
     before: Sequence[Session | None] = [unit.sessions.find(identity) for identity in session.after]
     for each in before:
-        if each is None or (each.state in DONE_STATES and each.turns and not unit.prompts.open(each.id)):
+        # One whose turn was interrupted, also by a pause that is about to follow, has not done its work.
+        done = each is None or (each.state in DONE_STATES and each.turns and each.state_reason != INTERRUPTED)
+        if each is None or (done and not unit.prompts.open(each.id)):
             continue
         if each.state == State.FAILED:
             return f"held: {each.name}, which goes before it, failed"

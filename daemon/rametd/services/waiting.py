@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from rametd.domain.models import Request, Session
+from rametd.domain.models import Hold, Request, Session
 from rametd.domain.states import State
 from rametd.services.core import Core
 from rametd.store import Reader
@@ -82,8 +82,10 @@ def judge_one(reader: Reader, session: Session | None, condition: Condition) -> 
         if state == State.WAITING:
             return Outcome.DONE
         return Outcome.FAILED if state in ENDED_STATES | {State.IDLE} else Outcome.TIMEOUT
-    if state == State.WAITING:
-        return Outcome.ATTENTION
+    if state == State.WAITING or session.hold == Hold.BUDGET:
+        return Outcome.ATTENTION  # a person is needed: to answer, or to raise a limit
+    if session.hold == Hold.LIMIT:
+        return Outcome.TIMEOUT  # it goes on by itself
     if condition == Condition.ENDED:
         return Outcome.DONE if state in ENDED_STATES else Outcome.TIMEOUT
     if state in ENDED_STATES:

@@ -27,6 +27,7 @@ class AgentColumns(TypedDict, total=False):
     activity: str
     background: int
     cost_base: float
+    over_budget: str
     limit_until: float
     result: str
 

@@ -2,14 +2,23 @@
 
 # ruff: noqa: S608 - statements are put together from constants
 
+import json
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from rametd.domain.errors import RequestClosedError, RequestNotFoundError
 from rametd.domain.models import Request, RequestKind, RequestState
 from rametd.store.rows import RowType, Table
 
 REQUESTS = RowType(Request, "requests")
+
+
+DECISIONS = {"approve": "approved", "deny": "denied", "reply": "answered"}
+
+
+def decision_in(request: Request) -> str:
+    """What an answer decided, "" where it does not say."""
+    return str(json.loads(request.answer).get("decision", "")) if request.answer.startswith("{") else ""
 
 
 class RequestReads(Table):
@@ -94,7 +103,7 @@ class Requests(RequestReads):
         if request.state == RequestState.ANSWERED:
             when = time.strftime("%H:%M:%S", time.localtime(request.answer_time))
             raise RequestClosedError(
-                f"{request.answered_by} has answered it already, at {when}",
+                f"{request.answered_by} has {DECISIONS.get(decision_in(request), 'answered')} it already, at {when}",
                 hint="nothing is left to do",
                 request=request_id,
                 by=request.answered_by,
@@ -144,6 +153,13 @@ class Requests(RequestReads):
             [(self._scope.now, each.id) for each in asked],
         )
         return [self.get(each.id) for each in asked]
+
+    def detach_answered(self, session_id: str, generation: int, control_ids: Collection[str]) -> None:
+        """Answers that a process which is gone has never got: they count when the same is asked again."""
+        self._db.executemany(
+            "UPDATE requests SET control_id = '' WHERE session_id = ? AND generation = ? AND control_id = ? AND state = 'answered'",
+            [(session_id, generation, control_id) for control_id in control_ids],
+        )
 
     def detach(self, session_id: str, generation: int) -> list[Request]:
         """The process that asked is gone, the question is not: what is open of it loses its ``control_id``."""

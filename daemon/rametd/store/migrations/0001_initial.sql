@@ -88,6 +88,7 @@ CREATE TABLE agents (
     activity TEXT NOT NULL DEFAULT '',
     background INTEGER NOT NULL DEFAULT 0,
     cost_base REAL NOT NULL DEFAULT 0,
+    over_budget TEXT NOT NULL DEFAULT '',
     limit_until REAL NOT NULL DEFAULT 0,
     result TEXT NOT NULL DEFAULT '',
     PRIMARY KEY (session_id, generation)
