@@ -72,9 +72,17 @@ class Gates:
         return {"tool": "Bash", "input": {"command": command, "description": "wait"}}
 
 
+def parent_of(process: psutil.Process) -> int:
+    try:
+        return process.ppid()
+    except psutil.NoSuchProcess:
+        return 0
+
+
 def pids_of(sandbox: Sandbox, conversation: str) -> list[int]:
-    """The living agents of a conversation."""
-    return [process.pid for process in sandbox.processes() if conversation in " ".join(command_of(process))]
+    """The living agents of a conversation. A child of one that has not yet become another program is none."""
+    found = {each.pid: each for each in sandbox.processes() if conversation in " ".join(command_of(each))}
+    return [pid for pid, each in found.items() if parent_of(each) not in found]
 
 
 def the_pid(sandbox: Sandbox, conversation: str) -> int:
