@@ -54,6 +54,7 @@ def request_lines(request: "AttentionRequest", now: float, others: Sequence["Att
     yield line(
         (which, "cyan"), "  ", (printable(request.session_name or request.session_id), "bold"), "  ",
         (title(request), "bold yellow"), "  ", (age(request.create_time, now), "dim"),
+        (f"  in {printable(request.repo)}" if request.repo else "", "dim"),
     )  # fmt: skip
     yield from body_lines(request)
     if request.reason and kind_name(request) not in {"review", "elicitation"}:

@@ -1,0 +1,117 @@
+"""How sessions go on after something has stopped them: what was cut off first, and nothing that somebody else must decide."""
+
+import json
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rametd.agents.base import Frame
+from rametd.agents.claude.frames import read_frame
+from rametd.agents.claude.kind import Claude
+from rametd.app import forbid_bypass
+from rametd.config import Config
+from rametd.domain.models import DAEMON, Hold, Mode, PromptState, RequestKind
+from rametd.domain.states import State
+from rametd.services.delivery import deliver
+from rametd.services.policy import Policy
+from rametd.services.projection import project
+from rametd.services.scheduler import blocked_by
+from rametd.services.waiting import Condition, Outcome, judge_one
+from rametd.store import Unit
+from rametd.store.rows import Scope
+from rametd.store.schema import migrate, migrations
+
+from tests.support.rows import a_repo, a_session, an_agent
+
+POLICY = Policy(Config(), {"claude": Claude()})
+IDLE = {"type": "system", "subtype": "session_state_changed", "state": "idle"}
+RUNNING = {"type": "system", "subtype": "session_state_changed", "state": "running"}
+
+
+def result(**fields: Any) -> dict[str, Any]:
+    return {"type": "result", "subtype": "success", "result_index": 0, "result": "done", **fields}
+
+
+@pytest.fixture
+def unit() -> Iterator[Unit]:
+    with closing(sqlite3.connect(":memory:", isolation_level=None)) as db:
+        migrate(db, Path(":memory:"), migrations())
+        unit = Unit(Scope(db))
+        unit.repos.upsert(a_repo())
+        yield unit
+
+
+def lines(*messages: dict[str, Any]) -> list[Frame]:
+    """A journal that holds these."""
+    frames: list[Frame] = []
+    start = 0
+    for message in messages:
+        line = json.dumps(message).encode() + b"\n"
+        frames.append(read_frame("one", 1, start, start + len(line), line))
+        start += len(line)
+    return frames
+
+
+def test_a_turn_that_was_cut_off_is_finished_before_what_was_asked_for_later(unit: Unit) -> None:
+    session = unit.sessions.insert(a_session(state=State.QUEUED, generation=1, interrupted=True))
+    unit.agents.insert(an_agent())
+    unit.prompts.add("later", "one", "something else", "owner")
+
+    deliver(unit, Claude(), session, begin=True)
+
+    states = {prompt.source: prompt.state for prompt in unit.prompts.open("one")}
+    assert states == {"owner": PromptState.QUEUED, DAEMON: PromptState.SENT}
+    project(unit, "one", 1, lines(RUNNING, result(), IDLE), POLICY)
+    assert unit.sessions.get("one").state == State.QUEUED
+
+
+def test_a_turn_that_money_ended_is_held_though_the_ledger_has_not_all_of_it(unit: Unit) -> None:
+    unit.sessions.insert(a_session(state=State.WORKING, generation=1))
+    unit.agents.insert(an_agent(over_budget="$2.00 of $2.00"))
+
+    project(unit, "one", 1, lines(RUNNING, result(terminal_reason="aborted_tools"), IDLE), POLICY)
+
+    session = unit.sessions.get("one")
+    assert (session.state, session.hold, session.interrupted) == (State.PAUSED, Hold.BUDGET, True)
+    assert session.state_reason == "$2.00 of $2.00"
+
+
+def test_only_a_turn_that_was_done_wants_a_look(unit: Unit) -> None:
+    unit.sessions.insert(a_session(state=State.WORKING, generation=1))
+    unit.agents.insert(an_agent())
+    project(unit, "one", 1, lines(RUNNING, result(terminal_reason="aborted_streaming"), IDLE), POLICY)
+    assert unit.requests.open("one") == []
+    done = lines(RUNNING, result(terminal_reason="aborted_streaming"), IDLE, RUNNING, result(result_index=1), IDLE)
+    project(unit, "one", 1, done[3:], POLICY)
+    assert [request.kind for request in unit.requests.open("one")] == [RequestKind.REVIEW]
+
+
+@pytest.mark.parametrize(
+    ("hold", "verdict"),
+    [
+        (Hold.LIMIT, Outcome.TIMEOUT),  # goes on by itself
+        (Hold.BUDGET, Outcome.ATTENTION),
+        (Hold.PERSON, Outcome.FAILED),
+        (Hold.STOPPED, Outcome.FAILED),
+    ],
+)
+def test_whoever_waits_is_told_whether_a_held_session_goes_on(unit: Unit, hold: Hold, verdict: Outcome) -> None:
+    session = unit.sessions.insert(a_session(state=State.PAUSED, hold=hold))
+    assert judge_one(unit, session, Condition.IDLE) == verdict
+
+
+@pytest.mark.parametrize(("reason", "starts"), [("", True), ("interrupted", False)])
+def test_a_successor_waits_for_a_turn_that_was_done(unit: Unit, reason: str, starts: bool) -> None:
+    unit.sessions.insert(a_session("first", state=State.IDLE, turns=1, state_reason=reason))
+    second = unit.sessions.insert(a_session("second", state=State.QUEUED, after=("first",)))
+    assert (blocked_by(unit, second) is None) == starts
+
+
+def test_bypass_that_was_taken_back_holds_for_no_session(unit: Unit) -> None:
+    unit.sessions.insert(a_session("loose", mode=Mode.BYPASS))
+    unit.sessions.insert(a_session("usual", mode=Mode.ACCEPT_EDITS))
+    forbid_bypass(unit)
+    assert {each.id: each.mode for each in unit.sessions.list()} == {"loose": Mode.DEFAULT, "usual": Mode.ACCEPT_EDITS}
