@@ -339,7 +339,7 @@ async def test_an_idle_agent_goes_to_sleep_and_the_next_prompt_wakes_its_convers
 
 def test_the_command_line_of_the_cli_is_the_one_that_was_tested() -> None:
     session = Session(
-        id="s", repo_id="r", name="n", branch="ramet/n", base_ref="main", base_commit="c", worktree=Path("/work/tree"),
+        id="s", repo_id="r", name="n", branch="ramet/n", base_ref="main", base_commit="c", worktree=Path("/trees/s"),
         parent_id="", agent="claude", model="claude-opus-5", mode=Mode.ACCEPT_EDITS, state=State.STARTING, state_reason="",
         hold=Hold.NONE, conversation_id="0d3c2f6e-4b0f-4c8e-9d55-5b2f0a7c1e11", conversation_begun=False, created_branch=True,
         worktree_ready=True, interrupted=False, turns=0, cost_usd=0.0, tokens=Tokens(), budget_usd=None, priority=0, owns=(),

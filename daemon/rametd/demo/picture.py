@@ -21,5 +21,6 @@ def draw(screens: Sequence[Shown], path: Path) -> None:
         if index:
             console.print()
         console.print(Text.assemble(("$ ", "green"), (screen.command, "cyan")))
-        console.print(Text.from_ansi(screen.output.rstrip()))
+        # A terminal ends lines with CR LF, and Rich takes a CR for the beginning of the same line.
+        console.print(Text.from_ansi(screen.output.replace("\r\n", "\n").rstrip()))
     path.write_text(console.export_svg(title="ramet", unique_id="ramet"))
