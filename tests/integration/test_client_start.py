@@ -51,6 +51,13 @@ def run(world: World, *args: str, env: dict[str, str] | None = None) -> tuple[in
     return process.returncode, out, err
 
 
+def test_a_command_of_a_session_that_has_lost_its_token_does_not_act_as_the_person(world: World) -> None:
+    code, out, err = run(world, "set", "s1", "--budget", "7", env={"RAMET_SESSION": "s1"})
+    assert (code, out) == (2, "")
+    assert "RAMET_TOKEN is missing" in err
+    assert starts(world) == []
+
+
 def test_the_first_command_starts_a_daemon_that_stays(world: World) -> None:
     code, out, err = run(world, "ls", env={"RAMET_TOKEN": "secret", "RAMET_SESSION": "s1"})
     assert (code, err) == (0, "")

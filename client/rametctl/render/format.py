@@ -51,10 +51,5 @@ def local_time(time: "Timestamp") -> str:
     return clock.strftime("%Y-%m-%d %H:%M:%S", clock.localtime(time.seconds)) if time.seconds else "-"
 
 
-def local_clock(time: "Timestamp") -> str:
-    """21:05:09, in the person's own time zone."""
-    return local_time(time)[-8:]
-
-
 def plural(count: int, noun: str) -> str:
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

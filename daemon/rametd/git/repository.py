@@ -244,11 +244,6 @@ def branch_tip(repo: RepositoryInfo, branch: str) -> str | None:
     return peel(open_repository(repo.common_dir), f"refs/heads/{branch}")
 
 
-def branch_names(repo: RepositoryInfo) -> frozenset[str]:
-    """All local branches."""
-    return frozenset(open_repository(repo.common_dir).branches.local)
-
-
 def ahead_behind(repo: RepositoryInfo, branch: str, base: str) -> tuple[int, int]:
     """Commits that ``branch`` has and ``base`` (a branch, tag or commit) lacks, and the other way round. Raises RefNotFoundError."""
     repository = open_repository(repo.common_dir)

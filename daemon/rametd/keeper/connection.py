@@ -117,11 +117,6 @@ class Connection:
     def release_stdin(self, offset: int) -> None:
         self._tell(framing.RELEASE_STDIN, offset)
 
-    @property
-    def line_start(self) -> int:
-        """Where the first line begins that has not come whole."""
-        return self._lines.start
-
     async def close(self) -> None:
         self._task.cancel()
         await asyncio.wait([self._task])
