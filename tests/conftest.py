@@ -1,13 +1,15 @@
 """Fixtures for all tests. A test gets a sandbox of its own, never a person's directories."""
 
+import re
 import signal
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Generator, Iterator
 from pathlib import Path
 
 import hypothesis
 import pytest
 
 from tests.support.daemon import Client, DaemonProcess, Sandbox, connected, daemon_process, make_sandbox
+from tests.support.untouched import differences, fingerprint, is_checkout
 
 # A job in the background of a shell is started with SIGINT ignored, and so would be all that it starts: the tests of Ctrl-C too.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -21,6 +23,30 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--crash-rounds", type=int, default=12, help="how often tests/crash kills the daemon under its agents"
     )
+
+
+GUARDED = re.compile(r"test_(plan|landing|radar|pull_request|ownership|pool|checkpoint|rewind)")
+"""Modules of what works in and for people's repositories: there each test is held to leave their own checkouts alone."""
+BEFORE = pytest.StashKey[dict[Path, dict[str, str]]]()
+"""In a test's stash: checkouts as they are to be at its end."""
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
+    """The checkouts that a test was given by its fixtures are afterwards what they were, byte for byte, whatever it was about.
+
+    What the test itself does there, as their owner would, it does before it calls `untouched`; or it names it, as it does what git's own
+    fast-forward of the target changes, by ``@pytest.mark.own_changes(GLOB, …)``; without a name that may be anything.
+    """
+    marker = item.get_closest_marker("own_changes")
+    before = item.stash.setdefault(BEFORE, {})
+    if GUARDED.match(item.path.name) and item.path.parent.name != "unit" and (marker is None or marker.args):
+        given = {value for value in getattr(item, "funcargs", {}).values() if is_checkout(value)}
+        before |= {checkout: fingerprint(checkout) for checkout in given - before.keys()}
+    outcome = yield
+    for checkout, was in before.items():
+        assert differences(was, fingerprint(checkout), *(marker.args if marker is not None else ())) == {}
+    return outcome
 
 
 @pytest.fixture(autouse=True)
@@ -66,3 +92,17 @@ async def client(daemon: DaemonProcess) -> AsyncIterator[Client]:
 def repository(sandbox: Sandbox) -> Path:
     """A small repository in the sandbox."""
     return sandbox.repository()
+
+
+@pytest.fixture
+def untouched(request: pytest.FixtureRequest) -> Callable[[Path], None]:
+    """Call it with a person's checkout: at the end of the test it must be what it was then, byte for byte.
+
+    Called again with the same one, it is what the test itself has done there until then that counts.
+    """
+    before: dict[Path, dict[str, str]] = request.node.stash.setdefault(BEFORE, {})
+
+    def remember(checkout: Path) -> None:
+        before[checkout] = fingerprint(checkout)
+
+    return remember

@@ -6,10 +6,10 @@ import click
 
 VERBS = (
     "new", "ls", "show", "log", "watch",
-    "send", "interrupt", "stop", "resume", "pause", "set", "wait",
+    "send", "interrupt", "stop", "resume", "pause", "fork", "sync", "set", "wait",
     "inbox", "approve", "deny", "answer", "rules",
     "msg", "messages", "mcp",
-    "diff", "rm", "repo", "cost",
+    "diff", "comment", "checkpoints", "rewind", "conflicts", "setup", "run", "shell", "ports", "archive", "restore", "rm", "trash", "gc", "doctor", "adopt", "repo", "pool", "plan", "land", "queue", "pr", "cost",
     "daemon", "service", "config", "completion", "demo", "version",
 )  # fmt: skip
 

@@ -22,9 +22,12 @@ if TYPE_CHECKING:
         daemon_pb2,
         daemon_pb2_grpc,
         event_pb2_grpc,
+        landing_pb2_grpc,
         orchestration_pb2_grpc,
+        plan_pb2_grpc,
         repo_pb2_grpc,
         session_pb2_grpc,
+        terminal_pb2_grpc,
         worktree_pb2_grpc,
     )
 
@@ -93,10 +96,22 @@ class Connection:
         return event_pb2_grpc.EventServiceStub(self._connect())
 
     @property
+    def landing(self) -> "landing_pb2_grpc.LandingServiceStub":
+        from ramet.v1 import landing_pb2_grpc
+
+        return landing_pb2_grpc.LandingServiceStub(self._connect())
+
+    @property
     def orchestration(self) -> "orchestration_pb2_grpc.OrchestrationServiceStub":
         from ramet.v1 import orchestration_pb2_grpc
 
         return orchestration_pb2_grpc.OrchestrationServiceStub(self._connect())
+
+    @property
+    def plans(self) -> "plan_pb2_grpc.PlanServiceStub":
+        from ramet.v1 import plan_pb2_grpc
+
+        return plan_pb2_grpc.PlanServiceStub(self._connect())
 
     @property
     def repos(self) -> "repo_pb2_grpc.RepoServiceStub":
@@ -109,6 +124,12 @@ class Connection:
         from ramet.v1 import session_pb2_grpc
 
         return session_pb2_grpc.SessionServiceStub(self._connect())
+
+    @property
+    def terminals(self) -> "terminal_pb2_grpc.TerminalServiceStub":
+        from ramet.v1 import terminal_pb2_grpc
+
+        return terminal_pb2_grpc.TerminalServiceStub(self._connect())
 
     @property
     def worktrees(self) -> "worktree_pb2_grpc.WorktreeServiceStub":

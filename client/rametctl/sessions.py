@@ -45,11 +45,11 @@ def session_pages(
             return
 
 
-def get_session(app: "App", session: str) -> "GetSessionResponse":
+def get_session(app: "App", session: str, *, disk_use: bool = False) -> "GetSessionResponse":
     """The session with what hangs on it; a name that fits several means the one of the repository around us."""
     from ramet.v1 import session_pb2
 
-    request = session_pb2.GetSessionRequest(session=session, path=app.repo_here() or "")
+    request = session_pb2.GetSessionRequest(session=session, path=app.repo_here() or "", include_disk_use=disk_use)
     return app.connection.call(lambda daemon: daemon.sessions.GetSession, request)
 
 

@@ -48,6 +48,9 @@ ALLOWED = (
 )
 """Names, or patterns with ``*``, of what an agent may inherit. ``agents.claude.pass_env`` adds to them."""
 
+FORGE = (*("GH_CONFIG_DIR", "GH_TOKEN", "GH_ENTERPRISE_TOKEN", "GH_HOST", "GITHUB_TOKEN", "GITHUB_ENTERPRISE_TOKEN"),)
+"""What `gh`, and git's pushing, may inherit besides: an agent works without the keys to the forge unless it is given them."""
+
 NEVER = (
     # An outer session: its identity, its sockets, and what its own host told it.
     *("RAMET_*", "CLAUDECODE", "CLAUDE_PID", "CLAUDE_AGENT_SDK_*", "CLAUDE_CODE_ENTRYPOINT", "CLAUDE_CODE_SESSION*"),

@@ -7,7 +7,7 @@ import os
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 
-from tests.bench import creation, history, quiet, stream
+from tests.bench import creation, history, quiet, radar, stream, trees
 from tests.bench.figures import FULL, QUICK, Figure, Scale, machine, progress
 
 GROUPS: dict[str, Callable[[Scale], AsyncIterator[Figure]]] = {
@@ -15,6 +15,8 @@ GROUPS: dict[str, Callable[[Scale], AsyncIterator[Figure]]] = {
     "stream": stream.rows,
     "history": history.rows,
     "creation": creation.rows,
+    "trees": trees.rows,
+    "radar": radar.rows,
 }
 
 

@@ -1,5 +1,6 @@
-"""Making a session, cold: the call, the command, and the first thing that the agent asks its model."""
+"""Making a session, cold and with a prepared spare: the call, the command, and the first thing that the agent asks its model."""
 
+import asyncio
 import json
 import statistics
 import sys
@@ -9,9 +10,11 @@ from collections.abc import AsyncIterator
 from itertools import count
 from pathlib import Path
 
+from ramet.v1 import worktree_pb2
+
 from tests.bench.figures import Figure, Scale, paired, progress, run_time
 from tests.support.agents import CLAUDE, scripted_model
-from tests.support.daemon import IDLE, Sandbox, connected, daemon_process, git, make_sandbox
+from tests.support.daemon import IDLE, Client, Sandbox, connected, daemon_process, git, make_sandbox
 from tests.support.eventually import eventually_sync
 
 
@@ -21,29 +24,98 @@ async def rows(scale: Scale) -> AsyncIterator[Figure]:
         progress(f"making sessions on {scale.files} files")
         yield await the_call(scale, sandbox, repository)
         yield the_command(scale, sandbox, repository)
+    with make_sandbox(config="[pool]\nsize = 1\n") as sandbox, daemon_process(sandbox):
+        repository = sandbox.repository(files=scale.monorepo)
+        progress(f"making sessions of spares on {scale.monorepo} files")
+        yield await the_call(scale, sandbox, repository, spare=True)
+        yield await the_command_with_spares(scale, sandbox, repository)
+        yield await refilling(scale, sandbox, repository)
     if CLAUDE.exists():
-        yield await first_request(scale)
+        async for figure in first_requests(scale):
+            yield figure
     else:
         progress("the SDK brings no Claude Code here: the time to the first model request is left out")
 
 
-async def the_call(scale: Scale, sandbox: Sandbox, repository: Path) -> Figure:
+async def fill(client: Client, repository: Path) -> None:
+    """Have the pool full, and everything else at rest."""
+    await client.worktrees.FillPool(worktree_pb2.FillPoolRequest(repo=str(repository)))
+
+
+async def the_call(scale: Scale, sandbox: Sandbox, repository: Path, *, spare: bool = False) -> Figure:
     """The call against git's own part of it, in turns."""
     calls, trees = [], []
     runs = scale.creations
     async with connected(sandbox) as client:
+        if spare:
+            await client.create(repository)
         for number in range(runs + (runs > 1)):
             began = time.perf_counter()
             git(repository, "worktree", "add", "-q", "-b", f"plain-{number}", str(sandbox.root / f"tree-{number}"))
             trees.append(time.perf_counter() - began)
+            if spare:
+                await fill(client, repository)
             began = time.perf_counter()
             session = await client.create(repository, "hello")
             calls.append(time.perf_counter() - began)
             await client.reach(session.id, IDLE)
     tree, call = statistics.median(trees[-runs:]), statistics.median(calls[-runs:])
-    how = f"CreateSession with a prompt, {scale.files} files, no spare; median of {scale.creations}"
+    files = scale.monorepo if spare else scale.files
+    how = f"CreateSession with a prompt, {files} files, {'a' if spare else 'no'} spare; median of {scale.creations}"
+    name = "creating a session with a warm pool" if spare else "creating a session"
+    yardstick = f"git worktree add ({tree * 1000:.0f} ms)"
+    return Figure(name, call * 1000, "ms", how, 30 if spare else None, call / tree, yardstick)
+
+
+async def the_command_with_spares(scale: Scale, sandbox: Sandbox, repository: Path) -> Figure:
+    """`rametctl new` with a spare at hand, as `the_command`."""
+    start = [sys.executable, "-m", "rametctl", "version"]
+    plain, measured = [], []
+    async with connected(sandbox) as client:
+        for number in range(scale.creations):
+            await fill(client, repository)
+            command = [sys.executable, "-m", "rametctl", "new", "--name", f"warm-{number}", "hello"]
+            plain.append(run_time(start, environ=sandbox.environ, cwd=repository))
+            measured.append(run_time(command, environ=sandbox.environ, cwd=repository))
+            await client.reach(f"warm-{number}", IDLE)
+    more = statistics.median(second - first for first, second in zip(plain, measured, strict=True))
+    how = (
+        f"`rametctl new` ({statistics.median(measured) * 1000:.0f} ms) less `rametctl version`"
+        f" ({statistics.median(plain) * 1000:.0f} ms), in turns, {scale.monorepo} files, a spare; median of {scale.creations}"
+    )
+    name = "rametctl new with a warm pool, beyond the client's start"
     return Figure(
-        "creating a session", call * 1000, "ms", how, None, call / tree, f"git worktree add ({tree * 1000:.0f} ms)"
+        name, more * 1000, "ms", how, 60, statistics.median(measured) / statistics.median(plain), "rametctl version"
+    )
+
+
+async def refilling(scale: Scale, sandbox: Sandbox, repository: Path) -> Figure:
+    """What a session does (git over its whole tree) while a spare is being made, against the same with nothing else."""
+    alone, beside = [], []
+    async with connected(sandbox) as client:
+        tree = Path((await client.create(repository, name="at-work")).worktree)
+
+        async def work() -> float:
+            began = time.perf_counter()
+            await asyncio.to_thread(git, tree, "status", "--porcelain")
+            return time.perf_counter() - began
+
+        await fill(client, repository)
+        await work()
+        for _ in range(max(scale.creations // 2, 1)):
+            alone += [await work() for _ in range(3)]
+            await client.worktrees.DrainPool(worktree_pb2.DrainPoolRequest(repo=str(repository)))
+            filling = asyncio.create_task(fill(client, repository))
+            while not filling.done():
+                beside.append(await work())
+            await filling
+    quiet, busy = statistics.median(alone), statistics.median(beside)
+    how = (
+        f"git status in a session ({quiet * 1000:.0f} ms, {busy * 1000:.0f} ms beside) while a spare of {scale.monorepo} files is made;"
+        f" medians of {len(alone)} and {len(beside)}"
+    )
+    return Figure(
+        "work beside a refill of the pool", (busy / quiet - 1) * 100, "% slower", how, 10, busy / quiet, "alone"
     )
 
 
@@ -67,25 +139,37 @@ def the_command(scale: Scale, sandbox: Sandbox, repository: Path) -> Figure:
     )
 
 
-async def first_request(scale: Scale) -> Figure:
-    """With the real program: what it takes by itself, and what it takes through us, in turns."""
-    progress("waiting for first model requests of the real program")
+async def first_requests(scale: Scale) -> AsyncIterator[Figure]:
+    """With the real program: what it takes by itself, and what it takes through us, cold and with an agent that waits, in turns."""
+    words = (f"hello {number}." for number in count())
     async with scripted_model() as port:
-        with make_sandbox(model_port=port, real_cli=True) as sandbox, daemon_process(sandbox):
-            repository = sandbox.repository(files=scale.files)
-            words = (f"hello {number}." for number in count())
-            times = paired(
-                lambda: bare_request(sandbox, repository, next(words)),
-                lambda: request_of_new(sandbox, repository, next(words)),
-                scale.first_requests,
-            )
+        for warm in (False, True):
+            progress(f"waiting for first model requests of the real program, {'warm' if warm else 'cold'}")
+            config = f"[pool]\nsize = 1\nwarm_agents = {int(warm)}\n"
+            with make_sandbox(model_port=port, real_cli=True, config=config) as sandbox, daemon_process(sandbox):
+                repository = sandbox.repository(files=scale.monorepo)
+                sandbox.ctl("new", "--name", "first", cwd=repository)
+                bare, trees, ours = [], [], []
+                for number in range(scale.first_requests + (scale.first_requests > 1)):
+                    began = time.perf_counter()
+                    git(repository, "worktree", "add", "-q", "-b", f"plain-{number}", str(sandbox.root / f"t-{number}"))
+                    trees.append(time.perf_counter() - began)
+                    bare.append(bare_request(sandbox, repository, next(words)))
+                    sandbox.ctl("pool", "fill", cwd=repository)
+                    ours.append(request_of_new(sandbox, repository, next(words)))
+            yield first_request(scale, bare[-scale.first_requests :], trees, ours[-scale.first_requests :], warm=warm)
+
+
+def first_request(scale: Scale, bare: list[float], trees: list[float], ours: list[float], *, warm: bool) -> Figure:
+    alone, seconds = statistics.median(bare), statistics.median(ours)
     how = (
-        f"spawn of `rametctl new` to the first request at the model: real Claude Code, scripted model, {scale.files} files, no spare;"
-        f" median of {scale.first_requests}"
+        f"spawn of `rametctl new` to the first request at the model: real Claude Code, scripted model, {scale.monorepo} files, a spare"
+        f" {'with an agent' if warm else 'without an agent'}; median of {scale.first_requests};"
+        f" git worktree add took {statistics.median(trees):.2f} s beside"
     )
-    ratio = times.measured / times.yardstick
-    yardstick = f"claude -p to its first request ({times.yardstick:.2f} s)"
-    return Figure("new to the first model request", times.measured, "s", how, 1.2, ratio, yardstick)
+    name = f"new to the first model request, {'with a warm agent' if warm else 'cold'}"
+    yardstick = f"claude -p to its first request ({alone:.2f} s)"
+    return Figure(name, seconds, "s", how, 0.4 if warm else 1.2, seconds / alone, yardstick)
 
 
 def request_of_new(sandbox: Sandbox, repository: Path, prompt: str) -> float:

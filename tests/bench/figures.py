@@ -59,11 +59,12 @@ class Scale:
     files: int  # in the repository of the creations
     creations: int
     first_requests: int
+    monorepo: int  # files in the repository of trees, checkpoints and the radar
 
 
-FULL = Scale("full", 50, 10.0, 100, 20, 10.0, 1000, 1_000_000, 7, 15, 1000, 12, 3)
-QUICK = Scale("quick", 10, 2.0, 20, 20, 3.0, 200, 50_000, 3, 5, 1000, 4, 1)
-TINY = Scale("tiny", 2, 0.1, 2, 20, 0.5, 5, 100, 1, 1, 10, 1, 1)
+FULL = Scale("full", 50, 10.0, 100, 20, 10.0, 1000, 1_000_000, 7, 15, 1000, 12, 3, 40_000)
+QUICK = Scale("quick", 10, 2.0, 20, 20, 3.0, 200, 50_000, 3, 5, 1000, 4, 1, 4_000)
+TINY = Scale("tiny", 2, 0.1, 2, 20, 0.5, 5, 100, 1, 1, 10, 1, 1, 300)
 
 
 def machine() -> dict[str, object]:

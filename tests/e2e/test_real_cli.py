@@ -337,6 +337,37 @@ async def test_an_idle_agent_goes_to_sleep_and_the_next_prompt_wakes_its_convers
             assert [event.agent_started.resumed for event in started] == [False, True]
 
 
+async def test_a_rewind_cuts_the_conversation_at_the_end_of_its_turn(
+    client: Client, sandbox: Sandbox, repository: Path, model: int
+) -> None:
+    await client.create(
+        repository, script(write("one.txt", "1\n"), {"text": "the first answer"}), name="back", mode=EDITS
+    )
+    await client.reach("back", IDLE)
+    second = script(write("two.txt", "2\n"), {"text": "the second answer"})
+    await client.send("back", second)
+
+    async def turns(count: int) -> session_pb2.Session:
+        session = await client.get("back")
+        assert (session.turns, session.state) == (count, IDLE)
+        return session
+
+    before = await eventually(lambda: turns(2), within=30)
+    done = sandbox.ctl("rewind", "back", "2")
+    assert done.code == 0, done.stderr
+    await client.send("back", script({"text": "the third answer"}))
+    after = await eventually(lambda: turns(3), within=40)
+
+    assert after.conversation_id != before.conversation_id
+    assert (Path(after.worktree) / "one.txt").exists()
+    assert not (Path(after.worktree) / "two.txt").exists()
+    [file] = (sandbox.root / "claude").rglob(f"{after.conversation_id}.jsonl")
+    said = file.read_text()
+    assert "the first answer" in said
+    assert "the third answer" in said
+    assert "the second answer" not in said
+
+
 def test_the_command_line_of_the_cli_is_the_one_that_was_tested() -> None:
     session = Session(
         id="s", repo_id="r", name="n", branch="ramet/n", base_ref="main", base_commit="c", worktree=Path("/trees/s"),
@@ -345,8 +376,8 @@ def test_the_command_line_of_the_cli_is_the_one_that_was_tested() -> None:
         worktree_ready=True, interrupted=False, turns=0, cost_usd=0.0, tokens=Tokens(), budget_usd=None, priority=0, owns=(),
         forbids=(), after=(), resumes=0, generation=1, create_time=0.0, update_time=0.0, last_seq=0,
     )  # fmt: skip
-    new = launch(Path("/opt/claude"), session, resume=False, trusted=False, environment={"PATH": "/bin"})
-    resumed = launch(Path("/opt/claude"), session, resume=True, trusted=True, environment={})
+    new = launch(Path("/opt/claude"), session, resume=False, trusted=False, environment={"PATH": "/bin"}, briefing="")
+    resumed = launch(Path("/opt/claude"), session, resume=True, trusted=True, environment={}, briefing="")
 
     assert new.argv == (
         "/opt/claude", "--output-format", "stream-json", "--verbose",
@@ -389,3 +420,32 @@ async def test_a_plan_that_was_written_into_its_file_is_in_the_inbox_word_for_wo
     assert "  2. write new.txt\n" in sandbox.ctl("inbox").stdout
     assert sandbox.ctl("deny", "written", "-m", "look first").code == 0
     await client.reach("written", IDLE)
+
+
+async def test_a_write_into_anothers_path_is_refused_and_a_command_that_does_it_is_caught_in_the_turn(
+    client: Client, sandbox: Sandbox, repository: Path, model: int
+) -> None:
+    await client.create(repository, name="api-owner", owns=["api/"])
+    commands = ("mkdir -p api; echo x > api/b.txt", "echo x > api/c.txt; false")
+    steps = (write("api/a.txt", "x"), *(bash(f"sh -c '{command}'") for command in commands))
+    await client.create(repository, script(*steps, {"text": "seen"}), name="web-owner", owns=["web/"], mode=EDITS)
+    for command in commands:
+
+        async def asks(command: str = command) -> bool:
+            return command in (await client.get("web-owner")).state_reason
+
+        assert await eventually(asks)
+        approve(sandbox, "web-owner")
+    await client.reach("web-owner", IDLE)
+
+    refused, *_ = await results(client, "web-owner")
+    assert "api/a.txt belongs to the session 'api-owner'" in refused
+    asked = "\n".join(text for request in requests(model) for text in request["news"])
+    for caught in ("api/b.txt", "api/c.txt"):
+        assert f"{caught} belongs to the session 'api-owner'" in asked
+    found = [event.path_refused for event in payloads(await client.log("web-owner"), "path_refused")]
+    assert [(list(each.paths), each.changed) for each in found[:3]] == [
+        (["api/a.txt"], False),
+        (["api/b.txt"], True),
+        (["api/c.txt"], True),
+    ]

@@ -525,8 +525,7 @@ def test_rm_tells_what_was_kept_and_how_it_comes_back(world: World) -> None:
     world.state.trash_ref = "refs/ramet/trash/fix-1"
     assert lines(world.run("rm", "fix", "--force").out) == [
         "removed fix",
-        "what it had is kept until 2023-11-15 22:13:20 as refs/ramet/trash/fix-1",
-        "to bring it back: git branch ramet/fix refs/ramet/trash/fix-1",
+        "to bring it back, until 2023-11-15 22:13:20: rametctl trash restore fix",
     ]
     assert world.state.called("DeleteSession")[0].force
 

@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import os
+import shutil
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
@@ -17,7 +19,16 @@ from google.rpc.error_details_pb2 import ErrorInfo
 from google.rpc.status_pb2 import Status
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
-from ramet.v1 import attention_pb2, common_pb2, event_pb2, repo_pb2, session_pb2
+from ramet.v1 import (
+    attention_pb2,
+    common_pb2,
+    event_pb2,
+    landing_pb2,
+    plan_pb2,
+    repo_pb2,
+    session_pb2,
+    worktree_pb2,
+)
 from rametd.api import event as event_api
 from rametd.api.roles import allowed
 from rametd.domain import errors
@@ -36,10 +47,13 @@ from tests.support.daemon import (
     connected,
     daemon_here,
     daemon_process,
+    git,
     make_sandbox,
     reason_of,
 )
 from tests.support.eventually import eventually
+from tests.support.github import GitHubModel, add_remote, log_in, serving
+from tests.support.landing import Landings, with_work
 from tests.support.rpc import RPCS, SERVICES, Rpc
 
 Item = event_pb2.WatchEventsResponse
@@ -406,6 +420,41 @@ async def report(client: Client, daemon: DaemonProcess) -> tuple[dict[str, Any],
     return {"text": "all done"}, {"text": "nothing done"}, {"ramet-token": token}
 
 
+async def commented(client: Client, daemon: DaemonProcess) -> tuple[str, str]:
+    """A session with a comment, and the comment."""
+    identity = await idle(client, daemon)
+    request = worktree_pb2.AddCommentRequest(session=identity, path="dir0/file0.txt", line=1, text="why")
+    return identity, (await client.worktrees.AddComment(request)).comment.id
+
+
+async def resolve_comment(client: Client, daemon: DaemonProcess) -> tuple[dict[str, Any], ...]:
+    return {"comment": (await commented(client, daemon))[1]}, {"comment": (await commented(client, daemon))[1]}
+
+
+async def send_comments(client: Client, daemon: DaemonProcess) -> tuple[dict[str, Any], ...]:
+    sessions = [(await commented(client, daemon))[0] for _ in range(2)]
+    for each in sessions:
+        await client.sessions.PauseSession(session_pb2.PauseSessionRequest(session=each))  # the prompt is kept
+    return {"session": sessions[0]}, {"session": sessions[1]}
+
+
+async def ask_for_path(client: Client, daemon: DaemonProcess) -> tuple[dict[str, Any], ...]:
+    identity = await idle(client, daemon)
+    forbids = session_pb2.UpdateSessionRequest(
+        session_id=identity, session=session_pb2.Session(forbids=["docs/"]), update_mask=FieldMask(paths=["forbids"])
+    )
+    await client.sessions.UpdateSession(forbids)
+    token = token_for(daemon, identity)
+    return {"paths": ["docs/a"], "reason": "x"}, {"paths": ["docs/b"], "reason": "x"}, {"ramet-token": token}
+
+
+async def hand_over(client: Client, daemon: DaemonProcess) -> tuple[dict[str, Any], ...]:
+    asked, _, who = await ask_for_path(client, daemon)
+    rpc = RPCS["RequestPath"]
+    made: Any = await rpc.call(client.channel, rpc.request(**asked), tuple(who.items()))
+    return {"path_request_id": made.path_request_id}, {"path_request_id": made.path_request_id, "refuse": True}
+
+
 async def make_rule(client: Client, daemon: DaemonProcess) -> tuple[dict[str, Any], ...]:
     def fields(command: str) -> dict[str, Any]:
         allow = attention_pb2.RULE_EFFECT_ALLOW
@@ -424,11 +473,141 @@ async def drop_rule(client: Client, daemon: DaemonProcess) -> tuple[dict[str, An
     return {"rule_id": made[0].rule.id}, {"rule_id": made[1].rule.id}
 
 
+async def archived(client: Client, daemon: DaemonProcess) -> str:
+    identity = await idle(client, daemon)
+    await client.sessions.ArchiveSession(session_pb2.ArchiveSessionRequest(session=identity))
+    return identity
+
+
+async def restore(client: Client, daemon: DaemonProcess) -> tuple[dict[str, Any], ...]:
+    return {"session": await archived(client, daemon)}, {"session": await archived(client, daemon)}
+
+
+async def removed(client: Client, daemon: DaemonProcess) -> str:
+    identity = await archived(client, daemon)
+    await client.sessions.DeleteSession(session_pb2.DeleteSessionRequest(session=identity))
+    return identity
+
+
+async def restore_trash(client: Client, daemon: DaemonProcess) -> tuple[dict[str, Any], ...]:
+    return {"entry": await removed(client, daemon)}, {"entry": await removed(client, daemon)}
+
+
+async def empty_trash(client: Client, daemon: DaemonProcess) -> tuple[dict[str, Any], ...]:
+    return {"entries": [await removed(client, daemon)]}, {"entries": [await removed(client, daemon)]}
+
+
+async def look_over(client: Client, daemon: DaemonProcess) -> tuple[dict[str, Any], ...]:
+    return {"repo": await registered(client, daemon)}, {"repo": await registered(client, daemon)}
+
+
+async def two_repositories(client: Client, daemon: DaemonProcess) -> tuple[dict[str, Any], ...]:
+    return {"repo": await registered(client, daemon)}, {"repo": await registered(client, daemon)}
+
+
+async def land(client: Client, daemon: DaemonProcess) -> tuple[dict[str, Any], ...]:
+    made = [await with_work(client, repo_of(daemon), f"work-{uuid.uuid4().hex[:8]}") for _ in range(2)]
+    return {"sessions": [made[0].id]}, {"sessions": [made[1].id]}
+
+
+async def on_landing(client: Client, daemon: DaemonProcess) -> tuple[dict[str, Any], ...]:
+    """Of sessions that wait for one that has not landed."""
+    await with_work(client, repo_of(daemon), name := f"first-{uuid.uuid4().hex[:8]}")
+    made = [await with_work(client, repo_of(daemon), f"later-{uuid.uuid4().hex[:8]}", after=[name]) for _ in range(2)]
+    queued = await Landings(client).land(*(session.id for session in made))
+    return {"landing": queued[0].id}, {"landing": queued[1].id}
+
+
+async def stop_command(client: Client, daemon: DaemonProcess) -> tuple[dict[str, Any], ...]:
+    starting = RPCS["StartCommand"]
+    sessions = [await idle(client, daemon) for _ in range(2)]
+    requests = [starting.request(session=session, argv=("sleep", "600")) for session in sessions]
+    started: list[Any] = [await starting.call(client.channel, request) for request in requests]
+    return tuple({"command": each.command.id} for each in started)
+
+
+def a_plan(daemon: DaemonProcess) -> dict[str, Any]:
+    name = f"planned-{uuid.uuid4().hex[:8]}"
+    text = f'[plan]\nname = "{name}"\n[[threads]]\nid = "{name}"\n'
+    return {"path": str(repo_of(daemon)), "text": text}
+
+
+async def apply_plan(client: Client, daemon: DaemonProcess) -> tuple[dict[str, Any], ...]:
+    return a_plan(daemon), a_plan(daemon)
+
+
+async def on_plan(client: Client, daemon: DaemonProcess) -> tuple[dict[str, Any], ...]:
+    made = [await client.plans.ApplyPlan(plan_pb2.ApplyPlanRequest(**a_plan(daemon))) for _ in range(2)]
+    return {"plan": made[0].plan_id}, {"plan": made[1].plan_id}
+
+
+async def linked(client: Client, daemon: DaemonProcess) -> str:
+    identity = await idle(client, daemon)
+    await client.landing.LinkPullRequest(landing_pb2.LinkPullRequestRequest(session=identity, number=101))
+    return identity
+
+
+async def feed_back(client: Client, daemon: DaemonProcess) -> tuple[dict[str, Any], ...]:
+    return {"session": await linked(client, daemon)}, {"session": await linked(client, daemon)}
+
+
+async def open_pull(client: Client, daemon: DaemonProcess) -> tuple[dict[str, Any], ...]:
+    made = await client.create(repo_of(daemon), name=f"pulled-{uuid.uuid4().hex[:6]}")
+    git(Path(made.worktree), "commit", "-q", "--allow-empty", "-m", "work")
+    return {"session": made.id}, {"session": made.id, "title": "another"}
+
+
+async def clean_up_pulls(client: Client, daemon: DaemonProcess) -> tuple[dict[str, Any], ...]:
+    return {"sessions": [await linked(client, daemon)]}, {"sessions": [await linked(client, daemon)]}
+
+
+@pytest.fixture
+def github(sandbox: Sandbox, repository: Path) -> Iterator[None]:
+    """What `gh` and pushes lead to; two pull requests are open there."""
+    if shutil.which("gh") is None and not os.environ.get("CI"):
+        pytest.skip("gh is not installed")
+    bare = add_remote(sandbox, repository)
+    socket = sandbox.root / "github.sock"
+    log_in(sandbox.root / "config" / "gh", socket)
+    model = GitHubModel(bare)
+    for _ in range(2):
+        model.open("main")
+    with serving(model, socket):
+        yield
+
+
+async def rewind(client: Client, daemon: DaemonProcess) -> tuple[dict[str, Any], ...]:
+    kept = [await idle(client, daemon), await idle(client, daemon)]
+    for session in kept:
+        request = worktree_pb2.CreateCheckpointRequest(session=session)
+        await client.worktrees.CreateCheckpoint(request, metadata=client.metadata)
+    one, other = ({"session": session, "checkpoint": "1"} for session in kept)
+    return one, other
+
+
 MUTATIONS: dict[str, Make] = {
+    "ForkSession": on_session(),
+    "SyncSession": on_session(),
+    "CreateCheckpoint": on_session(),
+    "RewindSession": rewind,
+    "AddComment": on_session(path="dir0/file0.txt", line=1, text="why"),
+    "ResolveComment": resolve_comment,
+    "SendComments": send_comments,
+    "ApplyPlan": apply_plan,
+    "ConvergePlan": on_plan,
+    "CleanUpPlan": on_plan,
+    "StartCommand": on_session(argv=("true",)),
+    "StopCommand": stop_command,
+    "SetUpSession": on_session(),
+    "LandSessions": land,
+    "RemoveLanding": on_landing,
+    "RetryLanding": on_landing,
     "SpawnSession": spawn,
     "SendMessage": on_session(text="hello"),
     "StopMember": on_session(),
     "ReportResult": report,
+    "RequestPath": ask_for_path,
+    "HandOverPath": hand_over,
     "CreateRule": make_rule,
     "DeleteRule": drop_rule,
     "CreateSession": create,
@@ -439,19 +618,32 @@ MUTATIONS: dict[str, Make] = {
     "ResumeSession": on_session(),
     "PauseSession": on_session(),
     "DeleteSession": on_session(),
+    "ArchiveSession": on_session(),
+    "RestoreSession": restore,
+    "RestoreTrash": restore_trash,
+    "EmptyTrash": empty_trash,
+    "CollectGarbage": look_over,
+    "Diagnose": look_over,
     "RegisterRepo": register,
     "UpdateRepo": change_repo,
     "RemoveRepo": forget_repo,
     "ResolveRequest": resolve,
+    "CreatePullRequest": open_pull,
+    "LinkPullRequest": on_session(number=101),
+    "FixPullRequest": feed_back,
+    "CleanUpPullRequests": clean_up_pulls,
+    "FillPool": two_repositories,
+    "DrainPool": two_repositories,
 }
 
 
 def test_every_call_that_changes_something_takes_a_request_id_and_is_tried_here() -> None:
     assert {name for name, rpc in RPCS.items() if rpc.mutates} == set(MUTATIONS)
-    reading = ("Get", "List", "Watch", "Wait", "Read")
+    reading = ("Get", "List", "Watch", "Wait", "Read", "Check")
     assert {name for name in RPCS if not name.startswith(reading)} == {*MUTATIONS, "Shutdown"}
 
 
+@pytest.mark.usefixtures("github")
 async def test_the_same_request_id_is_the_same_call_with_the_same_answer_also_after_a_kill(
     daemon: DaemonProcess, client: Client, repository: Path
 ) -> None:
@@ -482,7 +674,9 @@ async def test_the_same_request_id_is_the_same_call_with_the_same_answer_also_af
         for name, (request, answer, other, metadata) in answers.items():
             assert await RPCS[name].call(later.channel, request, metadata) == answer, name
             assert await RPCS[name].refusal(later.channel, other, metadata) == "REQUEST_ID_REUSED", name
-        assert len([event for event in await later.log() if event.HasField("session_removed")]) == 1
+        _, removed_one, _, _ = answers["DeleteSession"]
+        gone = [event.session_id for event in await later.log() if event.HasField("session_removed")]
+        assert gone.count(removed_one.session.id) == 1  # type: ignore[attr-defined]
 
 
 async def test_a_call_that_was_killed_in_the_middle_is_done_once(

@@ -491,8 +491,10 @@ async def test_repositories_inside_the_worktree_are_trashed_too(
     record = await git.trash(repo, "s-1", tree.path, "work")
     await git.remove_worktree(repo, tree.path, "work", delete_branch=True)
 
-    lines = [line.split(" ", 2) for line in sample.git("log", "-1", "--format=%b", record.commit).splitlines()]
-    nested = {place: commit for _, commit, place in lines}
+    body = sample.git("log", "-1", "--format=%b", record.commit).splitlines()
+    nested = {
+        place: commit for word, commit, place in (line.split(" ", 2) for line in body if line.startswith("nested"))
+    }
     assert sorted(nested) == ["lib/deep", "own", "side"]
     assert sample.git("show", f"{nested['lib/deep']}:in a submodule of a submodule") == "1"
     assert sample.git("show", f"{nested['own']}:uncommitted") == "2"

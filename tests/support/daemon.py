@@ -29,10 +29,13 @@ from ramet.v1 import (
     daemon_pb2_grpc,
     event_pb2,
     event_pb2_grpc,
+    landing_pb2_grpc,
     orchestration_pb2_grpc,
+    plan_pb2_grpc,
     repo_pb2_grpc,
     session_pb2,
     session_pb2_grpc,
+    terminal_pb2_grpc,
     worktree_pb2_grpc,
 )
 from rametd.app import Daemon
@@ -86,7 +89,9 @@ class Sandbox:
         return self.root / "run" / "rametd.sock"
 
     def configure(self, text: str) -> None:
-        """Replace the owner's configuration; the agent's path is added unless the text names one."""
+        """Replace the owner's configuration. Spares are made only where it speaks of the pool: tests count worktrees."""
+        if "[pool]" not in text:
+            text += "\n[pool]\nsize = 0\n"
         path = self.root / "config" / "ramet" / "config.toml"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
@@ -94,7 +99,7 @@ class Sandbox:
     def processes(self) -> list[psutil.Process]:
         """Every living process whose environment is this sandbox's: daemons, keepers, agents and what they started."""
         mark = f"RAMET_HOME={self.root / 'state'}".encode()
-        keeper = str(self.root / "state" / "agents").encode()
+        keepers = [str(self.root / "state" / kind).encode() for kind in ("agents", "commands")]
         found = []
         for process in psutil.process_iter():
             with contextlib.suppress(psutil.Error, OSError):
@@ -102,7 +107,7 @@ class Sandbox:
                     continue
                 environment = Path(f"/proc/{process.pid}/environ").read_bytes().split(b"\0")
                 arguments = Path(f"/proc/{process.pid}/cmdline").read_bytes()
-                if mark in environment or keeper in arguments:
+                if mark in environment or any(keeper in arguments for keeper in keepers):
                     found.append(process)
         return found
 
@@ -167,9 +172,10 @@ class Ran:
 
 
 def git(path: Path, *arguments: str) -> str:
-    """Run git as somebody with a name, without the machine's configuration."""
+    """Run git as somebody with a name, without the machine's configuration; what only looks writes nothing."""
     environment = {
         **os.environ,
+        "GIT_OPTIONAL_LOCKS": "0",
         "GIT_CONFIG_GLOBAL": os.devnull,
         "GIT_CONFIG_NOSYSTEM": "1",
         **{f"GIT_{who}_{what}": value for who in ("AUTHOR", "COMMITTER") for what, value in PERSON},
@@ -235,6 +241,9 @@ class Client:
         self.events = event_pb2_grpc.EventServiceStub(self.channel)
         self.attention = attention_pb2_grpc.AttentionServiceStub(self.channel)
         self.worktrees = worktree_pb2_grpc.WorktreeServiceStub(self.channel)
+        self.terminals = terminal_pb2_grpc.TerminalServiceStub(self.channel)
+        self.plans = plan_pb2_grpc.PlanServiceStub(self.channel)
+        self.landing = landing_pb2_grpc.LandingServiceStub(self.channel)
         self.orchestration = orchestration_pb2_grpc.OrchestrationServiceStub(self.channel)
 
     async def create(self, path: Path, prompt: str = "", **fields: Any) -> session_pb2.Session:

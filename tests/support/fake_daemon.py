@@ -184,11 +184,12 @@ class FakeDaemon:
         )
         daemon_pb2_grpc.add_DaemonServiceServicer_to_server(_Daemon(self), server)
         repo_pb2_grpc.add_RepoServiceServicer_to_server(_Repos(self), server)
-        session_pb2_grpc.add_SessionServiceServicer_to_server(_Sessions(self), server)
+        # What these lack is answered UNIMPLEMENTED, as an older daemon would.
+        session_pb2_grpc.add_SessionServiceServicer_to_server(_Sessions(self), server)  # type: ignore[abstract]
         event_pb2_grpc.add_EventServiceServicer_to_server(_Events(self), server)
         attention_pb2_grpc.add_AttentionServiceServicer_to_server(_Attention(self), server)
-        orchestration_pb2_grpc.add_OrchestrationServiceServicer_to_server(_Orchestration(self), server)
-        worktree_pb2_grpc.add_WorktreeServiceServicer_to_server(_Worktrees(self), server)
+        orchestration_pb2_grpc.add_OrchestrationServiceServicer_to_server(_Orchestration(self), server)  # type: ignore[abstract]
+        worktree_pb2_grpc.add_WorktreeServiceServicer_to_server(_Worktrees(self), server)  # type: ignore[abstract]
         health_pb2_grpc.add_HealthServicer_to_server(self.health, server)
         self.set_serving(serving)
         server.add_insecure_port(f"unix:{quote(str(self.socket))}")

@@ -14,8 +14,14 @@ HOME = Path("/home/a")
 COMPLETE = """
 max_working = 3
 setup = "make deps"
+setup_files = ["deps.lock"]
+setup_timeout = "5m"
 teardown = ["a", "b"]
+teardown_timeout = "5s"
 carry = [".env", "config/*.local"]
+carry_link = ["models/"]
+carry_rewrite = [".env"]
+carry_limit = "1GiB"
 
 [permissions]
 default_mode = "acceptEdits"
@@ -35,6 +41,7 @@ root = "/fast/trees"
 branch_prefix = "agents/x-"
 
 [pool]
+min_free = "4GiB"
 size = 0
 warm_agents = 1
 
@@ -57,9 +64,15 @@ tree = 10.5
 day = 100
 
 [land]
+max_returns = 3
+check_timeout = "20m"
 method = "squash"
 check = "make test"
 protected = ["main", "release/*"]
+
+[pr]
+draft = false
+remote = "fork"
 
 [radar]
 tell_agents = false
@@ -69,6 +82,8 @@ rotate_at = "16MiB"
 
 [retention]
 trash = "7d"
+stale = "60d"
+archive = "90d"
 
 [log]
 level = "debug"
@@ -102,7 +117,7 @@ def test_missing_files_give_the_defaults(tmp_path: Path) -> None:
 def test_a_complete_file_sets_everything() -> None:
     config = owner(COMPLETE)
     assert {item.origin for item in effective(config)} == {"owner file"}
-    assert all("no effect in this release" in warning for warning in config.warnings)
+    assert config.warnings == ()
     assert config.agents.claude.path == HOME / "bin" / "claude"
     assert config.agents.sleep_after == 7200
     assert config.setup == ("make deps",)
@@ -152,7 +167,9 @@ def test_a_repository_cannot_set_what_is_the_owners(item: Any) -> None:
 def test_exactly_the_settings_marked_for_repositories_may_be_set_by_them() -> None:
     assert {item.key for item in SETTINGS if item.repository} == {
         *("permissions.default_mode", "worktrees.branch_prefix", "pool.size", "pool.warm_agents", "setup", "teardown"),
+        *("setup_files", "setup_timeout", "teardown_timeout", "carry_link", "carry_rewrite", "carry_limit"),
         *("run.NAME", "carry", "ports.per_session", "land.method", "land.check", "land.protected", "radar.tell_agents"),
+        *("land.check_timeout", "pr.draft", "pr.remote"),
     }
 
 
@@ -282,11 +299,3 @@ def test_no_kind_of_setting_meets_a_value_that_it_cannot_judge(item: Any, value:
 def test_durations_are_seconds(amount: float, unit: tuple[str, int]) -> None:
     amount = round(amount / 100, 2) + 1
     assert owner(f'retention.trash = "{amount:.2f}{unit[0]}"').retention.trash == pytest.approx(amount * unit[1])
-
-
-def test_a_setting_without_effect_yet_says_so_when_it_is_set() -> None:
-    config = owner("[pool]\nsize = 3")
-    assert config.pool.size == 3
-    assert "pool.size" in config.warnings[0]
-    assert "no effect in this release" in config.warnings[0]
-    assert owner("max_working = 3").warnings == ()

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 from rametctl.cli import VERBS
-from rametd.app import CONTRACT
 from rametd.config import SETTINGS, Setting
 from rametd.config.kinds import toml
 from rametd.domain import errors
+from rametd.serving import CONTRACT
 
 ROOT = Path(__file__).parents[2]
 REFERENCE = (ROOT / "docs" / "reference.md").read_text()

@@ -11,14 +11,14 @@ import pytest
 from rametd.agents.base import Frame
 from rametd.agents.claude.frames import read_frame
 from rametd.agents.claude.kind import Claude
-from rametd.app import forbid_bypass
 from rametd.config import Config
 from rametd.domain.models import DAEMON, Hold, Mode, PromptState, RequestKind
 from rametd.domain.states import State
+from rametd.parts import forbid_bypass
 from rametd.services.delivery import deliver
 from rametd.services.policy import Policy
+from rametd.services.predecessors import blocked_by
 from rametd.services.projection import project
-from rametd.services.scheduler import blocked_by
 from rametd.services.waiting import Condition, Outcome, judge_one
 from rametd.store import Unit
 from rametd.store.rows import Scope
@@ -66,6 +66,21 @@ def test_a_turn_that_was_cut_off_is_finished_before_what_was_asked_for_later(uni
     assert states == {"owner": PromptState.QUEUED, DAEMON: PromptState.SENT}
     project(unit, "one", 1, lines(RUNNING, result(), IDLE), POLICY)
     assert unit.sessions.get("one").state == State.QUEUED
+
+
+def test_other_words_of_the_daemon_are_not_taken_for_the_continuation(unit: Unit) -> None:
+    session = unit.sessions.insert(a_session(state=State.QUEUED, generation=1, interrupted=True))
+    unit.agents.insert(an_agent())
+    unit.prompts.add("asked", "one", "the check failed, mend it", DAEMON)
+    unit.prompts.mark_received("asked")
+    told = unit.prompts.add("told", "one", "a sibling changes the same lines", DAEMON)
+
+    deliver(unit, Claude(), session, begin=True)
+
+    (waiting, sent) = unit.prompts.open("one")
+    assert (waiting.id, waiting.state) == (told.id, PromptState.QUEUED)
+    assert sent.continues
+    assert "the check failed, mend it" in sent.text
 
 
 def test_a_turn_that_money_ended_is_held_though_the_ledger_has_not_all_of_it(unit: Unit) -> None:

@@ -23,7 +23,7 @@ from rametd.domain.errors import (
     SessionNotFoundError,
     UnauthenticatedError,
 )
-from rametd.domain.models import Mode, PromptState, RequestKind, RequestState
+from rametd.domain.models import Mode, PromptState, RequestKind, RequestState, SetupState
 from rametd.domain.states import State
 from rametd.services import events, views
 from rametd.services.lookup import find_repo, find_session
@@ -174,10 +174,11 @@ def test_a_row_fills_every_field_of_its_message(unit: Unit) -> None:
     row = a_session(
         parent_id="p", model="opus", state=State.WAITING, state_reason="why", turns=1, cost_usd=1.0, budget_usd=2.0, priority=3,
         owns=("a",), forbids=("b",), after=("c",), last_seq=7, root_id="p", result="done",
+        port_base=20000, port_count=2, setup=SetupState.DONE, forked_from="f", plan_id="plan", thread="t", landed_reason="merged",
     )  # fmt: skip
     message = views.session_message(row, repo="repo", attention=1, agent_alive=True)
     unset = {field.name for field in message.DESCRIPTOR.fields} - {field.name for field, _ in message.ListFields()}
-    assert unset == {"ports"}
+    assert unset == set()
 
 
 @pytest.mark.parametrize(

@@ -8,27 +8,52 @@ from rametctl.app import App
 from rametctl.options import Verb, session_argument
 
 if TYPE_CHECKING:
-    from ramet.v1.worktree_pb2 import GetDiffResponse
+    from ramet.v1.session_pb2 import Session
+    from ramet.v1.worktree_pb2 import GetDiffResponse, WatchChangesResponse
 
 
 @click.command("diff", cls=Verb, short_help="What a session has changed.")
 @session_argument
+@click.argument("paths", nargs=-1, metavar="[PATH]...")
 @click.option("--stat", is_flag=True, help="Counts per file.")
 @click.option("--name-only", is_flag=True, help="Paths alone.")
-@click.option("--against", default="", metavar="REF", help='Compare with "base" (as by default), or any ref.')
+@click.option(
+    "--against",
+    default="",
+    metavar="WHAT",
+    help='"base" (as by default), "target", a checkpoint, another session, or any ref.',
+)
+@click.option("-w", "--ignore-all-space", "space", flag_value="WHITESPACE_IGNORE_ALL", help="No white space counts.")
+@click.option(
+    "-b", "--ignore-space-change", "space", flag_value="WHITESPACE_IGNORE_CHANGE", help="Not how much of it there is."
+)
+@click.option(
+    "--ignore-space-at-eol", "space", flag_value="WHITESPACE_IGNORE_AT_EOL", help="Not that at the ends of lines."
+)
+@click.option("--watch", is_flag=True, help="Go on, and show what changes as it does.")
 @click.pass_obj
-def command(app: App, session: str, stat: bool, name_only: bool, against: str) -> None:
+def command(
+    app: App,
+    session: str,
+    paths: tuple[str, ...],
+    stat: bool,
+    name_only: bool,
+    against: str,
+    space: str | None,
+    watch: bool,
+) -> None:
     """Show what session S has changed since it started, uncommitted and
-    untracked work included. Coloured and paged on a terminal, a patch that
-    `git apply` takes elsewhere.
+    untracked work included; with PATHs, of these alone. Coloured and paged on a
+    terminal, a patch that `git apply` takes elsewhere.
 
     \b
     Examples:
       rametctl diff fix-login
-      rametctl diff fix-login --stat --against main
+      rametctl diff fix-login src --stat --against main
+      rametctl diff fix-login --against 3
+      rametctl diff fix-login --watch
       rametctl diff fix-login | git apply
     """
-    from ramet.jsonify import to_json
     from ramet.v1 import worktree_pb2
 
     from rametctl.errors import UsageError
@@ -36,30 +61,79 @@ def command(app: App, session: str, stat: bool, name_only: bool, against: str) -
 
     if stat and name_only:
         raise UsageError("--stat and --name-only were both given", hint="give one of them")
+    if watch and (paths or space):
+        raise UsageError("--watch shows all that changes", hint="leave out paths and white space options")
+    found = get_session(app, session).session
+    if watch:
+        _watch(app, found, against, stat=stat, name_only=name_only)
+        return
     request = worktree_pb2.GetDiffRequest(
-        session=get_session(app, session).session.id, against=against, stat_only=stat or name_only
+        session=found.id,
+        against=against,
+        stat_only=stat or name_only,
+        whitespace=worktree_pb2.Whitespace.Value(space or "WHITESPACE_UNSPECIFIED"),
+        paths=paths,
     )
     with app.output.spinner("comparing …"):
         answer = app.connection.call(lambda daemon: daemon.worktrees.GetDiff, request)
+    _show(app, answer, stat=stat, name_only=name_only)
+
+
+def _show(app: App, answer: "GetDiffResponse", *, stat: bool, name_only: bool) -> None:
+    from ramet.jsonify import to_json
+
     if app.output.json_mode:
         app.output.json(to_json(answer))
-    elif name_only:
+        return
+    if name_only:
         app.output.text(*(_path(app, change.path) for change in answer.files))
     elif stat:
         from rametctl.render.diff import stat_lines
 
         app.output.show(*stat_lines(answer))
-    else:
-        _show_patch(app, answer)
-    if answer.truncated and not app.output.json_mode:
-        app.output.note("rametctl: the diff was cut, it is too long; see all of it with git in the session's worktree")
-
-
-def _show_patch(app: App, answer: "GetDiffResponse") -> None:
-    if app.output.terminal:
+    elif app.output.terminal:
         from rametctl.render.diff import coloured
 
         app.output.page(coloured(app.output, answer.patch))
+    else:
+        app.output.binary(answer.patch)
+    for warning in answer.warnings:
+        app.output.note(f"rametctl: {warning}")
+    if answer.truncated and not any("too large" in warning for warning in answer.warnings):
+        app.output.note("rametctl: the diff was cut, it is too long; see all of it with git in the session's worktree")
+
+
+def _watch(app: App, session: "Session", against: str, *, stat: bool, name_only: bool) -> None:
+    """Show what differs now, and every change from then on, until interrupted or the session is gone."""
+    from ramet.jsonify import to_json
+    from ramet.v1 import worktree_pb2
+
+    request = worktree_pb2.WatchChangesRequest(
+        session=session.id, against=against, include_patch=not (stat or name_only)
+    )
+    note = ""
+    for answer in app.connection.stream(lambda daemon: daemon.worktrees.WatchChanges, request):
+        if answer.note and answer.note != note:
+            app.output.note(f"rametctl: {answer.note}; the tree is looked at now and then")
+        note = answer.note
+        if app.output.json_mode:
+            app.output.json(to_json(answer), stream=True)
+        else:
+            _show_change(app, answer, stat=stat, name_only=name_only)
+
+
+def _show_change(app: App, answer: "WatchChangesResponse", *, stat: bool, name_only: bool) -> None:
+    if name_only:
+        app.output.text(*(_path(app, path) for path in answer.changed_paths))
+    elif stat:
+        from rametctl.render.diff import stat_lines
+
+        app.output.show(*stat_lines(answer))
+    elif app.output.terminal:
+        from rametctl.render.diff import coloured
+
+        app.output.stdout.write(coloured(app.output, answer.patch))
+        app.output.stdout.flush()
     else:
         app.output.binary(answer.patch)
 

@@ -25,6 +25,10 @@ class Options(TypedDict):
     branch: str
     base: str
     existing: str
+    in_place: bool
+    with_changes: bool
+    fetch: bool
+    initial_commit: bool
     agent: str
     model: str
     mode: str | None
@@ -46,7 +50,11 @@ class Options(TypedDict):
 @click.option("--name", default="", help="Its name; made from the prompt otherwise.")
 @click.option("--branch", default="", help="The branch to make; made from the name otherwise.")
 @click.option("--base", metavar="REF", default="", help="What to start from; what is checked out here otherwise.")
-@click.option("--existing", metavar="BRANCH", default="", help="Work on a branch that exists.")
+@click.option("--existing", metavar="BRANCH", default="", help="Work on a branch that exists, here or on a remote.")
+@click.option("--in-place", is_flag=True, help="Work in this very checkout, without a worktree.")
+@click.option("--with-changes", is_flag=True, help="Begin with what is uncommitted here; this checkout stays as it is.")
+@click.option("--fetch", is_flag=True, help="Fetch the base from its remote first.")
+@click.option("--initial-commit", is_flag=True, help="Where there is no commit yet, make an empty first one.")
 @click.option("--agent", default="", help="Kind of agent; claude otherwise.")
 @click.option("--model", default="", help="Its model.")
 @mode_option("What it may do unasked.")
@@ -83,6 +91,8 @@ def command(app: App, /, **options: Unpack[Options]) -> None:
 
     if options["base"] and options["existing"]:
         raise UsageError("--base and --existing were both given", hint="an existing branch is its own base")
+    if options["count"] > 1 and options["in_place"]:
+        raise UsageError("--count and --in-place were both given", hint="one session at a time works in a checkout")
     if options["count"] > 1 and options["existing"]:
         raise UsageError("--count and --existing were both given", hint="a branch is checked out in one worktree only")
     wait, watch = options["wait"], options["watch"]
@@ -97,6 +107,10 @@ def command(app: App, /, **options: Unpack[Options]) -> None:
         patterns = app.connection.info().environment_patterns
         base.environment.update(wanted_environment(app.environ, patterns))
         made = [_create(app, request) for request in numbered(base, options["count"])]
+    if _lacks_commit(made) and _make_first_commit(app):
+        base.initial_commit = True
+        with app.output.spinner("making it …"):
+            made = [_create(app, request) for request in numbered(base, options["count"])]
     sessions = [each for each in made if not isinstance(each, ClientError)]
     if not (wait and app.output.json_mode):
         _report(app, made, stream=watch, idle=text is None, hint=not (wait or watch))
@@ -110,6 +124,18 @@ def command(app: App, /, **options: Unpack[Options]) -> None:
 
         with going_on(app, sessions):
             watch_sessions(app, [session.id for session in sessions])
+
+
+def _lacks_commit(made: "Sequence[Session | ClientError]") -> bool:
+    return any(isinstance(each, ClientError) and each.reason == "NO_COMMIT" for each in made)
+
+
+def _make_first_commit(app: App) -> bool:
+    """Ask whoever sits there; nobody else is asked, and nothing is committed unasked."""
+    if app.output.json_mode or not (app.output.error_terminal and sys.stdin is not None and sys.stdin.isatty()):
+        return False
+    question = "This repository has no commit yet, so that there is nothing to start from. Make an empty first one?"
+    return click.confirm(question, err=True)
 
 
 def numbered(base: "CreateSessionRequest", count: int) -> "Iterator[CreateSessionRequest]":
@@ -151,6 +177,10 @@ def _request(options: Options, prompt: str) -> "CreateSessionRequest":
         branch=options["branch"],
         base_ref=options["base"],
         existing_branch=options["existing"],
+        in_place=options["in_place"],
+        with_changes=options["with_changes"],
+        fetch=options["fetch"],
+        initial_commit=options["initial_commit"],
         agent=options["agent"],
         model=options["model"],
         mode=mode_number(options["mode"]),
@@ -195,6 +225,11 @@ def _report(app: App, made: "Sequence[Session | ClientError]", *, stream: bool, 
             app.output.text(f"It is idle. Tell it what to do: rametctl send {name} PROMPT")
         elif hint and not several:
             app.output.hint(f"rametctl watch {name}")
+
+
+def report_one(app: App, session: "Session", *, idle: bool) -> None:
+    """Say what was made, when it is one session."""
+    _report(app, [session], stream=False, idle=idle, hint=True)
 
 
 def _print_json(app: App, made: "Sequence[Session | ClientError]", *, stream: bool = False) -> None:

@@ -1,5 +1,6 @@
 """`rametctl repo`: the repositories that have sessions."""
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -103,10 +104,13 @@ def show(app: App, repo: str | None) -> None:
 @command.command("trust", cls=Verb, short_help="Let its own settings and commands run.")
 @click.argument("repo", required=False)
 @click.option("--no", "withdraw", is_flag=True, help="Take the trust back.")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 @click.pass_obj
-def trust(app: App, repo: str | None, withdraw: bool) -> None:
+def trust(app: App, repo: str | None, withdraw: bool, yes: bool) -> int:
     """Trust repository REPO, the one around us otherwise: its .ramet.toml may
-    then run commands, and agents load its settings and MCP servers.
+    then run commands, and agents load its settings and MCP servers. All that would
+    run is shown first, and a terminal asks you once. A setup that waits for it
+    starts then.
 
     \b
     Examples:
@@ -116,14 +120,37 @@ def trust(app: App, repo: str | None, withdraw: bool) -> None:
     from google.protobuf.field_mask_pb2 import FieldMask
     from ramet.v1 import repo_pb2
 
+    found = _get(app, repo)
+    if not withdraw and not app.output.json_mode and not _agreed(app, found, yes=yes):
+        app.output.text(f"{found.name} is not trusted; nothing was changed")
+        return 1
     request = repo_pb2.UpdateRepoRequest(
-        repo_id=_get(app, repo).id,
+        repo_id=found.id,
         repo=repo_pb2.Repo(trusted=not withdraw),
         update_mask=FieldMask(paths=["trusted"]),
         request_id=new_request_id(),
     )
     answer = app.connection.call(lambda daemon: daemon.repos.UpdateRepo, request)
     _show(app, answer.repo)
+    return 0
+
+
+def _agreed(app: App, repo: "Repo", *, yes: bool) -> bool:
+    """Show what would run; whether the person wants that, where there is one to be asked."""
+    from ramet.v1 import daemon_pb2
+
+    from rametctl.trust import contents
+
+    config = app.connection.call(
+        lambda daemon: daemon.daemon.GetConfig, daemon_pb2.GetConfigRequest(repo_path=repo.root)
+    )
+    lines = list(contents(config, repo.root))
+    if lines:
+        app.output.text("Once it is trusted, this runs or is copied without being asked for again:")
+        app.output.show(*lines)
+    if yes or repo.trusted or not (app.output.terminal and sys.stdin is not None and sys.stdin.isatty()):
+        return True
+    return click.confirm(f"Trust {repo.name}?", err=True)
 
 
 @command.command("rm", cls=Verb, short_help="Forget one.")

@@ -1,6 +1,5 @@
 """`rametctl rm`: remove sessions."""
 
-import shlex
 from typing import TYPE_CHECKING
 
 import click
@@ -19,9 +18,10 @@ if TYPE_CHECKING:
 @click.pass_obj
 def command(app: App, sessions: tuple[str, ...], force: bool) -> int:
     """Remove sessions S... with their worktrees and branches. One that holds work
-    that exists nowhere else is refused; with --force that work is moved to the
-    trash first, and the ref that holds it is told. One that cannot be removed does
-    not keep the others from it.
+    that exists nowhere else is refused; with --force it goes to the trash with that
+    work. `rametctl trash restore S` brings any of them back. One that cannot be
+    removed does not keep the others from it. A checkout that Ramet did not make
+    stays as it is.
 
     \b
     Examples:
@@ -77,12 +77,17 @@ def _remove(app: App, session: str, force: bool) -> "DeleteSessionResponse":
 
 
 def _show(app: App, answer: "DeleteSessionResponse") -> None:
+    from ramet.v1 import session_pb2
+
     from rametctl.lines import line, printable
     from rametctl.render.format import local_time
+    from rametctl.render.session import reference
 
-    app.output.show(line("removed ", (printable(answer.session.name), "bold")))
-    if answer.trash_ref:
-        until = f" until {local_time(answer.expire_time)}" if answer.HasField("expire_time") else ""
-        app.output.text(f"what it had is kept{until} as {answer.trash_ref}")
-        branch = answer.session.branch or answer.session.name
-        app.output.text(f"to bring it back: git branch {shlex.quote(branch)} {shlex.quote(answer.trash_ref)}")
+    session = answer.session
+    app.output.show(line("removed ", (printable(session.name), "bold")))
+    if session.worktree_kind in {session_pb2.WORKTREE_KIND_IN_PLACE, session_pb2.WORKTREE_KIND_ADOPTED}:
+        app.output.text(f"{printable(session.worktree)} and its branch are as they were")
+    if answer.HasField("expire_time"):
+        app.output.text(
+            f"to bring it back, until {local_time(answer.expire_time)}: rametctl trash restore {reference(session)}"
+        )

@@ -1,5 +1,6 @@
 """`rametctl set`: change a session."""
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -18,7 +19,7 @@ class Budget(click.FloatRange):
         return 0.0 if value == "none" else super().convert(value, param, ctx)
 
 
-@click.command("set", cls=Verb, short_help="Change a session's model, mode, budget, name, priority.")
+@click.command("set", cls=Verb, short_help="Change a session's model, mode, budget, name, priority, paths.")
 @session_argument
 @click.option("--model", help="Its model; an empty one is the agent's default.")
 @mode_option("What it may do unasked.")
@@ -30,10 +31,15 @@ class Budget(click.FloatRange):
 )
 @click.option("--name", help="Its name.")
 @click.option("--priority", type=int, metavar="N", help="Higher starts first when slots are rare.")
+@click.option("--own", metavar="GLOB", multiple=True, help="Paths that are its own too; again for more.")
+@click.option("--disown", metavar="GLOB", multiple=True, help="Paths that are no longer its own.")
+@click.option("--forbid", metavar="GLOB", multiple=True, help="Paths that it must leave alone too.")
+@click.option("--allow", metavar="GLOB", multiple=True, help="Paths that it need not leave alone any more.")
 @click.pass_obj
 def command(
     app: App, session: str, model: str | None, mode: str | None, budget: float | None, name: str | None,
-    priority: int | None,
+    priority: int | None, own: tuple[str, ...], disown: tuple[str, ...], forbid: tuple[str, ...],
+    allow: tuple[str, ...],
 ) -> None:  # fmt: skip
     """Change session S. A running agent follows at once.
 
@@ -42,6 +48,7 @@ def command(
       rametctl set fix-login --mode acceptEdits
       rametctl set fix-login --budget 5 --name login
       rametctl set fix-login --budget none
+      rametctl set fix-login --own 'docs/**' --disown src/api/
     """
     from google.protobuf.field_mask_pb2 import FieldMask
     from ramet.v1 import session_pb2
@@ -51,13 +58,15 @@ def command(
 
     changes = {"model": model, "mode": mode, "budget_usd": budget, "name": name, "priority": priority}
     paths = [field for field, value in changes.items() if value is not None]
+    paths += [field for field, given in (("owns", own or disown), ("forbids", forbid or allow)) if given]
     if not paths:
         raise UsageError("nothing to change was given", hint="see: rametctl set --help")
     found = get_session(app, session).session
     # A mask that names the budget with no value in the message takes the limit away.
     values = session_pb2.Session(
-        model=model or "", mode=mode_number(mode), budget_usd=budget or None, name=name or "", priority=priority or 0
-    )
+        model=model or "", mode=mode_number(mode), budget_usd=budget or None, name=name or "", priority=priority or 0,
+        owns=_changed(found.owns, own, disown), forbids=_changed(found.forbids, forbid, allow),
+    )  # fmt: skip
     request = session_pb2.UpdateSessionRequest(
         session_id=found.id,
         session=values,
@@ -76,6 +85,13 @@ def command(
     app.output.show(line((printable(found.name), "bold"), f": {said}"))
 
 
+def _changed(patterns: Sequence[str], more: Sequence[str], less: Sequence[str]) -> list[str]:
+    """Patterns with some more and some less: one that is there goes, a part of one is left out of it."""
+    kept = [pattern for pattern in patterns if pattern not in less]
+    out = [f"!{pattern}" for pattern in less if pattern not in patterns and kept]
+    return [*kept, *(pattern for pattern in more if pattern not in kept), *out]
+
+
 def _said(path: str, session: "Session") -> str:
     """What was changed, as it is now."""
     from rametctl.lines import printable
@@ -90,5 +106,9 @@ def _said(path: str, session: "Session") -> str:
             return f"budget {money(session.budget_usd)}" if session.HasField("budget_usd") else "no budget"
         case "name":
             return f"name {printable(session.name)}"
+        case "owns":
+            return f"owns {printable(', '.join(session.owns))}" if session.owns else "owns no paths"
+        case "forbids":
+            return f"leaves alone {printable(', '.join(session.forbids))}" if session.forbids else "may write anywhere"
         case _:
             return f"priority {session.priority}"

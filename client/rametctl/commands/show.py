@@ -10,8 +10,9 @@ from rametctl.options import Verb, session_argument
 
 @click.command("show", cls=Verb, short_help="Everything about one session.")
 @session_argument
+@click.option("--disk", is_flag=True, help="Measure what its worktree takes on disk, too.")
 @click.pass_obj
-def command(app: App, session: str) -> None:
+def command(app: App, session: str, disk: bool) -> None:
     """Show everything about session S: state, cost and what is left of its budget,
     process, parent and children, what it reported, prompts that it has not got
     yet, and what waits for you with the command to answer.
@@ -28,7 +29,7 @@ def command(app: App, session: str) -> None:
     from rametctl.render.session import details
     from rametctl.sessions import descendants, get_session
 
-    answer = get_session(app, session)
+    answer = get_session(app, session, disk_use=disk)
     if app.output.json_mode:
         data = to_json(answer)
         app.output.json(data.pop("session") | data)

@@ -10,7 +10,7 @@ from rametctl.lines import Line, cell_width, line, printable
 from rametctl.output import Output
 
 if TYPE_CHECKING:
-    from ramet.v1.worktree_pb2 import FileChange, GetDiffResponse
+    from ramet.v1.worktree_pb2 import FileChange, GetDiffResponse, WatchChangesResponse
 
 _BAR = 30
 
@@ -34,7 +34,7 @@ def coloured(output: Output, patch: bytes) -> str:
     ).removesuffix("\n")
 
 
-def stat_lines(answer: "GetDiffResponse") -> list[Line]:
+def stat_lines(answer: "GetDiffResponse | WatchChangesResponse") -> list[Line]:
     """As `git diff --stat` shows it."""
     if not answer.files:
         return []
@@ -46,8 +46,8 @@ def stat_lines(answer: "GetDiffResponse") -> list[Line]:
     lines = []
     for change, name in zip(answer.files, names, strict=True):
         padding = " " * (width - cell_width(name))
-        if change.binary:
-            lines.append(line(f"{name}{padding} | ", ("binary", "dim")))
+        if change.binary or change.too_large:
+            lines.append(line(f"{name}{padding} | ", ("too large" if change.too_large else "binary", "dim")))
             continue
         plus, minus = (round(count * scale) or bool(count) for count in (change.additions, change.deletions))
         count = change.additions + change.deletions

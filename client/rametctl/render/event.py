@@ -8,11 +8,21 @@ from ramet.jsonify import enum_name, to_json
 
 from rametctl.lines import Line, Span, line, printable, truncated
 from rametctl.render.format import duration, local_time, money, plural
+from rametctl.render.pull_request import pull_request_spans
 from rametctl.render.request import answer_command, body_lines, parsed, shown_decision, title
 from rametctl.render.session import HELD, state_style
 
 if TYPE_CHECKING:
-    from ramet.v1.event_pb2 import AssistantMessage, Event, StateChanged, ToolCall, ToolResult, TurnEnded
+    from ramet.v1.event_pb2 import (
+        AssistantMessage,
+        ConflictChanged,
+        Event,
+        SessionSynced,
+        StateChanged,
+        ToolCall,
+        ToolResult,
+        TurnEnded,
+    )
     from ramet.v1.session_pb2 import Prompt
 
 RESULT_LINES = 6
@@ -90,6 +100,9 @@ class Transcript:
                 yield line(("→ " + answer_command(request), "green"), indent=2)
             case "turn_ended":
                 yield line(*_turn_spans(event.turn_ended))
+            case "command_output":
+                texts = printable(event.command_output.text).strip("\n").split("\n")
+                yield from (line((text, "dim"), indent=2) for text in texts)
             case "state_changed" if _is_told_otherwise(event.state_changed):
                 return
             case _:
@@ -143,6 +156,22 @@ def summary_spans(event: "Event") -> list[Span]:
             return [
                 (f"removed {printable(event.session_removed.name)}" + (f", kept as {ref}" if ref else ""), "yellow")
             ]
+        case "session_archived":
+            ref = event.session_archived.ref
+            return [("archived" + (f", kept as {ref}" if ref else ""), "yellow")]
+        case "checkpoint_made":
+            kept = event.checkpoint_made.checkpoint
+            files = f", {plural(kept.files, 'file')} changed" if kept.files else ""
+            return [(f"checkpoint {kept.number} ({enum_name(kept, 'reason')}){files}", "dim")]
+        case "session_rewound":
+            rewound = event.session_rewound
+            talk = ", its conversation too" if rewound.conversation else ""
+            undo = f"; checkpoint {rewound.before.number} holds what was before"
+            return [(f"back at checkpoint {rewound.checkpoint.number}{talk}{undo}", "yellow")]
+        case "session_restored":
+            restored = event.session_restored
+            told = "".join(f"; {printable(warning)}" for warning in restored.warnings)
+            return [(f"brought back from the {printable(restored.origin)}{told}", "green")]
         case "prompt_queued":
             return [(_one_line(event.prompt_queued.prompt.text), "bold")]
         case "assistant_message":
@@ -164,12 +193,57 @@ def summary_spans(event: "Event") -> list[Span]:
             return [(f"worktree {printable(event.worktree_created.path)}", "dim")]
         case "agent_exited":
             return _exit_spans(event)
+        case "command_started" | "command_ended":
+            return _command_spans(event)
+        case "command_output":
+            return [(_one_line(event.command_output.text.strip().rpartition("\n")[2]), "dim")]
+        case "setup_changed":
+            return _setup_spans(event)
+        case "path_refused":
+            refused = event.path_refused
+            paths = ", ".join(printable(path) for path in refused.paths)
+            words = "changed what is not its own" if refused.changed else "kept from writing to what is not its own"
+            return [(f"{words}: {paths}", "yellow")]
+        case "ownership_changed":
+            changed_paths = ", ".join(printable(path) for path in event.ownership_changed.paths)
+            return [
+                (
+                    f"its paths now: {changed_paths or 'none'}"
+                    if not event.ownership_changed.from_id
+                    else f"was given {changed_paths}",
+                    "dim",
+                )
+            ]
         case "warning":
             return [(f"warning: {_one_line(event.warning.message)}", "yellow")]
         case "agent_noise":
             return [(_one_line(event.agent_noise.text), "dim")]
         case "call_denied":
             return [(f"denied: {event.call_denied.method}: {_one_line(event.call_denied.message)}", "red")]
+        case "plan_applied":
+            applied = event.plan_applied
+            changed = ", ".join(f"{change.action} {printable(change.thread)}" for change in applied.changes)
+            return [(f"plan {printable(applied.name)} applied: {changed or 'nothing differs'}", "dim")]
+        case "comment_changed":
+            comment = event.comment_changed.comment
+            where = f"{printable(comment.path)}:{comment.line}" if comment.line else printable(comment.path)
+            return [(f"comment on {where} ", "cyan"), (enum_name(comment, "state") or "", "")]
+        case "session_synced":
+            return _sync_spans(event.session_synced)
+        case "conflict_changed":
+            return _conflict_spans(event.conflict_changed)
+        case "plan_removed":
+            return [(f"plan {printable(event.plan_removed.name)} is forgotten: nothing of it was left", "dim")]
+        case "pull_request_changed":
+            return pull_request_spans(event.pull_request_changed.pull_request)
+        case "landing_changed":
+            from rametctl.render.landing import landing_spans
+
+            return [("landing: ", "dim"), *landing_spans(event.landing_changed.landing)]
+        case "target_moved":
+            moved = event.target_moved
+            count = plural(len(moved.landing_ids), "landing")
+            return [(f"{printable(moved.branch)} is at {moved.new_commit[:12]}, with {count}", "green")]
         case "store_rebuilt":
             return [(f"the database was damaged and is rebuilt; the old one: {event.store_rebuilt.quarantine}", "red")]
         case None:
@@ -253,6 +327,40 @@ def _exit_spans(event: "Event") -> list[Span]:
         return [(f"the agent was ended ({exited.stop_intent}): {how}", "dim")]
     tail = _one_line(exited.stderr_tail)
     return [(f"the agent ended: {how}" + (f": {tail}" if tail else ""), "dim" if how == "code 0" else "red")]
+
+
+def _command_spans(event: "Event") -> list[Span]:
+    from rametctl.terminals import exit_code, how_it_ended, title
+
+    command = (event.command_started if event.HasField("command_started") else event.command_ended).command
+    what = f"{command.id} {_one_line(title(command))}"
+    if event.HasField("command_started"):
+        return [(f"runs {what}", "dim")]
+    failed = not command.stop_reason and exit_code(command) != 0
+    return [(f"{what}: {how_it_ended(command)}", "red" if failed else "dim")]
+
+
+def _sync_spans(sync: "SessionSynced") -> list[Span]:
+    if sync.conflicts:
+        return [("conflicts with its base", "yellow"), (f": {', '.join(map(printable, sync.conflicts[:3]))}", "")]
+    return [("synced with its base", "green"), (f"  {sync.old_commit[:10]} → {sync.new_commit[:10]}", "dim")]
+
+
+def _conflict_spans(change: "ConflictChanged") -> list[Span]:
+    pair = change.conflict
+    other = printable(pair.other_name) if pair.other_id else f"its base {printable(pair.other_name)}"
+    if pair.red:
+        files = ", ".join(printable(each.path) for each in pair.files[:3]) + (", …" if len(pair.files) > 3 else "")
+        return [("will not merge ", "bold red"), (f"with {other}: {files}", "")]
+    return [("merges ", "green"), (f"with {other}" + (" again" if change.old_kind > 2 else ""), "")]
+
+
+def _setup_spans(event: "Event") -> list[Span]:
+    change = event.setup_changed
+    state = enum_name(change, "state") or "none"
+    reason = f": {_one_line(change.reason)}" if change.reason else ""
+    style = {"failed": "red", "untrusted": "yellow", "done": "green"}.get(state, "dim")
+    return [(f"setup {state}{reason}", style)]
 
 
 def _block_texts(message: "AssistantMessage") -> Iterator[str]:

@@ -51,5 +51,17 @@ def local_time(time: "Timestamp") -> str:
     return clock.strftime("%Y-%m-%d %H:%M:%S", clock.localtime(time.seconds)) if time.seconds else "-"
 
 
+def size(count: float) -> str:
+    """512 B, 1.2 KiB, 34 MiB, 5.6 GiB; "-" for nothing."""
+    if count <= 0:
+        return "-"
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if count < 1024:
+            return f"{count:.1f} {unit}" if count < 10 and unit != "B" else f"{count:.0f} {unit}"
+        count /= 1024
+    return f"{count:.1f} TiB"
+
+
 def plural(count: int, noun: str) -> str:
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+    many = f"{noun[:-1]}ies" if noun.endswith(("ty", "ry")) else f"{noun}s"
+    return f"{count} {noun if count == 1 else many}"

@@ -57,7 +57,7 @@ def request_lines(request: "AttentionRequest", now: float, others: Sequence["Att
         (f"  in {printable(request.repo)}" if request.repo else "", "dim"),
     )  # fmt: skip
     yield from body_lines(request)
-    if request.reason and kind_name(request) not in {"review", "elicitation"}:
+    if request.reason and kind_name(request) not in {"review", "conflict", "ownership", "elicitation"}:
         for text in printable(request.reason).splitlines():
             yield line((f"why: {text}", "dim"), indent=2)
     yield line(("→ " + answer_command(request, which), "green"), (_or_deny(request, which), "dim"), indent=2)
@@ -72,7 +72,7 @@ def body_lines(request: "AttentionRequest") -> Iterator[Line]:
         yield from _plan_lines(request, data)
     elif kind_name(request) == "elicitation" and isinstance(data, Mapping):
         yield from _elicitation_lines(request, data)
-    elif kind_name(request) == "review":
+    elif kind_name(request) in {"review", "conflict", "ownership"}:
         yield from _block(request.reason or "its turn has ended")
     elif isinstance(data, Mapping):
         yield from _tool_lines(data)
@@ -126,6 +126,9 @@ def _or_deny(request: "AttentionRequest", which: str) -> str:
             return ""
         case "elicitation":
             return f"   or: rametctl deny {which}"
+        case "conflict":
+            name = printable(request.session_name or request.session_id)
+            return f"   puts it aside   see: rametctl conflicts {name}"
         case "review":
             name = printable(request.session_name or request.session_id)
             return f"   or: rametctl deny {which} -m WHAT-TO-DO-BETTER   see: rametctl diff {name}"

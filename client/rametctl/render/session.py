@@ -10,7 +10,7 @@ from ramet.jsonify import enum_name
 from rametctl.lines import Line, Span, line, printable
 from rametctl.options import mode_name
 from rametctl.output import Output
-from rametctl.render.format import age, local_time, money, plural, seconds_of
+from rametctl.render.format import age, local_time, money, plural, seconds_of, size
 
 if TYPE_CHECKING:
     from ramet.v1.session_pb2 import GetSessionResponse, Session
@@ -52,6 +52,8 @@ def needs(session: "Session") -> str:
     if session.attention:
         asks = plural(session.attention, "request")
         return f"{asks}: {session.state_reason}" if session.state_reason else asks
+    if session.landed_reason and not session.state_reason:
+        return f"landed: {session.landed_reason}"
     return session.state_reason
 
 
@@ -160,7 +162,9 @@ def details(answer: "GetSessionResponse", *, parent: str = "", spent_below: floa
     rows += [
         (key, value, "")
         for key, value in (
+            ("disk", size(answer.disk_bytes) if answer.disk_bytes else ""),
             ("parent", parent or session.parent_id),
+            ("landed", session.landed_reason),
             ("owns", ", ".join(session.owns)),
             ("forbidden", ", ".join(session.forbids)),
             ("after", ", ".join(session.after)),

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 from ramet.v1 import event_pb2
 
+from rametd.domain.checkpoints import ConversationCut
 from rametd.domain.models import Agent, LedgerEntry, Mode, Prompt, Session
 
 
@@ -148,11 +149,12 @@ class Decision:
 
 @dataclass(frozen=True, slots=True)
 class ToolUse:
-    """A call that an agent is about to make. ``cwd`` is where it stands."""
+    """A call that an agent is about to make, or has made. ``cwd`` is where it stands."""
 
     tool: str
     input: Mapping[str, Any]
     cwd: str
+    id: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,6 +179,9 @@ class ChannelIO(Protocol):
 
     async def guard(self, use: ToolUse) -> Judged:
         """Judge a call before it is made."""
+
+    async def judge_result(self, use: ToolUse) -> str:
+        """Look at what a call has done; returns what the agent is to be told of it, or ""."""
 
     async def use_tools(self, control_id: str, message: Mapping[str, Any]) -> dict[str, Any] | None:
         """Answer a message to the daemon's MCP server; None where it wants no answer. The same request has the same effect once."""
@@ -203,6 +208,9 @@ class Channel(Protocol):
 
     async def set_model(self, model: str) -> None: ...
 
+    async def set_variables(self, variables: Mapping[str, str]) -> None:
+        """Add to the environment of what the agent starts from now on."""
+
     async def cost(self) -> float | None:
         """Dollars that the process says to have cost up to now; None when it does not say."""
 
@@ -221,7 +229,18 @@ class AgentKind(Protocol):
     async def prepare(self) -> None:
         """Load what `launch` and `channel` need, without blocking; cheap when it is loaded."""
 
-    def launch(self, session: Session, *, resume: bool, trusted: bool, environment: Mapping[str, str]) -> Launch: ...
+    def launch(
+        self,
+        session: Session,
+        *,
+        resume: bool,
+        trusted: bool,
+        environment: Mapping[str, str],
+        briefing: str,
+        cut: ConversationCut | None = None,
+    ) -> Launch:
+        """``briefing`` is what the agent is told of its place among others, beside its own instructions; "" for nothing. ``cut``: the conversation,
+        which has not begun, goes on from a part of another."""
 
     def read(self, agent: Agent, start: int, end: int, line: bytes) -> Frame: ...
 

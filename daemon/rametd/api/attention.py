@@ -69,7 +69,7 @@ class AttentionServicer(attention_pb2_grpc.AttentionServiceServicer):
         async def work(call: Call) -> attention_pb2.ResolveRequestResponse:
             def resolve(unit: Unit) -> tuple[Request, attention_pb2.ResolveRequestResponse]:
                 answered, response = attention.resolve(
-                    unit, request.request, request.resolution, who, self._core.policy
+                    unit, request.request, request.resolution, who, self._core.policy, self._core.resolvers
                 )
                 call.remember(unit, response)
                 return answered, response

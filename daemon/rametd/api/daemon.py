@@ -13,8 +13,8 @@ from ramet.v1 import common_pb2, daemon_pb2, daemon_pb2_grpc
 
 from rametd.api.interceptor import CONTRACT_VERSION
 from rametd.api.repo import absolute
-from rametd.config import RESERVED, Config, effective, load
-from rametd.environment import ALLOWED
+from rametd.config import Config, effective, load
+from rametd.environment import ALLOWED, FORGE
 from rametd.platform.memory import resident_bytes
 from rametd.services.core import Core
 from rametd.services.views import stamp, tokens_message
@@ -36,8 +36,6 @@ class Facts:
     database: Path
     start_time: float
 
-
-RESERVED_NOTE = " Reserved: no effect in this release yet."
 
 GROUPINGS = {
     daemon_pb2.COST_GROUPING_SESSION: Grouping.SESSION,
@@ -67,7 +65,7 @@ class DaemonServicer(daemon_pb2_grpc.DaemonServiceServicer):
             state_dir=str(core.state_dir),
             serving=self._serving(),
             start_time=stamp(facts.start_time),
-            environment_patterns=[*ALLOWED, *core.config.agents.claude.pass_env],
+            environment_patterns=[*ALLOWED, *FORGE, *core.config.agents.claude.pass_env],
             log_file=str(facts.log_file),
             read_only=core.store.read_only,
             quarantine=str(quarantined) if quarantined else "",
@@ -92,7 +90,7 @@ class DaemonServicer(daemon_pb2_grpc.DaemonServiceServicer):
                 if each.value != "unset"
                 else "null",
                 origin=each.origin,
-                description=each.setting.meaning + (RESERVED_NOTE if each.setting.key in RESERVED else ""),
+                description=each.setting.meaning,
             )
             for each in effective(config)
         ]

@@ -11,17 +11,20 @@ from rametd.api.attention import messages as request_messages
 from rametd.api.calls import Call, Calls
 from rametd.api.context import principal
 from rametd.api.interceptor import OUR_FAULTS, internal, record_refusal
+from rametd.api.ownership import OwnershipCalls
 from rametd.api.paging import offset, position_of, token_of
 from rametd.api.repo import absolute
-from rametd.api.worktree import change_message
 from rametd.domain.errors import InvalidInputError, RametError
 from rametd.domain.models import Mode, Session
 from rametd.services import family
+from rametd.services.changes import change_message
 from rametd.services.core import Core
-from rametd.services.creation import Creator, NewSession
+from rametd.services.creation import Creator
 from rametd.services.delivery import SESSION, sender_of
 from rametd.services.orchestration import Orchestration, Spawn, find_member, member_of, message_of, transcript
+from rametd.services.ownership import Ownership
 from rametd.services.waiting import Condition, Outcome, judge_one
+from rametd.services.wanted import NewSession
 from rametd.store import Reader, Unit
 
 Context = grpc.aio.ServicerContext[Any, Any]
@@ -38,12 +41,15 @@ def caller_of(reader: Reader, who: str) -> Session | None:
     return reader.sessions.get(session_id) if session_id else None
 
 
-class OrchestrationServicer(orchestration_pb2_grpc.OrchestrationServiceServicer):
-    def __init__(self, core: Core, calls: Calls, creator: Creator, orchestration: Orchestration) -> None:
+class OrchestrationServicer(OwnershipCalls, orchestration_pb2_grpc.OrchestrationServiceServicer):
+    def __init__(
+        self, core: Core, calls: Calls, creator: Creator, orchestration: Orchestration, ownership: Ownership
+    ) -> None:
         self._core = core
         self._calls = calls
         self._creator = creator
         self._orchestration = orchestration
+        self._ownership = ownership
 
     async def SpawnSession(
         self, request: orchestration_pb2.SpawnSessionRequest, context: Context

@@ -13,7 +13,9 @@ from rametd.domain.errors import InvalidInputError, RepoNotFoundError
 from rametd.domain.models import Repo
 from rametd.services import repos
 from rametd.services.core import Core
+from rametd.services.landing_trees import remove_unused
 from rametd.services.lookup import find_repo
+from rametd.services.pool import Pool
 from rametd.services.views import repo_message
 from rametd.store import Reader, Unit
 
@@ -25,9 +27,10 @@ def message(reader: Reader, repo: Repo) -> repo_pb2.Repo:
 
 
 class RepoServicer(repo_pb2_grpc.RepoServiceServicer):
-    def __init__(self, core: Core, calls: Calls) -> None:
+    def __init__(self, core: Core, calls: Calls, pool: Pool) -> None:
         self._core = core
         self._calls = calls
+        self._pool = pool
 
     async def RegisterRepo(
         self, request: repo_pb2.RegisterRepoRequest, context: Context
@@ -93,6 +96,8 @@ class RepoServicer(repo_pb2_grpc.RepoServiceServicer):
 
         async def work(call: Call) -> repo_pb2.RemoveRepoResponse:
             repo = await resolve_repo(self._core, request.repo)
+            await self._pool.drain(repo)
+            await self._remove_landing_trees(repo)
 
             def remove(unit: Unit) -> repo_pb2.RemoveRepoResponse:
                 response = repo_pb2.RemoveRepoResponse(repo=repo_message(repos.remove(unit, repo.id, who), 0))
@@ -102,6 +107,13 @@ class RepoServicer(repo_pb2_grpc.RepoServiceServicer):
             return await self._core.store.write(remove)
 
         return await self._calls.once("RemoveRepo", request, repo_pb2.RemoveRepoResponse, work)
+
+    async def _remove_landing_trees(self, repo: Repo) -> None:
+        try:
+            info = await repos.info_of(self._core, repo)
+        except RepoNotFoundError:
+            return  # gone from disk, and what git knew of them with it
+        await remove_unused(self._core, repo, info)
 
 
 def absolute(path: str) -> Path:

@@ -15,7 +15,18 @@ SESSION_METHODS = frozenset(
         "/ramet.v1.EventService/WatchEvents",
         "/ramet.v1.AttentionService/ListRequests",
         "/ramet.v1.AttentionService/GetRequest",
+        "/ramet.v1.TerminalService/StartCommand",  # in its own worktree
+        "/ramet.v1.TerminalService/StopCommand",  # as above
+        "/ramet.v1.TerminalService/ListCommands",
+        "/ramet.v1.TerminalService/GetCommand",
+        "/ramet.v1.TerminalService/WatchOutput",
+        "/ramet.v1.TerminalService/ListPorts",
         "/ramet.v1.WorktreeService/GetDiff",
+        "/ramet.v1.WorktreeService/ListConflicts",
+        "/ramet.v1.WorktreeService/WatchConflicts",
+        "/ramet.v1.PlanService/CheckPlan",
+        "/ramet.v1.PlanService/GetPlan",
+        "/ramet.v1.PlanService/ListPlans",
         "/ramet.v1.OrchestrationService/SpawnSession",
         "/ramet.v1.OrchestrationService/ListFamily",
         "/ramet.v1.OrchestrationService/GetMember",
@@ -26,6 +37,8 @@ SESSION_METHODS = frozenset(
         "/ramet.v1.OrchestrationService/WaitForMembers",
         "/ramet.v1.OrchestrationService/StopMember",
         "/ramet.v1.OrchestrationService/ReportResult",
+        "/ramet.v1.OrchestrationService/RequestPath",
+        "/ramet.v1.OrchestrationService/HandOverPath",
     }
 )
 """What a session's token opens. Nothing in it answers a request, raises a budget or loosens a mode."""

@@ -1,5 +1,7 @@
 """SessionService."""
 
+import asyncio
+from pathlib import Path
 from typing import Any
 
 import grpc
@@ -12,14 +14,16 @@ from rametd.api.paging import position_of, size_of, time_and_id, token_of
 from rametd.api.repo import absolute, resolve_repo
 from rametd.domain.errors import InvalidInputError, NotAllowedError, RepoNotFoundError
 from rametd.domain.models import Agent, Mode, Prompt, Session
+from rametd.platform.disk import tree_bytes
 from rametd.services import repos
 from rametd.services.core import Core
-from rametd.services.creation import Creator, NewSession
+from rametd.services.creation import Creator
 from rametd.services.delivery import sender_of
+from rametd.services.departures import Departures
+from rametd.services.forking import Forker, Wanted
 from rametd.services.listing import SessionMessages
 from rametd.services.lookup import find_session
 from rametd.services.orchestration import Orchestration, Spawn
-from rametd.services.removal import Remover
 from rametd.services.sessions import Changes, Sessions
 from rametd.services.views import (
     MODES_BACK,
@@ -30,11 +34,12 @@ from rametd.services.views import (
     stamp,
 )
 from rametd.services.waiting import Condition, Outcome, wait
+from rametd.services.wanted import NewSession
 from rametd.store import Reader, Unit
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
-UPDATABLE = frozenset({"name", "model", "mode", "budget_usd", "priority"})
+UPDATABLE = frozenset({"name", "model", "mode", "budget_usd", "priority", "owns", "forbids"})
 CONDITIONS = {
     session_pb2.WAIT_CONDITION_UNSPECIFIED: Condition.IDLE,
     session_pb2.WAIT_CONDITION_IDLE: Condition.IDLE,
@@ -63,6 +68,14 @@ def require(prompt: Prompt | None) -> Prompt:
 
 def spawn_of(request: session_pb2.CreateSessionRequest) -> Spawn:
     """What a session asks for with the person's own command: a child, within the caps."""
+    elsewhere = (
+        request.in_place or request.adopt_path or request.with_changes or request.fetch or request.initial_commit
+    )
+    if elsewhere:
+        raise NotAllowedError(
+            "a session's children start from a base, in worktrees of their own",
+            hint="leave --in-place, --with-changes, --fetch and --initial-commit out",
+        )
     if request.existing_branch or request.parent:
         raise NotAllowedError(
             "a session makes children of its own, on new branches", hint="leave --existing and --parent out"
@@ -87,17 +100,19 @@ class SessionServicer(session_pb2_grpc.SessionServiceServicer):
         core: Core,
         calls: Calls,
         creator: Creator,
+        forker: Forker,
         sessions: Sessions,
-        remover: Remover,
+        departures: Departures,
         orchestration: Orchestration,
     ) -> None:
         self._orchestration = orchestration
+        self._forker = forker
         self._messages = SessionMessages()
         self._core = core
         self._calls = calls
         self._creator = creator
         self._sessions = sessions
-        self._remover = remover
+        self._departures = departures
 
     async def CreateSession(
         self, request: session_pb2.CreateSessionRequest, context: Context
@@ -129,6 +144,11 @@ class SessionServicer(session_pb2_grpc.SessionServiceServicer):
                     parent=request.parent,
                     priority=request.priority,
                     after=tuple(request.after),
+                    with_changes=request.with_changes,
+                    in_place=request.in_place,
+                    adopt=absolute(request.adopt_path) if request.adopt_path else None,
+                    fetch=request.fetch,
+                    initial_commit=request.initial_commit,
                     environment=dict(request.environment),
                     principal=who,
                     remember=remember,
@@ -143,6 +163,7 @@ class SessionServicer(session_pb2_grpc.SessionServiceServicer):
         self, request: session_pb2.GetSessionRequest, context: Context
     ) -> session_pb2.GetSessionResponse:
         repo_id = await self._repo_id(request.path)
+        self._departures.landed.ask()
 
         def work(reader: Reader) -> tuple[session_pb2.GetSessionResponse, Agent | None]:
             session = find_session(reader, request.session, repo_id=repo_id)
@@ -156,6 +177,8 @@ class SessionServicer(session_pb2_grpc.SessionServiceServicer):
             return response, reader.agents.latest(session.id)
 
         response, agent = await self._core.store.read(work)
+        if request.include_disk_use:
+            response.disk_bytes = await asyncio.to_thread(tree_bytes, Path(response.session.worktree))
         if agent is not None:
             response.process.CopyFrom(await self._process(agent))
         return response
@@ -189,6 +212,7 @@ class SessionServicer(session_pb2_grpc.SessionServiceServicer):
         size = size_of(request.page_size)
         after = position_of("sessions", request.page_token, time_and_id)
         states = {STATES_BACK[state] for state in request.states if state in STATES_BACK}
+        self._departures.landed.ask()
 
         def work(reader: Reader) -> session_pb2.ListSessionsResponse:
             found = reader.sessions.stamps(
@@ -224,6 +248,8 @@ class SessionServicer(session_pb2_grpc.SessionServiceServicer):
             budget_usd=new.budget_usd if limited else None,
             clear_budget="budget_usd" in fields and not limited,
             priority=new.priority if "priority" in fields else None,
+            owns=tuple(new.owns) if "owns" in fields else None,
+            forbids=tuple(new.forbids) if "forbids" in fields else None,
         )
         if "mode" in fields and changes.mode is None:
             raise InvalidInputError("no mode was given", hint="name one of the five modes")
@@ -328,13 +354,57 @@ class SessionServicer(session_pb2_grpc.SessionServiceServicer):
 
         async def work(call: Call) -> session_pb2.DeleteSessionResponse:
             session = await self._core.store.read(lambda reader: find_session(reader, request.session))
-            response = await self._remover.remove(
+            response = await self._departures.remover.remove(
                 session, force=request.force, principal=who, request_id=call.request_id, digest=call.digest
             )
             self._messages.forget(session.id)
             return response
 
         return await self._calls.once("DeleteSession", request, session_pb2.DeleteSessionResponse, work)
+
+    async def ForkSession(
+        self, request: session_pb2.ForkSessionRequest, context: Context
+    ) -> session_pb2.ForkSessionResponse:
+        who = principal.get()
+
+        async def work(call: Call) -> session_pb2.ForkSessionResponse:
+            def remember(unit: Unit, session: Session) -> None:
+                call.remember(unit, session_pb2.ForkSessionResponse(session=one_session_message(unit, session)))
+
+            session = await self._core.store.read(lambda reader: find_session(reader, request.session))
+            wanted = Wanted(request.prompt, request.checkpoint, request.name, request.branch)
+            created = await self._forker.fork(session, wanted, who, remember)
+            message = await self._message(created.session.id)
+            return session_pb2.ForkSessionResponse(session=message, warnings=created.warnings)
+
+        return await self._calls.once("ForkSession", request, session_pb2.ForkSessionResponse, work)
+
+    async def ArchiveSession(
+        self, request: session_pb2.ArchiveSessionRequest, context: Context
+    ) -> session_pb2.ArchiveSessionResponse:
+        who = principal.get()
+
+        async def work(call: Call) -> session_pb2.ArchiveSessionResponse:
+            session_id = await self._find(request.session)
+            return await self._departures.archiver.archive(
+                session_id, force=request.force, principal=who, request_id=call.request_id, digest=call.digest
+            )
+
+        return await self._calls.once("ArchiveSession", request, session_pb2.ArchiveSessionResponse, work)
+
+    async def RestoreSession(
+        self, request: session_pb2.RestoreSessionRequest, context: Context
+    ) -> session_pb2.RestoreSessionResponse:
+        who = principal.get()
+
+        async def work(call: Call) -> session_pb2.RestoreSessionResponse:
+            session_id = await self._find(request.session)
+            restored = await self._departures.restorer.from_archive(
+                session_id, principal=who, request_id=call.request_id, digest=call.digest
+            )
+            return session_pb2.RestoreSessionResponse(session=restored.session, warnings=restored.warnings)
+
+        return await self._calls.once("RestoreSession", request, session_pb2.RestoreSessionResponse, work)
 
     async def WaitSessions(
         self, request: session_pb2.WaitSessionsRequest, context: Context

@@ -6,10 +6,9 @@ setup. It runs commands, so it is only to be read once the owner trusts the repo
 
 from rametd.config.files import Effective, Problem, Source, check, combine, effective, load
 from rametd.config.kinds import Kind, Setting
-from rametd.config.model import RESERVED, SETTINGS, Budget, Caps, Config
+from rametd.config.model import SETTINGS, Budget, Caps, Config
 
 __all__ = [
-    "RESERVED",
     "SETTINGS",
     "Budget",
     "Caps",

@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import Any, Self, cast
 
 from rametd.config.kinds import RefusedError, Setting, toml
-from rametd.config.model import RESERVED, SETTINGS, Config
+from rametd.config.model import SETTINGS, Config
 from rametd.domain.errors import BadConfigError
 from rametd.domain.models import Mode
 
@@ -179,10 +179,6 @@ def _read(source: Source, home: Path, *, from_repository: bool) -> tuple[dict[st
         if isinstance(value, Path) and value.parts[0] == "~":
             value = home.joinpath(*value.parts[1:])
         values[item.key] = value
-        if item.key in RESERVED:
-            problems.append(
-                _problem(source, item.path, "is accepted, and has no effect in this release yet", fatal=False)
-            )
 
     walk(document, "")
     return values, problems

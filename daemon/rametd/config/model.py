@@ -1,5 +1,6 @@
 """Every setting, declared once: its key, type, default, meaning, and whether a repository may set it."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
@@ -52,6 +53,8 @@ BRANCH_PREFIX = string(
     'the beginning of a branch name: letters, digits, -, _ and /, such as "ramet/"',
 )
 
+REMOTE = string(r"(?:[A-Za-z0-9_][A-Za-z0-9_./-]*)?", 'the name of a remote, such as "origin"')
+
 
 @dataclass(frozen=True, slots=True)
 class Permissions:
@@ -95,7 +98,13 @@ class Pool:
         whole(0, 64, "worktrees"), 1, "Prepared spare worktrees to keep for each repository.", repository=True
     )
     warm_agents: int = setting(
-        whole(0, 16, "agents"), 0, "How many of the spares have an agent started.", repository=True
+        whole(0, 16, "agents"),
+        0,
+        "How many of the spares have an agent started in them; each takes 190 MB of memory.",
+        repository=True,
+    )
+    min_free: int = setting(
+        SIZE, 2048 * MIB, "Room to leave on the disk: with less, no spare is made, and those that are there go."
     )
 
 
@@ -129,14 +138,31 @@ class Land:
         COMMANDS, (), "What must succeed on the merged tree before it is landed.", repository=True
     )
     protected: tuple[str, ...] = setting(
-        GLOBS, (), "Branches that are changed by pull requests only (globs).", repository=True
+        GLOBS,
+        (),
+        "Branches that are changed by pull requests only (globs); unset: those that follow a branch of a remote.",
+        repository=True,
+    )
+    max_returns: int = setting(
+        whole(0, 20),
+        2,
+        "How often work that conflicts or fails its check goes back to its agent before a person is asked.",
+    )
+    check_timeout: float = setting(DURATION, 1800.0, "How long the check may take.", repository=True)
+
+
+@dataclass(frozen=True, slots=True)
+class PullRequests:
+    draft: bool = setting(BOOLEAN, True, "Whether pull requests are opened as drafts.", repository=True)
+    remote: str = setting(
+        REMOTE, "", "The remote that branches are pushed to; empty: that of the base, else origin.", repository=True
     )
 
 
 @dataclass(frozen=True, slots=True)
 class Radar:
     tell_agents: bool = setting(
-        BOOLEAN, True, "Whether agents are told that a sibling changes the same files in another way.", repository=True
+        BOOLEAN, True, "Whether agents are told that a sibling changes the same lines in another way.", repository=True
     )
 
 
@@ -148,6 +174,12 @@ class Journal:
 @dataclass(frozen=True, slots=True)
 class Retention:
     trash: float = setting(DURATION, 30 * DAY, "How long removed work can be restored from the trash.")
+    stale: float = setting(
+        DURATION, 30 * DAY, "After how long without a word gc takes a session for stale, if nothing of it can be lost."
+    )
+    archive: float = setting(
+        DURATION_OR_NEVER, math.inf, "After how long gc removes what is archived; never: it only lists it."
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,17 +201,38 @@ class Config:
     worktrees: Worktrees = field(default_factory=Worktrees)
     pool: Pool = field(default_factory=Pool)
     setup: tuple[str, ...] = setting(COMMANDS, (), "What prepares a new worktree.", repository=True)
+    setup_files: tuple[str, ...] = setting(
+        PATTERNS_INSIDE,
+        (),
+        "Files whose change makes the setup run again; none: the known lock files at the top.",
+        repository=True,
+    )
+    setup_timeout: float = setting(DURATION, 1800.0, "How long a setup may take before it is ended.", repository=True)
     teardown: tuple[str, ...] = setting(COMMANDS, (), "What runs in a worktree before it is removed.", repository=True)
+    teardown_timeout: float = setting(
+        DURATION, 60.0, "How long a teardown may take before it is ended.", repository=True
+    )
     run: Mapping[str, str] = setting(
         NAMED_COMMANDS, MappingProxyType({}), "Commands that can be run in a worktree by name.", repository=True
     )
     carry: tuple[str, ...] = setting(
         PATTERNS_INSIDE, (), "Untracked files that new worktrees get from the main one.", repository=True
     )
+    carry_link: tuple[str, ...] = setting(
+        PATTERNS_INSIDE, (), "Those of them that are linked instead of copied.", repository=True
+    )
+    carry_rewrite: tuple[str, ...] = setting(
+        PATTERNS_INSIDE,
+        (),
+        "Those of them in which absolute paths into the main worktree become the new one's.",
+        repository=True,
+    )
+    carry_limit: int = setting(SIZE, 256 * MIB, "How much is copied into a new worktree at most.", repository=True)
     ports: Ports = field(default_factory=Ports)
     caps: Caps = field(default_factory=Caps)
     budget: Budget = field(default_factory=Budget)
     land: Land = field(default_factory=Land)
+    pr: PullRequests = field(default_factory=PullRequests)
     radar: Radar = field(default_factory=Radar)
     journal: Journal = field(default_factory=Journal)
     retention: Retention = field(default_factory=Retention)
@@ -192,10 +245,3 @@ class Config:
 
 
 SETTINGS: tuple[Setting, ...] = tuple(declared(Config))
-
-RESERVED = frozenset(
-    item.key
-    for item in SETTINGS
-    if item.key.split(".")[0] in {"pool", "setup", "teardown", "run", "carry", "ports", "land", "radar"}
-)
-"""Keys whose meaning is fixed and which have no effect in this release: whoever sets one is told."""

@@ -96,6 +96,12 @@ class BadRuleError(InvalidInputError):
     reason = "BAD_RULE"
 
 
+class BadPlanError(InvalidInputError):
+    """A plan that cannot be applied: the first problem, and how many more there are (``data["line"]``, ``data["key"]``)."""
+
+    reason = "BAD_PLAN"
+
+
 class BadEnvironmentError(InvalidInputError):
     """An environment variable that no process can have (``data["name"]``)."""
 
@@ -137,8 +143,44 @@ class RequestNotFoundError(NotFoundError):
     reason = "REQUEST_NOT_FOUND"
 
 
+class CommandNotFoundError(NotFoundError):
+    """A command in a worktree, or one named under ``run`` in the configuration (``data["names"]`` lists those)."""
+
+    reason = "COMMAND_NOT_FOUND"
+
+
+class CheckpointNotFoundError(NotFoundError):
+    reason = "CHECKPOINT_NOT_FOUND"
+
+
+class CommentNotFoundError(NotFoundError):
+    reason = "COMMENT_NOT_FOUND"
+
+
 class RuleNotFoundError(NotFoundError):
     reason = "RULE_NOT_FOUND"
+
+
+class TrashEntryNotFoundError(NotFoundError):
+    reason = "TRASH_ENTRY_NOT_FOUND"
+
+
+class PlanNotFoundError(NotFoundError):
+    reason = "PLAN_NOT_FOUND"
+
+
+class RemoteNotFoundError(NotFoundError):
+    """The repository has no remote of that name, or none at all."""
+
+    reason = "REMOTE_NOT_FOUND"
+
+
+class PullRequestNotFoundError(NotFoundError):
+    reason = "PULL_REQUEST_NOT_FOUND"
+
+
+class LandingNotFoundError(NotFoundError):
+    reason = "LANDING_NOT_FOUND"
 
 
 class NameTakenError(TakenError):
@@ -182,6 +224,12 @@ class WrongStateError(PreconditionError):
     reason = "WRONG_STATE"
 
 
+class NotTrustedError(PreconditionError):
+    """The repository brings commands of its own, which run only once the owner trusts it."""
+
+    reason = "REPO_NOT_TRUSTED"
+
+
 class RequestClosedError(PreconditionError):
     """Somebody has answered it, or the agent no longer asks; says who and when."""
 
@@ -204,6 +252,36 @@ class GitFailedError(PreconditionError):
     """Git refused; the message holds its own words."""
 
     reason = "GIT_FAILED"
+
+
+class PushRefusedError(PreconditionError):
+    """The remote would not take the branch, or its branch holds work that is not ours to replace."""
+
+    reason = "PUSH_REFUSED"
+
+
+class ForgeLoginError(PreconditionError):
+    """`gh` is not there, or not logged in where the remote is."""
+
+    reason = "FORGE_LOGIN"
+
+
+class ForgeRefusedError(PreconditionError):
+    """GitHub refused; the message holds its own words, ``data["status"]`` the status."""
+
+    reason = "FORGE_REFUSED"
+
+
+class RemoteFailedError(PreconditionError):
+    """A remote repository did not answer, or refused; the message holds git's own words."""
+
+    reason = "REMOTE_FAILED"
+
+
+class ProtectedBranchError(PreconditionError):
+    """The branch is changed by pull requests only (``data["branch"]``)."""
+
+    reason = "PROTECTED_BRANCH"
 
 
 class UnsupportedRepositoryError(PreconditionError):
@@ -240,6 +318,12 @@ class DatabaseUnusableError(PreconditionError):
     """The database cannot be opened where it is: its place, its permissions, or it is another program's."""
 
     reason = "DATABASE_UNUSABLE"
+
+
+class PathsOwnedError(PreconditionError):
+    """Another session (``data["owner"]``) owns what was asked for, such as ``data["path"]``."""
+
+    reason = "PATHS_OWNED"
 
 
 class NotAllowedError(DeniedError):
@@ -296,6 +380,12 @@ class GitBusyError(UnavailableError):
     """A lock file of git was held longer than we wait; the message names it."""
 
     reason = "GIT_BUSY"
+
+
+class ForgeUnavailableError(UnavailableError):
+    """The remote or GitHub cannot be reached, is out of order, or wants to be left alone for ``data["retry_after"]`` seconds."""
+
+    reason = "FORGE_UNAVAILABLE"
 
 
 class StoreBusyError(UnavailableError):

@@ -37,6 +37,24 @@ class Hold(StrEnum):
     LIMIT = "limit"
 
 
+class WorktreeKind(StrEnum):
+    """Whose a session's worktree is: only our own ones are ever removed."""
+
+    OWN = "own"  # made for the session
+    IN_PLACE = "in_place"  # the checkout of somebody else
+    ADOPTED = "adopted"  # made by hand
+
+
+class SetupState(StrEnum):
+    """How far the setup of a worktree is."""
+
+    NONE = ""  # there is none
+    RUNNING = "running"  # it is to be run, or runs
+    DONE = "done"
+    FAILED = "failed"  # the tree can be used all the same
+    UNTRUSTED = "untrusted"  # it waits until the owner trusts the repository
+
+
 @dataclass(frozen=True, slots=True)
 class Repo:
     id: str
@@ -104,6 +122,16 @@ class Session:
     resume_at: float | None = None  # when a usage limit is lifted
     limit_resumes: int = 0  # usage limits waited out since the last turn that ended well
     budget_warned: bool = False  # that most of a budget is spent has been said
+    worktree_kind: WorktreeKind = WorktreeKind.OWN
+    setup: SetupState = SetupState.NONE
+    setup_digest: str = ""  # of what the setup that ran depends on; another one makes it run again
+    port_base: int = 0  # the first of its ports; 0 while it has none
+    port_count: int = 0
+    forked_from: str = ""  # the session that it began as a copy of
+    plan_id: str = ""
+    thread: str = ""  # its id in the plan
+    landed_reason: str = ""  # how it is known that its work is on the branch it lands on; "" when it is not
+    checkpointed_turns: int = 0  # turns whose end was kept as a checkpoint
 
 
 class AgentState(StrEnum):
@@ -159,6 +187,7 @@ class Prompt:
     create_time: float
     receive_time: float | None
     hops: int = 0  # how many sessions in a row have answered each other without a person in between
+    continues: bool = False  # it takes up a turn that was cut off
 
 
 class RequestKind(StrEnum):
@@ -167,6 +196,13 @@ class RequestKind(StrEnum):
     PLAN = "plan"
     ELICITATION = "elicitation"
     REVIEW = "review"
+    CONFLICT = "conflict"  # two sessions change the same lines
+    LANDING = "landing"  # a landing needs a person
+    OWNERSHIP = "ownership"  # a session asks for paths that are not its own
+
+
+OF_THE_DAEMON = frozenset({RequestKind.REVIEW, RequestKind.CONFLICT, RequestKind.LANDING, RequestKind.OWNERSHIP})
+"""Requests that no agent waits for: they outlive its process and its turn, and a session with one of them goes on."""
 
 
 class RequestState(StrEnum):
@@ -280,6 +316,7 @@ class TrashEntry:
     session: str  # JSON of the row as it was
     create_time: float
     expire_time: float
+    belongings: str = "{}"  # JSON of what went with the row: rules, prompts that were not delivered
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,29 +4,47 @@ The git binary does whatever reads or fills a working tree (it knows filters, sp
 in the object database.
 """
 
-from rametd.git.diff import Diff, DiffStat, FileChange
+from rametd.git.checkpoints import KeptTree
+from rametd.git.diff import Diff, DiffOptions, DiffStat, FileChange, Whitespace
 from rametd.git.facade import Git
+from rametd.git.inventory import Inventory
+from rametd.git.landed import Landed, Target
 from rametd.git.names import branch_name, check_branch_name
 from rametd.git.removal import Removal
 from rametd.git.repository import Base, Branch, Head, RepositoryInfo
+from rametd.git.revival import Kept
 from rametd.git.risk import Risk
 from rametd.git.snapshot import Snapshot
+from rametd.git.syncing import Synced
+from rametd.git.tracker import Changes, Tracker
 from rametd.git.trash import TrashRecord
+from rametd.git.upstream import RemoteBranch
 from rametd.git.worktrees import Worktree
 
 __all__ = [
     "Base",
     "Branch",
+    "Changes",
     "Diff",
+    "DiffOptions",
     "DiffStat",
     "FileChange",
     "Git",
     "Head",
+    "Inventory",
+    "Kept",
+    "KeptTree",
+    "Landed",
+    "RemoteBranch",
     "Removal",
     "RepositoryInfo",
     "Risk",
     "Snapshot",
+    "Synced",
+    "Target",
+    "Tracker",
     "TrashRecord",
+    "Whitespace",
     "Worktree",
     "branch_name",
     "check_branch_name",

@@ -1,6 +1,9 @@
 """Local branches: where each is checked out, making one that we can recognise later, deleting by compare-and-set."""
 
+from collections.abc import Collection
 from pathlib import Path
+
+import pygit2
 
 from rametd.domain.errors import BranchTakenError, GitFailedError
 from rametd.git import names
@@ -22,6 +25,19 @@ def checked_out(repo: RepositoryInfo) -> dict[str, Path]:
     if main.branch is not None and not repo.is_bare:
         places[main.branch] = repo.root
     return places
+
+
+def branch_names(repo: RepositoryInfo) -> frozenset[str]:
+    """All local branches."""
+    return frozenset(open_repository(repo.common_dir).branches.local)
+
+
+def free_name(repo: RepositoryInfo, text: str, *, fallback: str, taken: Collection[str]) -> str:
+    """`names.branch_name` among the repository's branches and ``taken``. Only those that begin alike are looked at closer: there may be
+    a hundred thousand."""
+    tops = tuple(name.casefold().partition("/")[0] for name in (names.slug(text), fallback) if name)
+    near = (name for name in open_repository(repo.common_dir).branches.local if name.casefold().startswith(tops))
+    return names.branch_name(text, fallback=fallback, taken={*near, *taken})
 
 
 def list_branches(repo: RepositoryInfo) -> tuple[Branch, ...]:
@@ -51,7 +67,7 @@ def require_free(repo: RepositoryInfo, branch: str, *, new: bool) -> None:
             hint=f"continue it with --existing {branch}, or choose another name with --branch",
             branch=branch,
         )
-    other = names.conflict(branch, frozenset(open_repository(repo.common_dir).branches.local))
+    other = _obstacle(repo, branch)
     if other is not None:
         raise BranchTakenError(
             f"branch {branch} cannot exist beside {other}",
@@ -61,10 +77,41 @@ def require_free(repo: RepositoryInfo, branch: str, *, new: bool) -> None:
         )
 
 
+def _obstacle(repo: RepositoryInfo, branch: str) -> str | None:
+    """The branch that one of this name cannot exist beside, because one would be a file and the other a directory.
+
+    Files are looked at (gitrepository-layout(5)), as libgit2 can only list all branches.
+    """
+    for parent in names.parents(branch):
+        if branch_tip(repo, parent) is not None:
+            return parent
+    heads = repo.common_dir / "refs" / "heads"
+    for path in (heads / branch).rglob("*"):
+        if path.is_file() and not path.name.endswith(".lock"):
+            return str(path.relative_to(heads))
+    try:
+        packed = (repo.common_dir / "packed-refs").read_bytes()
+    except FileNotFoundError:
+        return None
+    start = packed.find(f" refs/heads/{branch}/".encode("utf-8", "surrogateescape"))
+    if start < 0:
+        return None
+    return packed[start : packed.index(b"\n", start)].decode("utf-8", "surrogateescape").removeprefix(" refs/heads/")
+
+
 async def create_branch(git: GitContext, repo: RepositoryInfo, path: Path, branch: str, commit: str, lock: int) -> None:
     """Make the branch for the worktree at ``path``, and write so into its reflog: `made_for` tells it from a user's own."""
     arguments = ("update-ref", "--create-reflog", "-m", _mark(path), f"refs/heads/{branch}", commit, _NOTHING)
     await git.process.write(repo.common_dir, *arguments, lock=lock)
+
+
+def create_branch_here(repo: RepositoryInfo, path: Path, branch: str, commit: str) -> None:
+    """`create_branch` without a process. Raises pygit2.GitError when the branch exists, or its lock file does. Blocks."""
+    reflog = repo.common_dir / "logs" / "refs" / "heads" / branch
+    reflog.parent.mkdir(parents=True, exist_ok=True)
+    reflog.touch()  # so that one is written in a bare repository too
+    name = f"refs/heads/{branch}"
+    open_repository(repo.common_dir).create_reference_direct(name, pygit2.Oid(hex=commit), False, message=_mark(path))
 
 
 def made_for(repo: RepositoryInfo, branch: str, path: Path) -> bool:

@@ -1,11 +1,12 @@
 """What every part of the git layer works with: the git binary, threads for libgit2, locks."""
 
 import asyncio
+import copy
 import functools
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import ParamSpec, TypeVar
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
 from weakref import WeakValueDictionary
 
 import pygit2
@@ -13,6 +14,9 @@ import pygit2
 from rametd.domain.errors import GitFailedError
 from rametd.git.locks import RepositoryLocks
 from rametd.git.process import GitProcess
+
+if TYPE_CHECKING:
+    from rametd.git.tracker import Tracker
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -31,9 +35,16 @@ class GitContext:
         self.locks = RepositoryLocks(lock_timeout)
         # Checkouts run outside the repository's lock; more of them at once than there are threads only makes each slower.
         self.checkouts = asyncio.Semaphore(threads)
+        self.trackers: dict[Path, Tracker] = {}  # by worktree, resolved
         self._worktree_locks: WeakValueDictionary[Path, asyncio.Lock] = WeakValueDictionary()
         self._threads = ThreadPoolExecutor(threads, thread_name_prefix="git")
         self._deleter = ThreadPoolExecutor(1, thread_name_prefix="git-delete")
+
+    def in_background(self) -> "GitContext":
+        """The same, with git processes that give way to everybody else's."""
+        quiet = copy.copy(self)
+        quiet.process = self.process.in_background()
+        return quiet
 
     async def compute(self, function: Callable[P, T], *arguments: P.args, **keywords: P.kwargs) -> T:
         """Call something that blocks in a thread. What libgit2 or the system refuses becomes GitFailedError."""

@@ -1,18 +1,45 @@
 """`Git`: everything the services ask of the git layer, as coroutines."""
 
-from collections.abc import Mapping
+import os
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from pathlib import Path
 
-from rametd.git import branches, removal, repository, risk, snapshot, trash, worktrees
+from rametd.git import (
+    branches,
+    checkpoints,
+    inventory,
+    landed,
+    pool,
+    removal,
+    repository,
+    revival,
+    risk,
+    snapshot,
+    syncing,
+    trash,
+    upstream,
+    worktrees,
+)
 from rametd.git import diff as diffs
+from rametd.git.checkpoints import KeptTree
 from rametd.git.context import GitContext
-from rametd.git.diff import MAX_PATCH, Diff, DiffStat
+from rametd.git.diff import EVERYTHING, MAX_PATCH, Diff, DiffOptions, DiffStat
+from rametd.git.inventory import Inventory
+from rametd.git.landed import Landed, LandedAnswers, Target
+from rametd.git.landing import Landing
+from rametd.git.matrix import Matrix, head_commit, tree_of
 from rametd.git.registrations import verify_worktree
+from rametd.git.remotes import Remotes
 from rametd.git.removal import Removal
 from rametd.git.repository import Base, Branch, RepositoryInfo
+from rametd.git.revival import Kept
 from rametd.git.risk import Risk
 from rametd.git.snapshot import Snapshot
+from rametd.git.syncing import Synced
+from rametd.git.tracker import Tracker, track
 from rametd.git.trash import TrashRecord
+from rametd.git.tree import Tree, read_tree
+from rametd.git.upstream import RemoteBranch
 from rametd.git.worktrees import Worktree
 
 
@@ -27,9 +54,14 @@ class Git:
 
     def __init__(self, environment: Mapping[str, str], *, threads: int = 4, lock_timeout: float = 10.0) -> None:
         self._context = GitContext(threads, environment, lock_timeout)
+        self._landed = LandedAnswers()
+        self.landing = Landing(self._context)
+        self.remotes = Remotes(self._context)
 
     async def aclose(self) -> None:
         """Wait for what runs in threads."""
+        for worktree in list(self._context.trackers):
+            await self.unwatch_changes(worktree)
         await self._context.aclose()
 
     async def discover(self, path: Path) -> RepositoryInfo:
@@ -54,6 +86,10 @@ class Git:
     async def ahead_behind(self, repo: RepositoryInfo, branch: str, base: str) -> tuple[int, int]:
         """Commits only on ``branch``, commits only on ``base`` (a branch or commit). Raises RefNotFoundError."""
         return await self._context.compute(repository.ahead_behind, repo, branch, base)
+
+    async def files_of(self, repo: RepositoryInfo, commit: str) -> Tree:
+        """The files of a commit, and where the symbolic links to directories in it lead."""
+        return await self._context.compute(read_tree, repo, commit)
 
     async def delete_branch(self, repo: RepositoryInfo, branch: str, tip: str) -> str | None:
         """Delete the branch if it is still at ``tip`` and checked out nowhere. Returns why it was kept, None when it is gone."""
@@ -84,6 +120,75 @@ class Git:
         """
         return await removal.undo_create(self._context, repo, path, branch, created_branch_at)
 
+    async def branch_names(self, repo: RepositoryInfo) -> frozenset[str]:
+        """All local branches, by name alone: the cheapest."""
+        return await self._context.compute(branches.branch_names, repo)
+
+    async def free_branch_name(self, repo: RepositoryInfo, text: str, *, fallback: str, taken: Collection[str]) -> str:
+        """A name for a new branch, made of ``text``, or ``fallback`` where nothing of it can be kept; none of ``taken``."""
+        return await self._context.compute(branches.free_name, repo, text, fallback=fallback, taken=taken)
+
+    async def require_free(self, repo: RepositoryInfo, branch: str, *, new: bool) -> None:
+        """Raise BranchTakenError unless the branch can be made (``new``) or checked out in another worktree."""
+        await self._context.compute(branches.require_free, repo, branch, new=new)
+
+    async def make_spare(self, repo: RepositoryInfo, path: Path, commit: str) -> tuple[str, ...]:
+        """Make a locked worktree at ``path`` with ``commit`` detached, filled at low priority; all or nothing, like `create_worktree`."""
+        return await pool.make_spare(self._context, repo, path, commit)
+
+    async def update_spare(self, repo: RepositoryInfo, path: Path, commit: str, *, background: bool) -> tuple[str, ...]:
+        """Bring a spare to another commit; only what differs is written. Raises WorktreeChangedError when it is no whole spare."""
+        return await pool.update_spare(self._context, repo, path, commit, background=background)
+
+    async def claim_spare(
+        self, repo: RepositoryInfo, path: Path, branch: str, commit: str, *, new_branch: bool
+    ) -> None:
+        """Check ``branch`` out in a spare that stands at its ``commit``, after making it when ``new_branch``: no file is written.
+
+        Raises BranchTakenError, WorktreeChangedError. `undo_create` takes it back, with the spare.
+        """
+        await pool.claim_spare(self._context, repo, path, branch, commit, new_branch=new_branch)
+
+    async def verify_spare(self, path: Path) -> None:
+        """Raise WorktreeChangedError unless ``path`` is a spare that is whole."""
+        await self._context.compute(pool.verify_spare, path)
+
+    async def remove_spare(self, repo: RepositoryInfo, path: Path) -> Removal:
+        """Remove a spare, whole or half made. Nothing that is not ours goes, nor a tree that has a branch."""
+        return await pool.remove_spare(self._context, repo, path)
+
+    async def inheritance(self, repo: RepositoryInfo) -> str:
+        """A digest of what a new worktree takes over from where ``repo`` was discovered: sparse checkout, populated submodules."""
+        return await self._context.compute(pool.inheritance, repo)
+
+    async def files_between(self, repo: RepositoryInfo, old: str, new: str) -> int:
+        """How many files differ between two commits."""
+        return await self._context.compute(pool.files_between, repo, old, new)
+
+    async def initial_commit(self, repo: RepositoryInfo, message: str) -> str:
+        """Make an empty first commit, by the person, on the unborn branch that ``repo`` has checked out; returns it.
+
+        The index and the files there stay as they are.
+        """
+        return await pool.initial_commit(self._context, repo, message)
+
+    async def find_remote_branch(self, repo: RepositoryInfo, name: str) -> RemoteBranch | None:
+        """The remote branch that ``name`` means, as for git's own checkout. Raises AmbiguousError, BranchTakenError."""
+        return await self._context.compute(upstream.find_remote_branch, repo, name)
+
+    async def track(self, repo: RepositoryInfo, branch: str, followed: RemoteBranch) -> None:
+        """Have a local branch follow a remote one."""
+        await upstream.track(self._context, repo, branch, followed)
+
+    async def fetch_base(
+        self, repo: RepositoryInfo, ref: str | None, caller_cwd: Path | None, environment: Mapping[str, str]
+    ) -> Base | None:
+        """Fetch the remote branch that ``ref`` is or follows. Returns where it stands when it goes on from a local branch, else None.
+
+        ``environment`` is the person's, for keys and credential helpers. Raises RefNotFoundError when there is none, RemoteFailedError when the remote fails or is silent for a minute.
+        """
+        return await upstream.fetch_base(self._context, repo, ref, caller_cwd, environment)
+
     async def verify_worktree(self, path: Path, branch: str | None) -> None:
         """Raise WorktreeChangedError unless ``path`` is a worktree, registered there, with ``branch`` (None: any) checked out."""
         await self._context.compute(verify_worktree, path, branch)
@@ -108,16 +213,90 @@ class Git:
         """Commit all files (untracked ones too, ignored ones not) on top of HEAD, without moving a ref or the user's index."""
         return await snapshot.snapshot(self._context, worktree, message)
 
-    async def trash(self, repo: RepositoryInfo, identity: str, worktree: Path, branch: str) -> TrashRecord:
+    async def trash(
+        self, repo: RepositoryInfo, identity: str, worktree: Path, branch: str, last: tuple[str, str] | None = None
+    ) -> TrashRecord:
         """Keep the worktree's files and the branch's tip under ``refs/ramet/trash/<identity>``. Adds to what is there already.
 
-        Works like `work_at_risk` on what is no longer whole. Raises RefNotFoundError when neither files nor branch are left.
+        Works like `work_at_risk` on what is no longer whole. Where neither branch nor files are left, ``last`` has a commit to keep in place of
+        each; raises RefNotFoundError when these are not there either.
         """
-        return await trash.trash(self._context, repo, identity, worktree, branch)
+        return await trash.keep(self._context, repo, trash.PREFIX + identity, worktree, branch, last)
+
+    async def archive(
+        self, repo: RepositoryInfo, identity: str, worktree: Path, branch: str, last: tuple[str, str] | None = None
+    ) -> TrashRecord:
+        """The same under ``refs/ramet/archive/<identity>``."""
+        return await trash.keep(self._context, repo, trash.ARCHIVE + identity, worktree, branch, last)
+
+    async def archive_to_trash(self, repo: RepositoryInfo, identity: str) -> TrashRecord | None:
+        """What an archive keeps is the trash's from now on; None when there is neither."""
+        ref = trash.PREFIX + identity
+        commit = await trash.move(self._context, repo, trash.ARCHIVE + identity, ref)
+        if commit is None:
+            return None
+        kept = await self.kept(repo, ref)
+        branch_commit = kept.branch_commit if kept is not None else ""
+        return TrashRecord(ref, commit, branch_commit or None, await trash.size_of(self._context, repo, commit, ""))
+
+    async def kept(self, repo: RepositoryInfo, ref: str) -> Kept | None:
+        """What a ref of the trash or the archive keeps; None when there is no such ref."""
+        return await self._context.compute(revival.read_kept, repo, ref)
+
+    async def revive(
+        self, repo: RepositoryInfo, path: Path, kept: Kept, branch: str, commit: str, *, new_branch: bool
+    ) -> tuple[str, ...]:
+        """Make the worktree again as it was kept, with ``branch`` at ``commit``; what was uncommitted is so again.
+
+        Returns what could not be the same. As safe to repeat as `create_worktree`, and raises what that raises.
+        """
+        return await revival.revive(self._context, repo, path, kept, branch, commit, new_branch=new_branch)
 
     async def drop_trash(self, repo: RepositoryInfo, identity: str) -> None:
         """Forget what was kept under ``identity``; git's own garbage collection frees it."""
-        await trash.drop_trash(self._context, repo, identity)
+        await trash.drop(self._context, repo, trash.PREFIX + identity)
+
+    async def drop_ref(self, repo: RepositoryInfo, ref: str) -> None:
+        """Delete a ref below ``refs/ramet/``; none is fine."""
+        assert ref.startswith("refs/ramet/"), ref
+        await trash.drop(self._context, repo, ref)
+
+    async def drop_refs(self, repo: RepositoryInfo, folder: str) -> None:
+        """Delete all refs below a folder of ``refs/ramet/``, in one step."""
+        assert folder.startswith("refs/ramet/"), folder
+        await trash.drop_all(self._context, repo, folder)
+
+    async def landing_targets(self, repo: RepositoryInfo, base_ref: str, branch: str) -> tuple[Target, ...]:
+        """Where work of ``branch`` that began at ``base_ref`` lands: that branch, and the remote's; else the default branch."""
+        return await self._context.compute(landed.targets, repo, base_ref, branch)
+
+    async def landed(
+        self,
+        repo: RepositoryInfo,
+        tip: str,
+        base_commit: str,
+        targets: Sequence[Target],
+        *,
+        pull_request_state: str | None = None,
+        background: bool = False,
+    ) -> Landed:
+        """Whether the commits from ``base_commit`` to ``tip`` are on one of the targets, by content: merged, squashed, rebased, picked.
+
+        A tip that is the base's own has not landed. ``pull_request_state`` is that of one whose head is ``tip``: "merged" counts. What
+        is not committed is not looked at. Answers are kept by the commits.
+        """
+        context = self._context.in_background() if background else self._context
+        return await landed.landed(
+            context, self._landed, repo, tip, base_commit, targets, pull_request_state=pull_request_state
+        )
+
+    async def inventory(self, repo: RepositoryInfo) -> Inventory:
+        """What of ours there is in a repository: refs, entries of worktrees, branches that we made."""
+        return await self._context.compute(inventory.take, repo)
+
+    async def reachable(self, repo: RepositoryInfo, commit: str) -> bool:
+        """Whether a branch, remote branch or tag reaches the commit."""
+        return await inventory.reachable(self._context, repo, commit)
 
     async def restore_files(self, worktree: Path, commit: str) -> None:
         """Bring back the files of a snapshot or trash commit; HEAD and index stay, so that they show as changes.
@@ -127,21 +306,126 @@ class Git:
         git_dir = await self._context.compute(verify_worktree, worktree, None)
         await trash.restore_files(self._context, worktree, git_dir, commit)
 
-    async def diff(self, worktree: Path, against: str, *, patch: bool = True, max_patch: int = MAX_PATCH) -> Diff:
-        """From the commit ``against`` to the files as they are, untracked ones included. ``max_patch`` is bytes."""
-        return await diffs.diff(self._context, worktree, against, patch=patch, max_patch=max_patch)
+    async def watch_changes(self, worktree: Path) -> Tracker:
+        """Follow what changes in a worktree from now on; snapshots and diffs of it are quick then. The same one when it is followed already.
+
+        Raises WorktreeChangedError. A system without file watches left makes a tracker that says so (`Tracker.live`).
+        """
+        found = self._context.trackers.get(worktree)
+        if found is not None:
+            return found
+        made = await track(self._context, worktree)
+        found = self._context.trackers.setdefault(worktree, made)
+        if found is not made:  # somebody else was faster
+            await made.close()
+        return found
+
+    async def unwatch_changes(self, worktree: Path) -> None:
+        """Stop following it; one that is not followed is no error."""
+        tracker = self._context.trackers.pop(worktree, None)
+        if tracker is not None:
+            await tracker.close()
+
+    async def sync(self, worktree: Path, branch: str | None, commit: str, *, rebase: bool, message: str) -> Synced:
+        """Bring the commits of ``commit`` into the branch checked out, by a merge or by a rebase onto it; where that conflicts everything
+        is as it was.
+
+        Raises WorktreeChangedError in the middle of another merge, and GitFailedError where uncommitted changes are in the way.
+        """
+        return await syncing.sync(self._context, worktree, branch, commit, rebase=rebase, message=message)
+
+    async def abort_sync(self, worktree: Path) -> None:
+        """Take back a merge or rebase that did not finish; none is no error."""
+        await syncing.abort(self._context, worktree)
+
+    def matrix(self, repo: RepositoryInfo) -> Matrix:
+        """What compares the work of a repository's sessions, and keeps what it computed: made once for each."""
+        return Matrix(self._context, repo.common_dir)
+
+    async def tree_of(self, repo: RepositoryInfo, commit: str) -> str:
+        """The tree of a commit that exists."""
+        return await self._context.compute(tree_of, repo.common_dir, commit)
+
+    async def head_commit(self, worktree: Path) -> str | None:
+        """The commit that a worktree has checked out, None before the first one."""
+        return await self._context.compute(head_commit, worktree)
+
+    def tracker(self, worktree: Path) -> Tracker | None:
+        """The worktree's tracker, where it is followed."""
+        return self._context.trackers.get(worktree)
+
+    async def tree(self, worktree: Path) -> str:
+        """The worktree's files as a tree object, untracked ones included and ignored ones not."""
+        return (await snapshot.current_tree(self._context, worktree)).tree
+
+    async def keep(self, worktree: Path, ref: str, message: str, tree: str | None = None) -> KeptTree:
+        """Commit the worktree's files (or ``tree``) on top of HEAD and have ``ref`` keep that; index, HEAD and branches stay as they are."""
+        return await checkpoints.keep(self._context, worktree, ref, message, tree)
+
+    async def bring_back(
+        self, worktree: Path, target: str, before_overwriting: Callable[[str], Awaitable[None]]
+    ) -> str:
+        """Write the files of a commit or tree: what it has comes back, what it lacks goes, ignored files stay. HEAD and the index stay too.
+
+        ``before_overwriting`` is awaited with the tree of the files as they are, those ignored ones included that lie where a file comes back: it has
+        to keep it. Returns that tree. Raises GitFailedError, with nothing written, where a file changes meanwhile.
+        """
+        return await checkpoints.bring_back(self._context, worktree, target, before_overwriting)
+
+    async def move_back(self, worktree: Path, commit: str) -> bool:
+        """Have the branch that is checked out stand at an earlier commit of its own, and the index be that commit's. False where it is none."""
+        return await checkpoints.move_back(self._context, worktree, commit)
+
+    async def diff(
+        self,
+        worktree: Path,
+        against: str,
+        *,
+        patch: bool = True,
+        max_patch: int = MAX_PATCH,
+        options: DiffOptions = EVERYTHING,
+    ) -> Diff:
+        """From ``against``, a commit or tree, to the files as they are, untracked ones included. ``max_patch`` is bytes."""
+        return await diffs.diff(self._context, worktree, against, patch=patch, max_patch=max_patch, options=options)
 
     async def diff_commits(
-        self, repo: RepositoryInfo, old: str, new: str, *, patch: bool = True, max_patch: int = MAX_PATCH
+        self,
+        repo: RepositoryInfo,
+        old: str,
+        new: str,
+        *,
+        patch: bool = True,
+        max_patch: int = MAX_PATCH,
+        options: DiffOptions = EVERYTHING,
     ) -> Diff:
-        """Between two commits: for a session whose worktree is gone."""
-        return await diffs.diff_commits(self._context, repo, old, new, patch=patch, max_patch=max_patch)
+        """Between two commits or trees: for a session whose worktree is gone."""
+        return await diffs.diff_commits(
+            self._context, repo, old, new, patch=patch, max_patch=max_patch, options=options
+        )
 
     async def diff_stat(self, worktree: Path, against: str) -> DiffStat:
         """The sums of `diff`, without its text."""
         files = (await self.diff(worktree, against, patch=False)).files
         return DiffStat(len(files), sum(file.additions for file in files), sum(file.deletions for file in files))
 
+    async def files_tree(self, worktree: Path) -> str:
+        """The tree of the files as they are, untracked ones included: what `changed_files` may be asked against later."""
+        return (await snapshot.current_tree(self._context, worktree)).tree
+
+    async def merge_base(self, repo: RepositoryInfo, one: str, other: str) -> str | None:
+        """The commit at which two histories parted, None where they have none in common. Raises RefNotFoundError."""
+        return await self._context.compute(repository.merge_base, repo, one, other)
+
     async def changed_files(self, worktree: Path, against: str) -> tuple[str, ...]:
         """Paths that differ, sorted; no renames, no counts: the cheapest."""
         return await diffs.changed_files(self._context, worktree, against)
+
+    async def file_at(self, repo: RepositoryInfo, commit: str, paths: tuple[str, ...]) -> bytes | None:
+        """The first of these paths that is a file in a commit, whatever the case of its letters; None when none is."""
+        return await self._context.compute(repository.file_at, repo, commit, paths)
+
+    async def ignored_files(self, worktree: Path) -> tuple[str, ...]:
+        """Untracked paths that git ignores; a directory that is ignored as a whole is one of them, and ends in ``/``."""
+        arguments = ("ls-files", "-z", "--others", "--ignored", "--exclude-standard", "--directory")
+        listed = await self._context.process.read(worktree, *arguments)
+        return tuple(os.fsdecode(path) for path in listed.split(b"\0") if path)

@@ -42,9 +42,9 @@ def branch_name(text: str, *, fallback: str, taken: Collection[str] = ()) -> str
     if not wanted or wanted in _RESERVED or re.fullmatch("[0-9a-f]{40}", wanted):
         wanted = fallback
     used = {name.casefold() for name in taken}
-    if any(parent in used for parent in _parents(wanted)):  # `a` exists, so that `a/b` cannot
+    if any(parent in used for parent in parents(wanted)):  # `a` exists, so that `a/b` cannot
         wanted = wanted.replace("/", "-")
-    folders = used.union(*(_parents(name) for name in used))
+    folders = used.union(*(parents(name) for name in used))
     return next(name for name in chain([wanted], (f"{wanted}-{n}" for n in count(2))) if name not in folders)
 
 
@@ -60,8 +60,8 @@ def check_branch_name(name: str) -> str:
 
 def conflict(name: str, taken: Collection[str]) -> str | None:
     """The branch of ``taken`` that ``name`` cannot exist beside, because one would be a file and the other a directory."""
-    parents = set(_parents(name))
-    return next((other for other in taken if other in parents or other.startswith(f"{name}/")), None)
+    above = set(parents(name))
+    return next((other for other in taken if other in above or other.startswith(f"{name}/")), None)
 
 
 def _problem(name: str) -> str | None:
@@ -92,6 +92,7 @@ def _trim(words: str) -> str:
     return words
 
 
-def _parents(name: str) -> list[str]:
+def parents(name: str) -> list[str]:
+    """The names that would have to be directories for ``name``."""
     parts = name.split("/")
     return ["/".join(parts[:n]) for n in range(1, len(parts))]

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import copy
 import os
 import re
 import signal
@@ -81,6 +82,19 @@ class GitProcess:
     def __init__(self, environment: Mapping[str, str], lock_timeout: float = 10.0) -> None:
         self._environment = clean_environment(environment)
         self._lock_timeout = lock_timeout
+        self._prefix: tuple[str, ...] = ()
+
+    def in_background(self) -> "GitProcess":
+        """The same at the lowest priority: for what nobody waits for."""
+        quiet = copy.copy(self)
+        # The kernel derives the priority of disk access from it where nothing else is set.
+        quiet._prefix = ("nice", "-n", "19")
+        return quiet
+
+    @property
+    def environment(self) -> Mapping[str, str]:
+        """What every git process starts from."""
+        return self._environment
 
     async def read(
         self, where: Path, *arguments: str, stdin: bytes | None = None, environment: Mapping[str, str] | None = None
@@ -173,6 +187,7 @@ class GitProcess:
         try:
             # `-C` and not cwd: a missing directory is then git's error, and only a missing git is FileNotFoundError.
             return await asyncio.create_subprocess_exec(
+                *self._prefix,
                 "git",
                 *ALWAYS,
                 "-C",

@@ -7,6 +7,7 @@ import difflib
 import os
 from dataclasses import dataclass
 from pathlib import Path
+from typing import cast
 
 import pygit2
 
@@ -171,19 +172,20 @@ def resolve_base(repo: RepositoryInfo, ref: str | None, caller_cwd: Path | None)
 
     Raises UnbornBranchError, RefNotFoundError (with near matches), AmbiguousError (a short hash that fits several objects).
     """
-    here = _caller_view(repo, caller_cwd)
+    here = caller_view(repo, caller_cwd)
     if ref is not None:
         return _resolve_ref(here, ref)
     head = head_of(here)
     if head.commit is None:
         raise UnbornBranchError(
             f"{repo.name} has no commit on {head.branch} yet, so that there is nothing to start from",
-            hint="make a first commit: git commit --allow-empty -m start",
+            hint="give --initial-commit for an empty first commit, or make one: git commit --allow-empty -m start",
         )
     return Base(head.branch or head.commit, head.commit)
 
 
-def _caller_view(repo: RepositoryInfo, caller_cwd: Path | None) -> pygit2.Repository:
+def caller_view(repo: RepositoryInfo, caller_cwd: Path | None) -> pygit2.Repository:
+    """The repository from the worktree that the caller stands in, where it is one of this repository's."""
     if caller_cwd is not None:
         try:
             caller = discover(caller_cwd)
@@ -249,3 +251,29 @@ def ahead_behind(repo: RepositoryInfo, branch: str, base: str) -> tuple[int, int
     repository = open_repository(repo.common_dir)
     ours, theirs = _resolve_ref(repository, branch).commit, _resolve_ref(repository, base).commit
     return repository.ahead_behind(ours, theirs)
+
+
+def merge_base(repo: RepositoryInfo, one: str, other: str) -> str | None:
+    """See `Git.merge_base`; each is a branch, tag or commit."""
+    repository = open_repository(repo.common_dir)
+    commits = (_resolve_ref(repository, name).commit for name in (one, other))
+    base = cast("pygit2.Oid | None", repository.merge_base(*commits))
+    return str(base) if base is not None else None
+
+
+def file_at(repo: RepositoryInfo, commit: str, paths: tuple[str, ...]) -> bytes | None:
+    """The first of ``paths`` that is a file in a commit, whatever the case of its letters."""
+    tree = open_repository(repo.common_dir)[commit].peel(pygit2.Tree)
+    return next((data for path in paths if (data := _blob(tree, path.split("/"))) is not None), None)
+
+
+def _blob(tree: pygit2.Tree, parts: list[str]) -> bytes | None:
+    first, *rest = parts
+    for entry in tree:
+        if (entry.name or "").lower() != first.lower():
+            continue
+        if rest and isinstance(entry, pygit2.Tree) and (data := _blob(entry, rest)) is not None:
+            return data
+        if not rest and isinstance(entry, pygit2.Blob):
+            return entry.data
+    return None

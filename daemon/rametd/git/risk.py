@@ -1,7 +1,7 @@
 """What would be lost: the work in a worktree, and on its branch, that exists nowhere else."""
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from rametd.git.context import GitContext
@@ -11,11 +11,15 @@ from rametd.git.repository import RepositoryInfo, branch_tip, commit_exists
 
 @dataclass(frozen=True, slots=True)
 class Risk:
-    """Paths relative to the worktree (an untracked directory once, with a slash), and (commit, subject) pairs, newest first."""
+    """Paths relative to the worktree (an untracked directory once, with a slash), and (commit, subject) pairs, newest first.
+
+    ``starts``: the branch's tip and what is checked out, which the commits were looked for from.
+    """
 
     uncommitted: tuple[str, ...]
     untracked: tuple[str, ...]
     unique_commits: tuple[tuple[str, str], ...]
+    starts: tuple[str, ...] = field(default=(), compare=False)
 
     def __bool__(self) -> bool:
         return bool(self.uncommitted or self.untracked or self.unique_commits)
@@ -28,7 +32,7 @@ async def work_at_risk(
     uncommitted, untracked, head = await _status(git, repo, worktree)
     starts = [commit for commit in (await git.compute(branch_tip, repo, branch), head) if commit is not None]
     unique = await _unique_commits(git, repo, starts, branch, base_commit) if starts else ()
-    return Risk(uncommitted, untracked, unique)
+    return Risk(uncommitted, untracked, unique, tuple(dict.fromkeys(starts)))
 
 
 async def _status(

@@ -31,6 +31,9 @@ _AS_IS: Final = (
     *("-c", "advice.addEmbeddedRepo=false"),
 )
 
+ADD_ALL: Final = (*_AS_IS, "add", "--all", "--sparse", "--ignore-errors")
+"""Everything that is not ignored, into an index of our own."""
+
 
 @dataclass(frozen=True, slots=True)
 class WorktreeTree:
@@ -60,21 +63,26 @@ async def write_tree(git: GitContext, worktree: Path, git_dir: Path | None = Non
         git_dir = await git.compute(verify_worktree, worktree, None)
     # Both ends are named, so that git cannot climb to a repository further up should the .git file vanish.
     there = (f"--git-dir={git_dir}", f"--work-tree={worktree}")
-    async with git.worktree_lock(worktree), _private_index(git, git_dir) as index:
+    async with git.worktree_lock(worktree), private_index(git, git_dir) as index:
         environment = {"GIT_INDEX_FILE": str(index)}
-        add = (*_AS_IS, "add", "--all", "--sparse", "--ignore-errors")
-        done = await git.process.run(worktree, *there, *add, environment=environment)
+        done = await git.process.run(worktree, *there, *ADD_ALL, environment=environment)
         if done.returncode != 0:  # a file that vanished during the walk is simply gone the second time
-            done = await git.process.run(worktree, *there, *add, environment=environment)
+            done = await git.process.run(worktree, *there, *ADD_ALL, environment=environment)
         skipped = _skipped(done)
         tree = await git.process.write(worktree, *there, "write-tree", "--missing-ok", environment=environment)
         head = await git.compute(lambda: head_of(open_repository(git_dir)))
     return WorktreeTree(tree.decode().strip(), head, skipped)
 
 
+async def current_tree(git: GitContext, worktree: Path, git_dir: Path | None = None) -> WorktreeTree:
+    """The same as `write_tree`, from the worktree's tracker where it has one."""
+    tracker = git.trackers.get(worktree)
+    return await (tracker.tree() if tracker is not None else write_tree(git, worktree, git_dir))
+
+
 async def snapshot(git: GitContext, worktree: Path, message: str) -> Snapshot:
     """See `Git.snapshot`."""
-    written = await write_tree(git, worktree)
+    written = await current_tree(git, worktree)
 
     def commit() -> Snapshot:
         repository = open_repository(worktree)
@@ -97,7 +105,8 @@ def write_commit(repository: pygit2.Repository, tree: str, message: str, parents
 
 
 @asynccontextmanager
-async def _private_index(git: GitContext, git_dir: Path) -> AsyncIterator[Path]:
+async def private_index(git: GitContext, git_dir: Path) -> AsyncIterator[Path]:
+    """A copy of the user's index, for a while."""
     folder = await git.compute(_copy_index, git_dir)
     try:
         yield folder / "index"

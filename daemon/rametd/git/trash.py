@@ -1,7 +1,9 @@
-"""Work that is about to go, kept as one commit under `refs/ramet/trash/<id>`.
+"""Work that is about to go, kept as one commit under `refs/ramet/trash/<id>` or `refs/ramet/archive/<id>`.
 
 The commit's tree is the worktree, uncommitted and untracked files included; its parents keep everything else reachable: the
-branch's tip first, then a detached HEAD, then the files of repositories nested inside (which a tree can only point at).
+branch's tip first, then another HEAD, the index, the files of repositories nested inside (which a tree can only point at). Its
+message says which is which, a line each: ``branch COMMIT``, ``head COMMIT``, ``on BRANCH``, ``index COMMIT``, ``begun WHAT`` (a merge or
+the like that was under way), ``nested COMMIT PLACE``. `revival` reads it.
 """
 
 import os
@@ -14,10 +16,13 @@ import pygit2
 from rametd.domain.errors import GitFailedError, RefNotFoundError
 from rametd.git.context import GitContext
 from rametd.git.registrations import existing_git_dir, locate
-from rametd.git.repository import RepositoryInfo, branch_tip, open_repository
+from rametd.git.repository import Head, RepositoryInfo, branch_tip, open_repository
 from rametd.git.snapshot import WorktreeTree, write_commit, write_tree
 
 PREFIX: Final = "refs/ramet/trash/"
+ARCHIVE: Final = "refs/ramet/archive/"
+_BEGUN: Final = {"MERGE_HEAD": "merge", "CHERRY_PICK_HEAD": "cherry-pick", "REVERT_HEAD": "revert", "rebase-merge": "rebase",
+                 "rebase-apply": "rebase", "BISECT_LOG": "bisect"}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,45 +36,96 @@ class TrashRecord:
     skipped: tuple[str, ...] = ()
 
 
-async def trash(git: GitContext, repo: RepositoryInfo, identity: str, worktree: Path, branch: str) -> TrashRecord:
-    """See `Git.trash`."""
-    ref = PREFIX + identity
+async def keep(
+    git: GitContext, repo: RepositoryInfo, ref: str, worktree: Path, branch: str, last: tuple[str, str] | None = None
+) -> TrashRecord:
+    """See `Git.trash`; ``ref`` is where."""
     tip = await git.compute(branch_tip, repo, branch)
-    earlier = await git.compute(_read, repo, ref)
+    earlier = await git.compute(read_ref, repo, ref)
     written: WorktreeTree | None = None
     nested: list[tuple[str, str]] = []
+    notes: list[str] = []
     git_dir, why = await git.compute(locate, repo.common_dir, worktree)
     if git_dir is not None:
         written = await write_tree(git, worktree, git_dir)
         nested = await _keep_nested(git, repo, worktree, git_dir)
+        notes = await _notes(git, repo, worktree, git_dir, written.head, branch)
     elif earlier is not None:
         # An earlier run got as far as moving the directory aside; what it kept is more than what is left to see.
-        return TrashRecord(ref, earlier, tip, await _size(git, repo, earlier, branch))
+        return TrashRecord(ref, earlier, tip, await size_of(git, repo, earlier, branch))
+    files = written.tree if written is not None else ""
+    if tip is None and written is None:
+        # Both were deleted by hand.
+        tip, files = await git.compute(_stand_in, repo, *last) if last is not None else (None, "")
     if tip is None and written is None:
         raise RefNotFoundError(
             f"neither the worktree {worktree} nor the branch {branch} is left", hint="there is nothing to keep"
         )
     head = written.head.commit if written is not None else None
-    candidates = [tip, head, *(commit for commit, _ in nested), earlier]
+    extra = [line.split(" ")[1] for line in notes if line.startswith("index ")]
+    candidates = [tip, head, *extra, *(commit for commit, _ in nested), earlier]
     parents = list(dict.fromkeys(commit for commit in candidates if commit is not None))
 
     def commit() -> str:
         repository = open_repository(repo.common_dir)
-        tree = written.tree if written is not None else str(repository[str(tip)].peel(pygit2.Tree).id)
+        tree = files or str(repository[str(tip)].peel(pygit2.Tree).id)
         if earlier is not None and _same(repository, earlier, tree, parents):
             return earlier
-        lines = [f"trash: {branch} ({identity})", "", *(f"nested {made} {place}" for made, place in nested)]
+        kind, identity = ref.split("/")[-2:]
+        lines = [f"{kind}: {branch} ({identity})", ""]
+        lines += [f"branch {tip}"] if tip is not None else []
+        lines += [*notes, *(f"nested {made} {place}" for made, place in nested)]
         return write_commit(repository, tree, "\n".join(lines).rstrip() + "\n", parents)
 
     made = await git.compute(commit)
     await git.process.write(repo.common_dir, "update-ref", ref, made)
     skipped = (*(written.skipped if written is not None else ()), *([why] if why is not None else []))
-    return TrashRecord(ref, made, tip, await _size(git, repo, made, branch), skipped)
+    return TrashRecord(ref, made, tip, await size_of(git, repo, made, branch), skipped)
 
 
-async def drop_trash(git: GitContext, repo: RepositoryInfo, identity: str) -> None:
-    """See `Git.drop_trash`."""
-    await git.process.write(repo.common_dir, "update-ref", "-d", PREFIX + identity)
+async def _notes(
+    git: GitContext, repo: RepositoryInfo, worktree: Path, git_dir: Path, head: Head, branch: str
+) -> list[str]:
+    """What the files do not tell: what is checked out where that is not ``branch``, what is staged, what was under way."""
+    notes = [f"begun {what}" for name, what in _BEGUN.items() if await git.compute((git_dir / name).exists)]
+    if head.branch != branch and head.commit is not None:
+        notes.append(f"head {head.commit}")
+        notes += [f"on {head.branch}"] if head.branch is not None else []
+    there = (f"--git-dir={git_dir}", f"--work-tree={worktree}")
+    staged = await git.process.run(worktree, *there, "write-tree", "--missing-ok")
+    tree = staged.stdout.decode().strip()
+    if staged.returncode != 0 or not tree:  # in the middle of a merge: the files say what there is
+        return notes
+
+    def commit() -> list[str]:
+        repository = open_repository(repo.common_dir)
+        if head.commit is not None and str(repository[head.commit].peel(pygit2.Tree).id) == tree:
+            return []
+        return [f"index {write_commit(repository, tree, 'index', [])}"]
+
+    return notes + await git.compute(commit)
+
+
+async def drop(git: GitContext, repo: RepositoryInfo, ref: str) -> None:
+    """Delete a ref of ours; none is fine."""
+    await git.process.write(repo.common_dir, "update-ref", "-d", ref)
+
+
+async def drop_all(git: GitContext, repo: RepositoryInfo, folder: str) -> None:
+    """Delete all refs below a folder, in one transaction."""
+    output = await git.process.read(repo.common_dir, "for-each-ref", "--format=delete %(refname)%00", folder)
+    commands = output.replace(b"\0\n", b"\0\0")  # `update-ref -z`: each delete has an old value, here any
+    if commands:
+        await git.process.write(repo.common_dir, "update-ref", "--stdin", "-z", stdin=commands)
+
+
+async def move(git: GitContext, repo: RepositoryInfo, old: str, new: str) -> str | None:
+    """Have ``new`` keep what ``old`` keeps, and delete ``old``. The commit; None when neither is there."""
+    commit = await git.compute(read_ref, repo, old)
+    if commit is not None:
+        await git.process.write(repo.common_dir, "update-ref", new, commit)
+        await drop(git, repo, old)
+    return commit or await git.compute(read_ref, repo, new)
 
 
 async def restore_files(git: GitContext, worktree: Path, git_dir: Path, commit: str) -> None:
@@ -78,9 +134,18 @@ async def restore_files(git: GitContext, worktree: Path, git_dir: Path, commit: 
     await git.process.write(worktree, *there, "restore", f"--source={commit}", "--worktree", "--", ":/")
 
 
-def _read(repo: RepositoryInfo, ref: str) -> str | None:
+def read_ref(repo: RepositoryInfo, ref: str) -> str | None:
+    """The commit that a ref keeps; None when there is no such ref."""
     reference = open_repository(repo.common_dir).references.get(ref)
     return str(reference.target) if reference is not None else None
+
+
+def _stand_in(repo: RepositoryInfo, head: str, files: str) -> tuple[str | None, str]:
+    """A commit in place of the branch, and the tree of another; (None, "") where they are not there any more."""
+    repository = open_repository(repo.common_dir)
+    if head not in repository or files not in repository:
+        return None, ""
+    return head, str(repository[files].peel(pygit2.Tree).id)
 
 
 def _same(repository: pygit2.Repository, earlier: str, tree: str, parents: list[str]) -> bool:
@@ -88,7 +153,8 @@ def _same(repository: pygit2.Repository, earlier: str, tree: str, parents: list[
     return str(commit.tree.id) == tree and set(parents) <= {earlier, *(str(oid) for oid in commit.parent_ids)}
 
 
-async def _size(git: GitContext, repo: RepositoryInfo, commit: str, branch: str) -> int:
+async def size_of(git: GitContext, repo: RepositoryInfo, commit: str, branch: str) -> int:
+    """Bytes on disk that nothing but a kept commit and the branch hold."""
     known = ("--not", f"--exclude={branch}", "--branches", "--remotes", "--tags", "--")
     output = await git.process.read(repo.common_dir, "rev-list", "--disk-usage", "--objects", commit, *known)
     return int(output)

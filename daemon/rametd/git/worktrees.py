@@ -75,11 +75,11 @@ async def create_worktree(
                 ours = True
                 if new_branch and await git.compute(branch_tip, repo, branch) is None:
                     await branches.create_branch(git, repo, path, branch, commit, lock)
-                await _register(git, repo, path, branch, lock)
+                await register(git, repo, path, branch, branch, lock)
         await removal.sweep(git, repo, path)
         async with git.checkouts:
             if ours:
-                await _fill(git, path, branch)
+                await fill(git, path, branch)
             warnings = await populate_submodules(git, repo.worktree_root, path)
         done = True
     finally:
@@ -122,16 +122,20 @@ def _require_possible(repo: RepositoryInfo, path: Path, branch: str, commit: str
     branches.require_free(repo, branch, new=new_branch and not resumed)
 
 
-async def _register(git: GitContext, repo: RepositoryInfo, path: Path, branch: str, lock: int) -> None:
+async def register(
+    git: GitContext, repo: RepositoryInfo, path: Path, branch: str | None, target: str, lock: int
+) -> None:
+    """Under the repository's lock: entry and `.git` file, without files; ``branch`` None for a detached HEAD at ``target``."""
     done = await git.process.run(
         repo.standpoint,
-        *("worktree", "add", "--no-checkout", "--lock", "--reason", REASON, "--", str(path), branch),
+        *("worktree", "add", "--no-checkout", "--lock", "--reason", REASON, *(() if branch else ("--detach",))),
+        *("--", str(path), target),
         lock=lock,
     )
     try:
         await git.compute(verify_worktree, path, branch)
     except WorktreeChangedError:
-        raise _refused(done, branch) from None
+        raise _refused(done, target) from None
 
 
 def _refused(done: Completed, branch: str) -> BranchTakenError | GitFailedError:
@@ -143,14 +147,17 @@ def _refused(done: Completed, branch: str) -> BranchTakenError | GitFailedError:
     return failed(done, ("worktree add",))
 
 
-async def _fill(git: GitContext, path: Path, branch: str) -> None:
-    """Check the files out: what `git worktree add` does itself, but outside the lock, so that ten trees fill side by side."""
+async def fill(git: GitContext, path: Path, branch: str | None, commit: str = "HEAD") -> None:
+    """Check the files out: what `git worktree add` does itself, but outside the lock, so that ten trees fill side by side.
+
+    With another ``commit``, for a tree without a branch: only what differs is written.
+    """
     git_dir = await git.compute(verify_worktree, path, branch)
     # Both ends are named: should the .git file vanish now, git would climb to a repository further up and reset that.
     there = (f"--git-dir={git_dir}", f"--work-tree={path}")
-    done = await git.process.run(path, *there, "reset", "--hard", "--quiet", "--no-recurse-submodules")
+    done = await git.process.run(path, *there, "reset", "--hard", "--quiet", "--no-recurse-submodules", commit)
     if done.returncode == 0:
         return
     state = await git.process.run(path, *there, "status", "--porcelain", "--untracked-files=no", "--ignore-submodules")
-    if state.returncode != 0 or state.stdout:
+    if state.returncode != 0 or state.stdout or commit != "HEAD":
         raise failed(done, ("checkout",))

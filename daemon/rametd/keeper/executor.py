@@ -15,6 +15,7 @@ Handle = NewType("Handle", str)
 
 SEGMENT_BYTES = 16 << 20
 SESSION_VARIABLE = "RAMET_SESSION"
+COMMAND_VARIABLE = "RAMET_COMMAND"
 KEEPER_VARIABLE = "RAMET_KEEPER"
 
 
@@ -24,6 +25,8 @@ class LaunchSpec:
 
     ``environment`` is complete: nothing is inherited. RAMET_SESSION and RAMET_KEEPER (unique to this process) are set over it,
     for they are how the agent's descendants are known. ``cgroup`` is a directory of the cgroup file system that this user may write to.
+    ``keep_bytes``: no more of the journal is kept than that and a segment; 0 keeps all that is not released. For a command, which is held
+    in the same way, ``session_id`` is the command's id, and RAMET_COMMAND holds it.
     """
 
     session_id: str
@@ -34,6 +37,7 @@ class LaunchSpec:
     cgroup: Path | None = None
     keep_descendants: bool = False
     segment_bytes: int = SEGMENT_BYTES
+    keep_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,6 +185,24 @@ class Executor(Protocol):
 
         Raises KeeperFencedError when a newer epoch is known to the keeper, NotFoundError when there is nothing at ``handle``,
         LookupError for an offset that the journal does not have, and KeeperError.
+        """
+        ...
+
+    async def wait(self, handle: Handle) -> ExitRecord | None:
+        """Wait for the end without taking the journal; None when nobody recorded how it ended, or there is nothing at ``handle``.
+
+        When the keeper is gone what it held may live on: call ``end`` upon None.
+        """
+        ...
+
+    async def written(self, handle: Handle) -> int:
+        """Bytes of the journal, those included that are not kept any more. Raises NotFoundError as ``read`` does."""
+        ...
+
+    async def read(self, handle: Handle, offset: int, size: int) -> JournalLine:
+        """Up to ``size`` bytes of the journal from ``offset`` on, or from the first byte that is kept; whole lines or not.
+
+        Empty at the end, which moves while the process lives. Raises NotFoundError when there is nothing at ``handle``.
         """
         ...
 

@@ -59,6 +59,7 @@ def prepare(place: Place, spec: LaunchSpec, socket: Path) -> None:
                 "tags": place.tags,
                 "socket": os.fspath(socket),
                 "segment_bytes": spec.segment_bytes,
+                "keep_bytes": spec.keep_bytes,
                 "keep_descendants": spec.keep_descendants,
                 "cgroup": None if spec.cgroup is None else os.fspath(spec.cgroup),
             },

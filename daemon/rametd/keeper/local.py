@@ -20,10 +20,18 @@ from rametd.domain.errors import (
     RuntimeDirectoryError,
     WrongStateError,
 )
-from rametd.keeper import directory, launching, lost
+from rametd.keeper import directory, launching, lost, segments
 from rametd.keeper.attachment import LocalAttachment
 from rametd.keeper.connection import Connection
-from rametd.keeper.executor import ExitRecord, Handle, LaunchSpec, Liveness, Recovered
+from rametd.keeper.executor import (
+    SESSION_VARIABLE,
+    ExitRecord,
+    Handle,
+    JournalLine,
+    LaunchSpec,
+    Liveness,
+    Recovered,
+)
 from rametd.keeper.place import Place, until
 from rametd.keeper.server import LINGER
 from rametd.keeper.tree import GIVE_UP, PAUSE
@@ -38,6 +46,7 @@ class LocalExecutor:
     """See `executor.Executor`. ``root`` holds the keepers' directories, ``sockets`` their sockets (0700, checked by the caller).
 
     ``environment`` is the keepers' own, empty unless Python needs something to start (LD_LIBRARY_PATH); agents get none of it.
+    ``variable`` tells what holds the ids: agents' sessions, or commands.
     """
 
     def __init__(
@@ -47,6 +56,7 @@ class LocalExecutor:
         *,
         python: str = sys.executable,
         environment: Mapping[str, str] = MappingProxyType({}),
+        variable: str = SESSION_VARIABLE,
     ) -> None:
         self._root, self.sockets, self._python, self._environment = (
             root.absolute(),
@@ -54,6 +64,7 @@ class LocalExecutor:
             python,
             environment,
         )
+        self._variable = variable
         self._tasks: set[asyncio.Task[Handle]] = set()
         self._starting: weakref.WeakValueDictionary[str, asyncio.Lock] = weakref.WeakValueDictionary()
 
@@ -66,7 +77,7 @@ class LocalExecutor:
 
     async def _start(self, spec: LaunchSpec) -> Handle:
         launching.check(spec)
-        place = Place(self._root, spec.session_id, spec.generation)
+        place = Place(self._root, spec.session_id, spec.generation, self._variable)
         socket = self.sockets / f"{place.name}.sock"
         if len(os.fsencode(socket)) > MAX_SOCKET_PATH:
             raise RuntimeDirectoryError(
@@ -121,6 +132,30 @@ class LocalExecutor:
                     await connection.close()
                 raise
         return LocalAttachment(place.path, offset, connection, lambda: self._settle(place))
+
+    async def wait(self, handle: Handle) -> ExitRecord | None:
+        while (recovered := await self.recover(handle)).liveness is Liveness.ALIVE:
+            try:
+                async with self._connected(Place.from_handle(handle)) as connection:
+                    await connection.ended()
+                    if connection.exit is not None:
+                        return connection.exit
+            except (KeeperError, WrongStateError):
+                pass  # it was leaving, or hangs: look again
+            await asyncio.sleep(PAUSE)
+        return recovered.exit
+
+    async def written(self, handle: Handle) -> int:
+        place = Place.from_handle(handle)
+        if not await asyncio.to_thread(place.exists):
+            raise NotFoundError(f"{place.path} holds nothing")
+        return await asyncio.to_thread(segments.end, place.path, directory.JOURNAL)
+
+    async def read(self, handle: Handle, offset: int, size: int) -> JournalLine:
+        place = Place.from_handle(handle)
+        if not await asyncio.to_thread(place.exists):
+            raise NotFoundError(f"{place.path} holds nothing")
+        return await asyncio.to_thread(_read, place.path, offset, size)
 
     async def signal(self, handle: Handle, signal_name: str, *, epoch: int | None = None) -> None:
         place = Place.from_handle(handle)
@@ -181,7 +216,8 @@ class LocalExecutor:
             return []
         for gone in self._root.glob(".*.gone"):  # a removal that was interrupted
             shutil.rmtree(gone, ignore_errors=True)
-        places = (Place.from_name(self._root, entry.name) for entry in self._root.iterdir() if entry.is_dir())
+        names = [entry.name for entry in self._root.iterdir() if entry.is_dir()]
+        places = (Place.from_name(self._root, name, self._variable) for name in names)
         found = sorted(
             (place for place in places if place is not None), key=lambda place: (place.session, place.generation)
         )
@@ -232,6 +268,22 @@ class LocalExecutor:
             await connection.close()
             raise KeeperError(f"another keeper listens at {run['socket']}")
         return connection
+
+
+def _read(path: str, offset: int, size: int) -> JournalLine:
+    while True:
+        starts = segments.scan(path, directory.JOURNAL) or [0]
+        start = max(offset, starts[0])
+        reader = segments.Reader(path, directory.JOURNAL, starts)
+        try:
+            data = reader.read(start, size)
+        except FileNotFoundError:
+            if segments.scan(path, directory.JOURNAL) != starts:
+                continue  # its keeper dropped the segment between our two looks
+            data = b""  # nothing was ever written
+        finally:
+            reader.close()
+        return JournalLine(start, start + len(data), data)
 
 
 def _ask_to_listen(place: Place) -> bool:

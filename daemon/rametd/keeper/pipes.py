@@ -29,8 +29,16 @@ RETRY = 0.25
 class Pipes:
     """Registers the pipes with ``selector``, whose keys carry the handler to call."""
 
-    def __init__(self, path: str, agent: child.Child, segment_bytes: int, selector: selectors.BaseSelector) -> None:
-        self.journal = segments.Writer(path, directory.JOURNAL, segment_bytes)
+    def __init__(
+        self,
+        path: str,
+        agent: child.Child,
+        segment_bytes: int,
+        selector: selectors.BaseSelector,
+        *,
+        keep_bytes: int = 0,
+    ) -> None:
+        self.journal = segments.Writer(path, directory.JOURNAL, segment_bytes, keep_bytes)
         self.stdin_journal = segments.Writer(path, directory.STDIN, segment_bytes)
         self.stderr = directory.StderrRing(path)
         self.fed = 0

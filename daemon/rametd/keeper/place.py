@@ -41,20 +41,24 @@ async def until(condition: Callable[[], bool], *, within: float = math.inf) -> b
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """The keeper's directory ``root/<session>-<generation>``. All methods block for milliseconds: call them in a thread."""
+    """The keeper's directory ``root/<session>-<generation>``. All methods block for milliseconds: call them in a thread.
+
+    Commands are held in a ``root`` of their own, under their own ids; ``variable`` is the variable that holds the id.
+    """
 
     root: Path
     session: str
     generation: int
+    variable: str = SESSION_VARIABLE
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):
             raise BadNameError(f"{self.name!r} names no process of a session")
 
     @classmethod
-    def from_name(cls, root: Path, name: str) -> Self | None:
+    def from_name(cls, root: Path, name: str, variable: str = SESSION_VARIABLE) -> Self | None:
         match = _NAME.fullmatch(name)
-        return None if match is None else cls(root, match[1], int(match[2]))
+        return None if match is None else cls(root, match[1], int(match[2]), variable)
 
     @classmethod
     def from_handle(cls, handle: Handle) -> Self:
@@ -62,7 +66,8 @@ class Place:
         try:
             value = json.loads(handle)
             if value["executor"] == "local" and value["version"] == HANDLE_VERSION:
-                return cls(Path(value["root"]), value["session"], value["generation"])
+                variable = value.get("variable", SESSION_VARIABLE)
+                return cls(Path(value["root"]), value["session"], value["generation"], variable)
         except (ValueError, KeyError, TypeError, BadNameError) as error:
             raise NotFoundError(f"{handle!r} is no handle: {error!r}") from error
         raise NotFoundError(f"{handle!r} belongs to another executor or release")
@@ -78,13 +83,15 @@ class Place:
     @property
     def handle(self) -> Handle:
         fields = {"root": os.fspath(self.root), "session": self.session, "generation": self.generation}
+        if self.variable != SESSION_VARIABLE:
+            fields["variable"] = self.variable
         return Handle(json.dumps({"executor": "local", "version": HANDLE_VERSION, **fields}))
 
     @property
     def tags(self) -> dict[str, str]:
         """What all descendants carry in their environment. The directory too: those of a successor, or of a session that has
         the same id under another daemon, are not to be touched."""
-        return {SESSION_VARIABLE: self.session, KEEPER_VARIABLE: self.path}
+        return {self.variable: self.session, KEEPER_VARIABLE: self.path}
 
     def exists(self) -> bool:
         return (self.root / self.name).is_dir()

@@ -29,13 +29,22 @@ def scan(directory: str, name: str) -> list[int]:
     )
 
 
+def end(directory: str, name: str) -> int:
+    """The offset up to which the segments on the disk go; 0 when there are none. The newest one is never released."""
+    starts = scan(directory, name)
+    return starts[-1] + os.stat(segment_path(directory, name, starts[-1])).st_size if starts else 0
+
+
 class Writer:
-    """The only writer of a new journal in ``directory``; a segment is closed at ``limit`` bytes or at the line end after that."""
+    """The only writer of a new journal in ``directory``; a segment is closed at ``limit`` bytes or at the line end after that.
 
-    __slots__ = ("_descriptor", "_directory", "_limit", "_name", "end", "line_end", "starts")
+    With ``keep`` it holds no more than the last ``keep`` bytes and a segment, whoever still wants the rest; lines may be cut then.
+    """
 
-    def __init__(self, directory: str, name: str, limit: int) -> None:
-        self._directory, self._name, self._limit = directory, name, limit
+    __slots__ = ("_descriptor", "_directory", "_keep", "_limit", "_name", "end", "line_end", "starts")
+
+    def __init__(self, directory: str, name: str, limit: int, keep: int = 0) -> None:
+        self._directory, self._name, self._limit, self._keep = directory, name, limit, keep
         self.end = self.line_end = 0
         self.starts = [0]
         self._descriptor = self._create(0)
@@ -51,8 +60,10 @@ class Writer:
 
     def append(self, data: bytes) -> int:
         """Write a first part of ``data`` and return its length, at least 1. Raises `OSError`; nothing is written then."""
-        if self.end - self.starts[-1] >= self._limit and self.end == self.line_end:
+        if self.end - self.starts[-1] >= self._limit and (self._keep or self.end == self.line_end):
             self._rotate()
+            if self._keep:
+                self.release(self.end - self._keep)
         room = self._limit - (self.end - self.starts[-1])
         if len(data) > room and (newline := data.find(b"\n", max(0, room - 1))) >= 0:
             data = data[: newline + 1]

@@ -45,7 +45,8 @@ class Keeper:
         self.exit: dict[str, Any] | None = None
         self.blocked: str | None = None
         self.selector: selectors.BaseSelector = selectors.DefaultSelector()
-        self.pipes = Pipes(path, agent, int(spec["segment_bytes"]), self.selector)
+        keep = int(spec.get("keep_bytes", 0))
+        self.pipes = Pipes(path, agent, int(spec["segment_bytes"]), self.selector, keep_bytes=keep)
         self._control = Control(self, listener)
         self._tree = Tree(processes.find(os.getpid()), spec["tags"], spec["cgroup"])
         self._grace = GRACE

@@ -121,7 +121,7 @@ def _open(flags: Flags, wire: Wire) -> Transcript | int:
         wire.emit("result", **outcome, **nothing, **unused)
         return _refuse(told)
     transcript = Transcript(flags.session_id or new_id() if flags.fork else flags.resume)
-    transcript.load(source if flags.fork else None)
+    transcript.load(source if flags.fork else None, flags.until)
     return transcript
 
 

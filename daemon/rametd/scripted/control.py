@@ -48,6 +48,9 @@ def _answer(session: Session, request: Frame) -> Frame:
             message = {"role": "user", "content": told}
             session.wire.emit("user", message=message, parent_tool_use_id=None, timestamp=timestamp(), isReplay=True)
         return {"model": session.model}
+    if subtype == "apply_flag_settings":
+        os.environ.update(request["settings"].get("env") or {})
+        return {}
     if subtype == "get_context_usage":
         used = sum(entry["inputTokens"] for entry in session.ledger.total.values())
         return {

@@ -13,7 +13,7 @@ _VALUED = frozenset(
     {
         "--add-dir", "--allowedTools", "--append-system-prompt", "--betas", "--disallowedTools", "--effort", "--fallback-model",
         "--input-format", "--json-schema", "--max-budget-usd", "--max-thinking-tokens", "--max-turns", "--mcp-config", "--model",
-        "--output-format", "--permission-mode", "--permission-prompt-tool", "--plugin-dir", "--resume", "--session-id", "--settings",
+        "--output-format", "--permission-mode", "--permission-prompt-tool", "--plugin-dir", "--resume", "--resume-session-at", "--session-id", "--settings",
         "--setting-sources", "--system-prompt", "--system-prompt-file", "--task-budget", "--thinking", "--thinking-display", "--tools",
     }
 )  # fmt: skip
@@ -24,6 +24,7 @@ class Flags(NamedTuple):
     resume: str
     session_id: str
     fork: bool
+    until: str  # the uuid of the last message to be known again
     model: str
     mode: str
     replay: bool
@@ -44,6 +45,7 @@ def parse(argv: list[str]) -> Flags:
         resume=given.get("--resume", ""),
         session_id=given.get("--session-id", ""),
         fork="--fork-session" in given,
+        until=given.get("--resume-session-at", ""),
         model=given.get("--model") or DEFAULT_MODEL,
         mode=given.get("--permission-mode", "default"),
         replay="--replay-user-messages" in given,

@@ -15,7 +15,7 @@ first route of ``--script FILE`` whose ``when`` the prompt contains, else "ok". 
     error, times             an HTTP status (429, 529, 500, 401…) given `times` times (1) before the step itself
     hang                     true: the content, if any, is streamed, then nothing more until the client hangs up
 
-``GET /requests`` tells the last requests: time, model, session, kind, messages, last user text, status.
+``GET /requests`` tells the last requests: time, model, session, kind, messages, the head of every text, last user text, all texts since the last answer, status.
 """
 
 import argparse
@@ -38,6 +38,7 @@ from rametd.scripted.script import Route, Step, fill
 KEPT_REQUESTS = 1000
 KEPT_ERRORS = 10_000
 HEAD = 200  # characters of a prompt that the log keeps
+NEWS = 2000  # of each text since the last answer
 CWD_LINE = re.compile(r"^ *-? *(?:Primary working directory|Working directory): (.+)$", re.MULTILINE)
 
 
@@ -118,13 +119,17 @@ class ScriptedModel:
     def _note(self, request: Request, body: dict[str, Any]) -> dict[str, Any]:
         """Log a request at its arrival; ``status`` stays None while it is being answered."""
         said = [text for message in body["messages"] if message["role"] == "user" for text in texts(message)]
+        last = max((at for at, message in enumerate(body["messages"]) if message["role"] == "assistant"), default=-1)
+        news = [text for message in body["messages"][last + 1 :] for text in texts(message)]
         entry = {
             "time": time.time(),
             "model": body["model"],
             "session_id": request.headers.get("x-claude-code-session-id"),
             "stream": bool(body.get("stream")),
             "messages": len(body["messages"]),
+            "said": [text[:HEAD] for message in body["messages"] for text in texts(message)],
             "last_user": said[-1][:HEAD] if said else "",
+            "news": [text[:NEWS] for text in news],
             "status": None,
         }
         self._log.append(entry)

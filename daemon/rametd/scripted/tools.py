@@ -68,7 +68,7 @@ def use(session: Session, tool: str, given: Frame, tool_use_id: str) -> Outcome:
     meta = {"permission_decision": {"decision": "accept", "source": source}}
     try:
         outcome = _run(session, tool, verdict.input, tool_use_id)._replace(meta=meta)
-        gate.hook(
+        returned = gate.hook(
             session,
             "PostToolUse",
             tool_use_id,
@@ -78,7 +78,7 @@ def use(session: Session, tool: str, given: Frame, tool_use_id: str) -> Outcome:
             duration_ms=1,
         )
     except _Failed as failed:
-        gate.hook(
+        returned = gate.hook(
             session,
             "PostToolUseFailure",
             tool_use_id,
@@ -88,12 +88,21 @@ def use(session: Session, tool: str, given: Frame, tool_use_id: str) -> Outcome:
             is_interrupt=False,
             duration_ms=1,
         )
-        return Outcome(str(failed), f"Error: {failed}", True, meta)
+        return Outcome(_with_context(str(failed), returned), f"Error: {failed}", True, meta)
     except Interrupted as stop:
         return Outcome(REJECTED, "User rejected tool use", True, meta | REFUSED, stop=stop)
     except Terminated as stop:
         return Outcome("Exit code 137", "Error: Exit code 137", True, meta, stop=stop)
-    return outcome
+    return outcome._replace(content=_with_context(outcome.content, returned))
+
+
+def _with_context(content: Any, returned: list[Frame]) -> Any:
+    """What the model gets when hooks have something to add."""
+    outputs = [one.get("hookSpecificOutput") or {} for one in returned]
+    added = [str(output["additionalContext"]) for output in outputs if output.get("additionalContext")]
+    if not added or not isinstance(content, str):
+        return content
+    return "\n".join([content, *(f"<system-reminder>\n{text}\n</system-reminder>" for text in added)])
 
 
 def _run(session: Session, tool: str, given: Frame, tool_use_id: str) -> Outcome:

@@ -48,8 +48,8 @@ class Transcript:
         self._parent: str | None = None
         self._descriptor = -1
 
-    def load(self, source: str | None = None) -> None:
-        """Learn from the file, or from that of ``source``, a session to fork, whose lines become ours."""
+    def load(self, source: str | None = None, until: str = "") -> None:
+        """Learn from the file, or from that of ``source``, a session to fork, whose lines become ours; up to message ``until`` alone."""
         path = self.path if source is None else source
         with open(path, encoding="utf-8") as file:
             for text in file:
@@ -57,6 +57,9 @@ class Transcript:
                 self._learn(line)
                 if source is not None:
                     self._append({**line, "sessionId": self.session_id})
+                if until and line.get("uuid") == until:
+                    self.interrupted = None
+                    break
 
     def _learn(self, line: Frame) -> None:
         self._parent = line.get("uuid", self._parent)
@@ -75,8 +78,8 @@ class Transcript:
         self.seen.add(uuid)
         self._message("user", message, uuid=uuid, promptSource="sdk")
 
-    def message(self, kind: str, message: Frame) -> None:
-        self._message(kind, message)
+    def message(self, kind: str, message: Frame, uuid: str | None = None) -> None:
+        self._message(kind, message, uuid=uuid)
 
     def progress(self, steps_done: int, *, ended: bool) -> None:
         self.turns += ended

@@ -272,7 +272,7 @@ class Turn:
                 else {"user_message_uuid": self._uuids[0], "user_message_uuids": self._uuids}
             )
             self._marked = True
-            self._wire.emit(
+            uuid = self._wire.emit(
                 "assistant",
                 message=message,
                 parent_tool_use_id=None,
@@ -281,7 +281,7 @@ class Turn:
                 **named,
                 **self._resumed,
             )
-            session.transcript.message("assistant", message)
+            session.transcript.message("assistant", message, uuid)
             if block["type"] == "text":
                 self._last = block["text"]
 

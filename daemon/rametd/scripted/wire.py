@@ -83,9 +83,11 @@ class Wire:
         while view:
             view = view[os.write(1, view) :]
 
-    def emit(self, kind: str, **fields: Any) -> None:
-        """Send a frame with the fields that all have."""
-        self.send({"type": kind, **fields, "session_id": self.session_id, "uuid": new_id()})
+    def emit(self, kind: str, **fields: Any) -> str:
+        """Send a frame with the fields that all have; returns its uuid."""
+        uuid = new_id()
+        self.send({"type": kind, **fields, "session_id": self.session_id, "uuid": uuid})
+        return uuid
 
     def request(self, **body: Any) -> Request:
         request = Request({"type": "control_request", "request_id": new_id(), "request": body})

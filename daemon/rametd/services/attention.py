@@ -1,6 +1,7 @@
 """What waits for a person, and the answers."""
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
 from ramet.v1 import attention_pb2
@@ -14,15 +15,16 @@ from rametd.domain.errors import (
     RequestNotFoundError,
     SessionNotFoundError,
 )
-from rametd.domain.models import Mode, Request, RequestKind, RequestState, Session
+from rametd.domain.models import OF_THE_DAEMON, Mode, Request, RequestKind, RequestState, Session
 from rametd.domain.states import State
 from rametd.services import permissions
-from rametd.services.core import Core
-from rametd.services.creation import check_prompt
+from rametd.services.checks import check_prompt
+from rametd.services.core import Core, Resolver
 from rametd.services.lifecycle import change_state, log_request, log_update
 from rametd.services.lookup import find_session
 from rametd.services.mail import post
 from rametd.services.policy import Policy
+from rametd.services.transfers import involved
 from rametd.services.views import MODES_BACK, request_message, rule_message
 from rametd.store import Reader, Unit
 
@@ -57,7 +59,7 @@ def find_request(reader: Reader, name: str) -> Request:
         raise RequestNotFoundError(f"there is no request or session {name!r}", hint=hint) from None
     # A finished turn that wants a look is meant only when nothing else is.
     asked = reader.requests.open(session.id)
-    waiting = [request for request in asked if request.kind != RequestKind.REVIEW] or asked
+    waiting = [request for request in asked if request.kind not in OF_THE_DAEMON] or asked
     if not waiting:
         raise RequestNotFoundError(f"nothing of {session.name} waits for a person", hint=hint)
     if len(waiting) > 1:
@@ -80,7 +82,12 @@ def named_session(reader: Reader, name: str) -> Session | None:
 
 
 def resolve(
-    unit: Unit, name: str, resolution: attention_pb2.Resolution, principal: str, policy: Policy
+    unit: Unit,
+    name: str,
+    resolution: attention_pb2.Resolution,
+    principal: str,
+    policy: Policy,
+    resolvers: Mapping[RequestKind, Resolver],
 ) -> tuple[Request, attention_pb2.ResolveRequestResponse]:
     """Store an answer; the first one wins. The session goes on when nothing else of it waits.
 
@@ -97,6 +104,9 @@ def resolve(
     request = unit.requests.answer(request.id, json.dumps(answer, ensure_ascii=False), principal)
     session = unit.sessions.get(request.session_id)
     log_request(unit, session, request, principal=principal)
+    if (resolver := resolvers.get(request.kind)) is not None:
+        resolver(unit, request, resolution, principal)
+        session = unit.sessions.get(session.id)
     rule = permissions.remember(unit, session, request, int(answer.get("scope", 0)))
     if request.kind == RequestKind.REVIEW and answer["decision"] == "deny":
         _, session = post(unit, policy.kinds[session.agent], session, answer["message"], principal)
@@ -212,4 +222,5 @@ def notify(core: Core, request: Request) -> None:
     runner = core.runners.get(request.session_id)
     if runner is not None:
         runner.answered(request)
-    core.wake_session(request.session_id)
+    for session_id in (request.session_id, *involved(request)):
+        core.wake_session(session_id)

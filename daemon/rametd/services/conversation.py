@@ -14,6 +14,8 @@ from rametd.domain.models import Agent, Mode, OutgoingKind, Request, RequestStat
 from rametd.keeper.executor import Attachment
 from rametd.services import budgets
 from rametd.services.attention import decision_of
+from rametd.services.audit import Watch
+from rametd.services.checkpoints import outstanding
 from rametd.services.core import Core
 from rametd.services.guard import judge
 from rametd.services.persistence import write_for_sure
@@ -43,9 +45,10 @@ class Conversation:
         self._session_id, self._generation = session.id, agent.generation
         self._agent = agent
         # A resumed process counts on from what its conversation has cost before, which the ledger has.
-        self._counts_on = bool(session.turns) and not agent.activity
+        self._counts_on = bool(session.turns or session.forked_from) and not agent.activity
         self._attachment = attachment
         self._owed = owed
+        self._watch = Watch(core)
         self._channel: Channel | None = None
         self._unfed: list[dict[str, Any]] = []  # stored, for the channel once it is there
         self._answers: dict[str, asyncio.Future[Request]] = {}  # by request
@@ -147,9 +150,14 @@ class Conversation:
         return decision_of(request, mode if mode != Mode.PLAN else Mode.DEFAULT)
 
     async def guard(self, use: ToolUse) -> Judged:
-        """Judge a call before it is made: budgets first, as it comes right after a model's call was paid; then rules."""
+        """Judge a call before it is made: budgets first, as it comes right after a model's call was paid; then rules.
+
+        It waits until the turn before is kept: a prompt that came while that one ran begins the next within the agent.
+        """
         session_id = self._session_id
         session = await self._core.store.read(lambda reader: reader.sessions.get(session_id))
+        if outstanding(session):
+            await self._core.kept(session_id)
         budget = self._core.config.budget
         if await self._core.store.read(lambda reader: budgets.spendings(reader, session, budget)):
             self._core.running_costs[session_id] = await self._running_cost()
@@ -162,7 +170,14 @@ class Conversation:
                 # Not awaited: the agent takes the interrupt only once it has this answer.
                 self._interrupting = asyncio.create_task(self.interrupt(), name=f"budget-{session_id}")
                 return Judged("deny", f"{spent}. The session is held until the person raises the limit; stop here.")
-        return await judge(self._core, session, use)
+        judged = await judge(self._core, session, use)
+        if judged.effect != "deny":
+            await self._watch.begin(session, use)
+        return judged
+
+    async def judge_result(self, use: ToolUse) -> str:
+        session_id = self._session_id
+        return await self._watch.end(await self._core.store.read(lambda reader: reader.sessions.get(session_id)), use)
 
     async def _running_cost(self) -> float:
         """What the running turn has cost beyond the ledger, in dollars."""

@@ -7,9 +7,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ramet.v1 import attention_pb2
+
 from rametd.agents.base import AgentKind
 from rametd.config import Config
 from rametd.domain.errors import InvalidInputError
+from rametd.domain.models import Request, RequestKind, Session
 from rametd.environment import EnvironmentFiles
 from rametd.failpoints import Failpoint
 from rametd.git import Git
@@ -18,14 +21,20 @@ from rametd.services.hub import Hub
 from rametd.services.index import SessionIndex
 from rametd.services.policy import Policy
 from rametd.services.tokens import Tokens
-from rametd.store import Store
+from rametd.services.trackers import Trackers
+from rametd.store import Store, Unit
 
 if TYPE_CHECKING:
     from rametd.services.runner import Runner
 
+Hook = Callable[[Session], Awaitable[None]]
+"""Something to be done at a moment of a session's life."""
+Resolver = Callable[[Unit, Request, attention_pb2.Resolution, str], None]
+"""What an answer does, by its principal, to a request that no agent waits for."""
+
 
 async def _nothing(session_id: str) -> None:
-    """What `Core.after_end` does before there is a supervisor."""
+    """What `Core.after_end` does before there is a supervisor, and `Core.kept` before there is a checkpointer."""
 
 
 async def _no_tools(session_id: str, key: str, message: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -64,7 +73,22 @@ class Core:
     reattach: Callable[[str], None] = lambda session_id: None  # the connection to a living keeper broke
     after_end: Callable[[str], Awaitable[None]] = field(default=_nothing)  # an agent's end is on record
     use_tools: Callable[[str, str, Mapping[str, Any]], Awaitable[dict[str, Any] | None]] = field(default=_no_tools)
+    hurry: Callable[[str], None] = lambda session_id: None  # somebody waits for it: its setup is no longer waited for
     cgroup_of: Callable[[str], Path | None] = lambda session_id: None
+    keep: Callable[[str], None] = lambda session_id: None  # the end of its last turn is to be kept as a checkpoint
+    kept: Callable[[str], Awaitable[None]] = field(default=_nothing)  # the same; returns once it is, or was given up
+    # What parts of the daemon do at moments of a session's life, in order; filled by the app:
+    after_creation: list[Callable[[Session], None]] = field(default_factory=list)  # its row was committed
+    before_launch: list[Hook] = field(default_factory=list)  # its agent's process is about to be made
+    after_turn: list[Hook] = field(default_factory=list)  # a turn's end was committed
+    before_tree_goes: list[Hook] = field(default_factory=list)  # its worktree is about to be removed
+    # What an answer to a request does that no agent waits for, inside the unit of work that stores it:
+    resolvers: dict[RequestKind, Resolver] = field(default_factory=dict)
+
+    trackers: Trackers = field(init=False)  # of the worktrees of live sessions
+
+    def __post_init__(self) -> None:
+        self.trackers = Trackers(self.store, self.git)
 
     @property
     def policy(self) -> Policy:

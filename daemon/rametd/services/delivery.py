@@ -27,8 +27,8 @@ def deliver(unit: Unit, kind: AgentKind, session: Session, *, begin: bool = Fals
         waiting = [prompt for prompt in unit.prompts.open(session.id) if prompt.state == PromptState.QUEUED]
         if session.interrupted:
             # What was begun is finished before what was asked for later. One that the last agent did not get to see still stands.
-            known = [prompt for prompt in waiting if prompt.source == DAEMON]
-            waiting = known or [add_prompt(unit, session, continuation(unit, session), DAEMON)]
+            known = [prompt for prompt in waiting if prompt.continues]
+            waiting = known or [add_prompt(unit, session, continuation(unit, session), DAEMON, continues=True)]
             session = unit.sessions.update(session.id, interrupted=False)
         for prompt in waiting:
             unit.prompts.mark_sent(prompt.id, session.generation)
@@ -49,9 +49,11 @@ def deliver(unit: Unit, kind: AgentKind, session: Session, *, begin: bool = Fals
     return session
 
 
-def add_prompt(unit: Unit, session: Session, text: str, source: str, *, hops: int = 0) -> Prompt:
+def add_prompt(
+    unit: Unit, session: Session, text: str, source: str, *, hops: int = 0, continues: bool = False
+) -> Prompt:
     """Queue a prompt, with its event."""
-    prompt = unit.prompts.add(str(uuid.uuid4()), session.id, text, source, hops=hops)
+    prompt = unit.prompts.add(str(uuid.uuid4()), session.id, text, source, hops=hops, continues=continues)
     payload = event_pb2.PromptQueued(prompt=prompt_message(prompt))
     unit.events.append(events.make(payload, session_id=session.id, repo_id=session.repo_id, principal=source))
     return prompt
@@ -60,7 +62,7 @@ def add_prompt(unit: Unit, session: Session, text: str, source: str, *, hops: in
 def continuation(unit: Unit, session: Session) -> str:
     """What an agent is told whose turn was cut off. It may know all of it, or, where its transcript was lost, nothing."""
     asked = [prompt for prompt in unit.prompts.list(session.id) if prompt.state == PromptState.RECEIVED]
-    last = next((prompt.text for prompt in reversed(asked) if prompt.source != DAEMON), "")
+    last = next((prompt.text for prompt in reversed(asked) if not prompt.continues), "")
     words = [
         "Your last turn was cut off before it was done; your files are as you left them.",
         "The last tool call may have run in part or not at all: look at the working tree before you repeat anything.",

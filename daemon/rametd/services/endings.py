@@ -74,6 +74,7 @@ def record_end(
     if kind.conversation_exists(stderr_tail):
         session = unit.sessions.update(session_id, conversation_begun=True)
     elif kind.conversation_missing(stderr_tail):
+        unit.conversation_cuts.remove(session_id)  # or what it was to be a part of
         # Its transcript is gone (cleaned up, another configuration directory). A new conversation in the same tree is told what was asked.
         session = unit.sessions.update(
             session_id, conversation_begun=False, conversation_id=str(uuid.uuid4()), interrupted=True

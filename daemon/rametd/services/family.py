@@ -8,7 +8,6 @@ from rametd.domain.errors import (
     CapReachedError,
     ModeTooLooseError,
     NotAllowedError,
-    PathsNotOwnedError,
 )
 from rametd.domain.models import STRICTNESS, Mode, Session
 from rametd.domain.states import State
@@ -19,7 +18,13 @@ MINUTE = 60.0
 
 
 def family_of(reader: Reader, session: Session) -> list[Session]:
-    return reader.sessions.family(session.root_id or session.id)
+    """Its tree, then the other sessions of its plan, which it may reach too."""
+    tree = reader.sessions.family(session.root_id or session.id)
+    if not session.plan_id:
+        return tree
+    known = {each.id for each in tree}
+    beside = [each for each in reader.sessions.list(repo_id=session.repo_id) if each.plan_id == session.plan_id]
+    return [*tree, *(each for each in beside if each.id not in known)]
 
 
 def ancestors(reader: Reader, session: Session) -> list[Session]:
@@ -60,8 +65,9 @@ def require_descendant(reader: Reader, caller: Session, member: Session) -> None
 
 
 def require_family(reader: Reader, caller: Session, member: Session) -> None:
-    """Raises `NotAllowedError` unless both are of one family."""
-    if (caller.root_id or caller.id) != (member.root_id or member.id):
+    """Raises `NotAllowedError` unless both are of one family, or of one plan."""
+    same_plan = caller.plan_id and caller.plan_id == member.plan_id
+    if (caller.root_id or caller.id) != (member.root_id or member.id) and not same_plan:
         raise NotAllowedError(
             f"{member.name} is not of your family",
             hint="list_sessions shows whom you can reach; the person reaches all",
@@ -117,7 +123,7 @@ def inherit(
 ) -> Inheritance:
     """Never more than the parent has; ``left`` is what is left of its budget, None without one. A child that is given none spends of its parent's.
 
-    Raises `ModeTooLooseError`, `BudgetTooHighError`, `PathsNotOwnedError`.
+    Raises `ModeTooLooseError`, `BudgetTooHighError`.
     """
     if mode is not None and STRICTNESS.index(mode) > STRICTNESS.index(parent.mode):
         raise ModeTooLooseError(
@@ -129,21 +135,4 @@ def inherit(
             f"{wanted} the ${left:.2f} that are left of your budget",
             hint="give less" if left > 0 else "end your turn: the person can raise it",
         )
-    for pattern in owns:
-        if parent.owns and not any(covers(mine, pattern) for mine in parent.owns):
-            raise PathsNotOwnedError(
-                f"{pattern} is not within what you own: {', '.join(parent.owns)}", hint="give away a part of your own"
-            )
     return Inheritance(mode or parent.mode, budget_usd, owns or parent.owns)
-
-
-def covers(mine: str, theirs: str) -> bool:
-    """Whether one pattern surely takes in another: equal, or a directory (``src/``, ``src/**``) that the other begins with."""
-    if ".." in theirs.split("/"):
-        return False
-    root = mine.removesuffix("**").removesuffix("*") if mine.endswith(("/**", "/*", "/")) else None
-    return (
-        mine == theirs
-        or mine in {"**", "*"}
-        or (root is not None and theirs.startswith(root) and not mine.endswith("/*"))
-    )

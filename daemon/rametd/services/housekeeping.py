@@ -5,10 +5,9 @@ from collections.abc import Callable
 
 import structlog
 
-from rametd.domain.errors import NotFoundError, RametError
-from rametd.domain.models import TrashEntry
+from rametd.domain.errors import RametError
 from rametd.services.core import Core
-from rametd.services.repos import info_of
+from rametd.services.trash import drop
 
 log = structlog.get_logger()
 
@@ -32,13 +31,3 @@ async def clean(core: Core, clock: Callable[[], float]) -> None:
     await core.store.write(lambda unit: unit.calls.prune(now - CALLS_KEPT_S))
     for entry in await core.store.read(lambda reader: reader.trash.expired(now)):
         await drop(core, entry)
-
-
-async def drop(core: Core, entry: TrashEntry) -> None:
-    """Forget what a removed session had: the ref first, so that no ref is left that nothing knows of."""
-    try:
-        repo = await core.store.read(lambda reader: reader.repos.get(entry.repo_id))
-        await core.git.drop_trash(await info_of(core, repo), entry.id)
-    except NotFoundError as error:
-        log.warning("repository of expired trash is gone", trash=entry.id, error=error.message)
-    await core.store.write(lambda unit: unit.trash.remove(entry.id))

@@ -35,7 +35,9 @@ class SessionIndex:
         scratch.replace(path)
 
     def delete(self, session_id: str) -> None:
-        self._path(session_id).unlink(missing_ok=True)
+        path = self._path(session_id)
+        for each in (path, path.with_suffix(".new")):  # the latter of a daemon that was killed while it wrote
+            each.unlink(missing_ok=True)
 
     def _path(self, session_id: str) -> Path:
         return self._directory / f"{session_id}.json"
@@ -53,6 +55,8 @@ class SessionIndex:
                 log.error("unreadable copy of a session", path=str(path), error=str(error))
                 continue
             generation, handle = newest.get(session.id, (0, Handle("")))
+            if handle and session.generation:
+                generation = max(generation, 1)  # the first one was started before the session was there
             agent = agent_of(session, generation, handle) if generation else None
             yield RecoveredSession(repo, session, agent)
 

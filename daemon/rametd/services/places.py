@@ -1,5 +1,6 @@
 """Where worktrees are: named by id and never moved, with a symbolic link by name for people."""
 
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -16,6 +17,14 @@ def tree_of(core: Core, repo: Repo, session_id: str) -> Path:
     slug = names.slug(repo.name, 32).replace("/", "-")
     folder = f"{slug}-{repo.id}" if slug else repo.id
     return root / folder / session_id
+
+
+def folders_of(core: Core, repo: Repo) -> Iterator[Path]:
+    """Where worktrees of a repository are, also those that were made under another name of it; blocks."""
+    root = core.config.worktrees.root or core.state_dir / "worktrees"
+    for folder in root.glob(f"*{repo.id}"):
+        if folder.name == repo.id or folder.name.endswith(f"-{repo.id}"):
+            yield folder
 
 
 def link_by_name(session: Session) -> None:

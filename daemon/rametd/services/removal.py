@@ -1,32 +1,43 @@
 """Removing a session: refused while that would lose work, complete otherwise, and undoable for thirty days."""
 
 import asyncio
+import json
+from dataclasses import replace
 from pathlib import Path
 
 import structlog
 from ramet.v1 import event_pb2, session_pb2
 
-from rametd.domain.errors import NotFoundError, RametError, RefNotFoundError, WorkAtRiskError, WrongStateError
-from rametd.domain.models import Intent, Session, TrashEntry
+from rametd.domain.errors import NotFoundError, RefNotFoundError, WorkAtRiskError, WrongStateError
+from rametd.domain.models import Intent, PromptState, Session, TrashEntry, WorktreeKind
 from rametd.domain.states import State
 from rametd.git.repository import RepositoryInfo
 from rametd.git.risk import Risk
-from rametd.keeper.executor import Handle
-from rametd.keeper.place import Place
+from rametd.git.trash import TrashRecord
 from rametd.services import events
+from rametd.services.checkpoints import drop_checkpoints
+from rametd.services.clearing import (
+    DELETE,
+    Running,
+    destroy_processes,
+    end_agent,
+    last_known,
+    leaving,
+    refuse_other,
+    work_at_risk,
+)
 from rametd.services.core import Core
 from rametd.services.ids import new_id
 from rametd.services.places import unlink_by_name
+from rametd.services.predecessors import settle_successors
 from rametd.services.repos import info_of
 from rametd.services.supervisor import Supervisor
 from rametd.services.views import one_session_message, stamp
-from rametd.store import Reader, Unit, dump_session
+from rametd.store import Reader, Unit, dump_prompt, dump_rule, dump_session
 
 log = structlog.get_logger()
 
-DELETE = "delete"
 LISTED = 20
-END_GRACE_S = 1.0
 
 
 Removed = session_pb2.DeleteSessionResponse
@@ -37,7 +48,7 @@ class Remover:
     def __init__(self, core: Core, supervisor: Supervisor) -> None:
         self._core = core
         self._supervisor = supervisor
-        self._running: dict[str, asyncio.Task[Removed]] = {}  # by session
+        self._running: Running[Removed] = Running()
 
     async def remove(
         self, session: Session, *, force: bool, principal: str, request_id: str = "", digest: bytes = b""
@@ -52,7 +63,7 @@ class Remover:
                 raise WrongStateError(
                     f"{session.name} is {session.state}", hint=f"`rametctl stop {session.name}` first, or add --force"
                 )
-            risk = await self._risk(session)
+            risk = await work_at_risk(core, session)
             if risk:
                 raise WorkAtRiskError(
                     f"{session.name} holds work that exists nowhere else: {describe(risk)}",
@@ -63,58 +74,48 @@ class Remover:
                 )
         data = {"principal": principal, "request_id": request_id, "digest": digest.hex()}
         new = Intent(new_id(), DELETE, session.id, data, core.clock())
-        intent = await core.store.write(lambda unit: removal_of(unit, session.id) or unit.intents.add(new))
-        core.failpoint.hit("remove.intended")
-        # A second caller waits for the first one's removal; one that hangs up does not cut it off.
-        task = self._running.get(session.id)
-        if task is None:
-            task = self._running[session.id] = asyncio.create_task(self.complete(intent), name=f"remove-{session.id}")
-            task.add_done_callback(lambda _: self._running.pop(session.id, None))
-        return await asyncio.shield(task)
 
-    async def _risk(self, session: Session) -> Risk:
-        repo = await self._core.store.read(lambda reader: reader.repos.get(session.repo_id))
-        try:
-            info = await info_of(self._core, repo)
-        except NotFoundError as error:
-            # Nothing can be saved into it: what lies in the worktree stays there, and that is told.
-            if await asyncio.to_thread(session.worktree.exists):
-                raise WorkAtRiskError(
-                    f"the repository of {session.name} is gone, so that nothing of {session.worktree} can be saved into it",
-                    hint="move the repository back, or add --force: the session is removed and that directory stays",
-                ) from error
-            return Risk((), (), ())
-        branch = session.branch if session.created_branch else ""
-        if not branch:
-            risk = await self._core.git.work_at_risk(info, session.worktree, session.branch, session.base_commit)
-            return Risk(risk.uncommitted, risk.untracked, ())  # a branch that was there before us stays
-        return await self._core.git.work_at_risk(info, session.worktree, branch, session.base_commit)
+        def begin(unit: Unit) -> Intent:
+            return refuse_other(leaving(unit, session.id), session, DELETE) or unit.intents.add(new)
+
+        intent = await core.store.write(begin)
+        core.failpoint.hit("remove.intended")
+        return await self._running.join(session.id, lambda: self.complete(intent))
 
     async def complete(self, intent: Intent) -> Removed:
         """Carry a removal through; a daemon that finds the intent calls it again, and every step may have been done before."""
         core = self._core
         session = await core.store.read(lambda reader: reader.sessions.get(intent.session_id))
-        await self._end_agent(session)
+        await end_agent(core, self._supervisor, session, "remove")
         core.failpoint.hit("remove.agent-ended")
+        await core.kept(session.id)
+        for hook in core.before_tree_goes:
+            await hook(session)
         repo = await core.store.read(lambda reader: reader.repos.get(session.repo_id))
         entry: TrashEntry | None = None
-        try:
-            info = await info_of(core, repo)
-        except NotFoundError as error:
-            log.warning("repository of a removed session is gone", session=session.id, error=error.message)
+        if session.worktree_kind != WorktreeKind.OWN:
+            # Somebody else's checkout: tree and branch stay as they are, and so need not be kept.
+            entry = self._entry(session)
         else:
-            entry = await self._trash(session, info)
-            core.failpoint.hit("remove.trashed")
-            removal = await core.git.remove_worktree(
-                info, session.worktree, session.branch, delete_branch=session.created_branch
-            )
-            for kept in removal.kept:
-                log.warning("removal left something", session=session.id, what=kept)
-        core.failpoint.hit("remove.worktree-removed")
-        await asyncio.to_thread(unlink_by_name, session.worktree)
-        await asyncio.to_thread(core.environments.delete, session.id)
+            try:
+                info = await info_of(core, repo)
+            except NotFoundError as error:
+                log.warning("repository of a removed session is gone", session=session.id, error=error.message)
+            else:
+                entry = await self._trash(session, info)
+                core.failpoint.hit("remove.trashed")
+                removal = await core.git.remove_worktree(
+                    info, session.worktree, session.branch, delete_branch=session.created_branch
+                )
+                for kept in removal.kept:
+                    log.warning("removal left something", session=session.id, what=kept)
+            core.failpoint.hit("remove.worktree-removed")
+            await asyncio.to_thread(unlink_by_name, session.worktree)
+        if entry is None:  # else it is kept as long as the trash is
+            await asyncio.to_thread(core.environments.delete, session.id)
+            await drop_checkpoints(core, session.id)
         await asyncio.to_thread(core.index.delete, session.id)
-        await self._destroy_processes(session)
+        await destroy_processes(core, session.id)
         core.failpoint.hit("remove.processes-destroyed")
         removed = await core.store.write(lambda unit: self._forget(unit, session, entry, intent))
         core.failpoint.hit("remove.forgotten")
@@ -122,51 +123,34 @@ class Remover:
         return removed
 
     async def _trash(self, session: Session, info: RepositoryInfo) -> TrashEntry | None:
-        """Keep the work; None where neither the worktree nor the branch is left."""
+        """Keep the work; None where nothing is left of it."""
         core = self._core
+        if session.state == State.ARCHIVED and (moved := await core.git.archive_to_trash(info, session.id)) is not None:
+            return self._entry(session, moved)
+        last = await core.store.read(lambda reader: last_known(reader, session))
         try:
-            record = await core.git.trash(info, session.id, session.worktree, session.branch)
+            record = await core.git.trash(info, session.id, session.worktree, session.branch, last)
         except RefNotFoundError as error:
             log.warning("nothing is left to keep", session=session.id, error=error.message)
             return None
-        now = core.clock()
+        return self._entry(session, record)
+
+    def _entry(self, session: Session, record: TrashRecord | None = None) -> TrashEntry:
+        now = self._core.clock()
         return TrashEntry(
             id=session.id,
             repo_id=session.repo_id,
             session_id=session.id,
             name=session.name,
             branch=session.branch,
-            ref=record.ref,
-            commit=record.commit,
-            branch_commit=record.branch_commit or "",
-            bytes=record.size,
+            ref=record.ref if record is not None else "",
+            commit=record.commit if record is not None else "",
+            branch_commit=(record.branch_commit or "") if record is not None else "",
+            bytes=record.size if record is not None else 0,
             session=dump_session(session),
             create_time=now,
-            expire_time=now + core.config.retention.trash,
+            expire_time=now + self._core.config.retention.trash,
         )
-
-    async def _end_agent(self, session: Session) -> None:
-        """End its process. Without a runner there may be one too: recovery completes removals before it takes up any agent, and a
-        process may run whose handle a killed daemon had not stored yet."""
-        await self._supervisor.settled(session.id)
-        runner = self._core.runners.get(session.id)
-        if runner is not None:
-            await runner.end("remove", END_GRACE_S)
-        else:
-            for handle in await self._handles(session):
-                await self._core.executor.end(handle, END_GRACE_S, epoch=self._core.fence)
-
-    async def _handles(self, session: Session) -> list[Handle]:
-        """All processes that the session ever had and that left something, on record or not."""
-        found = await asyncio.to_thread(self._core.executor.discover)
-        return [handle for handle in found if Place.from_handle(handle).session == session.id]
-
-    async def _destroy_processes(self, session: Session) -> None:
-        for handle in await self._handles(session):
-            try:
-                await self._core.executor.destroy(handle)
-            except RametError as error:
-                log.warning("agent directory stays", session=session.id, error=error.message)
 
     def _forget(self, unit: Unit, session: Session, entry: TrashEntry | None, intent: Intent) -> Removed:
         removed = Removed(
@@ -175,10 +159,12 @@ class Remover:
             expire_time=stamp(entry.expire_time) if entry else None,
         )
         if entry is not None and unit.trash.get(entry.id) is None:
-            unit.trash.add(entry)
+            unit.trash.add(replace(entry, belongings=belongings(unit, session)))
+        settle_successors(unit, session)
         payload = event_pb2.SessionRemoved(name=session.name, branch=session.branch, trash_ref=removed.trash_ref)
         tree = event_pb2.WorktreeRemoved(path=str(session.worktree))
-        for each in (tree, payload):
+        gone = session.worktree_kind == WorktreeKind.OWN and session.state != State.ARCHIVED
+        for each in (*((tree,) if gone else ()), payload):
             unit.events.append(
                 events.make(each, session_id=session.id, repo_id=session.repo_id, principal=intent.data["principal"])
             )
@@ -192,9 +178,14 @@ class Remover:
         return removed
 
 
-def removal_of(reader: Reader, session_id: str) -> Intent | None:
-    """The removal of a session that is under way, or that failed and is to be tried again."""
-    return next((intent for intent in reader.intents.list(session_id) if intent.kind == DELETE), None)
+def belongings(reader: Reader, session: Session) -> str:
+    """What goes with the row and comes back with it: the session's rules, and prompts that its agent has not got. JSON."""
+    rules = [rule for rule in reader.rules.list(session.repo_id) if rule.session_id == session.id]
+    waiting = [
+        prompt for prompt in reader.prompts.open(session.id) if prompt.state in {PromptState.QUEUED, PromptState.SENT}
+    ]
+    kept = {"rules": [dump_rule(rule) for rule in rules], "prompts": [dump_prompt(prompt) for prompt in waiting]}
+    return json.dumps(kept)
 
 
 def describe(risk: Risk) -> str:

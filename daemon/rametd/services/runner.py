@@ -214,12 +214,23 @@ class Runner:
             self._core.wake_session(told)
         if projected.turn_ended:
             self._core.running_costs.pop(session_id, None)
+            if self._core.after_turn:
+                self._spawn(self._after_turn(), "after-turn")
             self._core.wake()
         offset = frames[-1].end
         if offset - self._released >= RELEASE_BYTES:
             self._released = offset
             with suppress(RametError):  # the end of the connection is seen by the pump
                 await self._live.attachment.release(offset)
+
+    @property
+    def session(self) -> Session:
+        """Its session, as of the last line that was stored."""
+        return self._session
+
+    async def _after_turn(self) -> None:
+        for hook in self._core.after_turn:
+            await hook(self._session)
 
     def _feed(self, frame: Frame) -> None:
         if frame.control is not None:

@@ -2,26 +2,25 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Sequence
 from contextlib import suppress
 from itertools import count
 
 from rametd.domain.models import DAEMON, Agent, AgentState, Hold, PromptState, Session
 from rametd.domain.states import SLOT_STATES, State
 from rametd.services import budgets
+from rametd.services.checkpoints import outstanding
+from rametd.services.clearing import leaving
 from rametd.services.core import Core
 from rametd.services.delivery import deliver
 from rametd.services.lifecycle import change_state
 from rametd.services.persistence import write_for_sure
-from rametd.services.projection import INTERRUPTED
-from rametd.services.removal import removal_of
+from rametd.services.predecessors import blocked_by
 from rametd.services.sessions import release
 from rametd.services.supervisor import Supervisor
 from rametd.store import Unit
 
 PERIOD_S = 30.0
 """Days end without anybody telling."""
-DONE_STATES = frozenset({State.IDLE, State.ARCHIVED})
 
 
 class Scheduler:
@@ -32,6 +31,7 @@ class Scheduler:
         self._supervisor = supervisor
         self._news = asyncio.Event()
         self._turns = count(1)
+        self._unkept: list[str] = []  # sessions of whose last turn there is no checkpoint yet
         self._served: dict[str, int] = {}  # repository → when it last got a slot, in turns
 
     def wake(self) -> None:
@@ -43,12 +43,16 @@ class Scheduler:
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._news.wait(), rest)
             self._news.clear()
+            self._unkept.clear()
             to_launch, to_send, rest = await write_for_sure(self._core.store, self._claim)
+            for session_id in self._unkept:
+                self._core.keep(session_id)
             for session, agent in to_launch:
                 self._supervisor.launch(session, agent)
             for session_id in to_send:
                 runner = self._core.runners.get(session_id)
                 if runner is not None:
+                    self._core.trackers.follow(runner.session)
                     runner.wake_sender()
 
     def _claim(self, unit: Unit) -> tuple[list[tuple[Session, Agent]], list[str], float]:
@@ -60,8 +64,11 @@ class Scheduler:
         to_launch: list[tuple[Session, Agent]] = []
         to_send: list[str] = []
         for session in self._by_turns(unit):
-            if removal_of(unit, session.id) is not None:
+            if leaving(unit, session.id) is not None:
                 continue  # no process may start in a worktree that is going
+            if outstanding(session):
+                self._unkept.append(session.id)
+                continue  # until its files are kept as the last turn left them
             if (blocked := blocked_by(unit, session)) is not None:
                 if session.state_reason != blocked:
                     change_state(unit, session, State.QUEUED, reason=blocked)
@@ -136,17 +143,3 @@ class Scheduler:
             )
         )
         return session, agent
-
-
-def blocked_by(unit: Unit, session: Session) -> str | None:
-    """Why a session may not start yet, or None. A predecessor that was removed no longer blocks."""
-    before: Sequence[Session | None] = [unit.sessions.find(identity) for identity in session.after]
-    for each in before:
-        # One whose turn was interrupted, also by a pause that is about to follow, has not done its work.
-        done = each is None or (each.state in DONE_STATES and each.turns and each.state_reason != INTERRUPTED)
-        if each is None or (done and not unit.prompts.open(each.id)):
-            continue
-        if each.state == State.FAILED:
-            return f"held: {each.name}, which goes before it, failed"
-        return f"waits for {each.name}"
-    return None

@@ -11,12 +11,14 @@ from rametd.domain.errors import BypassForbiddenError, NameTakenError, WrongStat
 from rametd.domain.models import Event, Hold, Mode, Prompt, PromptState, Session
 from rametd.domain.states import State
 from rametd.services import budgets
+from rametd.services.checks import check_budget, check_model, check_name, check_prompt
 from rametd.services.core import Core
-from rametd.services.creation import check_budget, check_model, check_name, check_prompt
 from rametd.services.lifecycle import change_state, log_update
 from rametd.services.mail import TURN_STATES, post
+from rametd.services.predecessors import let_go
 from rametd.services.runner import Runner
 from rametd.services.supervisor import Supervisor
+from rametd.services.transfers import set_paths
 from rametd.store import Unit
 
 STOP_GRACE_S = 5.0
@@ -38,6 +40,8 @@ class Changes:
     budget_usd: float | None = None
     clear_budget: bool = False
     priority: int | None = None
+    owns: tuple[str, ...] | None = None
+    forbids: tuple[str, ...] | None = None
 
 
 class Sessions:
@@ -169,6 +173,7 @@ class Sessions:
                 raise WrongStateError(
                     f"{session.name} is archived", hint=f"bring it back with `rametctl restore {session.name}`"
                 )
+            session = let_go(unit, session, principal)
             if session.state not in HELD_STATES:
                 return session
             waiting = any(prompt.state == PromptState.QUEUED for prompt in unit.prompts.open(session_id))
@@ -209,7 +214,11 @@ class Sessions:
             if changes.priority is not None:
                 columns["priority"] = changes.priority
             session = unit.sessions.update(session_id, **columns)
-            log_update(unit, session, sorted(columns.keys() - {"budget_warned"}), principal)
+            fields = columns.keys() - {"budget_warned"}
+            if changes.owns is not None or changes.forbids is not None:
+                session = set_paths(unit, session, changes.owns, changes.forbids, principal)
+                fields |= {name for name in ("owns", "forbids") if getattr(changes, name) is not None}
+            log_update(unit, session, sorted(fields), principal)
             if "budget_usd" in columns:
                 session = release(unit, session, self._core.config.budget, principal)
             return session

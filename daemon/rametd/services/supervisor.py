@@ -7,16 +7,18 @@ from typing import Any
 import structlog
 from ramet.v1 import event_pb2
 
-from rametd import environment
 from rametd.domain.errors import KeeperFencedError, RametError
 from rametd.domain.models import Agent, AgentState, Session
 from rametd.domain.states import BUSY_STATES, State
-from rametd.keeper.executor import ExitRecord, Handle, LaunchSpec, Liveness
-from rametd.services import endings, events
+from rametd.keeper.executor import ExitRecord, Handle, Liveness
+from rametd.services import endings, events, surroundings
+from rametd.services.briefing import briefing
 from rametd.services.core import Core
+from rametd.services.launching import launch_of, spec_of
 from rametd.services.lifecycle import change_state
 from rametd.services.persistence import write_for_sure
 from rametd.services.runner import LATE_EXIT_GRACE_S, Runner
+from rametd.services.warm import Taken, Warmer
 from rametd.store import Unit
 
 log = structlog.get_logger()
@@ -25,6 +27,7 @@ STOP_GRACE_S = 1.0
 """For an agent whose end was asked for before anybody was attached to it."""
 PATIENCE_S = 5.0
 """How long recovery waits for agents to be taken up; a hundred take one second."""
+LOOK_S = 0.05
 RESUME_DELAYS_S = (0.0, 2.0, 10.0)
 """How long a lost session rests before its first, second, and every further resume."""
 LAUNCHES = 4
@@ -34,10 +37,12 @@ LAUNCHES = 4
 class Supervisor:
     """Owns every `Runner`."""
 
-    def __init__(self, core: Core) -> None:
+    def __init__(self, core: Core, warmer: Warmer) -> None:
         self._core = core
+        self._warmer = warmer
         self._launching = asyncio.Semaphore(LAUNCHES)
         self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._preparing: set[str] = set()  # sessions before the launch of their agent
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._stopping = False
 
@@ -66,14 +71,25 @@ class Supervisor:
             log.error("supervision failed", session=session_id, exc_info=error)
 
     async def settled(self, session_id: str) -> None:
-        """Wait until nothing is being started or taken up for a session."""
+        """Wait until nothing is being started or taken up for a session; not for its setup, which may take half an hour."""
+        self._core.hurry(session_id)
         while (task := self._tasks.get(session_id)) is not None and task is not asyncio.current_task():
             await asyncio.wait([task])
 
+    async def _prepare(self, session: Session) -> None:
+        """Do what comes before a launch; it may take as long as a setup does."""
+        self._preparing.add(session.id)
+        try:
+            for hook in self._core.before_launch:
+                await hook(session)
+        finally:
+            self._preparing.discard(session.id)
+
     async def _launch(self, session: Session, agent: Agent) -> None:
         try:
+            await self._prepare(session)
             async with self._launching:
-                handle = await self._start_process(session)
+                process = await self._start_process(session)
         except RametError as error:
             reason = f"{error.message}; {error.hint}" if error.hint else error.message
             await write_for_sure(
@@ -84,7 +100,7 @@ class Supervisor:
         self._core.failpoint.hit("launch.started")
 
         def started(unit: Unit) -> tuple[Session, Agent]:
-            live = unit.agents.update(session.id, agent.generation, state=AgentState.LIVE, handle=handle)
+            live = _store_process(unit, agent, process)
             payload = event_pb2.AgentStarted(generation=agent.generation, resumed=session.conversation_begun)
             unit.events.append(events.make(payload, session_id=session.id, repo_id=session.repo_id))
             return unit.sessions.get(session.id), live
@@ -93,36 +109,24 @@ class Supervisor:
         self._core.failpoint.hit("launch.stored")
         await self._attach(session, agent)
 
-    async def _start_process(self, session: Session) -> Handle:
+    async def _start_process(self, session: Session) -> Handle | Taken:
+        """Make the process, or take over the one that waits for the session in what was a spare."""
         core = self._core
-        kind = core.kind(session.agent)
-        await kind.prepare()
-        repo = await core.store.read(lambda reader: reader.repos.get(session.repo_id))
-        await core.git.verify_worktree(session.worktree, None)
-        await asyncio.to_thread(core.index.write, repo, session)
-        callers = await asyncio.to_thread(core.environments.read, session.id) or {}
-        claude = core.config.agents.claude
-        fixed = {
-            "RAMET_SESSION": session.id,
-            "RAMET_TOKEN": core.tokens.give(session.id),
-            "RAMET_HOME": str(core.state_dir),
-            "RAMET_RUNTIME_DIR": str(core.runtime_dir),
-        }
-        if claude.config_dir is not None:
-            fixed["CLAUDE_CONFIG_DIR"] = str(claude.config_dir)
-        variables = environment.build(core.daemon_environment, callers, claude.pass_env, fixed)
-        launch = kind.launch(session, resume=session.conversation_begun, trusted=repo.trusted, environment=variables)
-        return await core.executor.start(
-            LaunchSpec(
-                session_id=session.id,
-                generation=session.generation,
-                argv=launch.argv,
-                cwd=session.worktree,
-                environment=launch.environment,
-                cgroup=core.cgroup_of(session.id),
-                segment_bytes=core.config.journal.rotate_at,
+        await core.kind(session.agent).prepare()
+        repo, told, cut = await core.store.read(
+            lambda reader: (
+                reader.repos.get(session.repo_id),
+                briefing(reader, reader.sessions.get(session.id)),
+                reader.conversation_cuts.get(session.id),
             )
         )
+        await core.git.verify_worktree(session.worktree, None)
+        await asyncio.to_thread(core.index.write, repo, session)
+        around = await surroundings.of_session(core, session, repo)
+        if (taken := await self._warmer.take(session, repo, around=around, briefing=told, cut=cut)) is not None:
+            return taken
+        launch = await launch_of(core, session, repo, around=around, briefing=told, cut=cut)
+        return await core.executor.start(spec_of(core, session, launch, session.generation))
 
     def _launch_failed(self, unit: Unit, session_id: str, generation: int, reason: str) -> None:
         session = unit.sessions.get(session_id)
@@ -160,8 +164,9 @@ class Supervisor:
             self._spawn(session.id, self._take_up(session, agent))
         try:
             async with asyncio.timeout(PATIENCE_S):
-                while self._tasks:
-                    await asyncio.wait(list(self._tasks.values()))
+                # One whose setup goes on is not waited for: it joins `_preparing` while we wait.
+                while waiting := [task for of, task in self._tasks.items() if of not in self._preparing]:
+                    await asyncio.wait(waiting, timeout=LOOK_S)
         except TimeoutError:
             # One keeper that hangs must not keep all others from being served; calls about its session wait for it (`settled`).
             log.warning("serving before all agents are taken up", sessions=sorted(self._tasks))
@@ -265,3 +270,20 @@ class Supervisor:
         if self._tasks:
             await asyncio.wait(list(self._tasks.values()))
         await asyncio.gather(*(runner.detach() for runner in list(self._core.runners.values())))
+
+
+def _store_process(unit: Unit, agent: Agent, process: Handle | Taken) -> Agent:
+    """The handle, and of a process that has been spoken with how far that has come."""
+    session_id, generation = agent.session_id, agent.generation
+    if not isinstance(process, Taken):
+        return unit.agents.update(session_id, generation, state=AgentState.LIVE, handle=process)
+    unit.agents.advance(session_id, generation, process.journal_offset, expect_offset=0)
+    unit.agents.advance_stdin(session_id, generation, process.stdin_offset, expect_offset=0)
+    return unit.agents.update(
+        session_id,
+        generation,
+        state=AgentState.LIVE,
+        handle=process.handle,
+        initialize_reply=process.initialize_reply,
+        hook_table=process.hook_table,
+    )

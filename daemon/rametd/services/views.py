@@ -3,8 +3,9 @@
 import json
 
 from google.protobuf.timestamp_pb2 import Timestamp
-from ramet.v1 import attention_pb2, common_pb2, event_pb2, repo_pb2, session_pb2
+from ramet.v1 import attention_pb2, common_pb2, event_pb2, repo_pb2, session_pb2, terminal_pb2
 
+from rametd.domain.commands import Command, CommandKind, CommandState
 from rametd.domain.models import (
     Event,
     Mode,
@@ -15,11 +16,28 @@ from rametd.domain.models import (
     RequestKind,
     RequestState,
     Session,
+    SetupState,
     StoredRule,
     Tokens,
+    WorktreeKind,
 )
 from rametd.domain.states import State
 from rametd.store import Reader
+
+COMMAND_KINDS = {
+    CommandKind.RUN: terminal_pb2.COMMAND_KIND_RUN,
+    CommandKind.SETUP: terminal_pb2.COMMAND_KIND_SETUP,
+    CommandKind.TEARDOWN: terminal_pb2.COMMAND_KIND_TEARDOWN,
+    CommandKind.CHECK: terminal_pb2.COMMAND_KIND_CHECK,
+}
+
+COMMAND_STATES = {
+    CommandState.STARTING: terminal_pb2.COMMAND_STATE_STARTING,
+    CommandState.RUNNING: terminal_pb2.COMMAND_STATE_RUNNING,
+    CommandState.EXITED: terminal_pb2.COMMAND_STATE_EXITED,
+    CommandState.STOPPED: terminal_pb2.COMMAND_STATE_STOPPED,
+    CommandState.LOST: terminal_pb2.COMMAND_STATE_LOST,
+}
 
 STATES = {
     State.QUEUED: session_pb2.SESSION_STATE_QUEUED,
@@ -56,6 +74,23 @@ REQUEST_KINDS = {
     RequestKind.PLAN: attention_pb2.ATTENTION_KIND_PLAN,
     RequestKind.ELICITATION: attention_pb2.ATTENTION_KIND_ELICITATION,
     RequestKind.REVIEW: attention_pb2.ATTENTION_KIND_REVIEW,
+    RequestKind.CONFLICT: attention_pb2.ATTENTION_KIND_CONFLICT,
+    RequestKind.LANDING: attention_pb2.ATTENTION_KIND_LANDING,
+    RequestKind.OWNERSHIP: attention_pb2.ATTENTION_KIND_OWNERSHIP,
+}
+
+WORKTREE_KINDS = {
+    WorktreeKind.OWN: session_pb2.WORKTREE_KIND_OWN,
+    WorktreeKind.IN_PLACE: session_pb2.WORKTREE_KIND_IN_PLACE,
+    WorktreeKind.ADOPTED: session_pb2.WORKTREE_KIND_ADOPTED,
+}
+
+SETUP_STATES = {
+    SetupState.NONE: session_pb2.SETUP_STATE_UNSPECIFIED,
+    SetupState.RUNNING: session_pb2.SETUP_STATE_RUNNING,
+    SetupState.DONE: session_pb2.SETUP_STATE_DONE,
+    SetupState.FAILED: session_pb2.SETUP_STATE_FAILED,
+    SetupState.UNTRUSTED: session_pb2.SETUP_STATE_UNTRUSTED,
 }
 
 REQUEST_STATES = {
@@ -111,6 +146,13 @@ def session_message(session: Session, *, repo: str, attention: int, agent_alive:
         after=session.after,
         result=session.result,
         root_id=session.root_id,
+        ports=range(session.port_base, session.port_base + session.port_count),
+        worktree_kind=WORKTREE_KINDS[session.worktree_kind],
+        setup=SETUP_STATES[session.setup],
+        forked_from=session.forked_from,
+        plan_id=session.plan_id,
+        thread=session.thread,
+        landed_reason=session.landed_reason,
     )
 
 
@@ -132,8 +174,28 @@ def one_session_message(reader: Reader, session: Session) -> session_pb2.Session
     return session_message(
         session,
         repo=reader.repos.get(session.repo_id).name,
-        attention=reader.requests.open_count(session.id),
+        attention=reader.requests.open_counts().get(session.id, 0),
         agent_alive=latest is not None and latest.state in {"starting", "live"},
+    )
+
+
+def command_message(reader: Reader, command: Command) -> terminal_pb2.Command:
+    session = reader.sessions.find(command.session_id) if command.session_id else None
+    return terminal_pb2.Command(
+        id=command.id,
+        session_id=command.session_id,
+        session_name=session.name if session is not None else "",
+        kind=COMMAND_KINDS[command.kind],
+        name=command.name,
+        argv=command.argv,
+        state=COMMAND_STATES[command.state],
+        pid=command.pid if command.living else 0,
+        exit_status=command.exit_status,
+        stop_reason=command.stop_reason,
+        start_time=stamp(command.start_time),
+        end_time=stamp(command.end_time),
+        output_bytes=command.output_bytes,
+        principal=command.principal,
     )
 
 

@@ -2,8 +2,10 @@
 
 from rametd.store.calls import Call
 from rametd.store.ledger import Grouping, Spent
+from rametd.store.prompts import PROMPTS
 from rametd.store.rebuild import Rebuilt, RecoveredSession
 from rametd.store.repos import REPOS
+from rametd.store.rules import RULES
 from rametd.store.sessions import SESSIONS
 from rametd.store.store import Store
 from rametd.store.unit import Reader, Unit
@@ -11,6 +13,8 @@ from rametd.store.unit import Reader, Unit
 dump_repo, load_repo = REPOS.dump, REPOS.load
 """A repository as a JSON object, and back; the same for a session below."""
 dump_session, load_session = SESSIONS.dump, SESSIONS.load
+dump_prompt, load_prompt = PROMPTS.dump, PROMPTS.load
+dump_rule, load_rule = RULES.dump, RULES.load
 
 __all__ = [
     "Call",
@@ -21,8 +25,12 @@ __all__ = [
     "Spent",
     "Store",
     "Unit",
+    "dump_prompt",
     "dump_repo",
+    "dump_rule",
     "dump_session",
+    "load_prompt",
     "load_repo",
+    "load_rule",
     "load_session",
 ]

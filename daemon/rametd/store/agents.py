@@ -44,6 +44,11 @@ class AgentReads(Table):
             self._db.execute(f"{AGENTS.select} WHERE session_id = ? ORDER BY generation DESC LIMIT 1", (session_id,))
         )
 
+    def holds(self, session_id: str, handle: str) -> bool:
+        """Whether a process of the session, alive or not, goes by this handle."""
+        found = self._db.execute("SELECT 1 FROM agents WHERE session_id = ? AND handle = ?", (session_id, handle))
+        return found.fetchone() is not None
+
     def alive(self) -> list[Agent]:
         """All that are STARTING or LIVE, at most one of each session."""
         return AGENTS.read_all(self._db.execute(f"{AGENTS.select} WHERE {_ALIVE} ORDER BY session_id"))

@@ -46,13 +46,15 @@ class PromptReads(Table):
 class Prompts(PromptReads):
     """The changes of state are compare-and-set: False means that the prompt was past that state already."""
 
-    def add(self, prompt_id: str, session_id: str, text: str, source: str, *, hops: int = 0) -> Prompt:
+    def add(
+        self, prompt_id: str, session_id: str, text: str, source: str, *, hops: int = 0, continues: bool = False
+    ) -> Prompt:
         """Queued behind the session's others."""
         (last,) = self._db.execute(
             "SELECT ifnull(max(number), 0) FROM prompts WHERE session_id = ?", (session_id,)
         ).fetchone()
         prompt = Prompt(
-            prompt_id, session_id, last + 1, text, source, PromptState.QUEUED, 0, self._scope.now, None, hops
+            prompt_id, session_id, last + 1, text, source, PromptState.QUEUED, 0, self._scope.now, None, hops, continues
         )
         self._db.execute(PROMPTS.insert, PROMPTS.values(prompt))
         return prompt

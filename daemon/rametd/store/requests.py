@@ -7,8 +7,10 @@ import time
 from collections.abc import Collection, Sequence
 
 from rametd.domain.errors import RequestClosedError, RequestNotFoundError
-from rametd.domain.models import Request, RequestKind, RequestState
+from rametd.domain.models import OF_THE_DAEMON, Request, RequestKind, RequestState
 from rametd.store.rows import RowType, Table
+
+OF_AGENTS = f"kind NOT IN ({', '.join(repr(kind.value) for kind in sorted(OF_THE_DAEMON))})"
 
 REQUESTS = RowType(Request, "requests")
 
@@ -62,7 +64,7 @@ class RequestReads(Table):
         """Asked by a process that is gone, and neither withdrawn nor answered to another since; the oldest first."""
         return REQUESTS.read_all(
             self._db.execute(
-                f"{REQUESTS.select} WHERE session_id = ? AND control_id = '' AND state <> 'gone' AND kind <> 'review' ORDER BY create_time, id",
+                f"{REQUESTS.select} WHERE session_id = ? AND control_id = '' AND state <> 'gone' AND {OF_AGENTS} ORDER BY create_time, id",
                 (session_id,),
             )
         )
@@ -79,7 +81,7 @@ class RequestReads(Table):
 
     def open_count(self, session_id: str) -> int:
         (count,) = self._db.execute(
-            "SELECT count(*) FROM requests WHERE state = 'open' AND kind <> 'review' AND session_id = ?", (session_id,)
+            f"SELECT count(*) FROM requests WHERE state = 'open' AND {OF_AGENTS} AND session_id = ?", (session_id,)
         ).fetchone()
         return int(count)
 
@@ -132,20 +134,28 @@ class Requests(RequestReads):
         return self._mark_gone(asked)
 
     def mark_all_gone(self, session_id: str) -> list[Request]:
-        """Close everything open of a session but reviews, whoever asked; returns what this closed.
+        """Close everything open that a session's agents asked, whichever of them it was; returns what this closed.
 
         An answer that waited for a process to ask again waits no longer: it was for this turn, not for whatever asks alike later.
         """
         self._db.execute(
-            "UPDATE requests SET control_id = 'unused-' || id WHERE session_id = ? AND control_id = '' AND state = 'answered' AND kind <> 'review'",
+            f"UPDATE requests SET control_id = 'unused-' || id WHERE session_id = ? AND control_id = '' AND state = 'answered' AND {OF_AGENTS}",
             (session_id,),
         )
-        asked = [each for each in self.open(session_id) if each.kind != RequestKind.REVIEW]
+        asked = [each for each in self.open(session_id) if each.kind not in OF_THE_DAEMON]
         return self._mark_gone(asked)
+
+    def close(self, request_ids: Collection[str]) -> list[Request]:
+        """Close these, which are open; returns them."""
+        return self._mark_gone([self.get(each) for each in request_ids])
 
     def close_reviews(self, session_id: str) -> list[Request]:
         """Close the open reviews of a session; returns what this closed."""
-        return self._mark_gone([each for each in self.open(session_id) if each.kind == RequestKind.REVIEW])
+        return self.close_of_kind(session_id, RequestKind.REVIEW)
+
+    def close_of_kind(self, session_id: str, kind: RequestKind) -> list[Request]:
+        """Close what is open of a session of one kind; returns what this closed."""
+        return self._mark_gone([each for each in self.open(session_id) if each.kind == kind])
 
     def _mark_gone(self, asked: Sequence[Request]) -> list[Request]:
         self._db.executemany(

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TypedDict, Unpack
 
 from rametd.domain.errors import BranchTakenError, ChangedError, NameTakenError, RametError, SessionNotFoundError
-from rametd.domain.models import Hold, Mode, Session, Tokens
+from rametd.domain.models import Hold, Mode, Session, SetupState, Tokens, WorktreeKind
 from rametd.domain.states import SLOT_STATES, State, check_transition
 from rametd.store.rows import RowType, Table, json_text, marks
 
@@ -47,6 +47,15 @@ class SessionColumns(TypedDict, total=False):
     resume_at: float | None
     limit_resumes: int
     budget_warned: bool
+    setup: SetupState
+    setup_digest: str
+    port_base: int
+    port_count: int
+    plan_id: str
+    thread: str
+    landed_reason: str
+    checkpointed_turns: int
+    worktree_kind: WorktreeKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +89,10 @@ class SessionReads(Table):
             )
         )
 
+    def branches(self, repo_id: str) -> set[str]:
+        """Those that sessions have, archived ones included: their refs may be gone, and come back."""
+        return {branch for (branch,) in self._db.execute("SELECT branch FROM sessions WHERE repo_id = ?", (repo_id,))}
+
     def by_name(self, name: str, repo_id: str | None = None) -> list[Session]:
         """At most one in a repository, possibly several over all."""
         return SESSIONS.read_all(
@@ -94,6 +107,12 @@ class SessionReads(Table):
         return SESSIONS.read_all(
             self._db.execute(f"{SESSIONS.select} WHERE root_id = ? ORDER BY create_time, id", (root_id,))
         )
+
+    def port_blocks(self) -> "list[tuple[int, int]]":
+        """First number and count of the ports of every session that has any, archived ones included, ascending."""
+        return self._db.execute(
+            "SELECT port_base, port_count FROM sessions WHERE port_count > 0 ORDER BY port_base"
+        ).fetchall()
 
     def counts(self) -> dict[State, int]:
         """How many sessions are in each state, with zeros."""

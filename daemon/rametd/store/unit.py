@@ -2,16 +2,25 @@
 
 from rametd.store.agents import AgentReads, Agents
 from rametd.store.calls import CallReads, Calls
+from rametd.store.checkpoints import CheckpointReads, Checkpoints, CutReads, Cuts
+from rametd.store.commands import CommandReads, Commands
+from rametd.store.comments import CommentReads, Comments
+from rametd.store.conflicts import ConflictReads, Conflicts
 from rametd.store.control import Control, ControlReads, Outbox, OutboxReads
 from rametd.store.events import EventReads, Events
+from rametd.store.health import HealthReads
 from rametd.store.intents import IntentReads, Intents
+from rametd.store.landings import LandingReads, Landings
 from rametd.store.ledger import Ledger, LedgerReads
+from rametd.store.plans import PlanReads, Plans
 from rametd.store.prompts import PromptReads, Prompts
+from rametd.store.pull_requests import PullRequestReads, PullRequests
 from rametd.store.repos import RepoReads, Repos
 from rametd.store.requests import RequestReads, Requests
 from rametd.store.rows import Scope
 from rametd.store.rules import RuleReads, Rules
 from rametd.store.sessions import SessionReads, Sessions
+from rametd.store.spares import SpareReads, Spares
 from rametd.store.spawns import SpawnReads, Spawns
 from rametd.store.trash import Trash, TrashReads
 
@@ -24,6 +33,8 @@ class Reader:
     agents: AgentReads
     prompts: PromptReads
     requests: RequestReads
+    comments: CommentReads
+    conflicts: ConflictReads
     control: ControlReads
     outbox: OutboxReads
     ledger: LedgerReads
@@ -31,8 +42,16 @@ class Reader:
     calls: CallReads
     intents: IntentReads
     trash: TrashReads
+    health: HealthReads
     rules: RuleReads
+    commands: CommandReads
+    checkpoints: CheckpointReads
+    conversation_cuts: CutReads
     spawns: SpawnReads
+    landings: LandingReads
+    spares: SpareReads
+    pull_requests: PullRequestReads
+    plans: PlanReads
 
     def __init__(self, scope: Scope) -> None:
         self.repos = RepoReads(scope)
@@ -40,6 +59,8 @@ class Reader:
         self.agents = AgentReads(scope)
         self.prompts = PromptReads(scope)
         self.requests = RequestReads(scope)
+        self.comments = CommentReads(scope)
+        self.conflicts = ConflictReads(scope)
         self.control = ControlReads(scope)
         self.outbox = OutboxReads(scope)
         self.ledger = LedgerReads(scope)
@@ -47,8 +68,16 @@ class Reader:
         self.calls = CallReads(scope)
         self.intents = IntentReads(scope)
         self.trash = TrashReads(scope)
+        self.health = HealthReads(scope)
         self.rules = RuleReads(scope)
+        self.commands = CommandReads(scope)
+        self.checkpoints = CheckpointReads(scope)
+        self.conversation_cuts = CutReads(scope)
         self.spawns = SpawnReads(scope)
+        self.landings = LandingReads(scope)
+        self.spares = SpareReads(scope)
+        self.pull_requests = PullRequestReads(scope)
+        self.plans = PlanReads(scope)
 
 
 class Unit(Reader):
@@ -59,6 +88,8 @@ class Unit(Reader):
     agents: Agents
     prompts: Prompts
     requests: Requests
+    comments: Comments
+    conflicts: Conflicts
     control: Control
     outbox: Outbox
     ledger: Ledger
@@ -67,7 +98,14 @@ class Unit(Reader):
     intents: Intents
     trash: Trash
     rules: Rules
+    commands: Commands
+    checkpoints: Checkpoints
+    conversation_cuts: Cuts
     spawns: Spawns
+    landings: Landings
+    spares: Spares
+    pull_requests: PullRequests
+    plans: Plans
 
     def __init__(self, scope: Scope) -> None:
         super().__init__(scope)
@@ -77,6 +115,8 @@ class Unit(Reader):
         self.agents = Agents(scope)
         self.prompts = Prompts(scope)
         self.requests = Requests(scope)
+        self.comments = Comments(scope)
+        self.conflicts = Conflicts(scope)
         self.control = Control(scope)
         self.outbox = Outbox(scope)
         self.ledger = Ledger(scope)
@@ -85,7 +125,14 @@ class Unit(Reader):
         self.intents = Intents(scope)
         self.trash = Trash(scope)
         self.rules = Rules(scope)
+        self.commands = Commands(scope)
+        self.checkpoints = Checkpoints(scope)
+        self.conversation_cuts = Cuts(scope)
         self.spawns = Spawns(scope)
+        self.landings = Landings(scope)
+        self.spares = Spares(scope)
+        self.pull_requests = PullRequests(scope)
+        self.plans = Plans(scope)
 
     @property
     def now(self) -> float:

@@ -67,6 +67,12 @@ class _AttentionKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Attenti
     """Input that an MCP server asks for."""
     ATTENTION_KIND_REVIEW: _AttentionKind.ValueType  # 5
     """A look at what a turn has done."""
+    ATTENTION_KIND_CONFLICT: _AttentionKind.ValueType  # 6
+    """Two sessions change the same lines: either answer puts it aside until it changes."""
+    ATTENTION_KIND_LANDING: _AttentionKind.ValueType  # 7
+    """A landing that needs a person: yes tries again, no takes it out of the queue."""
+    ATTENTION_KIND_OWNERSHIP: _AttentionKind.ValueType  # 8
+    """A session asks for paths that are not its own."""
 
 class AttentionKind(_AttentionKind, metaclass=_AttentionKindEnumTypeWrapper):
     """AttentionKind says what an agent wants of a person."""
@@ -83,6 +89,12 @@ ATTENTION_KIND_ELICITATION: AttentionKind.ValueType  # 4
 """Input that an MCP server asks for."""
 ATTENTION_KIND_REVIEW: AttentionKind.ValueType  # 5
 """A look at what a turn has done."""
+ATTENTION_KIND_CONFLICT: AttentionKind.ValueType  # 6
+"""Two sessions change the same lines: either answer puts it aside until it changes."""
+ATTENTION_KIND_LANDING: AttentionKind.ValueType  # 7
+"""A landing that needs a person: yes tries again, no takes it out of the queue."""
+ATTENTION_KIND_OWNERSHIP: AttentionKind.ValueType  # 8
+"""A session asks for paths that are not its own."""
 Global___AttentionKind: _TypeAlias = AttentionKind  # noqa: Y015
 
 class _AttentionState:

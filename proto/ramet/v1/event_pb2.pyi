@@ -11,7 +11,11 @@ from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
 from ramet.v1 import attention_pb2 as _attention_pb2
 from ramet.v1 import common_pb2 as _common_pb2
+from ramet.v1 import landing_pb2 as _landing_pb2
+from ramet.v1 import plan_pb2 as _plan_pb2
 from ramet.v1 import session_pb2 as _session_pb2
+from ramet.v1 import terminal_pb2 as _terminal_pb2
+from ramet.v1 import worktree_pb2 as _worktree_pb2
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -71,6 +75,24 @@ class Event(_message.Message):
     STORE_REBUILT_FIELD_NUMBER: _builtins.int
     CALL_DENIED_FIELD_NUMBER: _builtins.int
     WARNING_FIELD_NUMBER: _builtins.int
+    CHECKPOINT_MADE_FIELD_NUMBER: _builtins.int
+    SESSION_REWOUND_FIELD_NUMBER: _builtins.int
+    COMMENT_CHANGED_FIELD_NUMBER: _builtins.int
+    COMMAND_STARTED_FIELD_NUMBER: _builtins.int
+    COMMAND_OUTPUT_FIELD_NUMBER: _builtins.int
+    COMMAND_ENDED_FIELD_NUMBER: _builtins.int
+    SESSION_ARCHIVED_FIELD_NUMBER: _builtins.int
+    SESSION_RESTORED_FIELD_NUMBER: _builtins.int
+    CONFLICT_CHANGED_FIELD_NUMBER: _builtins.int
+    PATH_REFUSED_FIELD_NUMBER: _builtins.int
+    OWNERSHIP_CHANGED_FIELD_NUMBER: _builtins.int
+    PLAN_APPLIED_FIELD_NUMBER: _builtins.int
+    PLAN_REMOVED_FIELD_NUMBER: _builtins.int
+    LANDING_CHANGED_FIELD_NUMBER: _builtins.int
+    TARGET_MOVED_FIELD_NUMBER: _builtins.int
+    PULL_REQUEST_CHANGED_FIELD_NUMBER: _builtins.int
+    SESSION_SYNCED_FIELD_NUMBER: _builtins.int
+    SETUP_CHANGED_FIELD_NUMBER: _builtins.int
     seq: _builtins.int
     """Its number in the log."""
     session_id: _builtins.str
@@ -217,6 +239,78 @@ class Event(_message.Message):
     def warning(self) -> Global___Warning:
         """Something went wrong that a person should know."""
 
+    @_builtins.property
+    def checkpoint_made(self) -> Global___CheckpointMade:
+        """A worktree was kept as it was."""
+
+    @_builtins.property
+    def session_rewound(self) -> Global___SessionRewound:
+        """A session was brought back to a checkpoint."""
+
+    @_builtins.property
+    def comment_changed(self) -> Global___CommentChanged:
+        """A review comment was made, sent or dealt with."""
+
+    @_builtins.property
+    def command_started(self) -> Global___CommandStarted:
+        """A command was started in a worktree."""
+
+    @_builtins.property
+    def command_output(self) -> Global___CommandOutput:
+        """A setup, teardown or check wrote something."""
+
+    @_builtins.property
+    def command_ended(self) -> Global___CommandEnded:
+        """A command ended."""
+
+    @_builtins.property
+    def session_archived(self) -> Global___SessionArchived:
+        """A session was archived."""
+
+    @_builtins.property
+    def session_restored(self) -> Global___SessionRestored:
+        """A session was brought back from the archive or the trash."""
+
+    @_builtins.property
+    def conflict_changed(self) -> Global___ConflictChanged:
+        """Two pieces of work go together in another way than before."""
+
+    @_builtins.property
+    def path_refused(self) -> Global___PathRefused:
+        """An agent was kept from changing a path that is not its own, or has changed one."""
+
+    @_builtins.property
+    def ownership_changed(self) -> Global___OwnershipChanged:
+        """Paths have another owner."""
+
+    @_builtins.property
+    def plan_applied(self) -> Global___PlanApplied:
+        """A plan was applied."""
+
+    @_builtins.property
+    def plan_removed(self) -> Global___PlanRemoved:
+        """A plan was forgotten: nothing of it was left."""
+
+    @_builtins.property
+    def landing_changed(self) -> Global___LandingChanged:
+        """An entry of a merge queue changed."""
+
+    @_builtins.property
+    def target_moved(self) -> Global___TargetMoved:
+        """A branch was moved to hold landed work."""
+
+    @_builtins.property
+    def pull_request_changed(self) -> Global___PullRequestChanged:
+        """A pull request was opened or changed."""
+
+    @_builtins.property
+    def session_synced(self) -> Global___SessionSynced:
+        """The base was brought into a session's branch."""
+
+    @_builtins.property
+    def setup_changed(self) -> Global___SetupChanged:
+        """The setup of a worktree began or ended."""
+
     def __init__(
         self,
         *,
@@ -260,12 +354,30 @@ class Event(_message.Message):
         store_rebuilt: Global___StoreRebuilt | None = ...,
         call_denied: Global___CallDenied | None = ...,
         warning: Global___Warning | None = ...,
+        checkpoint_made: Global___CheckpointMade | None = ...,
+        session_rewound: Global___SessionRewound | None = ...,
+        comment_changed: Global___CommentChanged | None = ...,
+        command_started: Global___CommandStarted | None = ...,
+        command_output: Global___CommandOutput | None = ...,
+        command_ended: Global___CommandEnded | None = ...,
+        session_archived: Global___SessionArchived | None = ...,
+        session_restored: Global___SessionRestored | None = ...,
+        conflict_changed: Global___ConflictChanged | None = ...,
+        path_refused: Global___PathRefused | None = ...,
+        ownership_changed: Global___OwnershipChanged | None = ...,
+        plan_applied: Global___PlanApplied | None = ...,
+        plan_removed: Global___PlanRemoved | None = ...,
+        landing_changed: Global___LandingChanged | None = ...,
+        target_moved: Global___TargetMoved | None = ...,
+        pull_request_changed: Global___PullRequestChanged | None = ...,
+        session_synced: Global___SessionSynced | None = ...,
+        setup_changed: Global___SetupChanged | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["agent_attached", b"agent_attached", "agent_exited", b"agent_exited", "agent_noise", b"agent_noise", "agent_notice", b"agent_notice", "agent_started", b"agent_started", "api_retry", b"api_retry", "assistant_message", b"assistant_message", "background_task", b"background_task", "call_denied", b"call_denied", "control_line", b"control_line", "daemon_started", b"daemon_started", "daemon_stopped", b"daemon_stopped", "partial", b"partial", "payload", b"payload", "prompt_queued", b"prompt_queued", "prompt_received", b"prompt_received", "prompt_sent", b"prompt_sent", "rate_limit", b"rate_limit", "repo_changed", b"repo_changed", "repo_removed", b"repo_removed", "request_closed", b"request_closed", "request_opened", b"request_opened", "session_created", b"session_created", "session_removed", b"session_removed", "session_updated", b"session_updated", "state_changed", b"state_changed", "store_rebuilt", b"store_rebuilt", "time", b"time", "turn_ended", b"turn_ended", "turn_started", b"turn_started", "user_message", b"user_message", "warning", b"warning", "worktree_created", b"worktree_created", "worktree_removed", b"worktree_removed"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["agent_attached", b"agent_attached", "agent_exited", b"agent_exited", "agent_noise", b"agent_noise", "agent_notice", b"agent_notice", "agent_started", b"agent_started", "api_retry", b"api_retry", "assistant_message", b"assistant_message", "background_task", b"background_task", "call_denied", b"call_denied", "checkpoint_made", b"checkpoint_made", "command_ended", b"command_ended", "command_output", b"command_output", "command_started", b"command_started", "comment_changed", b"comment_changed", "conflict_changed", b"conflict_changed", "control_line", b"control_line", "daemon_started", b"daemon_started", "daemon_stopped", b"daemon_stopped", "landing_changed", b"landing_changed", "ownership_changed", b"ownership_changed", "partial", b"partial", "path_refused", b"path_refused", "payload", b"payload", "plan_applied", b"plan_applied", "plan_removed", b"plan_removed", "prompt_queued", b"prompt_queued", "prompt_received", b"prompt_received", "prompt_sent", b"prompt_sent", "pull_request_changed", b"pull_request_changed", "rate_limit", b"rate_limit", "repo_changed", b"repo_changed", "repo_removed", b"repo_removed", "request_closed", b"request_closed", "request_opened", b"request_opened", "session_archived", b"session_archived", "session_created", b"session_created", "session_removed", b"session_removed", "session_restored", b"session_restored", "session_rewound", b"session_rewound", "session_synced", b"session_synced", "session_updated", b"session_updated", "setup_changed", b"setup_changed", "state_changed", b"state_changed", "store_rebuilt", b"store_rebuilt", "target_moved", b"target_moved", "time", b"time", "turn_ended", b"turn_ended", "turn_started", b"turn_started", "user_message", b"user_message", "warning", b"warning", "worktree_created", b"worktree_created", "worktree_removed", b"worktree_removed"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_attached", b"agent_attached", "agent_exited", b"agent_exited", "agent_noise", b"agent_noise", "agent_notice", b"agent_notice", "agent_started", b"agent_started", "api_retry", b"api_retry", "assistant_message", b"assistant_message", "background_task", b"background_task", "call_denied", b"call_denied", "control_line", b"control_line", "daemon_started", b"daemon_started", "daemon_stopped", b"daemon_stopped", "frame", b"frame", "generation", b"generation", "offset", b"offset", "partial", b"partial", "payload", b"payload", "principal", b"principal", "prompt_queued", b"prompt_queued", "prompt_received", b"prompt_received", "prompt_sent", b"prompt_sent", "rate_limit", b"rate_limit", "repo_changed", b"repo_changed", "repo_id", b"repo_id", "repo_removed", b"repo_removed", "request_closed", b"request_closed", "request_opened", b"request_opened", "seq", b"seq", "session_created", b"session_created", "session_id", b"session_id", "session_removed", b"session_removed", "session_updated", b"session_updated", "state_changed", b"state_changed", "store_rebuilt", b"store_rebuilt", "time", b"time", "turn_ended", b"turn_ended", "turn_started", b"turn_started", "user_message", b"user_message", "warning", b"warning", "worktree_created", b"worktree_created", "worktree_removed", b"worktree_removed"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_attached", b"agent_attached", "agent_exited", b"agent_exited", "agent_noise", b"agent_noise", "agent_notice", b"agent_notice", "agent_started", b"agent_started", "api_retry", b"api_retry", "assistant_message", b"assistant_message", "background_task", b"background_task", "call_denied", b"call_denied", "checkpoint_made", b"checkpoint_made", "command_ended", b"command_ended", "command_output", b"command_output", "command_started", b"command_started", "comment_changed", b"comment_changed", "conflict_changed", b"conflict_changed", "control_line", b"control_line", "daemon_started", b"daemon_started", "daemon_stopped", b"daemon_stopped", "frame", b"frame", "generation", b"generation", "landing_changed", b"landing_changed", "offset", b"offset", "ownership_changed", b"ownership_changed", "partial", b"partial", "path_refused", b"path_refused", "payload", b"payload", "plan_applied", b"plan_applied", "plan_removed", b"plan_removed", "principal", b"principal", "prompt_queued", b"prompt_queued", "prompt_received", b"prompt_received", "prompt_sent", b"prompt_sent", "pull_request_changed", b"pull_request_changed", "rate_limit", b"rate_limit", "repo_changed", b"repo_changed", "repo_id", b"repo_id", "repo_removed", b"repo_removed", "request_closed", b"request_closed", "request_opened", b"request_opened", "seq", b"seq", "session_archived", b"session_archived", "session_created", b"session_created", "session_id", b"session_id", "session_removed", b"session_removed", "session_restored", b"session_restored", "session_rewound", b"session_rewound", "session_synced", b"session_synced", "session_updated", b"session_updated", "setup_changed", b"setup_changed", "state_changed", b"state_changed", "store_rebuilt", b"store_rebuilt", "target_moved", b"target_moved", "time", b"time", "turn_ended", b"turn_ended", "turn_started", b"turn_started", "user_message", b"user_message", "warning", b"warning", "worktree_created", b"worktree_created", "worktree_removed", b"worktree_removed"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_payload: _TypeAlias = _typing.Literal["session_created", "session_updated", "state_changed", "session_removed", "prompt_queued", "prompt_sent", "prompt_received", "agent_started", "agent_exited", "agent_attached", "turn_started", "assistant_message", "user_message", "turn_ended", "partial", "background_task", "api_retry", "rate_limit", "agent_notice", "control_line", "agent_noise", "request_opened", "request_closed", "worktree_created", "worktree_removed", "repo_changed", "repo_removed", "daemon_started", "daemon_stopped", "store_rebuilt", "call_denied", "warning"]  # noqa: Y015
+    _WhichOneofReturnType_payload: _TypeAlias = _typing.Literal["session_created", "session_updated", "state_changed", "session_removed", "prompt_queued", "prompt_sent", "prompt_received", "agent_started", "agent_exited", "agent_attached", "turn_started", "assistant_message", "user_message", "turn_ended", "partial", "background_task", "api_retry", "rate_limit", "agent_notice", "control_line", "agent_noise", "request_opened", "request_closed", "worktree_created", "worktree_removed", "repo_changed", "repo_removed", "daemon_started", "daemon_stopped", "store_rebuilt", "call_denied", "warning", "checkpoint_made", "session_rewound", "comment_changed", "command_started", "command_output", "command_ended", "session_archived", "session_restored", "conflict_changed", "path_refused", "ownership_changed", "plan_applied", "plan_removed", "landing_changed", "target_moved", "pull_request_changed", "session_synced", "setup_changed"]  # noqa: Y015
     _WhichOneofArgType_payload: _TypeAlias = _typing.Literal["payload", b"payload"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_payload) -> _WhichOneofReturnType_payload | None: ...
 
@@ -1296,6 +1408,520 @@ class Warning(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Warning: _TypeAlias = Warning  # noqa: Y015
+
+@_typing.final
+class CheckpointMade(_message.Message):
+    """CheckpointMade tells that a worktree was kept as it was."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CHECKPOINT_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def checkpoint(self) -> _worktree_pb2.Checkpoint:
+        """The checkpoint."""
+
+    def __init__(
+        self,
+        *,
+        checkpoint: _worktree_pb2.Checkpoint | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["checkpoint", b"checkpoint"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["checkpoint", b"checkpoint"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CheckpointMade: _TypeAlias = CheckpointMade  # noqa: Y015
+
+@_typing.final
+class SessionRewound(_message.Message):
+    """SessionRewound tells that a session was brought back to a checkpoint."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    BEFORE_FIELD_NUMBER: _builtins.int
+    CHECKPOINT_FIELD_NUMBER: _builtins.int
+    CONVERSATION_FIELD_NUMBER: _builtins.int
+    conversation: _builtins.bool
+    """Whether the conversation was cut too."""
+    @_builtins.property
+    def before(self) -> _worktree_pb2.Checkpoint:
+        """What its worktree was before."""
+
+    @_builtins.property
+    def checkpoint(self) -> _worktree_pb2.Checkpoint:
+        """What was brought back."""
+
+    def __init__(
+        self,
+        *,
+        before: _worktree_pb2.Checkpoint | None = ...,
+        checkpoint: _worktree_pb2.Checkpoint | None = ...,
+        conversation: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["before", b"before", "checkpoint", b"checkpoint"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["before", b"before", "checkpoint", b"checkpoint", "conversation", b"conversation"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SessionRewound: _TypeAlias = SessionRewound  # noqa: Y015
+
+@_typing.final
+class CommentChanged(_message.Message):
+    """CommentChanged tells of a review comment."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    COMMENT_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def comment(self) -> _worktree_pb2.Comment:
+        """The comment as it is now."""
+
+    def __init__(
+        self,
+        *,
+        comment: _worktree_pb2.Comment | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["comment", b"comment"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["comment", b"comment"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CommentChanged: _TypeAlias = CommentChanged  # noqa: Y015
+
+@_typing.final
+class CommandStarted(_message.Message):
+    """CommandStarted tells that a command was started in a worktree."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    COMMAND_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def command(self) -> _terminal_pb2.Command:
+        """The command."""
+
+    def __init__(
+        self,
+        *,
+        command: _terminal_pb2.Command | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["command", b"command"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["command", b"command"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CommandStarted: _TypeAlias = CommandStarted  # noqa: Y015
+
+@_typing.final
+class CommandOutput(_message.Message):
+    """CommandOutput is output of a setup, teardown or check."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    COMMAND_ID_FIELD_NUMBER: _builtins.int
+    TEXT_FIELD_NUMBER: _builtins.int
+    OFFSET_FIELD_NUMBER: _builtins.int
+    command_id: _builtins.str
+    """Which command."""
+    text: _builtins.str
+    """What it wrote, at most 64 KiB; what is not UTF-8 is replaced."""
+    offset: _builtins.int
+    """Where that begins in its output."""
+    def __init__(
+        self,
+        *,
+        command_id: _builtins.str = ...,
+        text: _builtins.str = ...,
+        offset: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["command_id", b"command_id", "offset", b"offset", "text", b"text"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CommandOutput: _TypeAlias = CommandOutput  # noqa: Y015
+
+@_typing.final
+class CommandEnded(_message.Message):
+    """CommandEnded tells that a command ended."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    COMMAND_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def command(self) -> _terminal_pb2.Command:
+        """The command."""
+
+    def __init__(
+        self,
+        *,
+        command: _terminal_pb2.Command | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["command", b"command"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["command", b"command"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CommandEnded: _TypeAlias = CommandEnded  # noqa: Y015
+
+@_typing.final
+class SessionArchived(_message.Message):
+    """SessionArchived tells that a session was archived."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REF_FIELD_NUMBER: _builtins.int
+    FREED_BYTES_FIELD_NUMBER: _builtins.int
+    ref: _builtins.str
+    """The ref that holds its files."""
+    freed_bytes: _builtins.int
+    """Bytes on disk that were freed."""
+    def __init__(
+        self,
+        *,
+        ref: _builtins.str = ...,
+        freed_bytes: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["freed_bytes", b"freed_bytes", "ref", b"ref"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SessionArchived: _TypeAlias = SessionArchived  # noqa: Y015
+
+@_typing.final
+class SessionRestored(_message.Message):
+    """SessionRestored tells that a session was brought back."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ORIGIN_FIELD_NUMBER: _builtins.int
+    WARNINGS_FIELD_NUMBER: _builtins.int
+    origin: _builtins.str
+    """"archive" or "trash"."""
+    @_builtins.property
+    def warnings(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """What could not be the same again."""
+
+    def __init__(
+        self,
+        *,
+        origin: _builtins.str = ...,
+        warnings: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["origin", b"origin", "warnings", b"warnings"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SessionRestored: _TypeAlias = SessionRestored  # noqa: Y015
+
+@_typing.final
+class ConflictChanged(_message.Message):
+    """ConflictChanged tells that two pieces of work go together in another way than before."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CONFLICT_FIELD_NUMBER: _builtins.int
+    OLD_KIND_FIELD_NUMBER: _builtins.int
+    old_kind: _worktree_pb2.ConflictKind.ValueType
+    """How they went together before."""
+    @_builtins.property
+    def conflict(self) -> _worktree_pb2.Conflict:
+        """How they go together now."""
+
+    def __init__(
+        self,
+        *,
+        conflict: _worktree_pb2.Conflict | None = ...,
+        old_kind: _worktree_pb2.ConflictKind.ValueType = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["conflict", b"conflict"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["conflict", b"conflict", "old_kind", b"old_kind"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ConflictChanged: _TypeAlias = ConflictChanged  # noqa: Y015
+
+@_typing.final
+class PathRefused(_message.Message):
+    """PathRefused tells of a path that is not the session's own."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOOL_FIELD_NUMBER: _builtins.int
+    PATHS_FIELD_NUMBER: _builtins.int
+    OWNER_ID_FIELD_NUMBER: _builtins.int
+    CHANGED_FIELD_NUMBER: _builtins.int
+    tool: _builtins.str
+    """The tool that was, or had been, called."""
+    owner_id: _builtins.str
+    """The session that owns them, or empty."""
+    changed: _builtins.bool
+    """Whether they were changed; else it was kept from it."""
+    @_builtins.property
+    def paths(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """The paths."""
+
+    def __init__(
+        self,
+        *,
+        tool: _builtins.str = ...,
+        paths: _abc.Iterable[_builtins.str] | None = ...,
+        owner_id: _builtins.str = ...,
+        changed: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["changed", b"changed", "owner_id", b"owner_id", "paths", b"paths", "tool", b"tool"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PathRefused: _TypeAlias = PathRefused  # noqa: Y015
+
+@_typing.final
+class OwnershipChanged(_message.Message):
+    """OwnershipChanged tells that paths have another owner."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FROM_ID_FIELD_NUMBER: _builtins.int
+    TO_ID_FIELD_NUMBER: _builtins.int
+    PATHS_FIELD_NUMBER: _builtins.int
+    from_id: _builtins.str
+    """The session that had them, or empty."""
+    to_id: _builtins.str
+    """The session that has them, or empty."""
+    @_builtins.property
+    def paths(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Patterns of the paths."""
+
+    def __init__(
+        self,
+        *,
+        from_id: _builtins.str = ...,
+        to_id: _builtins.str = ...,
+        paths: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["from_id", b"from_id", "paths", b"paths", "to_id", b"to_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___OwnershipChanged: _TypeAlias = OwnershipChanged  # noqa: Y015
+
+@_typing.final
+class PlanApplied(_message.Message):
+    """PlanApplied tells that a plan was applied."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PLAN_ID_FIELD_NUMBER: _builtins.int
+    NAME_FIELD_NUMBER: _builtins.int
+    CHANGES_FIELD_NUMBER: _builtins.int
+    plan_id: _builtins.str
+    """The plan."""
+    name: _builtins.str
+    """Its name."""
+    @_builtins.property
+    def changes(self) -> _containers.RepeatedCompositeFieldContainer[_plan_pb2.PlanChange]:
+        """What was changed."""
+
+    def __init__(
+        self,
+        *,
+        plan_id: _builtins.str = ...,
+        name: _builtins.str = ...,
+        changes: _abc.Iterable[_plan_pb2.PlanChange] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["changes", b"changes", "name", b"name", "plan_id", b"plan_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PlanApplied: _TypeAlias = PlanApplied  # noqa: Y015
+
+@_typing.final
+class PlanRemoved(_message.Message):
+    """PlanRemoved tells that a plan was forgotten."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PLAN_ID_FIELD_NUMBER: _builtins.int
+    NAME_FIELD_NUMBER: _builtins.int
+    plan_id: _builtins.str
+    """The plan."""
+    name: _builtins.str
+    """Its name."""
+    def __init__(
+        self,
+        *,
+        plan_id: _builtins.str = ...,
+        name: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "plan_id", b"plan_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PlanRemoved: _TypeAlias = PlanRemoved  # noqa: Y015
+
+@_typing.final
+class LandingChanged(_message.Message):
+    """LandingChanged tells that an entry of a merge queue changed."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LANDING_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def landing(self) -> _landing_pb2.Landing:
+        """The entry as it is now."""
+
+    def __init__(
+        self,
+        *,
+        landing: _landing_pb2.Landing | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["landing", b"landing"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["landing", b"landing"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___LandingChanged: _TypeAlias = LandingChanged  # noqa: Y015
+
+@_typing.final
+class TargetMoved(_message.Message):
+    """TargetMoved tells that a branch was moved to hold landed work."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    BRANCH_FIELD_NUMBER: _builtins.int
+    OLD_COMMIT_FIELD_NUMBER: _builtins.int
+    NEW_COMMIT_FIELD_NUMBER: _builtins.int
+    LANDING_IDS_FIELD_NUMBER: _builtins.int
+    branch: _builtins.str
+    """The branch."""
+    old_commit: _builtins.str
+    """Its commit before."""
+    new_commit: _builtins.str
+    """Its commit now."""
+    @_builtins.property
+    def landing_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """The entries that it holds now."""
+
+    def __init__(
+        self,
+        *,
+        branch: _builtins.str = ...,
+        old_commit: _builtins.str = ...,
+        new_commit: _builtins.str = ...,
+        landing_ids: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["branch", b"branch", "landing_ids", b"landing_ids", "new_commit", b"new_commit", "old_commit", b"old_commit"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TargetMoved: _TypeAlias = TargetMoved  # noqa: Y015
+
+@_typing.final
+class PullRequestChanged(_message.Message):
+    """PullRequestChanged tells that a pull request was opened or changed."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PULL_REQUEST_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def pull_request(self) -> _landing_pb2.PullRequest:
+        """The pull request as last seen."""
+
+    def __init__(
+        self,
+        *,
+        pull_request: _landing_pb2.PullRequest | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["pull_request", b"pull_request"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["pull_request", b"pull_request"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PullRequestChanged: _TypeAlias = PullRequestChanged  # noqa: Y015
+
+@_typing.final
+class SessionSynced(_message.Message):
+    """SessionSynced tells that the base was brought into a session's branch."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    OLD_COMMIT_FIELD_NUMBER: _builtins.int
+    NEW_COMMIT_FIELD_NUMBER: _builtins.int
+    CONFLICTS_FIELD_NUMBER: _builtins.int
+    old_commit: _builtins.str
+    """The branch's commit before."""
+    new_commit: _builtins.str
+    """The branch's commit now."""
+    @_builtins.property
+    def conflicts(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Paths that conflict; nothing was changed then."""
+
+    def __init__(
+        self,
+        *,
+        old_commit: _builtins.str = ...,
+        new_commit: _builtins.str = ...,
+        conflicts: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["conflicts", b"conflicts", "new_commit", b"new_commit", "old_commit", b"old_commit"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SessionSynced: _TypeAlias = SessionSynced  # noqa: Y015
+
+@_typing.final
+class SetupChanged(_message.Message):
+    """SetupChanged tells that the setup of a worktree began or ended."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STATE_FIELD_NUMBER: _builtins.int
+    COMMAND_ID_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    state: _session_pb2.SetupState.ValueType
+    """How far it is."""
+    command_id: _builtins.str
+    """The command."""
+    reason: _builtins.str
+    """Why it failed, in one line."""
+    def __init__(
+        self,
+        *,
+        state: _session_pb2.SetupState.ValueType = ...,
+        command_id: _builtins.str = ...,
+        reason: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["command_id", b"command_id", "reason", b"reason", "state", b"state"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SetupChanged: _TypeAlias = SetupChanged  # noqa: Y015
 
 @_typing.final
 class ListEventsRequest(_message.Message):

@@ -771,3 +771,177 @@ class ReportResultResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ReportResultResponse: _TypeAlias = ReportResultResponse  # noqa: Y015
+
+@_typing.final
+class RequestPathRequest(_message.Message):
+    """RequestPathRequest names paths."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PATHS_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    reason: _builtins.str
+    """Why."""
+    request_id: _builtins.str
+    """The same id again returns the first answer."""
+    @_builtins.property
+    def paths(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Patterns of the paths."""
+
+    def __init__(
+        self,
+        *,
+        paths: _abc.Iterable[_builtins.str] | None = ...,
+        reason: _builtins.str = ...,
+        request_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["paths", b"paths", "reason", b"reason", "request_id", b"request_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RequestPathRequest: _TypeAlias = RequestPathRequest  # noqa: Y015
+
+@_typing.final
+class RequestPathResponse(_message.Message):
+    """RequestPathResponse tells who decides."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PATH_REQUEST_ID_FIELD_NUMBER: _builtins.int
+    OWNERS_FIELD_NUMBER: _builtins.int
+    OUTCOME_FIELD_NUMBER: _builtins.int
+    path_request_id: _builtins.str
+    """Id of the request; empty where the paths were free and are the caller's now."""
+    outcome: _builtins.str
+    """In words: who decides, and what to do meanwhile."""
+    @_builtins.property
+    def owners(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Names of the sessions that own the paths; empty where the person decides."""
+
+    def __init__(
+        self,
+        *,
+        path_request_id: _builtins.str = ...,
+        owners: _abc.Iterable[_builtins.str] | None = ...,
+        outcome: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["outcome", b"outcome", "owners", b"owners", "path_request_id", b"path_request_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RequestPathResponse: _TypeAlias = RequestPathResponse  # noqa: Y015
+
+@_typing.final
+class HandOverPathRequest(_message.Message):
+    """HandOverPathRequest decides on paths."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PATH_REQUEST_ID_FIELD_NUMBER: _builtins.int
+    REFUSE_FIELD_NUMBER: _builtins.int
+    PATHS_FIELD_NUMBER: _builtins.int
+    SESSION_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    path_request_id: _builtins.str
+    """Id of a path request."""
+    refuse: _builtins.bool
+    """Whether the request is refused."""
+    session: _builtins.str
+    """The session to give them to."""
+    reason: _builtins.str
+    """Why."""
+    request_id: _builtins.str
+    """The same id again returns the first answer."""
+    @_builtins.property
+    def paths(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Patterns of paths, unasked."""
+
+    def __init__(
+        self,
+        *,
+        path_request_id: _builtins.str = ...,
+        refuse: _builtins.bool = ...,
+        paths: _abc.Iterable[_builtins.str] | None = ...,
+        session: _builtins.str = ...,
+        reason: _builtins.str = ...,
+        request_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["path_request_id", b"path_request_id", "paths", b"paths", "reason", b"reason", "refuse", b"refuse", "request_id", b"request_id", "session", b"session"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___HandOverPathRequest: _TypeAlias = HandOverPathRequest  # noqa: Y015
+
+@_typing.final
+class Ownership(_message.Message):
+    """Ownership says who owns what."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SESSION_ID_FIELD_NUMBER: _builtins.int
+    SESSION_NAME_FIELD_NUMBER: _builtins.int
+    OWNS_FIELD_NUMBER: _builtins.int
+    FORBIDS_FIELD_NUMBER: _builtins.int
+    session_id: _builtins.str
+    """The session."""
+    session_name: _builtins.str
+    """Its name."""
+    @_builtins.property
+    def owns(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Patterns of the paths it owns; none means no paths of its own."""
+
+    @_builtins.property
+    def forbids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Patterns of the paths it must not touch."""
+
+    def __init__(
+        self,
+        *,
+        session_id: _builtins.str = ...,
+        session_name: _builtins.str = ...,
+        owns: _abc.Iterable[_builtins.str] | None = ...,
+        forbids: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["forbids", b"forbids", "owns", b"owns", "session_id", b"session_id", "session_name", b"session_name"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Ownership: _TypeAlias = Ownership  # noqa: Y015
+
+@_typing.final
+class HandOverPathResponse(_message.Message):
+    """HandOverPathResponse tells what was decided."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    OUTCOME_FIELD_NUMBER: _builtins.int
+    OWNERS_FIELD_NUMBER: _builtins.int
+    outcome: _builtins.str
+    """In words."""
+    @_builtins.property
+    def owners(self) -> _containers.RepeatedCompositeFieldContainer[Global___Ownership]:
+        """Who owns what now, in the caller's repository."""
+
+    def __init__(
+        self,
+        *,
+        outcome: _builtins.str = ...,
+        owners: _abc.Iterable[Global___Ownership] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["outcome", b"outcome", "owners", b"owners"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___HandOverPathResponse: _TypeAlias = HandOverPathResponse  # noqa: Y015

@@ -81,6 +81,16 @@ class OrchestrationServiceStub:
                 request_serializer=ramet_dot_v1_dot_orchestration__pb2.StopMemberRequest.SerializeToString,
                 response_deserializer=ramet_dot_v1_dot_orchestration__pb2.StopMemberResponse.FromString,
                 _registered_method=True)
+        self.RequestPath = channel.unary_unary(
+                '/ramet.v1.OrchestrationService/RequestPath',
+                request_serializer=ramet_dot_v1_dot_orchestration__pb2.RequestPathRequest.SerializeToString,
+                response_deserializer=ramet_dot_v1_dot_orchestration__pb2.RequestPathResponse.FromString,
+                _registered_method=True)
+        self.HandOverPath = channel.unary_unary(
+                '/ramet.v1.OrchestrationService/HandOverPath',
+                request_serializer=ramet_dot_v1_dot_orchestration__pb2.HandOverPathRequest.SerializeToString,
+                response_deserializer=ramet_dot_v1_dot_orchestration__pb2.HandOverPathResponse.FromString,
+                _registered_method=True)
         self.ReportResult = channel.unary_unary(
                 '/ramet.v1.OrchestrationService/ReportResult',
                 request_serializer=ramet_dot_v1_dot_orchestration__pb2.ReportResultRequest.SerializeToString,
@@ -156,6 +166,20 @@ class OrchestrationServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def RequestPath(self, request, context):
+        """RequestPath asks the owner of paths for leave to change them.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def HandOverPath(self, request, context):
+        """HandOverPath gives paths that the caller owns to another session, or refuses a request for them.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def ReportResult(self, request, context):
         """ReportResult stores what the calling session wants its family to know of its work.
         """
@@ -210,6 +234,16 @@ def add_OrchestrationServiceServicer_to_server(servicer, server):
                     servicer.StopMember,
                     request_deserializer=ramet_dot_v1_dot_orchestration__pb2.StopMemberRequest.FromString,
                     response_serializer=ramet_dot_v1_dot_orchestration__pb2.StopMemberResponse.SerializeToString,
+            ),
+            'RequestPath': grpc.unary_unary_rpc_method_handler(
+                    servicer.RequestPath,
+                    request_deserializer=ramet_dot_v1_dot_orchestration__pb2.RequestPathRequest.FromString,
+                    response_serializer=ramet_dot_v1_dot_orchestration__pb2.RequestPathResponse.SerializeToString,
+            ),
+            'HandOverPath': grpc.unary_unary_rpc_method_handler(
+                    servicer.HandOverPath,
+                    request_deserializer=ramet_dot_v1_dot_orchestration__pb2.HandOverPathRequest.FromString,
+                    response_serializer=ramet_dot_v1_dot_orchestration__pb2.HandOverPathResponse.SerializeToString,
             ),
             'ReportResult': grpc.unary_unary_rpc_method_handler(
                     servicer.ReportResult,
@@ -462,6 +496,60 @@ class OrchestrationService:
             '/ramet.v1.OrchestrationService/StopMember',
             ramet_dot_v1_dot_orchestration__pb2.StopMemberRequest.SerializeToString,
             ramet_dot_v1_dot_orchestration__pb2.StopMemberResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RequestPath(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/ramet.v1.OrchestrationService/RequestPath',
+            ramet_dot_v1_dot_orchestration__pb2.RequestPathRequest.SerializeToString,
+            ramet_dot_v1_dot_orchestration__pb2.RequestPathResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def HandOverPath(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/ramet.v1.OrchestrationService/HandOverPath',
+            ramet_dot_v1_dot_orchestration__pb2.HandOverPathRequest.SerializeToString,
+            ramet_dot_v1_dot_orchestration__pb2.HandOverPathResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -53,6 +53,10 @@ class OrchestrationServiceStub:
     """WaitForMembers waits for sessions of the family."""
     StopMember: _grpc.UnaryUnaryMultiCallable[_orchestration_pb2.StopMemberRequest, _orchestration_pb2.StopMemberResponse]
     """StopMember ends the agent of a descendant."""
+    RequestPath: _grpc.UnaryUnaryMultiCallable[_orchestration_pb2.RequestPathRequest, _orchestration_pb2.RequestPathResponse]
+    """RequestPath asks the owner of paths for leave to change them."""
+    HandOverPath: _grpc.UnaryUnaryMultiCallable[_orchestration_pb2.HandOverPathRequest, _orchestration_pb2.HandOverPathResponse]
+    """HandOverPath gives paths that the caller owns to another session, or refuses a request for them."""
     ReportResult: _grpc.UnaryUnaryMultiCallable[_orchestration_pb2.ReportResultRequest, _orchestration_pb2.ReportResultResponse]
     """ReportResult stores what the calling session wants its family to know of its work."""
 
@@ -81,6 +85,10 @@ class OrchestrationServiceAsyncStub(OrchestrationServiceStub):
     """WaitForMembers waits for sessions of the family."""
     StopMember: _aio.UnaryUnaryMultiCallable[_orchestration_pb2.StopMemberRequest, _orchestration_pb2.StopMemberResponse]  # type: ignore[assignment]
     """StopMember ends the agent of a descendant."""
+    RequestPath: _aio.UnaryUnaryMultiCallable[_orchestration_pb2.RequestPathRequest, _orchestration_pb2.RequestPathResponse]  # type: ignore[assignment]
+    """RequestPath asks the owner of paths for leave to change them."""
+    HandOverPath: _aio.UnaryUnaryMultiCallable[_orchestration_pb2.HandOverPathRequest, _orchestration_pb2.HandOverPathResponse]  # type: ignore[assignment]
+    """HandOverPath gives paths that the caller owns to another session, or refuses a request for them."""
     ReportResult: _aio.UnaryUnaryMultiCallable[_orchestration_pb2.ReportResultRequest, _orchestration_pb2.ReportResultResponse]  # type: ignore[assignment]
     """ReportResult stores what the calling session wants its family to know of its work."""
 
@@ -160,6 +168,22 @@ class OrchestrationServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_orchestration_pb2.StopMemberResponse, _abc.Awaitable[_orchestration_pb2.StopMemberResponse]]:
         """StopMember ends the agent of a descendant."""
+
+    @_abc_1.abstractmethod
+    def RequestPath(
+        self,
+        request: _orchestration_pb2.RequestPathRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_orchestration_pb2.RequestPathResponse, _abc.Awaitable[_orchestration_pb2.RequestPathResponse]]:
+        """RequestPath asks the owner of paths for leave to change them."""
+
+    @_abc_1.abstractmethod
+    def HandOverPath(
+        self,
+        request: _orchestration_pb2.HandOverPathRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_orchestration_pb2.HandOverPathResponse, _abc.Awaitable[_orchestration_pb2.HandOverPathResponse]]:
+        """HandOverPath gives paths that the caller owns to another session, or refuses a request for them."""
 
     @_abc_1.abstractmethod
     def ReportResult(

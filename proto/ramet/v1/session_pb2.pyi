@@ -76,6 +76,66 @@ SESSION_STATE_ARCHIVED: SessionState.ValueType  # 9
 """It has no worktree on disk; everything can be restored."""
 Global___SessionState: _TypeAlias = SessionState  # noqa: Y015
 
+class _WorktreeKind:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _WorktreeKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_WorktreeKind.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    WORKTREE_KIND_UNSPECIFIED: _WorktreeKind.ValueType  # 0
+    """Not said."""
+    WORKTREE_KIND_OWN: _WorktreeKind.ValueType  # 1
+    """Made for the session, and removed with it."""
+    WORKTREE_KIND_IN_PLACE: _WorktreeKind.ValueType  # 2
+    """The checkout of somebody else, in which the session works; never removed."""
+    WORKTREE_KIND_ADOPTED: _WorktreeKind.ValueType  # 3
+    """Made by hand and adopted; never removed."""
+
+class WorktreeKind(_WorktreeKind, metaclass=_WorktreeKindEnumTypeWrapper):
+    """WorktreeKind says whose a session's worktree is."""
+
+WORKTREE_KIND_UNSPECIFIED: WorktreeKind.ValueType  # 0
+"""Not said."""
+WORKTREE_KIND_OWN: WorktreeKind.ValueType  # 1
+"""Made for the session, and removed with it."""
+WORKTREE_KIND_IN_PLACE: WorktreeKind.ValueType  # 2
+"""The checkout of somebody else, in which the session works; never removed."""
+WORKTREE_KIND_ADOPTED: WorktreeKind.ValueType  # 3
+"""Made by hand and adopted; never removed."""
+Global___WorktreeKind: _TypeAlias = WorktreeKind  # noqa: Y015
+
+class _SetupState:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _SetupStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_SetupState.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    SETUP_STATE_UNSPECIFIED: _SetupState.ValueType  # 0
+    """There is none to be run."""
+    SETUP_STATE_RUNNING: _SetupState.ValueType  # 1
+    """It is to be run, or runs."""
+    SETUP_STATE_DONE: _SetupState.ValueType  # 2
+    """It has run well."""
+    SETUP_STATE_FAILED: _SetupState.ValueType  # 3
+    """It failed; the worktree can be used all the same."""
+    SETUP_STATE_UNTRUSTED: _SetupState.ValueType  # 4
+    """It waits until the owner trusts the repository."""
+
+class SetupState(_SetupState, metaclass=_SetupStateEnumTypeWrapper):
+    """SetupState says how far the setup of a worktree is."""
+
+SETUP_STATE_UNSPECIFIED: SetupState.ValueType  # 0
+"""There is none to be run."""
+SETUP_STATE_RUNNING: SetupState.ValueType  # 1
+"""It is to be run, or runs."""
+SETUP_STATE_DONE: SetupState.ValueType  # 2
+"""It has run well."""
+SETUP_STATE_FAILED: SetupState.ValueType  # 3
+"""It failed; the worktree can be used all the same."""
+SETUP_STATE_UNTRUSTED: SetupState.ValueType  # 4
+"""It waits until the owner trusts the repository."""
+Global___SetupState: _TypeAlias = SetupState  # noqa: Y015
+
 class _PromptState:
     ValueType = _typing.NewType("ValueType", _builtins.int)
     V: _TypeAlias = ValueType  # noqa: Y015
@@ -205,6 +265,12 @@ class Session(_message.Message):
     AFTER_FIELD_NUMBER: _builtins.int
     RESULT_FIELD_NUMBER: _builtins.int
     ROOT_ID_FIELD_NUMBER: _builtins.int
+    WORKTREE_KIND_FIELD_NUMBER: _builtins.int
+    SETUP_FIELD_NUMBER: _builtins.int
+    FORKED_FROM_FIELD_NUMBER: _builtins.int
+    PLAN_ID_FIELD_NUMBER: _builtins.int
+    THREAD_FIELD_NUMBER: _builtins.int
+    LANDED_REASON_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     """Made by the daemon; any unique prefix names it."""
     name: _builtins.str
@@ -253,6 +319,18 @@ class Session(_message.Message):
     """What it reported of its work."""
     root_id: _builtins.str
     """The session that its family descends from; its own id for one of the person's."""
+    worktree_kind: Global___WorktreeKind.ValueType
+    """Whose its worktree is."""
+    setup: Global___SetupState.ValueType
+    """How far the setup of its worktree is."""
+    forked_from: _builtins.str
+    """The session it was forked from, or empty."""
+    plan_id: _builtins.str
+    """The plan it belongs to, or empty."""
+    thread: _builtins.str
+    """Its thread in that plan, or empty."""
+    landed_reason: _builtins.str
+    """Whether its work is on the branch it lands on, and how that is known; empty when it is not."""
     @_builtins.property
     def tokens(self) -> _common_pb2.Tokens:
         """Tokens used."""
@@ -315,10 +393,16 @@ class Session(_message.Message):
         after: _abc.Iterable[_builtins.str] | None = ...,
         result: _builtins.str = ...,
         root_id: _builtins.str = ...,
+        worktree_kind: Global___WorktreeKind.ValueType = ...,
+        setup: Global___SetupState.ValueType = ...,
+        forked_from: _builtins.str = ...,
+        plan_id: _builtins.str = ...,
+        thread: _builtins.str = ...,
+        landed_reason: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_budget_usd", b"_budget_usd", "budget_usd", b"budget_usd", "create_time", b"create_time", "tokens", b"tokens", "update_time", b"update_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_budget_usd", b"_budget_usd", "after", b"after", "agent", b"agent", "agent_alive", b"agent_alive", "attention", b"attention", "base_commit", b"base_commit", "base_ref", b"base_ref", "branch", b"branch", "budget_usd", b"budget_usd", "conversation_id", b"conversation_id", "cost_usd", b"cost_usd", "create_time", b"create_time", "forbids", b"forbids", "id", b"id", "last_seq", b"last_seq", "mode", b"mode", "model", b"model", "name", b"name", "owns", b"owns", "parent_id", b"parent_id", "ports", b"ports", "priority", b"priority", "repo", b"repo", "repo_id", b"repo_id", "result", b"result", "root_id", b"root_id", "state", b"state", "state_reason", b"state_reason", "tokens", b"tokens", "turns", b"turns", "update_time", b"update_time", "worktree", b"worktree"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_budget_usd", b"_budget_usd", "after", b"after", "agent", b"agent", "agent_alive", b"agent_alive", "attention", b"attention", "base_commit", b"base_commit", "base_ref", b"base_ref", "branch", b"branch", "budget_usd", b"budget_usd", "conversation_id", b"conversation_id", "cost_usd", b"cost_usd", "create_time", b"create_time", "forbids", b"forbids", "forked_from", b"forked_from", "id", b"id", "landed_reason", b"landed_reason", "last_seq", b"last_seq", "mode", b"mode", "model", b"model", "name", b"name", "owns", b"owns", "parent_id", b"parent_id", "plan_id", b"plan_id", "ports", b"ports", "priority", b"priority", "repo", b"repo", "repo_id", b"repo_id", "result", b"result", "root_id", b"root_id", "setup", b"setup", "state", b"state", "state_reason", b"state_reason", "thread", b"thread", "tokens", b"tokens", "turns", b"turns", "update_time", b"update_time", "worktree", b"worktree", "worktree_kind", b"worktree_kind"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__budget_usd: _TypeAlias = _typing.Literal["budget_usd"]  # noqa: Y015
     _WhichOneofArgType__budget_usd: _TypeAlias = _typing.Literal["_budget_usd", b"_budget_usd"]  # noqa: Y015
@@ -459,6 +543,11 @@ class CreateSessionRequest(_message.Message):
     AFTER_FIELD_NUMBER: _builtins.int
     ENVIRONMENT_FIELD_NUMBER: _builtins.int
     REQUEST_ID_FIELD_NUMBER: _builtins.int
+    WITH_CHANGES_FIELD_NUMBER: _builtins.int
+    IN_PLACE_FIELD_NUMBER: _builtins.int
+    FETCH_FIELD_NUMBER: _builtins.int
+    ADOPT_PATH_FIELD_NUMBER: _builtins.int
+    INITIAL_COMMIT_FIELD_NUMBER: _builtins.int
     path: _builtins.str
     """An absolute path inside the repository: where the caller stands."""
     prompt: _builtins.str
@@ -485,6 +574,16 @@ class CreateSessionRequest(_message.Message):
     """Higher starts first."""
     request_id: _builtins.str
     """The same id again returns the first answer."""
+    with_changes: _builtins.bool
+    """Begin with the uncommitted and untracked changes of the worktree around `path`, which is left as it is."""
+    in_place: _builtins.bool
+    """Work in the checkout around `path` itself, without a worktree; one session at a time per checkout."""
+    fetch: _builtins.bool
+    """Fetch the base from its remote first."""
+    adopt_path: _builtins.str
+    """Work in this worktree, made by hand; it is never cleaned up."""
+    initial_commit: _builtins.bool
+    """Where the repository has no commit yet, make an empty first one."""
     @_builtins.property
     def owns(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Patterns of the paths it owns."""
@@ -521,10 +620,15 @@ class CreateSessionRequest(_message.Message):
         after: _abc.Iterable[_builtins.str] | None = ...,
         environment: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
         request_id: _builtins.str = ...,
+        with_changes: _builtins.bool = ...,
+        in_place: _builtins.bool = ...,
+        fetch: _builtins.bool = ...,
+        adopt_path: _builtins.str = ...,
+        initial_commit: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_budget_usd", b"_budget_usd", "budget_usd", b"budget_usd"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_budget_usd", b"_budget_usd", "after", b"after", "agent", b"agent", "base_ref", b"base_ref", "branch", b"branch", "budget_usd", b"budget_usd", "environment", b"environment", "existing_branch", b"existing_branch", "forbids", b"forbids", "mode", b"mode", "model", b"model", "name", b"name", "owns", b"owns", "parent", b"parent", "path", b"path", "priority", b"priority", "prompt", b"prompt", "request_id", b"request_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_budget_usd", b"_budget_usd", "adopt_path", b"adopt_path", "after", b"after", "agent", b"agent", "base_ref", b"base_ref", "branch", b"branch", "budget_usd", b"budget_usd", "environment", b"environment", "existing_branch", b"existing_branch", "fetch", b"fetch", "forbids", b"forbids", "in_place", b"in_place", "initial_commit", b"initial_commit", "mode", b"mode", "model", b"model", "name", b"name", "owns", b"owns", "parent", b"parent", "path", b"path", "priority", b"priority", "prompt", b"prompt", "request_id", b"request_id", "with_changes", b"with_changes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__budget_usd: _TypeAlias = _typing.Literal["budget_usd"]  # noqa: Y015
     _WhichOneofArgType__budget_usd: _TypeAlias = _typing.Literal["_budget_usd", b"_budget_usd"]  # noqa: Y015
@@ -570,19 +674,23 @@ class GetSessionRequest(_message.Message):
 
     SESSION_FIELD_NUMBER: _builtins.int
     PATH_FIELD_NUMBER: _builtins.int
+    INCLUDE_DISK_USE_FIELD_NUMBER: _builtins.int
     session: _builtins.str
     """Id, prefix, name or REPO/NAME."""
     path: _builtins.str
     """A path inside the repository whose sessions are meant where a name fits several."""
+    include_disk_use: _builtins.bool
+    """Measure what the worktree takes on disk."""
     def __init__(
         self,
         *,
         session: _builtins.str = ...,
         path: _builtins.str = ...,
+        include_disk_use: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["path", b"path", "session", b"session"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["include_disk_use", b"include_disk_use", "path", b"path", "session", b"session"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -599,6 +707,9 @@ class GetSessionResponse(_message.Message):
     OPEN_REQUESTS_FIELD_NUMBER: _builtins.int
     PROCESS_FIELD_NUMBER: _builtins.int
     CHILDREN_FIELD_NUMBER: _builtins.int
+    DISK_BYTES_FIELD_NUMBER: _builtins.int
+    disk_bytes: _builtins.int
+    """Bytes that its worktree takes on disk, where asked for."""
     @_builtins.property
     def session(self) -> Global___Session:
         """The session."""
@@ -627,10 +738,11 @@ class GetSessionResponse(_message.Message):
         open_requests: _abc.Iterable[_attention_pb2.AttentionRequest] | None = ...,
         process: Global___AgentProcess | None = ...,
         children: _abc.Iterable[Global___Session] | None = ...,
+        disk_bytes: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["process", b"process", "session", b"session"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["children", b"children", "open_requests", b"open_requests", "pending_prompts", b"pending_prompts", "process", b"process", "session", b"session"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["children", b"children", "disk_bytes", b"disk_bytes", "open_requests", b"open_requests", "pending_prompts", b"pending_prompts", "process", b"process", "session", b"session"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -730,7 +842,7 @@ class UpdateSessionRequest(_message.Message):
 
     @_builtins.property
     def update_mask(self) -> _field_mask_pb2.FieldMask:
-        """Which fields change: "name", "model", "mode", "budget_usd", "priority"."""
+        """Which fields change: "name", "model", "mode", "budget_usd", "priority", "owns", "forbids"."""
 
     def __init__(
         self,
@@ -1099,6 +1211,196 @@ class DeleteSessionResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___DeleteSessionResponse: _TypeAlias = DeleteSessionResponse  # noqa: Y015
+
+@_typing.final
+class ForkSessionRequest(_message.Message):
+    """ForkSessionRequest names what to fork."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SESSION_FIELD_NUMBER: _builtins.int
+    PROMPT_FIELD_NUMBER: _builtins.int
+    CHECKPOINT_FIELD_NUMBER: _builtins.int
+    NAME_FIELD_NUMBER: _builtins.int
+    BRANCH_FIELD_NUMBER: _builtins.int
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    session: _builtins.str
+    """Which session."""
+    prompt: _builtins.str
+    """What the new one is to do; empty makes an idle session."""
+    checkpoint: _builtins.str
+    """Fork from this checkpoint (id, prefix or number) instead of the files as they are."""
+    name: _builtins.str
+    """Label; made from the session's name when empty."""
+    branch: _builtins.str
+    """Branch to make; made from the name when empty."""
+    request_id: _builtins.str
+    """The same id again returns the first answer."""
+    def __init__(
+        self,
+        *,
+        session: _builtins.str = ...,
+        prompt: _builtins.str = ...,
+        checkpoint: _builtins.str = ...,
+        name: _builtins.str = ...,
+        branch: _builtins.str = ...,
+        request_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["branch", b"branch", "checkpoint", b"checkpoint", "name", b"name", "prompt", b"prompt", "request_id", b"request_id", "session", b"session"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ForkSessionRequest: _TypeAlias = ForkSessionRequest  # noqa: Y015
+
+@_typing.final
+class ForkSessionResponse(_message.Message):
+    """ForkSessionResponse holds the new session."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SESSION_FIELD_NUMBER: _builtins.int
+    WARNINGS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def session(self) -> Global___Session:
+        """The session."""
+
+    @_builtins.property
+    def warnings(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """What went less than well but did not stop it."""
+
+    def __init__(
+        self,
+        *,
+        session: Global___Session | None = ...,
+        warnings: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["session", b"session"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["session", b"session", "warnings", b"warnings"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ForkSessionResponse: _TypeAlias = ForkSessionResponse  # noqa: Y015
+
+@_typing.final
+class ArchiveSessionRequest(_message.Message):
+    """ArchiveSessionRequest names a session."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SESSION_FIELD_NUMBER: _builtins.int
+    FORCE_FIELD_NUMBER: _builtins.int
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    session: _builtins.str
+    """Which session."""
+    force: _builtins.bool
+    """End its agent where a turn runs, instead of refusing."""
+    request_id: _builtins.str
+    """The same id again returns the first answer."""
+    def __init__(
+        self,
+        *,
+        session: _builtins.str = ...,
+        force: _builtins.bool = ...,
+        request_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["force", b"force", "request_id", b"request_id", "session", b"session"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ArchiveSessionRequest: _TypeAlias = ArchiveSessionRequest  # noqa: Y015
+
+@_typing.final
+class ArchiveSessionResponse(_message.Message):
+    """ArchiveSessionResponse tells what was kept."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SESSION_FIELD_NUMBER: _builtins.int
+    REF_FIELD_NUMBER: _builtins.int
+    FREED_BYTES_FIELD_NUMBER: _builtins.int
+    ref: _builtins.str
+    """The ref that holds its files."""
+    freed_bytes: _builtins.int
+    """Bytes on disk that were freed."""
+    @_builtins.property
+    def session(self) -> Global___Session:
+        """The session as it is now."""
+
+    def __init__(
+        self,
+        *,
+        session: Global___Session | None = ...,
+        ref: _builtins.str = ...,
+        freed_bytes: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["session", b"session"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["freed_bytes", b"freed_bytes", "ref", b"ref", "session", b"session"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ArchiveSessionResponse: _TypeAlias = ArchiveSessionResponse  # noqa: Y015
+
+@_typing.final
+class RestoreSessionRequest(_message.Message):
+    """RestoreSessionRequest names an archived session."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SESSION_FIELD_NUMBER: _builtins.int
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    session: _builtins.str
+    """Which session."""
+    request_id: _builtins.str
+    """The same id again returns the first answer."""
+    def __init__(
+        self,
+        *,
+        session: _builtins.str = ...,
+        request_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["request_id", b"request_id", "session", b"session"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RestoreSessionRequest: _TypeAlias = RestoreSessionRequest  # noqa: Y015
+
+@_typing.final
+class RestoreSessionResponse(_message.Message):
+    """RestoreSessionResponse holds the session."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SESSION_FIELD_NUMBER: _builtins.int
+    WARNINGS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def session(self) -> Global___Session:
+        """The session as it is now."""
+
+    @_builtins.property
+    def warnings(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """What could not be the same again, such as a branch that is taken now."""
+
+    def __init__(
+        self,
+        *,
+        session: Global___Session | None = ...,
+        warnings: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["session", b"session"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["session", b"session", "warnings", b"warnings"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RestoreSessionResponse: _TypeAlias = RestoreSessionResponse  # noqa: Y015
 
 @_typing.final
 class WaitSessionsRequest(_message.Message):

@@ -87,6 +87,21 @@ class SessionServiceStub:
                 request_serializer=ramet_dot_v1_dot_session__pb2.DeleteSessionRequest.SerializeToString,
                 response_deserializer=ramet_dot_v1_dot_session__pb2.DeleteSessionResponse.FromString,
                 _registered_method=True)
+        self.ForkSession = channel.unary_unary(
+                '/ramet.v1.SessionService/ForkSession',
+                request_serializer=ramet_dot_v1_dot_session__pb2.ForkSessionRequest.SerializeToString,
+                response_deserializer=ramet_dot_v1_dot_session__pb2.ForkSessionResponse.FromString,
+                _registered_method=True)
+        self.ArchiveSession = channel.unary_unary(
+                '/ramet.v1.SessionService/ArchiveSession',
+                request_serializer=ramet_dot_v1_dot_session__pb2.ArchiveSessionRequest.SerializeToString,
+                response_deserializer=ramet_dot_v1_dot_session__pb2.ArchiveSessionResponse.FromString,
+                _registered_method=True)
+        self.RestoreSession = channel.unary_unary(
+                '/ramet.v1.SessionService/RestoreSession',
+                request_serializer=ramet_dot_v1_dot_session__pb2.RestoreSessionRequest.SerializeToString,
+                response_deserializer=ramet_dot_v1_dot_session__pb2.RestoreSessionResponse.FromString,
+                _registered_method=True)
         self.WaitSessions = channel.unary_unary(
                 '/ramet.v1.SessionService/WaitSessions',
                 request_serializer=ramet_dot_v1_dot_session__pb2.WaitSessionsRequest.SerializeToString,
@@ -122,7 +137,7 @@ class SessionServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def UpdateSession(self, request, context):
-        """UpdateSession changes the fields named by the mask: name, model, mode, budget_usd, priority. A running agent follows at once.
+        """UpdateSession changes the fields named by the mask: name, model, mode, budget_usd, priority, owns, forbids. A running agent follows at once.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -166,6 +181,27 @@ class SessionServiceServicer:
     def DeleteSession(self, request, context):
         """DeleteSession removes a session with its worktree and branch. Refused with WORK_AT_RISK while it holds work that exists nowhere else; forced,
         all of it goes to the trash first.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ForkSession(self, request, context):
+        """ForkSession makes a session with the same conversation and the same files, in a worktree and branch of its own.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ArchiveSession(self, request, context):
+        """ArchiveSession removes a session's worktree and keeps everything else: branch, checkpoints, uncommitted state, conversation, environment.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RestoreSession(self, request, context):
+        """RestoreSession brings an archived session back, also when its branch was deleted meanwhile.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -230,6 +266,21 @@ def add_SessionServiceServicer_to_server(servicer, server):
                     servicer.DeleteSession,
                     request_deserializer=ramet_dot_v1_dot_session__pb2.DeleteSessionRequest.FromString,
                     response_serializer=ramet_dot_v1_dot_session__pb2.DeleteSessionResponse.SerializeToString,
+            ),
+            'ForkSession': grpc.unary_unary_rpc_method_handler(
+                    servicer.ForkSession,
+                    request_deserializer=ramet_dot_v1_dot_session__pb2.ForkSessionRequest.FromString,
+                    response_serializer=ramet_dot_v1_dot_session__pb2.ForkSessionResponse.SerializeToString,
+            ),
+            'ArchiveSession': grpc.unary_unary_rpc_method_handler(
+                    servicer.ArchiveSession,
+                    request_deserializer=ramet_dot_v1_dot_session__pb2.ArchiveSessionRequest.FromString,
+                    response_serializer=ramet_dot_v1_dot_session__pb2.ArchiveSessionResponse.SerializeToString,
+            ),
+            'RestoreSession': grpc.unary_unary_rpc_method_handler(
+                    servicer.RestoreSession,
+                    request_deserializer=ramet_dot_v1_dot_session__pb2.RestoreSessionRequest.FromString,
+                    response_serializer=ramet_dot_v1_dot_session__pb2.RestoreSessionResponse.SerializeToString,
             ),
             'WaitSessions': grpc.unary_unary_rpc_method_handler(
                     servicer.WaitSessions,
@@ -510,6 +561,87 @@ class SessionService:
             '/ramet.v1.SessionService/DeleteSession',
             ramet_dot_v1_dot_session__pb2.DeleteSessionRequest.SerializeToString,
             ramet_dot_v1_dot_session__pb2.DeleteSessionResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ForkSession(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/ramet.v1.SessionService/ForkSession',
+            ramet_dot_v1_dot_session__pb2.ForkSessionRequest.SerializeToString,
+            ramet_dot_v1_dot_session__pb2.ForkSessionResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ArchiveSession(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/ramet.v1.SessionService/ArchiveSession',
+            ramet_dot_v1_dot_session__pb2.ArchiveSessionRequest.SerializeToString,
+            ramet_dot_v1_dot_session__pb2.ArchiveSessionResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RestoreSession(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/ramet.v1.SessionService/RestoreSession',
+            ramet_dot_v1_dot_session__pb2.RestoreSessionRequest.SerializeToString,
+            ramet_dot_v1_dot_session__pb2.RestoreSessionResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -43,7 +43,7 @@ class SessionServiceStub:
     ListSessions: _grpc.UnaryUnaryMultiCallable[_session_pb2.ListSessionsRequest, _session_pb2.ListSessionsResponse]
     """ListSessions lists sessions, oldest first."""
     UpdateSession: _grpc.UnaryUnaryMultiCallable[_session_pb2.UpdateSessionRequest, _session_pb2.UpdateSessionResponse]
-    """UpdateSession changes the fields named by the mask: name, model, mode, budget_usd, priority. A running agent follows at once."""
+    """UpdateSession changes the fields named by the mask: name, model, mode, budget_usd, priority, owns, forbids. A running agent follows at once."""
     SendPrompt: _grpc.UnaryUnaryMultiCallable[_session_pb2.SendPromptRequest, _session_pb2.SendPromptResponse]
     """SendPrompt queues a prompt; a session at work gets it in its running turn, an idle one starts a turn."""
     InterruptSession: _grpc.UnaryUnaryMultiCallable[_session_pb2.InterruptSessionRequest, _session_pb2.InterruptSessionResponse]
@@ -58,6 +58,12 @@ class SessionServiceStub:
     """DeleteSession removes a session with its worktree and branch. Refused with WORK_AT_RISK while it holds work that exists nowhere else; forced,
     all of it goes to the trash first.
     """
+    ForkSession: _grpc.UnaryUnaryMultiCallable[_session_pb2.ForkSessionRequest, _session_pb2.ForkSessionResponse]
+    """ForkSession makes a session with the same conversation and the same files, in a worktree and branch of its own."""
+    ArchiveSession: _grpc.UnaryUnaryMultiCallable[_session_pb2.ArchiveSessionRequest, _session_pb2.ArchiveSessionResponse]
+    """ArchiveSession removes a session's worktree and keeps everything else: branch, checkpoints, uncommitted state, conversation, environment."""
+    RestoreSession: _grpc.UnaryUnaryMultiCallable[_session_pb2.RestoreSessionRequest, _session_pb2.RestoreSessionResponse]
+    """RestoreSession brings an archived session back, also when its branch was deleted meanwhile."""
     WaitSessions: _grpc.UnaryUnaryMultiCallable[_session_pb2.WaitSessionsRequest, _session_pb2.WaitSessionsResponse]
     """WaitSessions answers when the sessions are what is waited for, when a person is needed, or when the time is over."""
 
@@ -76,7 +82,7 @@ class SessionServiceAsyncStub(SessionServiceStub):
     ListSessions: _aio.UnaryUnaryMultiCallable[_session_pb2.ListSessionsRequest, _session_pb2.ListSessionsResponse]  # type: ignore[assignment]
     """ListSessions lists sessions, oldest first."""
     UpdateSession: _aio.UnaryUnaryMultiCallable[_session_pb2.UpdateSessionRequest, _session_pb2.UpdateSessionResponse]  # type: ignore[assignment]
-    """UpdateSession changes the fields named by the mask: name, model, mode, budget_usd, priority. A running agent follows at once."""
+    """UpdateSession changes the fields named by the mask: name, model, mode, budget_usd, priority, owns, forbids. A running agent follows at once."""
     SendPrompt: _aio.UnaryUnaryMultiCallable[_session_pb2.SendPromptRequest, _session_pb2.SendPromptResponse]  # type: ignore[assignment]
     """SendPrompt queues a prompt; a session at work gets it in its running turn, an idle one starts a turn."""
     InterruptSession: _aio.UnaryUnaryMultiCallable[_session_pb2.InterruptSessionRequest, _session_pb2.InterruptSessionResponse]  # type: ignore[assignment]
@@ -91,6 +97,12 @@ class SessionServiceAsyncStub(SessionServiceStub):
     """DeleteSession removes a session with its worktree and branch. Refused with WORK_AT_RISK while it holds work that exists nowhere else; forced,
     all of it goes to the trash first.
     """
+    ForkSession: _aio.UnaryUnaryMultiCallable[_session_pb2.ForkSessionRequest, _session_pb2.ForkSessionResponse]  # type: ignore[assignment]
+    """ForkSession makes a session with the same conversation and the same files, in a worktree and branch of its own."""
+    ArchiveSession: _aio.UnaryUnaryMultiCallable[_session_pb2.ArchiveSessionRequest, _session_pb2.ArchiveSessionResponse]  # type: ignore[assignment]
+    """ArchiveSession removes a session's worktree and keeps everything else: branch, checkpoints, uncommitted state, conversation, environment."""
+    RestoreSession: _aio.UnaryUnaryMultiCallable[_session_pb2.RestoreSessionRequest, _session_pb2.RestoreSessionResponse]  # type: ignore[assignment]
+    """RestoreSession brings an archived session back, also when its branch was deleted meanwhile."""
     WaitSessions: _aio.UnaryUnaryMultiCallable[_session_pb2.WaitSessionsRequest, _session_pb2.WaitSessionsResponse]  # type: ignore[assignment]
     """WaitSessions answers when the sessions are what is waited for, when a person is needed, or when the time is over."""
 
@@ -130,7 +142,7 @@ class SessionServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _session_pb2.UpdateSessionRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_session_pb2.UpdateSessionResponse, _abc.Awaitable[_session_pb2.UpdateSessionResponse]]:
-        """UpdateSession changes the fields named by the mask: name, model, mode, budget_usd, priority. A running agent follows at once."""
+        """UpdateSession changes the fields named by the mask: name, model, mode, budget_usd, priority, owns, forbids. A running agent follows at once."""
 
     @_abc_1.abstractmethod
     def SendPrompt(
@@ -181,6 +193,30 @@ class SessionServiceServicer(metaclass=_abc_1.ABCMeta):
         """DeleteSession removes a session with its worktree and branch. Refused with WORK_AT_RISK while it holds work that exists nowhere else; forced,
         all of it goes to the trash first.
         """
+
+    @_abc_1.abstractmethod
+    def ForkSession(
+        self,
+        request: _session_pb2.ForkSessionRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_session_pb2.ForkSessionResponse, _abc.Awaitable[_session_pb2.ForkSessionResponse]]:
+        """ForkSession makes a session with the same conversation and the same files, in a worktree and branch of its own."""
+
+    @_abc_1.abstractmethod
+    def ArchiveSession(
+        self,
+        request: _session_pb2.ArchiveSessionRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_session_pb2.ArchiveSessionResponse, _abc.Awaitable[_session_pb2.ArchiveSessionResponse]]:
+        """ArchiveSession removes a session's worktree and keeps everything else: branch, checkpoints, uncommitted state, conversation, environment."""
+
+    @_abc_1.abstractmethod
+    def RestoreSession(
+        self,
+        request: _session_pb2.RestoreSessionRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_session_pb2.RestoreSessionResponse, _abc.Awaitable[_session_pb2.RestoreSessionResponse]]:
+        """RestoreSession brings an archived session back, also when its branch was deleted meanwhile."""
 
     @_abc_1.abstractmethod
     def WaitSessions(

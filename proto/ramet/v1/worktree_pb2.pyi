@@ -6,8 +6,10 @@ isort:skip_file
 from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
+from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from ramet.v1 import session_pb2 as _session_pb2
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -59,6 +61,174 @@ CHANGE_KIND_TYPE_CHANGED: ChangeKind.ValueType  # 6
 """Its type changed, say from file to symbolic link."""
 Global___ChangeKind: _TypeAlias = ChangeKind  # noqa: Y015
 
+class _Whitespace:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _WhitespaceEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Whitespace.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    WHITESPACE_UNSPECIFIED: _Whitespace.ValueType  # 0
+    """As SHOW."""
+    WHITESPACE_SHOW: _Whitespace.ValueType  # 1
+    """All of them."""
+    WHITESPACE_IGNORE_AT_EOL: _Whitespace.ValueType  # 2
+    """Not those at the ends of lines."""
+    WHITESPACE_IGNORE_CHANGE: _Whitespace.ValueType  # 3
+    """Not those in the amount of white space."""
+    WHITESPACE_IGNORE_ALL: _Whitespace.ValueType  # 4
+    """None."""
+
+class Whitespace(_Whitespace, metaclass=_WhitespaceEnumTypeWrapper):
+    """Whitespace says which differences of white space count."""
+
+WHITESPACE_UNSPECIFIED: Whitespace.ValueType  # 0
+"""As SHOW."""
+WHITESPACE_SHOW: Whitespace.ValueType  # 1
+"""All of them."""
+WHITESPACE_IGNORE_AT_EOL: Whitespace.ValueType  # 2
+"""Not those at the ends of lines."""
+WHITESPACE_IGNORE_CHANGE: Whitespace.ValueType  # 3
+"""Not those in the amount of white space."""
+WHITESPACE_IGNORE_ALL: Whitespace.ValueType  # 4
+"""None."""
+Global___Whitespace: _TypeAlias = Whitespace  # noqa: Y015
+
+class _CheckpointReason:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _CheckpointReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_CheckpointReason.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    CHECKPOINT_REASON_UNSPECIFIED: _CheckpointReason.ValueType  # 0
+    """Not said."""
+    CHECKPOINT_REASON_TURN: _CheckpointReason.ValueType  # 1
+    """A turn ended."""
+    CHECKPOINT_REASON_MANUAL: _CheckpointReason.ValueType  # 2
+    """Somebody asked for it."""
+    CHECKPOINT_REASON_REWIND: _CheckpointReason.ValueType  # 3
+    """It was about to be overwritten by a rewind."""
+    CHECKPOINT_REASON_FORK: _CheckpointReason.ValueType  # 4
+    """A session was forked from here."""
+    CHECKPOINT_REASON_START: _CheckpointReason.ValueType  # 5
+    """The session began here."""
+
+class CheckpointReason(_CheckpointReason, metaclass=_CheckpointReasonEnumTypeWrapper):
+    """CheckpointReason says why a checkpoint was made."""
+
+CHECKPOINT_REASON_UNSPECIFIED: CheckpointReason.ValueType  # 0
+"""Not said."""
+CHECKPOINT_REASON_TURN: CheckpointReason.ValueType  # 1
+"""A turn ended."""
+CHECKPOINT_REASON_MANUAL: CheckpointReason.ValueType  # 2
+"""Somebody asked for it."""
+CHECKPOINT_REASON_REWIND: CheckpointReason.ValueType  # 3
+"""It was about to be overwritten by a rewind."""
+CHECKPOINT_REASON_FORK: CheckpointReason.ValueType  # 4
+"""A session was forked from here."""
+CHECKPOINT_REASON_START: CheckpointReason.ValueType  # 5
+"""The session began here."""
+Global___CheckpointReason: _TypeAlias = CheckpointReason  # noqa: Y015
+
+class _CommentState:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _CommentStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_CommentState.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    COMMENT_STATE_UNSPECIFIED: _CommentState.ValueType  # 0
+    """Not said."""
+    COMMENT_STATE_OPEN: _CommentState.ValueType  # 1
+    """The agent has not got it."""
+    COMMENT_STATE_SENT: _CommentState.ValueType  # 2
+    """It was sent to the agent."""
+    COMMENT_STATE_RESOLVED: _CommentState.ValueType  # 3
+    """It is dealt with, or withdrawn."""
+
+class CommentState(_CommentState, metaclass=_CommentStateEnumTypeWrapper):
+    """CommentState says how far a comment has come."""
+
+COMMENT_STATE_UNSPECIFIED: CommentState.ValueType  # 0
+"""Not said."""
+COMMENT_STATE_OPEN: CommentState.ValueType  # 1
+"""The agent has not got it."""
+COMMENT_STATE_SENT: CommentState.ValueType  # 2
+"""It was sent to the agent."""
+COMMENT_STATE_RESOLVED: CommentState.ValueType  # 3
+"""It is dealt with, or withdrawn."""
+Global___CommentState: _TypeAlias = CommentState  # noqa: Y015
+
+class _SyncMethod:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _SyncMethodEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_SyncMethod.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    SYNC_METHOD_UNSPECIFIED: _SyncMethod.ValueType  # 0
+    """As MERGE."""
+    SYNC_METHOD_MERGE: _SyncMethod.ValueType  # 1
+    """By a merge commit, or a fast-forward where that will do."""
+    SYNC_METHOD_REBASE: _SyncMethod.ValueType  # 2
+    """By putting the branch's own commits on top of the base."""
+
+class SyncMethod(_SyncMethod, metaclass=_SyncMethodEnumTypeWrapper):
+    """SyncMethod says how a base's commits come into a branch."""
+
+SYNC_METHOD_UNSPECIFIED: SyncMethod.ValueType  # 0
+"""As MERGE."""
+SYNC_METHOD_MERGE: SyncMethod.ValueType  # 1
+"""By a merge commit, or a fast-forward where that will do."""
+SYNC_METHOD_REBASE: SyncMethod.ValueType  # 2
+"""By putting the branch's own commits on top of the base."""
+Global___SyncMethod: _TypeAlias = SyncMethod  # noqa: Y015
+
+class _ConflictKind:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _ConflictKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ConflictKind.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    CONFLICT_KIND_UNSPECIFIED: _ConflictKind.ValueType  # 0
+    """Not said."""
+    CONFLICT_KIND_CLEAN: _ConflictKind.ValueType  # 1
+    """They touch different files."""
+    CONFLICT_KIND_SAME_FILE: _ConflictKind.ValueType  # 2
+    """They change the same file at different places."""
+    CONFLICT_KIND_OVERLAP: _ConflictKind.ValueType  # 3
+    """They change the same lines."""
+    CONFLICT_KIND_DELETE_EDIT: _ConflictKind.ValueType  # 4
+    """One deletes what the other changes."""
+    CONFLICT_KIND_RENAME: _ConflictKind.ValueType  # 5
+    """Both rename, or a rename meets another file."""
+    CONFLICT_KIND_BINARY: _ConflictKind.ValueType  # 6
+    """Both change a file that is not text."""
+    CONFLICT_KIND_SUBMODULE: _ConflictKind.ValueType  # 7
+    """Both move a submodule."""
+    CONFLICT_KIND_ADD_ADD: _ConflictKind.ValueType  # 8
+    """Both add a file of the same path with different content."""
+
+class ConflictKind(_ConflictKind, metaclass=_ConflictKindEnumTypeWrapper):
+    """ConflictKind says how two pieces of work go together."""
+
+CONFLICT_KIND_UNSPECIFIED: ConflictKind.ValueType  # 0
+"""Not said."""
+CONFLICT_KIND_CLEAN: ConflictKind.ValueType  # 1
+"""They touch different files."""
+CONFLICT_KIND_SAME_FILE: ConflictKind.ValueType  # 2
+"""They change the same file at different places."""
+CONFLICT_KIND_OVERLAP: ConflictKind.ValueType  # 3
+"""They change the same lines."""
+CONFLICT_KIND_DELETE_EDIT: ConflictKind.ValueType  # 4
+"""One deletes what the other changes."""
+CONFLICT_KIND_RENAME: ConflictKind.ValueType  # 5
+"""Both rename, or a rename meets another file."""
+CONFLICT_KIND_BINARY: ConflictKind.ValueType  # 6
+"""Both change a file that is not text."""
+CONFLICT_KIND_SUBMODULE: ConflictKind.ValueType  # 7
+"""Both move a submodule."""
+CONFLICT_KIND_ADD_ADD: ConflictKind.ValueType  # 8
+"""Both add a file of the same path with different content."""
+Global___ConflictKind: _TypeAlias = ConflictKind  # noqa: Y015
+
 @_typing.final
 class FileChange(_message.Message):
     """FileChange is one changed file."""
@@ -71,6 +241,7 @@ class FileChange(_message.Message):
     ADDITIONS_FIELD_NUMBER: _builtins.int
     DELETIONS_FIELD_NUMBER: _builtins.int
     BINARY_FIELD_NUMBER: _builtins.int
+    TOO_LARGE_FIELD_NUMBER: _builtins.int
     path: _builtins.str
     """Its path in the worktree."""
     old_path: _builtins.str
@@ -83,6 +254,8 @@ class FileChange(_message.Message):
     """Lines removed."""
     binary: _builtins.bool
     """Whether it is binary, so that lines are not counted."""
+    too_large: _builtins.bool
+    """Whether it is too large to be shown, so that lines are not counted."""
     def __init__(
         self,
         *,
@@ -92,10 +265,11 @@ class FileChange(_message.Message):
         additions: _builtins.int = ...,
         deletions: _builtins.int = ...,
         binary: _builtins.bool = ...,
+        too_large: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["additions", b"additions", "binary", b"binary", "deletions", b"deletions", "kind", b"kind", "old_path", b"old_path", "path", b"path"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["additions", b"additions", "binary", b"binary", "deletions", b"deletions", "kind", b"kind", "old_path", b"old_path", "path", b"path", "too_large", b"too_large"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -111,14 +285,24 @@ class GetDiffRequest(_message.Message):
     AGAINST_FIELD_NUMBER: _builtins.int
     STAT_ONLY_FIELD_NUMBER: _builtins.int
     MAX_BYTES_FIELD_NUMBER: _builtins.int
+    WHITESPACE_FIELD_NUMBER: _builtins.int
+    PATHS_FIELD_NUMBER: _builtins.int
     session: _builtins.str
     """Session id, prefix or name."""
     against: _builtins.str
-    """"base" or empty for the commit it started from, or any ref."""
+    """"base" or empty for the commit it started from, "target" for where its branch parted from the branch it lands on, a checkpoint's id or number,
+    another session's id or name (its files as they are), or any ref.
+    """
     stat_only: _builtins.bool
     """No patch, only files and counts."""
     max_bytes: _builtins.int
     """Cut the patch at about this many bytes; 0 means 8 MiB."""
+    whitespace: Global___Whitespace.ValueType
+    """Which differences of white space count."""
+    @_builtins.property
+    def paths(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Only what lies at or below these paths."""
+
     def __init__(
         self,
         *,
@@ -126,10 +310,12 @@ class GetDiffRequest(_message.Message):
         against: _builtins.str = ...,
         stat_only: _builtins.bool = ...,
         max_bytes: _builtins.int = ...,
+        whitespace: Global___Whitespace.ValueType = ...,
+        paths: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["against", b"against", "max_bytes", b"max_bytes", "session", b"session", "stat_only", b"stat_only"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["against", b"against", "max_bytes", b"max_bytes", "paths", b"paths", "session", b"session", "stat_only", b"stat_only", "whitespace", b"whitespace"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -147,6 +333,7 @@ class GetDiffResponse(_message.Message):
     AGAINST_COMMIT_FIELD_NUMBER: _builtins.int
     ADDITIONS_FIELD_NUMBER: _builtins.int
     DELETIONS_FIELD_NUMBER: _builtins.int
+    WARNINGS_FIELD_NUMBER: _builtins.int
     patch: _builtins.bytes
     """The patch in git's format; bytes, since files need not be text."""
     truncated: _builtins.bool
@@ -161,6 +348,10 @@ class GetDiffResponse(_message.Message):
     def files(self) -> _containers.RepeatedCompositeFieldContainer[Global___FileChange]:
         """Changed files by path."""
 
+    @_builtins.property
+    def warnings(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Files that could not be read, in words."""
+
     def __init__(
         self,
         *,
@@ -170,11 +361,1696 @@ class GetDiffResponse(_message.Message):
         against_commit: _builtins.str = ...,
         additions: _builtins.int = ...,
         deletions: _builtins.int = ...,
+        warnings: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["additions", b"additions", "against_commit", b"against_commit", "deletions", b"deletions", "files", b"files", "patch", b"patch", "truncated", b"truncated"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["additions", b"additions", "against_commit", b"against_commit", "deletions", b"deletions", "files", b"files", "patch", b"patch", "truncated", b"truncated", "warnings", b"warnings"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___GetDiffResponse: _TypeAlias = GetDiffResponse  # noqa: Y015
+
+@_typing.final
+class WatchChangesRequest(_message.Message):
+    """WatchChangesRequest names a session."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SESSION_FIELD_NUMBER: _builtins.int
+    AGAINST_FIELD_NUMBER: _builtins.int
+    INCLUDE_PATCH_FIELD_NUMBER: _builtins.int
+    MAX_BYTES_FIELD_NUMBER: _builtins.int
+    session: _builtins.str
+    """Session id, prefix or name."""
+    against: _builtins.str
+    """As in GetDiffRequest, but for another session."""
+    include_patch: _builtins.bool
+    """With the patch of what changed since the last answer."""
+    max_bytes: _builtins.int
+    """Cut each patch at about this many bytes; 0 means 1 MiB."""
+    def __init__(
+        self,
+        *,
+        session: _builtins.str = ...,
+        against: _builtins.str = ...,
+        include_patch: _builtins.bool = ...,
+        max_bytes: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["against", b"against", "include_patch", b"include_patch", "max_bytes", b"max_bytes", "session", b"session"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___WatchChangesRequest: _TypeAlias = WatchChangesRequest  # noqa: Y015
+
+@_typing.final
+class WatchChangesResponse(_message.Message):
+    """WatchChangesResponse is what differs, as of one moment."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FILES_FIELD_NUMBER: _builtins.int
+    CHANGED_PATHS_FIELD_NUMBER: _builtins.int
+    PATCH_FIELD_NUMBER: _builtins.int
+    TRUNCATED_FIELD_NUMBER: _builtins.int
+    ADDITIONS_FIELD_NUMBER: _builtins.int
+    DELETIONS_FIELD_NUMBER: _builtins.int
+    LIVE_FIELD_NUMBER: _builtins.int
+    NOTE_FIELD_NUMBER: _builtins.int
+    patch: _builtins.bytes
+    """Their patch, where asked for."""
+    truncated: _builtins.bool
+    """Whether the patch was cut."""
+    additions: _builtins.int
+    """Sum of lines added."""
+    deletions: _builtins.int
+    """Sum of lines removed."""
+    live: _builtins.bool
+    """Whether file events tell of changes; without them the tree is looked at now and then."""
+    note: _builtins.str
+    """Why it is not live, in one line."""
+    @_builtins.property
+    def files(self) -> _containers.RepeatedCompositeFieldContainer[Global___FileChange]:
+        """Changed files by path."""
+
+    @_builtins.property
+    def changed_paths(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Paths whose content is not what it was in the last answer."""
+
+    def __init__(
+        self,
+        *,
+        files: _abc.Iterable[Global___FileChange] | None = ...,
+        changed_paths: _abc.Iterable[_builtins.str] | None = ...,
+        patch: _builtins.bytes = ...,
+        truncated: _builtins.bool = ...,
+        additions: _builtins.int = ...,
+        deletions: _builtins.int = ...,
+        live: _builtins.bool = ...,
+        note: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["additions", b"additions", "changed_paths", b"changed_paths", "deletions", b"deletions", "files", b"files", "live", b"live", "note", b"note", "patch", b"patch", "truncated", b"truncated"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___WatchChangesResponse: _TypeAlias = WatchChangesResponse  # noqa: Y015
+
+@_typing.final
+class Checkpoint(_message.Message):
+    """Checkpoint is a worktree as it was, untracked files included, ignored ones not."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ID_FIELD_NUMBER: _builtins.int
+    SESSION_ID_FIELD_NUMBER: _builtins.int
+    NUMBER_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    TURN_FIELD_NUMBER: _builtins.int
+    COMMIT_FIELD_NUMBER: _builtins.int
+    HEAD_FIELD_NUMBER: _builtins.int
+    REF_FIELD_NUMBER: _builtins.int
+    CREATE_TIME_FIELD_NUMBER: _builtins.int
+    SUMMARY_FIELD_NUMBER: _builtins.int
+    FILES_FIELD_NUMBER: _builtins.int
+    ADDITIONS_FIELD_NUMBER: _builtins.int
+    DELETIONS_FIELD_NUMBER: _builtins.int
+    id: _builtins.str
+    """Made by the daemon; any unique prefix, or its number, names it."""
+    session_id: _builtins.str
+    """The session it is of."""
+    number: _builtins.int
+    """Counts the session's checkpoints from 1."""
+    reason: Global___CheckpointReason.ValueType
+    """Why it was made."""
+    turn: _builtins.int
+    """Turns that had ended."""
+    commit: _builtins.str
+    """The commit that holds the files; its first parent is what was checked out."""
+    head: _builtins.str
+    """The commit that was checked out."""
+    ref: _builtins.str
+    """The ref that keeps it."""
+    summary: _builtins.str
+    """What was asked for in its turn, in one line."""
+    files: _builtins.int
+    """Files changed since the checkpoint before."""
+    additions: _builtins.int
+    """Lines added since the checkpoint before."""
+    deletions: _builtins.int
+    """Lines removed since the checkpoint before."""
+    @_builtins.property
+    def create_time(self) -> _timestamp_pb2.Timestamp:
+        """When it was made."""
+
+    def __init__(
+        self,
+        *,
+        id: _builtins.str = ...,
+        session_id: _builtins.str = ...,
+        number: _builtins.int = ...,
+        reason: Global___CheckpointReason.ValueType = ...,
+        turn: _builtins.int = ...,
+        commit: _builtins.str = ...,
+        head: _builtins.str = ...,
+        ref: _builtins.str = ...,
+        create_time: _timestamp_pb2.Timestamp | None = ...,
+        summary: _builtins.str = ...,
+        files: _builtins.int = ...,
+        additions: _builtins.int = ...,
+        deletions: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["additions", b"additions", "commit", b"commit", "create_time", b"create_time", "deletions", b"deletions", "files", b"files", "head", b"head", "id", b"id", "number", b"number", "reason", b"reason", "ref", b"ref", "session_id", b"session_id", "summary", b"summary", "turn", b"turn"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Checkpoint: _TypeAlias = Checkpoint  # noqa: Y015
+
+@_typing.final
+class ListCheckpointsRequest(_message.Message):
+    """ListCheckpointsRequest asks for a page of checkpoints."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SESSION_FIELD_NUMBER: _builtins.int
+    PAGE_SIZE_FIELD_NUMBER: _builtins.int
+    PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    session: _builtins.str
+    """Session id, prefix or name."""
+    page_size: _builtins.int
+    """At most this many; 0 means 100, more than 1000 means 1000."""
+    page_token: _builtins.str
+    """From the previous answer, or empty for the first page."""
+    def __init__(
+        self,
+        *,
+        session: _builtins.str = ...,
+        page_size: _builtins.int = ...,
+        page_token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["page_size", b"page_size", "page_token", b"page_token", "session", b"session"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListCheckpointsRequest: _TypeAlias = ListCheckpointsRequest  # noqa: Y015
+
+@_typing.final
+class ListCheckpointsResponse(_message.Message):
+    """ListCheckpointsResponse is a page of checkpoints."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CHECKPOINTS_FIELD_NUMBER: _builtins.int
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    next_page_token: _builtins.str
+    """Empty on the last page."""
+    @_builtins.property
+    def checkpoints(self) -> _containers.RepeatedCompositeFieldContainer[Global___Checkpoint]:
+        """The page."""
+
+    def __init__(
+        self,
+        *,
+        checkpoints: _abc.Iterable[Global___Checkpoint] | None = ...,
+        next_page_token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["checkpoints", b"checkpoints", "next_page_token", b"next_page_token"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListCheckpointsResponse: _TypeAlias = ListCheckpointsResponse  # noqa: Y015
+
+@_typing.final
+class CreateCheckpointRequest(_message.Message):
+    """CreateCheckpointRequest names a session."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SESSION_FIELD_NUMBER: _builtins.int
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    session: _builtins.str
+    """Session id, prefix or name."""
+    request_id: _builtins.str
+    """The same id again returns the first answer."""
+    def __init__(
+        self,
+        *,
+        session: _builtins.str = ...,
+        request_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["request_id", b"request_id", "session", b"session"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CreateCheckpointRequest: _TypeAlias = CreateCheckpointRequest  # noqa: Y015
+
+@_typing.final
+class CreateCheckpointResponse(_message.Message):
+    """CreateCheckpointResponse holds the checkpoint."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CHECKPOINT_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def checkpoint(self) -> Global___Checkpoint:
+        """The checkpoint; an older one where nothing has changed since."""
+
+    def __init__(
+        self,
+        *,
+        checkpoint: Global___Checkpoint | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["checkpoint", b"checkpoint"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["checkpoint", b"checkpoint"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CreateCheckpointResponse: _TypeAlias = CreateCheckpointResponse  # noqa: Y015
+
+@_typing.final
+class RewindSessionRequest(_message.Message):
+    """RewindSessionRequest names a checkpoint."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SESSION_FIELD_NUMBER: _builtins.int
+    CHECKPOINT_FIELD_NUMBER: _builtins.int
+    FILES_ONLY_FIELD_NUMBER: _builtins.int
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    session: _builtins.str
+    """Session id, prefix or name."""
+    checkpoint: _builtins.str
+    """Id, unique prefix or number of the checkpoint."""
+    files_only: _builtins.bool
+    """Leave the conversation as it is and bring only the files back."""
+    request_id: _builtins.str
+    """The same id again returns the first answer."""
+    def __init__(
+        self,
+        *,
+        session: _builtins.str = ...,
+        checkpoint: _builtins.str = ...,
+        files_only: _builtins.bool = ...,
+        request_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["checkpoint", b"checkpoint", "files_only", b"files_only", "request_id", b"request_id", "session", b"session"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RewindSessionRequest: _TypeAlias = RewindSessionRequest  # noqa: Y015
+
+@_typing.final
+class RewindSessionResponse(_message.Message):
+    """RewindSessionResponse tells what was done."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SESSION_FIELD_NUMBER: _builtins.int
+    BEFORE_FIELD_NUMBER: _builtins.int
+    CHECKPOINT_FIELD_NUMBER: _builtins.int
+    FILES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def session(self) -> _session_pb2.Session:
+        """The session as it is now."""
+
+    @_builtins.property
+    def before(self) -> Global___Checkpoint:
+        """What the worktree was before; rewind to it undoes this."""
+
+    @_builtins.property
+    def checkpoint(self) -> Global___Checkpoint:
+        """The checkpoint that was brought back."""
+
+    @_builtins.property
+    def files(self) -> _containers.RepeatedCompositeFieldContainer[Global___FileChange]:
+        """Files that were written or removed."""
+
+    def __init__(
+        self,
+        *,
+        session: _session_pb2.Session | None = ...,
+        before: Global___Checkpoint | None = ...,
+        checkpoint: Global___Checkpoint | None = ...,
+        files: _abc.Iterable[Global___FileChange] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["before", b"before", "checkpoint", b"checkpoint", "session", b"session"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["before", b"before", "checkpoint", b"checkpoint", "files", b"files", "session", b"session"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RewindSessionResponse: _TypeAlias = RewindSessionResponse  # noqa: Y015
+
+@_typing.final
+class Comment(_message.Message):
+    """Comment is a review comment on a line of a session's work."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ID_FIELD_NUMBER: _builtins.int
+    SESSION_ID_FIELD_NUMBER: _builtins.int
+    PATH_FIELD_NUMBER: _builtins.int
+    LINE_FIELD_NUMBER: _builtins.int
+    TEXT_FIELD_NUMBER: _builtins.int
+    QUOTE_FIELD_NUMBER: _builtins.int
+    STATE_FIELD_NUMBER: _builtins.int
+    AUTHOR_FIELD_NUMBER: _builtins.int
+    CREATE_TIME_FIELD_NUMBER: _builtins.int
+    RESOLVE_TIME_FIELD_NUMBER: _builtins.int
+    PROMPT_ID_FIELD_NUMBER: _builtins.int
+    CURRENT_LINE_FIELD_NUMBER: _builtins.int
+    id: _builtins.str
+    """Made by the daemon; any unique prefix names it."""
+    session_id: _builtins.str
+    """The session it is on."""
+    path: _builtins.str
+    """Path of the file in the worktree."""
+    line: _builtins.int
+    """The line, from 1; 0 for the file as a whole."""
+    text: _builtins.str
+    """What is said."""
+    quote: _builtins.str
+    """The lines as they were when it was said, the one meant among them."""
+    state: Global___CommentState.ValueType
+    """How far it has come."""
+    author: _builtins.str
+    """Who said it."""
+    prompt_id: _builtins.str
+    """The prompt that carried it to the agent."""
+    current_line: _builtins.int
+    """Where the line is now; 0 where it is gone or changed."""
+    @_builtins.property
+    def create_time(self) -> _timestamp_pb2.Timestamp:
+        """When."""
+
+    @_builtins.property
+    def resolve_time(self) -> _timestamp_pb2.Timestamp:
+        """When it was dealt with."""
+
+    def __init__(
+        self,
+        *,
+        id: _builtins.str = ...,
+        session_id: _builtins.str = ...,
+        path: _builtins.str = ...,
+        line: _builtins.int = ...,
+        text: _builtins.str = ...,
+        quote: _builtins.str = ...,
+        state: Global___CommentState.ValueType = ...,
+        author: _builtins.str = ...,
+        create_time: _timestamp_pb2.Timestamp | None = ...,
+        resolve_time: _timestamp_pb2.Timestamp | None = ...,
+        prompt_id: _builtins.str = ...,
+        current_line: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "resolve_time", b"resolve_time"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["author", b"author", "create_time", b"create_time", "current_line", b"current_line", "id", b"id", "line", b"line", "path", b"path", "prompt_id", b"prompt_id", "quote", b"quote", "resolve_time", b"resolve_time", "session_id", b"session_id", "state", b"state", "text", b"text"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Comment: _TypeAlias = Comment  # noqa: Y015
+
+@_typing.final
+class AddCommentRequest(_message.Message):
+    """AddCommentRequest is a comment."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SESSION_FIELD_NUMBER: _builtins.int
+    PATH_FIELD_NUMBER: _builtins.int
+    LINE_FIELD_NUMBER: _builtins.int
+    TEXT_FIELD_NUMBER: _builtins.int
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    session: _builtins.str
+    """Session id, prefix or name."""
+    path: _builtins.str
+    """Path of the file in the worktree."""
+    line: _builtins.int
+    """The line, from 1; 0 for the file as a whole."""
+    text: _builtins.str
+    """What is said; at most 16 KiB."""
+    request_id: _builtins.str
+    """The same id again returns the first answer."""
+    def __init__(
+        self,
+        *,
+        session: _builtins.str = ...,
+        path: _builtins.str = ...,
+        line: _builtins.int = ...,
+        text: _builtins.str = ...,
+        request_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["line", b"line", "path", b"path", "request_id", b"request_id", "session", b"session", "text", b"text"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AddCommentRequest: _TypeAlias = AddCommentRequest  # noqa: Y015
+
+@_typing.final
+class AddCommentResponse(_message.Message):
+    """AddCommentResponse holds the comment."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    COMMENT_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def comment(self) -> Global___Comment:
+        """The comment."""
+
+    def __init__(
+        self,
+        *,
+        comment: Global___Comment | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["comment", b"comment"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["comment", b"comment"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AddCommentResponse: _TypeAlias = AddCommentResponse  # noqa: Y015
+
+@_typing.final
+class ListCommentsRequest(_message.Message):
+    """ListCommentsRequest asks for a page of comments."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SESSION_FIELD_NUMBER: _builtins.int
+    INCLUDE_RESOLVED_FIELD_NUMBER: _builtins.int
+    PAGE_SIZE_FIELD_NUMBER: _builtins.int
+    PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    session: _builtins.str
+    """Session id, prefix or name."""
+    include_resolved: _builtins.bool
+    """Those that are dealt with too."""
+    page_size: _builtins.int
+    """At most this many; 0 means 100, more than 1000 means 1000."""
+    page_token: _builtins.str
+    """From the previous answer, or empty for the first page."""
+    def __init__(
+        self,
+        *,
+        session: _builtins.str = ...,
+        include_resolved: _builtins.bool = ...,
+        page_size: _builtins.int = ...,
+        page_token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["include_resolved", b"include_resolved", "page_size", b"page_size", "page_token", b"page_token", "session", b"session"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListCommentsRequest: _TypeAlias = ListCommentsRequest  # noqa: Y015
+
+@_typing.final
+class ListCommentsResponse(_message.Message):
+    """ListCommentsResponse is a page of comments."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    COMMENTS_FIELD_NUMBER: _builtins.int
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    next_page_token: _builtins.str
+    """Empty on the last page."""
+    @_builtins.property
+    def comments(self) -> _containers.RepeatedCompositeFieldContainer[Global___Comment]:
+        """The page."""
+
+    def __init__(
+        self,
+        *,
+        comments: _abc.Iterable[Global___Comment] | None = ...,
+        next_page_token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["comments", b"comments", "next_page_token", b"next_page_token"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListCommentsResponse: _TypeAlias = ListCommentsResponse  # noqa: Y015
+
+@_typing.final
+class ResolveCommentRequest(_message.Message):
+    """ResolveCommentRequest names a comment."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    COMMENT_FIELD_NUMBER: _builtins.int
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    comment: _builtins.str
+    """Its id, or a unique prefix."""
+    request_id: _builtins.str
+    """The same id again returns the first answer."""
+    def __init__(
+        self,
+        *,
+        comment: _builtins.str = ...,
+        request_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["comment", b"comment", "request_id", b"request_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ResolveCommentRequest: _TypeAlias = ResolveCommentRequest  # noqa: Y015
+
+@_typing.final
+class ResolveCommentResponse(_message.Message):
+    """ResolveCommentResponse holds it."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    COMMENT_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def comment(self) -> Global___Comment:
+        """The comment as it is now."""
+
+    def __init__(
+        self,
+        *,
+        comment: Global___Comment | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["comment", b"comment"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["comment", b"comment"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ResolveCommentResponse: _TypeAlias = ResolveCommentResponse  # noqa: Y015
+
+@_typing.final
+class SendCommentsRequest(_message.Message):
+    """SendCommentsRequest names a session."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SESSION_FIELD_NUMBER: _builtins.int
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    session: _builtins.str
+    """Session id, prefix or name."""
+    request_id: _builtins.str
+    """The same id again returns the first answer."""
+    def __init__(
+        self,
+        *,
+        session: _builtins.str = ...,
+        request_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["request_id", b"request_id", "session", b"session"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SendCommentsRequest: _TypeAlias = SendCommentsRequest  # noqa: Y015
+
+@_typing.final
+class SendCommentsResponse(_message.Message):
+    """SendCommentsResponse tells what was sent."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PROMPT_FIELD_NUMBER: _builtins.int
+    COMMENTS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def prompt(self) -> _session_pb2.Prompt:
+        """The prompt."""
+
+    @_builtins.property
+    def comments(self) -> _containers.RepeatedCompositeFieldContainer[Global___Comment]:
+        """The comments in it."""
+
+    def __init__(
+        self,
+        *,
+        prompt: _session_pb2.Prompt | None = ...,
+        comments: _abc.Iterable[Global___Comment] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["prompt", b"prompt"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["comments", b"comments", "prompt", b"prompt"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SendCommentsResponse: _TypeAlias = SendCommentsResponse  # noqa: Y015
+
+@_typing.final
+class SyncSessionRequest(_message.Message):
+    """SyncSessionRequest names a session."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SESSION_FIELD_NUMBER: _builtins.int
+    METHOD_FIELD_NUMBER: _builtins.int
+    BASE_REF_FIELD_NUMBER: _builtins.int
+    FETCH_FIELD_NUMBER: _builtins.int
+    ASK_AGENT_FIELD_NUMBER: _builtins.int
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    session: _builtins.str
+    """Session id, prefix or name."""
+    method: Global___SyncMethod.ValueType
+    """How."""
+    base_ref: _builtins.str
+    """The ref to bring in; empty means the base it started from."""
+    fetch: _builtins.bool
+    """Fetch the base from its remote first."""
+    ask_agent: _builtins.bool
+    """Where it conflicts, ask the agent to bring it in."""
+    request_id: _builtins.str
+    """The same id again returns the first answer."""
+    def __init__(
+        self,
+        *,
+        session: _builtins.str = ...,
+        method: Global___SyncMethod.ValueType = ...,
+        base_ref: _builtins.str = ...,
+        fetch: _builtins.bool = ...,
+        ask_agent: _builtins.bool = ...,
+        request_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ask_agent", b"ask_agent", "base_ref", b"base_ref", "fetch", b"fetch", "method", b"method", "request_id", b"request_id", "session", b"session"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SyncSessionRequest: _TypeAlias = SyncSessionRequest  # noqa: Y015
+
+@_typing.final
+class SyncSessionResponse(_message.Message):
+    """SyncSessionResponse tells what came of it."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SESSION_FIELD_NUMBER: _builtins.int
+    COMMITS_FIELD_NUMBER: _builtins.int
+    OLD_COMMIT_FIELD_NUMBER: _builtins.int
+    NEW_COMMIT_FIELD_NUMBER: _builtins.int
+    CONFLICTS_FIELD_NUMBER: _builtins.int
+    PROMPT_FIELD_NUMBER: _builtins.int
+    commits: _builtins.int
+    """Commits that were brought in."""
+    old_commit: _builtins.str
+    """The branch's commit before."""
+    new_commit: _builtins.str
+    """The branch's commit now."""
+    @_builtins.property
+    def session(self) -> _session_pb2.Session:
+        """The session as it is now."""
+
+    @_builtins.property
+    def conflicts(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Paths that conflict; nothing was changed then."""
+
+    @_builtins.property
+    def prompt(self) -> _session_pb2.Prompt:
+        """The prompt that asks the agent, where that was wanted."""
+
+    def __init__(
+        self,
+        *,
+        session: _session_pb2.Session | None = ...,
+        commits: _builtins.int = ...,
+        old_commit: _builtins.str = ...,
+        new_commit: _builtins.str = ...,
+        conflicts: _abc.Iterable[_builtins.str] | None = ...,
+        prompt: _session_pb2.Prompt | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["prompt", b"prompt", "session", b"session"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["commits", b"commits", "conflicts", b"conflicts", "new_commit", b"new_commit", "old_commit", b"old_commit", "prompt", b"prompt", "session", b"session"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SyncSessionResponse: _TypeAlias = SyncSessionResponse  # noqa: Y015
+
+@_typing.final
+class Spare(_message.Message):
+    """Spare is a prepared worktree that waits for a session."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ID_FIELD_NUMBER: _builtins.int
+    PATH_FIELD_NUMBER: _builtins.int
+    COMMIT_FIELD_NUMBER: _builtins.int
+    STATE_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    WARM_AGENT_FIELD_NUMBER: _builtins.int
+    BYTES_FIELD_NUMBER: _builtins.int
+    CREATE_TIME_FIELD_NUMBER: _builtins.int
+    id: _builtins.str
+    """Made by the daemon; the session that claims it is called by it."""
+    path: _builtins.str
+    """Its directory."""
+    commit: _builtins.str
+    """The commit it has checked out."""
+    state: _builtins.str
+    """"making", "ready", "updating" or "failed"."""
+    reason: _builtins.str
+    """Why it failed, or why no agent could be started in it."""
+    warm_agent: _builtins.bool
+    """Whether an agent waits in it, which takes 190 MB of memory."""
+    bytes: _builtins.int
+    """Bytes on disk that it takes."""
+    @_builtins.property
+    def create_time(self) -> _timestamp_pb2.Timestamp:
+        """When it was made."""
+
+    def __init__(
+        self,
+        *,
+        id: _builtins.str = ...,
+        path: _builtins.str = ...,
+        commit: _builtins.str = ...,
+        state: _builtins.str = ...,
+        reason: _builtins.str = ...,
+        warm_agent: _builtins.bool = ...,
+        bytes: _builtins.int = ...,
+        create_time: _timestamp_pb2.Timestamp | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bytes", b"bytes", "commit", b"commit", "create_time", b"create_time", "id", b"id", "path", b"path", "reason", b"reason", "state", b"state", "warm_agent", b"warm_agent"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Spare: _TypeAlias = Spare  # noqa: Y015
+
+@_typing.final
+class GetPoolRequest(_message.Message):
+    """GetPoolRequest names a repository."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REPO_FIELD_NUMBER: _builtins.int
+    repo: _builtins.str
+    """Id, name, or an absolute path inside it."""
+    def __init__(
+        self,
+        *,
+        repo: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["repo", b"repo"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetPoolRequest: _TypeAlias = GetPoolRequest  # noqa: Y015
+
+@_typing.final
+class GetPoolResponse(_message.Message):
+    """GetPoolResponse tells of its spares."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SPARES_FIELD_NUMBER: _builtins.int
+    SIZE_FIELD_NUMBER: _builtins.int
+    WARM_AGENTS_FIELD_NUMBER: _builtins.int
+    HELD_REASON_FIELD_NUMBER: _builtins.int
+    DISK_FREE_BYTES_FIELD_NUMBER: _builtins.int
+    CLAIMS_FIELD_NUMBER: _builtins.int
+    MISSES_FIELD_NUMBER: _builtins.int
+    size: _builtins.int
+    """How many there should be."""
+    warm_agents: _builtins.int
+    """How many of them should have an agent."""
+    held_reason: _builtins.str
+    """Why none is made now, such as too little room on the disk; empty when nothing is in the way."""
+    disk_free_bytes: _builtins.int
+    """Bytes free on the disk that holds them."""
+    claims: _builtins.int
+    """Sessions that were given a spare, since the daemon started."""
+    misses: _builtins.int
+    """Sessions that had to be made without one, since the daemon started."""
+    @_builtins.property
+    def spares(self) -> _containers.RepeatedCompositeFieldContainer[Global___Spare]:
+        """The spares."""
+
+    def __init__(
+        self,
+        *,
+        spares: _abc.Iterable[Global___Spare] | None = ...,
+        size: _builtins.int = ...,
+        warm_agents: _builtins.int = ...,
+        held_reason: _builtins.str = ...,
+        disk_free_bytes: _builtins.int = ...,
+        claims: _builtins.int = ...,
+        misses: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["claims", b"claims", "disk_free_bytes", b"disk_free_bytes", "held_reason", b"held_reason", "misses", b"misses", "size", b"size", "spares", b"spares", "warm_agents", b"warm_agents"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetPoolResponse: _TypeAlias = GetPoolResponse  # noqa: Y015
+
+@_typing.final
+class FillPoolRequest(_message.Message):
+    """FillPoolRequest names a repository."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REPO_FIELD_NUMBER: _builtins.int
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    repo: _builtins.str
+    """Id, name, or an absolute path inside it."""
+    request_id: _builtins.str
+    """The same id again returns the first answer."""
+    def __init__(
+        self,
+        *,
+        repo: _builtins.str = ...,
+        request_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["repo", b"repo", "request_id", b"request_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___FillPoolRequest: _TypeAlias = FillPoolRequest  # noqa: Y015
+
+@_typing.final
+class FillPoolResponse(_message.Message):
+    """FillPoolResponse tells of its spares."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SPARES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def spares(self) -> _containers.RepeatedCompositeFieldContainer[Global___Spare]:
+        """The spares as they are now."""
+
+    def __init__(
+        self,
+        *,
+        spares: _abc.Iterable[Global___Spare] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["spares", b"spares"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___FillPoolResponse: _TypeAlias = FillPoolResponse  # noqa: Y015
+
+@_typing.final
+class DrainPoolRequest(_message.Message):
+    """DrainPoolRequest names a repository."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REPO_FIELD_NUMBER: _builtins.int
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    repo: _builtins.str
+    """Id, name, or an absolute path inside it."""
+    request_id: _builtins.str
+    """The same id again returns the first answer."""
+    def __init__(
+        self,
+        *,
+        repo: _builtins.str = ...,
+        request_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["repo", b"repo", "request_id", b"request_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DrainPoolRequest: _TypeAlias = DrainPoolRequest  # noqa: Y015
+
+@_typing.final
+class DrainPoolResponse(_message.Message):
+    """DrainPoolResponse tells what was removed."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SPARES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def spares(self) -> _containers.RepeatedCompositeFieldContainer[Global___Spare]:
+        """Spares that were removed."""
+
+    def __init__(
+        self,
+        *,
+        spares: _abc.Iterable[Global___Spare] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["spares", b"spares"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DrainPoolResponse: _TypeAlias = DrainPoolResponse  # noqa: Y015
+
+@_typing.final
+class TrashEntry(_message.Message):
+    """TrashEntry is a removed session that can be brought back."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ID_FIELD_NUMBER: _builtins.int
+    SESSION_ID_FIELD_NUMBER: _builtins.int
+    REPO_FIELD_NUMBER: _builtins.int
+    NAME_FIELD_NUMBER: _builtins.int
+    BRANCH_FIELD_NUMBER: _builtins.int
+    REF_FIELD_NUMBER: _builtins.int
+    BYTES_FIELD_NUMBER: _builtins.int
+    CREATE_TIME_FIELD_NUMBER: _builtins.int
+    EXPIRE_TIME_FIELD_NUMBER: _builtins.int
+    id: _builtins.str
+    """Its id, that of the session."""
+    session_id: _builtins.str
+    """The session's id."""
+    repo: _builtins.str
+    """Name of its repository."""
+    name: _builtins.str
+    """The session's name."""
+    branch: _builtins.str
+    """The session's branch."""
+    ref: _builtins.str
+    """The ref that holds the files."""
+    bytes: _builtins.int
+    """Bytes that only the trash holds."""
+    @_builtins.property
+    def create_time(self) -> _timestamp_pb2.Timestamp:
+        """When it was removed."""
+
+    @_builtins.property
+    def expire_time(self) -> _timestamp_pb2.Timestamp:
+        """Until when it is kept."""
+
+    def __init__(
+        self,
+        *,
+        id: _builtins.str = ...,
+        session_id: _builtins.str = ...,
+        repo: _builtins.str = ...,
+        name: _builtins.str = ...,
+        branch: _builtins.str = ...,
+        ref: _builtins.str = ...,
+        bytes: _builtins.int = ...,
+        create_time: _timestamp_pb2.Timestamp | None = ...,
+        expire_time: _timestamp_pb2.Timestamp | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "expire_time", b"expire_time"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["branch", b"branch", "bytes", b"bytes", "create_time", b"create_time", "expire_time", b"expire_time", "id", b"id", "name", b"name", "ref", b"ref", "repo", b"repo", "session_id", b"session_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TrashEntry: _TypeAlias = TrashEntry  # noqa: Y015
+
+@_typing.final
+class ListTrashRequest(_message.Message):
+    """ListTrashRequest asks for a page of the trash."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REPO_FIELD_NUMBER: _builtins.int
+    PAGE_SIZE_FIELD_NUMBER: _builtins.int
+    PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    repo: _builtins.str
+    """Only that of this repository; empty means all."""
+    page_size: _builtins.int
+    """At most this many; 0 means 100, more than 1000 means 1000."""
+    page_token: _builtins.str
+    """From the previous answer, or empty for the first page."""
+    def __init__(
+        self,
+        *,
+        repo: _builtins.str = ...,
+        page_size: _builtins.int = ...,
+        page_token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["page_size", b"page_size", "page_token", b"page_token", "repo", b"repo"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListTrashRequest: _TypeAlias = ListTrashRequest  # noqa: Y015
+
+@_typing.final
+class ListTrashResponse(_message.Message):
+    """ListTrashResponse is a page of the trash."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ENTRIES_FIELD_NUMBER: _builtins.int
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    next_page_token: _builtins.str
+    """Empty on the last page."""
+    @_builtins.property
+    def entries(self) -> _containers.RepeatedCompositeFieldContainer[Global___TrashEntry]:
+        """The page."""
+
+    def __init__(
+        self,
+        *,
+        entries: _abc.Iterable[Global___TrashEntry] | None = ...,
+        next_page_token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["entries", b"entries", "next_page_token", b"next_page_token"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListTrashResponse: _TypeAlias = ListTrashResponse  # noqa: Y015
+
+@_typing.final
+class RestoreTrashRequest(_message.Message):
+    """RestoreTrashRequest names a removed session."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ENTRY_FIELD_NUMBER: _builtins.int
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    entry: _builtins.str
+    """Id, unique prefix, or name where it is the only one."""
+    request_id: _builtins.str
+    """The same id again returns the first answer."""
+    def __init__(
+        self,
+        *,
+        entry: _builtins.str = ...,
+        request_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["entry", b"entry", "request_id", b"request_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RestoreTrashRequest: _TypeAlias = RestoreTrashRequest  # noqa: Y015
+
+@_typing.final
+class RestoreTrashResponse(_message.Message):
+    """RestoreTrashResponse holds the session."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SESSION_FIELD_NUMBER: _builtins.int
+    WARNINGS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def session(self) -> _session_pb2.Session:
+        """The session, as it was but for what could not be the same again."""
+
+    @_builtins.property
+    def warnings(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """What could not be the same again, such as a name or branch that is taken now."""
+
+    def __init__(
+        self,
+        *,
+        session: _session_pb2.Session | None = ...,
+        warnings: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["session", b"session"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["session", b"session", "warnings", b"warnings"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RestoreTrashResponse: _TypeAlias = RestoreTrashResponse  # noqa: Y015
+
+@_typing.final
+class EmptyTrashRequest(_message.Message):
+    """EmptyTrashRequest names removed sessions."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ENTRIES_FIELD_NUMBER: _builtins.int
+    REPO_FIELD_NUMBER: _builtins.int
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    repo: _builtins.str
+    """Only those of this repository; empty means all."""
+    request_id: _builtins.str
+    """The same id again returns the first answer."""
+    @_builtins.property
+    def entries(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Ids, unique prefixes or names; none means all of the repository."""
+
+    def __init__(
+        self,
+        *,
+        entries: _abc.Iterable[_builtins.str] | None = ...,
+        repo: _builtins.str = ...,
+        request_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["entries", b"entries", "repo", b"repo", "request_id", b"request_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___EmptyTrashRequest: _TypeAlias = EmptyTrashRequest  # noqa: Y015
+
+@_typing.final
+class EmptyTrashResponse(_message.Message):
+    """EmptyTrashResponse tells what is gone."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ENTRIES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def entries(self) -> _containers.RepeatedCompositeFieldContainer[Global___TrashEntry]:
+        """What was forgotten."""
+
+    def __init__(
+        self,
+        *,
+        entries: _abc.Iterable[Global___TrashEntry] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["entries", b"entries"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___EmptyTrashResponse: _TypeAlias = EmptyTrashResponse  # noqa: Y015
+
+@_typing.final
+class CollectGarbageRequest(_message.Message):
+    """CollectGarbageRequest says where to clean."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REPO_FIELD_NUMBER: _builtins.int
+    DRY_RUN_FIELD_NUMBER: _builtins.int
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    repo: _builtins.str
+    """Only in this repository; empty means all."""
+    dry_run: _builtins.bool
+    """Change nothing, only list."""
+    request_id: _builtins.str
+    """The same id again returns the first answer."""
+    def __init__(
+        self,
+        *,
+        repo: _builtins.str = ...,
+        dry_run: _builtins.bool = ...,
+        request_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["dry_run", b"dry_run", "repo", b"repo", "request_id", b"request_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CollectGarbageRequest: _TypeAlias = CollectGarbageRequest  # noqa: Y015
+
+@_typing.final
+class Garbage(_message.Message):
+    """Garbage is something that can go, or that stays and why."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    KIND_FIELD_NUMBER: _builtins.int
+    NAME_FIELD_NUMBER: _builtins.int
+    SESSION_ID_FIELD_NUMBER: _builtins.int
+    REPO_FIELD_NUMBER: _builtins.int
+    VERDICT_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    BYTES_FIELD_NUMBER: _builtins.int
+    REMOVED_FIELD_NUMBER: _builtins.int
+    kind: _builtins.str
+    """"session", "worktree", "branch", "agent", "spare" or "ref"."""
+    name: _builtins.str
+    """Its id, path or name."""
+    session_id: _builtins.str
+    """The session it belongs to, or empty."""
+    repo: _builtins.str
+    """Name of its repository."""
+    verdict: _builtins.str
+    """"merged", "archived", "stale", "orphaned", or "kept"."""
+    reason: _builtins.str
+    """Why, in one line."""
+    bytes: _builtins.int
+    """Bytes on disk that it takes."""
+    removed: _builtins.bool
+    """Whether it was removed."""
+    def __init__(
+        self,
+        *,
+        kind: _builtins.str = ...,
+        name: _builtins.str = ...,
+        session_id: _builtins.str = ...,
+        repo: _builtins.str = ...,
+        verdict: _builtins.str = ...,
+        reason: _builtins.str = ...,
+        bytes: _builtins.int = ...,
+        removed: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bytes", b"bytes", "kind", b"kind", "name", b"name", "reason", b"reason", "removed", b"removed", "repo", b"repo", "session_id", b"session_id", "verdict", b"verdict"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Garbage: _TypeAlias = Garbage  # noqa: Y015
+
+@_typing.final
+class CollectGarbageResponse(_message.Message):
+    """CollectGarbageResponse lists it."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ITEMS_FIELD_NUMBER: _builtins.int
+    BYTES_FIELD_NUMBER: _builtins.int
+    bytes: _builtins.int
+    """Bytes that were freed, or would be."""
+    @_builtins.property
+    def items(self) -> _containers.RepeatedCompositeFieldContainer[Global___Garbage]:
+        """What went, or would go, and what stays."""
+
+    def __init__(
+        self,
+        *,
+        items: _abc.Iterable[Global___Garbage] | None = ...,
+        bytes: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bytes", b"bytes", "items", b"items"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CollectGarbageResponse: _TypeAlias = CollectGarbageResponse  # noqa: Y015
+
+@_typing.final
+class DiagnoseRequest(_message.Message):
+    """DiagnoseRequest says where to look."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REPO_FIELD_NUMBER: _builtins.int
+    FIX_FIELD_NUMBER: _builtins.int
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    repo: _builtins.str
+    """Only in this repository; empty means all."""
+    fix: _builtins.bool
+    """Do what is safe."""
+    request_id: _builtins.str
+    """The same id again returns the first answer."""
+    def __init__(
+        self,
+        *,
+        repo: _builtins.str = ...,
+        fix: _builtins.bool = ...,
+        request_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["fix", b"fix", "repo", b"repo", "request_id", b"request_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DiagnoseRequest: _TypeAlias = DiagnoseRequest  # noqa: Y015
+
+@_typing.final
+class Finding(_message.Message):
+    """Finding is a difference between what should be and what is."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SEVERITY_FIELD_NUMBER: _builtins.int
+    CODE_FIELD_NUMBER: _builtins.int
+    SUBJECT_FIELD_NUMBER: _builtins.int
+    SESSION_ID_FIELD_NUMBER: _builtins.int
+    MESSAGE_FIELD_NUMBER: _builtins.int
+    ADVICE_FIELD_NUMBER: _builtins.int
+    FIXABLE_FIELD_NUMBER: _builtins.int
+    FIXED_FIELD_NUMBER: _builtins.int
+    severity: _builtins.str
+    """"error", "warning" or "info"."""
+    code: _builtins.str
+    """A stable name of the kind of difference, such as "worktree-missing"."""
+    subject: _builtins.str
+    """What it is about: an id, a path, a ref."""
+    session_id: _builtins.str
+    """The session it concerns, or empty."""
+    message: _builtins.str
+    """What is, and what should be."""
+    advice: _builtins.str
+    """What to do about it."""
+    fixable: _builtins.bool
+    """Whether it can be mended without risk."""
+    fixed: _builtins.bool
+    """Whether it was mended."""
+    def __init__(
+        self,
+        *,
+        severity: _builtins.str = ...,
+        code: _builtins.str = ...,
+        subject: _builtins.str = ...,
+        session_id: _builtins.str = ...,
+        message: _builtins.str = ...,
+        advice: _builtins.str = ...,
+        fixable: _builtins.bool = ...,
+        fixed: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["advice", b"advice", "code", b"code", "fixable", b"fixable", "fixed", b"fixed", "message", b"message", "session_id", b"session_id", "severity", b"severity", "subject", b"subject"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Finding: _TypeAlias = Finding  # noqa: Y015
+
+@_typing.final
+class DiagnoseResponse(_message.Message):
+    """DiagnoseResponse lists the differences."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class CheckedEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.int
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.int = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    FINDINGS_FIELD_NUMBER: _builtins.int
+    CHECKED_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def findings(self) -> _containers.RepeatedCompositeFieldContainer[Global___Finding]:
+        """What was found, errors first; empty when all is well."""
+
+    @_builtins.property
+    def checked(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]:
+        """How many things were looked at, by kind."""
+
+    def __init__(
+        self,
+        *,
+        findings: _abc.Iterable[Global___Finding] | None = ...,
+        checked: _abc.Mapping[_builtins.str, _builtins.int] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["checked", b"checked", "findings", b"findings"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DiagnoseResponse: _TypeAlias = DiagnoseResponse  # noqa: Y015
+
+@_typing.final
+class LineRange(_message.Message):
+    """LineRange is a range of lines, from 1, both ends included."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    START_FIELD_NUMBER: _builtins.int
+    END_FIELD_NUMBER: _builtins.int
+    start: _builtins.int
+    """The first line."""
+    end: _builtins.int
+    """The last line; less than the first where lines were only removed."""
+    def __init__(
+        self,
+        *,
+        start: _builtins.int = ...,
+        end: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["end", b"end", "start", b"start"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___LineRange: _TypeAlias = LineRange  # noqa: Y015
+
+@_typing.final
+class FileConflict(_message.Message):
+    """FileConflict is one file that two pieces of work both change."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PATH_FIELD_NUMBER: _builtins.int
+    OTHER_PATH_FIELD_NUMBER: _builtins.int
+    KIND_FIELD_NUMBER: _builtins.int
+    LINES_FIELD_NUMBER: _builtins.int
+    OTHER_LINES_FIELD_NUMBER: _builtins.int
+    path: _builtins.str
+    """Its path, as the first one has it."""
+    other_path: _builtins.str
+    """Its path as the second one has it, where that differs."""
+    kind: Global___ConflictKind.ValueType
+    """How they go together."""
+    @_builtins.property
+    def lines(self) -> _containers.RepeatedCompositeFieldContainer[Global___LineRange]:
+        """Lines of the first one's file."""
+
+    @_builtins.property
+    def other_lines(self) -> _containers.RepeatedCompositeFieldContainer[Global___LineRange]:
+        """Lines of the second one's file."""
+
+    def __init__(
+        self,
+        *,
+        path: _builtins.str = ...,
+        other_path: _builtins.str = ...,
+        kind: Global___ConflictKind.ValueType = ...,
+        lines: _abc.Iterable[Global___LineRange] | None = ...,
+        other_lines: _abc.Iterable[Global___LineRange] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["kind", b"kind", "lines", b"lines", "other_lines", b"other_lines", "other_path", b"other_path", "path", b"path"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___FileConflict: _TypeAlias = FileConflict  # noqa: Y015
+
+@_typing.final
+class Conflict(_message.Message):
+    """Conflict tells how two sessions, or a session and its base, go together."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SESSION_ID_FIELD_NUMBER: _builtins.int
+    SESSION_NAME_FIELD_NUMBER: _builtins.int
+    OTHER_ID_FIELD_NUMBER: _builtins.int
+    OTHER_NAME_FIELD_NUMBER: _builtins.int
+    KIND_FIELD_NUMBER: _builtins.int
+    FILES_FIELD_NUMBER: _builtins.int
+    RED_FIELD_NUMBER: _builtins.int
+    CHANGE_TIME_FIELD_NUMBER: _builtins.int
+    session_id: _builtins.str
+    """The first session."""
+    session_name: _builtins.str
+    """Its name."""
+    other_id: _builtins.str
+    """The second session; empty for the first one's base."""
+    other_name: _builtins.str
+    """Its name, or the base's ref."""
+    kind: Global___ConflictKind.ValueType
+    """The worst of its files; CLEAN without any."""
+    red: _builtins.bool
+    """Whether it cannot be merged without a person."""
+    @_builtins.property
+    def files(self) -> _containers.RepeatedCompositeFieldContainer[Global___FileConflict]:
+        """Files that both change, the worst first."""
+
+    @_builtins.property
+    def change_time(self) -> _timestamp_pb2.Timestamp:
+        """Since when it is as it is."""
+
+    def __init__(
+        self,
+        *,
+        session_id: _builtins.str = ...,
+        session_name: _builtins.str = ...,
+        other_id: _builtins.str = ...,
+        other_name: _builtins.str = ...,
+        kind: Global___ConflictKind.ValueType = ...,
+        files: _abc.Iterable[Global___FileConflict] | None = ...,
+        red: _builtins.bool = ...,
+        change_time: _timestamp_pb2.Timestamp | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["change_time", b"change_time"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["change_time", b"change_time", "files", b"files", "kind", b"kind", "other_id", b"other_id", "other_name", b"other_name", "red", b"red", "session_id", b"session_id", "session_name", b"session_name"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Conflict: _TypeAlias = Conflict  # noqa: Y015
+
+@_typing.final
+class ListConflictsRequest(_message.Message):
+    """ListConflictsRequest says of which sessions."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REPO_FIELD_NUMBER: _builtins.int
+    SESSIONS_FIELD_NUMBER: _builtins.int
+    INCLUDE_CLEAN_FIELD_NUMBER: _builtins.int
+    repo: _builtins.str
+    """The repository; empty where sessions are named."""
+    include_clean: _builtins.bool
+    """Pairs that are clean too."""
+    @_builtins.property
+    def sessions(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Only pairs with one of these."""
+
+    def __init__(
+        self,
+        *,
+        repo: _builtins.str = ...,
+        sessions: _abc.Iterable[_builtins.str] | None = ...,
+        include_clean: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["include_clean", b"include_clean", "repo", b"repo", "sessions", b"sessions"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListConflictsRequest: _TypeAlias = ListConflictsRequest  # noqa: Y015
+
+@_typing.final
+class ListConflictsResponse(_message.Message):
+    """ListConflictsResponse tells how they go together."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CONFLICTS_FIELD_NUMBER: _builtins.int
+    SESSION_IDS_FIELD_NUMBER: _builtins.int
+    LANDING_ORDER_FIELD_NUMBER: _builtins.int
+    ORDER_CONFLICTS_FIELD_NUMBER: _builtins.int
+    order_conflicts: _builtins.int
+    """How many landings of that order will meet a conflict."""
+    @_builtins.property
+    def conflicts(self) -> _containers.RepeatedCompositeFieldContainer[Global___Conflict]:
+        """The pairs, the worst first."""
+
+    @_builtins.property
+    def session_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Ids of the sessions that were compared."""
+
+    @_builtins.property
+    def landing_order(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Ids of the sessions in the order of landing that meets the fewest conflicts."""
+
+    def __init__(
+        self,
+        *,
+        conflicts: _abc.Iterable[Global___Conflict] | None = ...,
+        session_ids: _abc.Iterable[_builtins.str] | None = ...,
+        landing_order: _abc.Iterable[_builtins.str] | None = ...,
+        order_conflicts: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["conflicts", b"conflicts", "landing_order", b"landing_order", "order_conflicts", b"order_conflicts", "session_ids", b"session_ids"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListConflictsResponse: _TypeAlias = ListConflictsResponse  # noqa: Y015
+
+@_typing.final
+class WatchConflictsRequest(_message.Message):
+    """WatchConflictsRequest says of which sessions."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REPO_FIELD_NUMBER: _builtins.int
+    SESSIONS_FIELD_NUMBER: _builtins.int
+    repo: _builtins.str
+    """The repository; empty where sessions are named."""
+    @_builtins.property
+    def sessions(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Only pairs with one of these."""
+
+    def __init__(
+        self,
+        *,
+        repo: _builtins.str = ...,
+        sessions: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["repo", b"repo", "sessions", b"sessions"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___WatchConflictsRequest: _TypeAlias = WatchConflictsRequest  # noqa: Y015
+
+@_typing.final
+class WatchConflictsResponse(_message.Message):
+    """WatchConflictsResponse is all pairs that are not clean, as of one moment."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CONFLICTS_FIELD_NUMBER: _builtins.int
+    SESSION_IDS_FIELD_NUMBER: _builtins.int
+    LANDING_ORDER_FIELD_NUMBER: _builtins.int
+    ORDER_CONFLICTS_FIELD_NUMBER: _builtins.int
+    order_conflicts: _builtins.int
+    """How many landings of that order will meet a conflict."""
+    @_builtins.property
+    def conflicts(self) -> _containers.RepeatedCompositeFieldContainer[Global___Conflict]:
+        """The pairs, the worst first."""
+
+    @_builtins.property
+    def session_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Ids of the sessions that were compared."""
+
+    @_builtins.property
+    def landing_order(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Ids of the sessions in the order of landing that meets the fewest conflicts."""
+
+    def __init__(
+        self,
+        *,
+        conflicts: _abc.Iterable[Global___Conflict] | None = ...,
+        session_ids: _abc.Iterable[_builtins.str] | None = ...,
+        landing_order: _abc.Iterable[_builtins.str] | None = ...,
+        order_conflicts: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["conflicts", b"conflicts", "landing_order", b"landing_order", "order_conflicts", b"order_conflicts", "session_ids", b"session_ids"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___WatchConflictsResponse: _TypeAlias = WatchConflictsResponse  # noqa: Y015

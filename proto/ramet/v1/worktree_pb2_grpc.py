@@ -26,7 +26,8 @@ if _version_not_supported:
 
 
 class WorktreeServiceStub:
-    """WorktreeService looks into worktrees.
+    """WorktreeService looks into worktrees, keeps what was in them, prepares spare ones, and clears away what is done. Everywhere, `session` takes an
+    id, a unique prefix of one, a name, or REPO/NAME; `repo` an id, a name, or an absolute path inside the repository.
     """
 
     def __init__(self, channel):
@@ -40,14 +41,243 @@ class WorktreeServiceStub:
                 request_serializer=ramet_dot_v1_dot_worktree__pb2.GetDiffRequest.SerializeToString,
                 response_deserializer=ramet_dot_v1_dot_worktree__pb2.GetDiffResponse.FromString,
                 _registered_method=True)
+        self.WatchChanges = channel.unary_stream(
+                '/ramet.v1.WorktreeService/WatchChanges',
+                request_serializer=ramet_dot_v1_dot_worktree__pb2.WatchChangesRequest.SerializeToString,
+                response_deserializer=ramet_dot_v1_dot_worktree__pb2.WatchChangesResponse.FromString,
+                _registered_method=True)
+        self.ListCheckpoints = channel.unary_unary(
+                '/ramet.v1.WorktreeService/ListCheckpoints',
+                request_serializer=ramet_dot_v1_dot_worktree__pb2.ListCheckpointsRequest.SerializeToString,
+                response_deserializer=ramet_dot_v1_dot_worktree__pb2.ListCheckpointsResponse.FromString,
+                _registered_method=True)
+        self.CreateCheckpoint = channel.unary_unary(
+                '/ramet.v1.WorktreeService/CreateCheckpoint',
+                request_serializer=ramet_dot_v1_dot_worktree__pb2.CreateCheckpointRequest.SerializeToString,
+                response_deserializer=ramet_dot_v1_dot_worktree__pb2.CreateCheckpointResponse.FromString,
+                _registered_method=True)
+        self.RewindSession = channel.unary_unary(
+                '/ramet.v1.WorktreeService/RewindSession',
+                request_serializer=ramet_dot_v1_dot_worktree__pb2.RewindSessionRequest.SerializeToString,
+                response_deserializer=ramet_dot_v1_dot_worktree__pb2.RewindSessionResponse.FromString,
+                _registered_method=True)
+        self.AddComment = channel.unary_unary(
+                '/ramet.v1.WorktreeService/AddComment',
+                request_serializer=ramet_dot_v1_dot_worktree__pb2.AddCommentRequest.SerializeToString,
+                response_deserializer=ramet_dot_v1_dot_worktree__pb2.AddCommentResponse.FromString,
+                _registered_method=True)
+        self.ListComments = channel.unary_unary(
+                '/ramet.v1.WorktreeService/ListComments',
+                request_serializer=ramet_dot_v1_dot_worktree__pb2.ListCommentsRequest.SerializeToString,
+                response_deserializer=ramet_dot_v1_dot_worktree__pb2.ListCommentsResponse.FromString,
+                _registered_method=True)
+        self.ResolveComment = channel.unary_unary(
+                '/ramet.v1.WorktreeService/ResolveComment',
+                request_serializer=ramet_dot_v1_dot_worktree__pb2.ResolveCommentRequest.SerializeToString,
+                response_deserializer=ramet_dot_v1_dot_worktree__pb2.ResolveCommentResponse.FromString,
+                _registered_method=True)
+        self.SendComments = channel.unary_unary(
+                '/ramet.v1.WorktreeService/SendComments',
+                request_serializer=ramet_dot_v1_dot_worktree__pb2.SendCommentsRequest.SerializeToString,
+                response_deserializer=ramet_dot_v1_dot_worktree__pb2.SendCommentsResponse.FromString,
+                _registered_method=True)
+        self.SyncSession = channel.unary_unary(
+                '/ramet.v1.WorktreeService/SyncSession',
+                request_serializer=ramet_dot_v1_dot_worktree__pb2.SyncSessionRequest.SerializeToString,
+                response_deserializer=ramet_dot_v1_dot_worktree__pb2.SyncSessionResponse.FromString,
+                _registered_method=True)
+        self.GetPool = channel.unary_unary(
+                '/ramet.v1.WorktreeService/GetPool',
+                request_serializer=ramet_dot_v1_dot_worktree__pb2.GetPoolRequest.SerializeToString,
+                response_deserializer=ramet_dot_v1_dot_worktree__pb2.GetPoolResponse.FromString,
+                _registered_method=True)
+        self.FillPool = channel.unary_unary(
+                '/ramet.v1.WorktreeService/FillPool',
+                request_serializer=ramet_dot_v1_dot_worktree__pb2.FillPoolRequest.SerializeToString,
+                response_deserializer=ramet_dot_v1_dot_worktree__pb2.FillPoolResponse.FromString,
+                _registered_method=True)
+        self.DrainPool = channel.unary_unary(
+                '/ramet.v1.WorktreeService/DrainPool',
+                request_serializer=ramet_dot_v1_dot_worktree__pb2.DrainPoolRequest.SerializeToString,
+                response_deserializer=ramet_dot_v1_dot_worktree__pb2.DrainPoolResponse.FromString,
+                _registered_method=True)
+        self.ListTrash = channel.unary_unary(
+                '/ramet.v1.WorktreeService/ListTrash',
+                request_serializer=ramet_dot_v1_dot_worktree__pb2.ListTrashRequest.SerializeToString,
+                response_deserializer=ramet_dot_v1_dot_worktree__pb2.ListTrashResponse.FromString,
+                _registered_method=True)
+        self.RestoreTrash = channel.unary_unary(
+                '/ramet.v1.WorktreeService/RestoreTrash',
+                request_serializer=ramet_dot_v1_dot_worktree__pb2.RestoreTrashRequest.SerializeToString,
+                response_deserializer=ramet_dot_v1_dot_worktree__pb2.RestoreTrashResponse.FromString,
+                _registered_method=True)
+        self.EmptyTrash = channel.unary_unary(
+                '/ramet.v1.WorktreeService/EmptyTrash',
+                request_serializer=ramet_dot_v1_dot_worktree__pb2.EmptyTrashRequest.SerializeToString,
+                response_deserializer=ramet_dot_v1_dot_worktree__pb2.EmptyTrashResponse.FromString,
+                _registered_method=True)
+        self.CollectGarbage = channel.unary_unary(
+                '/ramet.v1.WorktreeService/CollectGarbage',
+                request_serializer=ramet_dot_v1_dot_worktree__pb2.CollectGarbageRequest.SerializeToString,
+                response_deserializer=ramet_dot_v1_dot_worktree__pb2.CollectGarbageResponse.FromString,
+                _registered_method=True)
+        self.Diagnose = channel.unary_unary(
+                '/ramet.v1.WorktreeService/Diagnose',
+                request_serializer=ramet_dot_v1_dot_worktree__pb2.DiagnoseRequest.SerializeToString,
+                response_deserializer=ramet_dot_v1_dot_worktree__pb2.DiagnoseResponse.FromString,
+                _registered_method=True)
+        self.ListConflicts = channel.unary_unary(
+                '/ramet.v1.WorktreeService/ListConflicts',
+                request_serializer=ramet_dot_v1_dot_worktree__pb2.ListConflictsRequest.SerializeToString,
+                response_deserializer=ramet_dot_v1_dot_worktree__pb2.ListConflictsResponse.FromString,
+                _registered_method=True)
+        self.WatchConflicts = channel.unary_stream(
+                '/ramet.v1.WorktreeService/WatchConflicts',
+                request_serializer=ramet_dot_v1_dot_worktree__pb2.WatchConflictsRequest.SerializeToString,
+                response_deserializer=ramet_dot_v1_dot_worktree__pb2.WatchConflictsResponse.FromString,
+                _registered_method=True)
 
 
 class WorktreeServiceServicer:
-    """WorktreeService looks into worktrees.
+    """WorktreeService looks into worktrees, keeps what was in them, prepares spare ones, and clears away what is done. Everywhere, `session` takes an
+    id, a unique prefix of one, a name, or REPO/NAME; `repo` an id, a name, or an absolute path inside the repository.
     """
 
     def GetDiff(self, request, context):
         """GetDiff compares a session's worktree, uncommitted and untracked work included, with a commit.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def WatchChanges(self, request, context):
+        """WatchChanges tells what differs from the base now, and again whenever it changes.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListCheckpoints(self, request, context):
+        """ListCheckpoints lists the states of a worktree that were kept, newest first.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def CreateCheckpoint(self, request, context):
+        """CreateCheckpoint keeps a worktree as it is now.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RewindSession(self, request, context):
+        """RewindSession brings the files of a checkpoint back, and cuts the conversation at its turn; what is overwritten becomes a checkpoint first.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def AddComment(self, request, context):
+        """AddComment adds a review comment to a line; it reaches the agent with SendComments.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListComments(self, request, context):
+        """ListComments lists the review comments of a session, oldest first.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ResolveComment(self, request, context):
+        """ResolveComment says that a comment is dealt with, or withdraws one that was not sent.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def SendComments(self, request, context):
+        """SendComments gives the agent all comments that it has not got, as one prompt that quotes the lines.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def SyncSession(self, request, context):
+        """SyncSession brings the base's newest commits into an idle session's branch; a conflict leaves the tree as it was.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetPool(self, request, context):
+        """GetPool tells of the spare worktrees of a repository.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def FillPool(self, request, context):
+        """FillPool makes the spares that are missing and brings the others up to date; returns when that is done.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DrainPool(self, request, context):
+        """DrainPool removes the spares of a repository; they come back with the next session, or the next start of the daemon.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListTrash(self, request, context):
+        """ListTrash lists what was removed and can be brought back, newest first.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RestoreTrash(self, request, context):
+        """RestoreTrash brings a removed session back: branch, files and conversation.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def EmptyTrash(self, request, context):
+        """EmptyTrash forgets removed sessions for good.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def CollectGarbage(self, request, context):
+        """CollectGarbage removes, or with dry_run only lists, sessions and leftovers that hold nothing that exists nowhere else.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Diagnose(self, request, context):
+        """Diagnose compares rows, worktrees, directories, branches, agents, ports and refs, and explains each difference; with fix it does the safe ones.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListConflicts(self, request, context):
+        """ListConflicts tells how the uncommitted and committed work of the sessions of a repository goes together.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def WatchConflicts(self, request, context):
+        """WatchConflicts tells the same now, and again whenever a pair changes.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -61,6 +291,101 @@ def add_WorktreeServiceServicer_to_server(servicer, server):
                     request_deserializer=ramet_dot_v1_dot_worktree__pb2.GetDiffRequest.FromString,
                     response_serializer=ramet_dot_v1_dot_worktree__pb2.GetDiffResponse.SerializeToString,
             ),
+            'WatchChanges': grpc.unary_stream_rpc_method_handler(
+                    servicer.WatchChanges,
+                    request_deserializer=ramet_dot_v1_dot_worktree__pb2.WatchChangesRequest.FromString,
+                    response_serializer=ramet_dot_v1_dot_worktree__pb2.WatchChangesResponse.SerializeToString,
+            ),
+            'ListCheckpoints': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListCheckpoints,
+                    request_deserializer=ramet_dot_v1_dot_worktree__pb2.ListCheckpointsRequest.FromString,
+                    response_serializer=ramet_dot_v1_dot_worktree__pb2.ListCheckpointsResponse.SerializeToString,
+            ),
+            'CreateCheckpoint': grpc.unary_unary_rpc_method_handler(
+                    servicer.CreateCheckpoint,
+                    request_deserializer=ramet_dot_v1_dot_worktree__pb2.CreateCheckpointRequest.FromString,
+                    response_serializer=ramet_dot_v1_dot_worktree__pb2.CreateCheckpointResponse.SerializeToString,
+            ),
+            'RewindSession': grpc.unary_unary_rpc_method_handler(
+                    servicer.RewindSession,
+                    request_deserializer=ramet_dot_v1_dot_worktree__pb2.RewindSessionRequest.FromString,
+                    response_serializer=ramet_dot_v1_dot_worktree__pb2.RewindSessionResponse.SerializeToString,
+            ),
+            'AddComment': grpc.unary_unary_rpc_method_handler(
+                    servicer.AddComment,
+                    request_deserializer=ramet_dot_v1_dot_worktree__pb2.AddCommentRequest.FromString,
+                    response_serializer=ramet_dot_v1_dot_worktree__pb2.AddCommentResponse.SerializeToString,
+            ),
+            'ListComments': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListComments,
+                    request_deserializer=ramet_dot_v1_dot_worktree__pb2.ListCommentsRequest.FromString,
+                    response_serializer=ramet_dot_v1_dot_worktree__pb2.ListCommentsResponse.SerializeToString,
+            ),
+            'ResolveComment': grpc.unary_unary_rpc_method_handler(
+                    servicer.ResolveComment,
+                    request_deserializer=ramet_dot_v1_dot_worktree__pb2.ResolveCommentRequest.FromString,
+                    response_serializer=ramet_dot_v1_dot_worktree__pb2.ResolveCommentResponse.SerializeToString,
+            ),
+            'SendComments': grpc.unary_unary_rpc_method_handler(
+                    servicer.SendComments,
+                    request_deserializer=ramet_dot_v1_dot_worktree__pb2.SendCommentsRequest.FromString,
+                    response_serializer=ramet_dot_v1_dot_worktree__pb2.SendCommentsResponse.SerializeToString,
+            ),
+            'SyncSession': grpc.unary_unary_rpc_method_handler(
+                    servicer.SyncSession,
+                    request_deserializer=ramet_dot_v1_dot_worktree__pb2.SyncSessionRequest.FromString,
+                    response_serializer=ramet_dot_v1_dot_worktree__pb2.SyncSessionResponse.SerializeToString,
+            ),
+            'GetPool': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetPool,
+                    request_deserializer=ramet_dot_v1_dot_worktree__pb2.GetPoolRequest.FromString,
+                    response_serializer=ramet_dot_v1_dot_worktree__pb2.GetPoolResponse.SerializeToString,
+            ),
+            'FillPool': grpc.unary_unary_rpc_method_handler(
+                    servicer.FillPool,
+                    request_deserializer=ramet_dot_v1_dot_worktree__pb2.FillPoolRequest.FromString,
+                    response_serializer=ramet_dot_v1_dot_worktree__pb2.FillPoolResponse.SerializeToString,
+            ),
+            'DrainPool': grpc.unary_unary_rpc_method_handler(
+                    servicer.DrainPool,
+                    request_deserializer=ramet_dot_v1_dot_worktree__pb2.DrainPoolRequest.FromString,
+                    response_serializer=ramet_dot_v1_dot_worktree__pb2.DrainPoolResponse.SerializeToString,
+            ),
+            'ListTrash': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListTrash,
+                    request_deserializer=ramet_dot_v1_dot_worktree__pb2.ListTrashRequest.FromString,
+                    response_serializer=ramet_dot_v1_dot_worktree__pb2.ListTrashResponse.SerializeToString,
+            ),
+            'RestoreTrash': grpc.unary_unary_rpc_method_handler(
+                    servicer.RestoreTrash,
+                    request_deserializer=ramet_dot_v1_dot_worktree__pb2.RestoreTrashRequest.FromString,
+                    response_serializer=ramet_dot_v1_dot_worktree__pb2.RestoreTrashResponse.SerializeToString,
+            ),
+            'EmptyTrash': grpc.unary_unary_rpc_method_handler(
+                    servicer.EmptyTrash,
+                    request_deserializer=ramet_dot_v1_dot_worktree__pb2.EmptyTrashRequest.FromString,
+                    response_serializer=ramet_dot_v1_dot_worktree__pb2.EmptyTrashResponse.SerializeToString,
+            ),
+            'CollectGarbage': grpc.unary_unary_rpc_method_handler(
+                    servicer.CollectGarbage,
+                    request_deserializer=ramet_dot_v1_dot_worktree__pb2.CollectGarbageRequest.FromString,
+                    response_serializer=ramet_dot_v1_dot_worktree__pb2.CollectGarbageResponse.SerializeToString,
+            ),
+            'Diagnose': grpc.unary_unary_rpc_method_handler(
+                    servicer.Diagnose,
+                    request_deserializer=ramet_dot_v1_dot_worktree__pb2.DiagnoseRequest.FromString,
+                    response_serializer=ramet_dot_v1_dot_worktree__pb2.DiagnoseResponse.SerializeToString,
+            ),
+            'ListConflicts': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListConflicts,
+                    request_deserializer=ramet_dot_v1_dot_worktree__pb2.ListConflictsRequest.FromString,
+                    response_serializer=ramet_dot_v1_dot_worktree__pb2.ListConflictsResponse.SerializeToString,
+            ),
+            'WatchConflicts': grpc.unary_stream_rpc_method_handler(
+                    servicer.WatchConflicts,
+                    request_deserializer=ramet_dot_v1_dot_worktree__pb2.WatchConflictsRequest.FromString,
+                    response_serializer=ramet_dot_v1_dot_worktree__pb2.WatchConflictsResponse.SerializeToString,
+            ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
             'ramet.v1.WorktreeService', rpc_method_handlers)
@@ -70,7 +395,8 @@ def add_WorktreeServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class WorktreeService:
-    """WorktreeService looks into worktrees.
+    """WorktreeService looks into worktrees, keeps what was in them, prepares spare ones, and clears away what is done. Everywhere, `session` takes an
+    id, a unique prefix of one, a name, or REPO/NAME; `repo` an id, a name, or an absolute path inside the repository.
     """
 
     @staticmethod
@@ -90,6 +416,519 @@ class WorktreeService:
             '/ramet.v1.WorktreeService/GetDiff',
             ramet_dot_v1_dot_worktree__pb2.GetDiffRequest.SerializeToString,
             ramet_dot_v1_dot_worktree__pb2.GetDiffResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def WatchChanges(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/ramet.v1.WorktreeService/WatchChanges',
+            ramet_dot_v1_dot_worktree__pb2.WatchChangesRequest.SerializeToString,
+            ramet_dot_v1_dot_worktree__pb2.WatchChangesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListCheckpoints(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/ramet.v1.WorktreeService/ListCheckpoints',
+            ramet_dot_v1_dot_worktree__pb2.ListCheckpointsRequest.SerializeToString,
+            ramet_dot_v1_dot_worktree__pb2.ListCheckpointsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CreateCheckpoint(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/ramet.v1.WorktreeService/CreateCheckpoint',
+            ramet_dot_v1_dot_worktree__pb2.CreateCheckpointRequest.SerializeToString,
+            ramet_dot_v1_dot_worktree__pb2.CreateCheckpointResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RewindSession(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/ramet.v1.WorktreeService/RewindSession',
+            ramet_dot_v1_dot_worktree__pb2.RewindSessionRequest.SerializeToString,
+            ramet_dot_v1_dot_worktree__pb2.RewindSessionResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def AddComment(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/ramet.v1.WorktreeService/AddComment',
+            ramet_dot_v1_dot_worktree__pb2.AddCommentRequest.SerializeToString,
+            ramet_dot_v1_dot_worktree__pb2.AddCommentResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListComments(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/ramet.v1.WorktreeService/ListComments',
+            ramet_dot_v1_dot_worktree__pb2.ListCommentsRequest.SerializeToString,
+            ramet_dot_v1_dot_worktree__pb2.ListCommentsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ResolveComment(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/ramet.v1.WorktreeService/ResolveComment',
+            ramet_dot_v1_dot_worktree__pb2.ResolveCommentRequest.SerializeToString,
+            ramet_dot_v1_dot_worktree__pb2.ResolveCommentResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SendComments(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/ramet.v1.WorktreeService/SendComments',
+            ramet_dot_v1_dot_worktree__pb2.SendCommentsRequest.SerializeToString,
+            ramet_dot_v1_dot_worktree__pb2.SendCommentsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SyncSession(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/ramet.v1.WorktreeService/SyncSession',
+            ramet_dot_v1_dot_worktree__pb2.SyncSessionRequest.SerializeToString,
+            ramet_dot_v1_dot_worktree__pb2.SyncSessionResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetPool(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/ramet.v1.WorktreeService/GetPool',
+            ramet_dot_v1_dot_worktree__pb2.GetPoolRequest.SerializeToString,
+            ramet_dot_v1_dot_worktree__pb2.GetPoolResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def FillPool(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/ramet.v1.WorktreeService/FillPool',
+            ramet_dot_v1_dot_worktree__pb2.FillPoolRequest.SerializeToString,
+            ramet_dot_v1_dot_worktree__pb2.FillPoolResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DrainPool(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/ramet.v1.WorktreeService/DrainPool',
+            ramet_dot_v1_dot_worktree__pb2.DrainPoolRequest.SerializeToString,
+            ramet_dot_v1_dot_worktree__pb2.DrainPoolResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListTrash(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/ramet.v1.WorktreeService/ListTrash',
+            ramet_dot_v1_dot_worktree__pb2.ListTrashRequest.SerializeToString,
+            ramet_dot_v1_dot_worktree__pb2.ListTrashResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RestoreTrash(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/ramet.v1.WorktreeService/RestoreTrash',
+            ramet_dot_v1_dot_worktree__pb2.RestoreTrashRequest.SerializeToString,
+            ramet_dot_v1_dot_worktree__pb2.RestoreTrashResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def EmptyTrash(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/ramet.v1.WorktreeService/EmptyTrash',
+            ramet_dot_v1_dot_worktree__pb2.EmptyTrashRequest.SerializeToString,
+            ramet_dot_v1_dot_worktree__pb2.EmptyTrashResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CollectGarbage(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/ramet.v1.WorktreeService/CollectGarbage',
+            ramet_dot_v1_dot_worktree__pb2.CollectGarbageRequest.SerializeToString,
+            ramet_dot_v1_dot_worktree__pb2.CollectGarbageResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Diagnose(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/ramet.v1.WorktreeService/Diagnose',
+            ramet_dot_v1_dot_worktree__pb2.DiagnoseRequest.SerializeToString,
+            ramet_dot_v1_dot_worktree__pb2.DiagnoseResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListConflicts(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/ramet.v1.WorktreeService/ListConflicts',
+            ramet_dot_v1_dot_worktree__pb2.ListConflictsRequest.SerializeToString,
+            ramet_dot_v1_dot_worktree__pb2.ListConflictsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def WatchConflicts(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/ramet.v1.WorktreeService/WatchConflicts',
+            ramet_dot_v1_dot_worktree__pb2.WatchConflictsRequest.SerializeToString,
+            ramet_dot_v1_dot_worktree__pb2.WatchConflictsResponse.FromString,
             options,
             channel_credentials,
             insecure,

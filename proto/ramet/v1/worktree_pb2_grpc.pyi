@@ -27,7 +27,9 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class WorktreeServiceStub:
-    """WorktreeService looks into worktrees."""
+    """WorktreeService looks into worktrees, keeps what was in them, prepares spare ones, and clears away what is done. Everywhere, `session` takes an
+    id, a unique prefix of one, a name, or REPO/NAME; `repo` an id, a name, or an absolute path inside the repository.
+    """
 
     @_typing.overload
     def __new__(cls, channel: _grpc.Channel) -> _Self: ...
@@ -35,17 +37,97 @@ class WorktreeServiceStub:
     def __new__(cls, channel: _aio.Channel) -> WorktreeServiceAsyncStub: ...
     GetDiff: _grpc.UnaryUnaryMultiCallable[_worktree_pb2.GetDiffRequest, _worktree_pb2.GetDiffResponse]
     """GetDiff compares a session's worktree, uncommitted and untracked work included, with a commit."""
+    WatchChanges: _grpc.UnaryStreamMultiCallable[_worktree_pb2.WatchChangesRequest, _worktree_pb2.WatchChangesResponse]
+    """WatchChanges tells what differs from the base now, and again whenever it changes."""
+    ListCheckpoints: _grpc.UnaryUnaryMultiCallable[_worktree_pb2.ListCheckpointsRequest, _worktree_pb2.ListCheckpointsResponse]
+    """ListCheckpoints lists the states of a worktree that were kept, newest first."""
+    CreateCheckpoint: _grpc.UnaryUnaryMultiCallable[_worktree_pb2.CreateCheckpointRequest, _worktree_pb2.CreateCheckpointResponse]
+    """CreateCheckpoint keeps a worktree as it is now."""
+    RewindSession: _grpc.UnaryUnaryMultiCallable[_worktree_pb2.RewindSessionRequest, _worktree_pb2.RewindSessionResponse]
+    """RewindSession brings the files of a checkpoint back, and cuts the conversation at its turn; what is overwritten becomes a checkpoint first."""
+    AddComment: _grpc.UnaryUnaryMultiCallable[_worktree_pb2.AddCommentRequest, _worktree_pb2.AddCommentResponse]
+    """AddComment adds a review comment to a line; it reaches the agent with SendComments."""
+    ListComments: _grpc.UnaryUnaryMultiCallable[_worktree_pb2.ListCommentsRequest, _worktree_pb2.ListCommentsResponse]
+    """ListComments lists the review comments of a session, oldest first."""
+    ResolveComment: _grpc.UnaryUnaryMultiCallable[_worktree_pb2.ResolveCommentRequest, _worktree_pb2.ResolveCommentResponse]
+    """ResolveComment says that a comment is dealt with, or withdraws one that was not sent."""
+    SendComments: _grpc.UnaryUnaryMultiCallable[_worktree_pb2.SendCommentsRequest, _worktree_pb2.SendCommentsResponse]
+    """SendComments gives the agent all comments that it has not got, as one prompt that quotes the lines."""
+    SyncSession: _grpc.UnaryUnaryMultiCallable[_worktree_pb2.SyncSessionRequest, _worktree_pb2.SyncSessionResponse]
+    """SyncSession brings the base's newest commits into an idle session's branch; a conflict leaves the tree as it was."""
+    GetPool: _grpc.UnaryUnaryMultiCallable[_worktree_pb2.GetPoolRequest, _worktree_pb2.GetPoolResponse]
+    """GetPool tells of the spare worktrees of a repository."""
+    FillPool: _grpc.UnaryUnaryMultiCallable[_worktree_pb2.FillPoolRequest, _worktree_pb2.FillPoolResponse]
+    """FillPool makes the spares that are missing and brings the others up to date; returns when that is done."""
+    DrainPool: _grpc.UnaryUnaryMultiCallable[_worktree_pb2.DrainPoolRequest, _worktree_pb2.DrainPoolResponse]
+    """DrainPool removes the spares of a repository; they come back with the next session, or the next start of the daemon."""
+    ListTrash: _grpc.UnaryUnaryMultiCallable[_worktree_pb2.ListTrashRequest, _worktree_pb2.ListTrashResponse]
+    """ListTrash lists what was removed and can be brought back, newest first."""
+    RestoreTrash: _grpc.UnaryUnaryMultiCallable[_worktree_pb2.RestoreTrashRequest, _worktree_pb2.RestoreTrashResponse]
+    """RestoreTrash brings a removed session back: branch, files and conversation."""
+    EmptyTrash: _grpc.UnaryUnaryMultiCallable[_worktree_pb2.EmptyTrashRequest, _worktree_pb2.EmptyTrashResponse]
+    """EmptyTrash forgets removed sessions for good."""
+    CollectGarbage: _grpc.UnaryUnaryMultiCallable[_worktree_pb2.CollectGarbageRequest, _worktree_pb2.CollectGarbageResponse]
+    """CollectGarbage removes, or with dry_run only lists, sessions and leftovers that hold nothing that exists nowhere else."""
+    Diagnose: _grpc.UnaryUnaryMultiCallable[_worktree_pb2.DiagnoseRequest, _worktree_pb2.DiagnoseResponse]
+    """Diagnose compares rows, worktrees, directories, branches, agents, ports and refs, and explains each difference; with fix it does the safe ones."""
+    ListConflicts: _grpc.UnaryUnaryMultiCallable[_worktree_pb2.ListConflictsRequest, _worktree_pb2.ListConflictsResponse]
+    """ListConflicts tells how the uncommitted and committed work of the sessions of a repository goes together."""
+    WatchConflicts: _grpc.UnaryStreamMultiCallable[_worktree_pb2.WatchConflictsRequest, _worktree_pb2.WatchConflictsResponse]
+    """WatchConflicts tells the same now, and again whenever a pair changes."""
 
 @_typing.type_check_only
 class WorktreeServiceAsyncStub(WorktreeServiceStub):
-    """WorktreeService looks into worktrees."""
+    """WorktreeService looks into worktrees, keeps what was in them, prepares spare ones, and clears away what is done. Everywhere, `session` takes an
+    id, a unique prefix of one, a name, or REPO/NAME; `repo` an id, a name, or an absolute path inside the repository.
+    """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     GetDiff: _aio.UnaryUnaryMultiCallable[_worktree_pb2.GetDiffRequest, _worktree_pb2.GetDiffResponse]  # type: ignore[assignment]
     """GetDiff compares a session's worktree, uncommitted and untracked work included, with a commit."""
+    WatchChanges: _aio.UnaryStreamMultiCallable[_worktree_pb2.WatchChangesRequest, _worktree_pb2.WatchChangesResponse]  # type: ignore[assignment]
+    """WatchChanges tells what differs from the base now, and again whenever it changes."""
+    ListCheckpoints: _aio.UnaryUnaryMultiCallable[_worktree_pb2.ListCheckpointsRequest, _worktree_pb2.ListCheckpointsResponse]  # type: ignore[assignment]
+    """ListCheckpoints lists the states of a worktree that were kept, newest first."""
+    CreateCheckpoint: _aio.UnaryUnaryMultiCallable[_worktree_pb2.CreateCheckpointRequest, _worktree_pb2.CreateCheckpointResponse]  # type: ignore[assignment]
+    """CreateCheckpoint keeps a worktree as it is now."""
+    RewindSession: _aio.UnaryUnaryMultiCallable[_worktree_pb2.RewindSessionRequest, _worktree_pb2.RewindSessionResponse]  # type: ignore[assignment]
+    """RewindSession brings the files of a checkpoint back, and cuts the conversation at its turn; what is overwritten becomes a checkpoint first."""
+    AddComment: _aio.UnaryUnaryMultiCallable[_worktree_pb2.AddCommentRequest, _worktree_pb2.AddCommentResponse]  # type: ignore[assignment]
+    """AddComment adds a review comment to a line; it reaches the agent with SendComments."""
+    ListComments: _aio.UnaryUnaryMultiCallable[_worktree_pb2.ListCommentsRequest, _worktree_pb2.ListCommentsResponse]  # type: ignore[assignment]
+    """ListComments lists the review comments of a session, oldest first."""
+    ResolveComment: _aio.UnaryUnaryMultiCallable[_worktree_pb2.ResolveCommentRequest, _worktree_pb2.ResolveCommentResponse]  # type: ignore[assignment]
+    """ResolveComment says that a comment is dealt with, or withdraws one that was not sent."""
+    SendComments: _aio.UnaryUnaryMultiCallable[_worktree_pb2.SendCommentsRequest, _worktree_pb2.SendCommentsResponse]  # type: ignore[assignment]
+    """SendComments gives the agent all comments that it has not got, as one prompt that quotes the lines."""
+    SyncSession: _aio.UnaryUnaryMultiCallable[_worktree_pb2.SyncSessionRequest, _worktree_pb2.SyncSessionResponse]  # type: ignore[assignment]
+    """SyncSession brings the base's newest commits into an idle session's branch; a conflict leaves the tree as it was."""
+    GetPool: _aio.UnaryUnaryMultiCallable[_worktree_pb2.GetPoolRequest, _worktree_pb2.GetPoolResponse]  # type: ignore[assignment]
+    """GetPool tells of the spare worktrees of a repository."""
+    FillPool: _aio.UnaryUnaryMultiCallable[_worktree_pb2.FillPoolRequest, _worktree_pb2.FillPoolResponse]  # type: ignore[assignment]
+    """FillPool makes the spares that are missing and brings the others up to date; returns when that is done."""
+    DrainPool: _aio.UnaryUnaryMultiCallable[_worktree_pb2.DrainPoolRequest, _worktree_pb2.DrainPoolResponse]  # type: ignore[assignment]
+    """DrainPool removes the spares of a repository; they come back with the next session, or the next start of the daemon."""
+    ListTrash: _aio.UnaryUnaryMultiCallable[_worktree_pb2.ListTrashRequest, _worktree_pb2.ListTrashResponse]  # type: ignore[assignment]
+    """ListTrash lists what was removed and can be brought back, newest first."""
+    RestoreTrash: _aio.UnaryUnaryMultiCallable[_worktree_pb2.RestoreTrashRequest, _worktree_pb2.RestoreTrashResponse]  # type: ignore[assignment]
+    """RestoreTrash brings a removed session back: branch, files and conversation."""
+    EmptyTrash: _aio.UnaryUnaryMultiCallable[_worktree_pb2.EmptyTrashRequest, _worktree_pb2.EmptyTrashResponse]  # type: ignore[assignment]
+    """EmptyTrash forgets removed sessions for good."""
+    CollectGarbage: _aio.UnaryUnaryMultiCallable[_worktree_pb2.CollectGarbageRequest, _worktree_pb2.CollectGarbageResponse]  # type: ignore[assignment]
+    """CollectGarbage removes, or with dry_run only lists, sessions and leftovers that hold nothing that exists nowhere else."""
+    Diagnose: _aio.UnaryUnaryMultiCallable[_worktree_pb2.DiagnoseRequest, _worktree_pb2.DiagnoseResponse]  # type: ignore[assignment]
+    """Diagnose compares rows, worktrees, directories, branches, agents, ports and refs, and explains each difference; with fix it does the safe ones."""
+    ListConflicts: _aio.UnaryUnaryMultiCallable[_worktree_pb2.ListConflictsRequest, _worktree_pb2.ListConflictsResponse]  # type: ignore[assignment]
+    """ListConflicts tells how the uncommitted and committed work of the sessions of a repository goes together."""
+    WatchConflicts: _aio.UnaryStreamMultiCallable[_worktree_pb2.WatchConflictsRequest, _worktree_pb2.WatchConflictsResponse]  # type: ignore[assignment]
+    """WatchConflicts tells the same now, and again whenever a pair changes."""
 
 class WorktreeServiceServicer(metaclass=_abc_1.ABCMeta):
-    """WorktreeService looks into worktrees."""
+    """WorktreeService looks into worktrees, keeps what was in them, prepares spare ones, and clears away what is done. Everywhere, `session` takes an
+    id, a unique prefix of one, a name, or REPO/NAME; `repo` an id, a name, or an absolute path inside the repository.
+    """
 
     @_abc_1.abstractmethod
     def GetDiff(
@@ -54,5 +136,157 @@ class WorktreeServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_worktree_pb2.GetDiffResponse, _abc.Awaitable[_worktree_pb2.GetDiffResponse]]:
         """GetDiff compares a session's worktree, uncommitted and untracked work included, with a commit."""
+
+    @_abc_1.abstractmethod
+    def WatchChanges(
+        self,
+        request: _worktree_pb2.WatchChangesRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_worktree_pb2.WatchChangesResponse], _abc.AsyncIterator[_worktree_pb2.WatchChangesResponse]]:
+        """WatchChanges tells what differs from the base now, and again whenever it changes."""
+
+    @_abc_1.abstractmethod
+    def ListCheckpoints(
+        self,
+        request: _worktree_pb2.ListCheckpointsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_worktree_pb2.ListCheckpointsResponse, _abc.Awaitable[_worktree_pb2.ListCheckpointsResponse]]:
+        """ListCheckpoints lists the states of a worktree that were kept, newest first."""
+
+    @_abc_1.abstractmethod
+    def CreateCheckpoint(
+        self,
+        request: _worktree_pb2.CreateCheckpointRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_worktree_pb2.CreateCheckpointResponse, _abc.Awaitable[_worktree_pb2.CreateCheckpointResponse]]:
+        """CreateCheckpoint keeps a worktree as it is now."""
+
+    @_abc_1.abstractmethod
+    def RewindSession(
+        self,
+        request: _worktree_pb2.RewindSessionRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_worktree_pb2.RewindSessionResponse, _abc.Awaitable[_worktree_pb2.RewindSessionResponse]]:
+        """RewindSession brings the files of a checkpoint back, and cuts the conversation at its turn; what is overwritten becomes a checkpoint first."""
+
+    @_abc_1.abstractmethod
+    def AddComment(
+        self,
+        request: _worktree_pb2.AddCommentRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_worktree_pb2.AddCommentResponse, _abc.Awaitable[_worktree_pb2.AddCommentResponse]]:
+        """AddComment adds a review comment to a line; it reaches the agent with SendComments."""
+
+    @_abc_1.abstractmethod
+    def ListComments(
+        self,
+        request: _worktree_pb2.ListCommentsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_worktree_pb2.ListCommentsResponse, _abc.Awaitable[_worktree_pb2.ListCommentsResponse]]:
+        """ListComments lists the review comments of a session, oldest first."""
+
+    @_abc_1.abstractmethod
+    def ResolveComment(
+        self,
+        request: _worktree_pb2.ResolveCommentRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_worktree_pb2.ResolveCommentResponse, _abc.Awaitable[_worktree_pb2.ResolveCommentResponse]]:
+        """ResolveComment says that a comment is dealt with, or withdraws one that was not sent."""
+
+    @_abc_1.abstractmethod
+    def SendComments(
+        self,
+        request: _worktree_pb2.SendCommentsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_worktree_pb2.SendCommentsResponse, _abc.Awaitable[_worktree_pb2.SendCommentsResponse]]:
+        """SendComments gives the agent all comments that it has not got, as one prompt that quotes the lines."""
+
+    @_abc_1.abstractmethod
+    def SyncSession(
+        self,
+        request: _worktree_pb2.SyncSessionRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_worktree_pb2.SyncSessionResponse, _abc.Awaitable[_worktree_pb2.SyncSessionResponse]]:
+        """SyncSession brings the base's newest commits into an idle session's branch; a conflict leaves the tree as it was."""
+
+    @_abc_1.abstractmethod
+    def GetPool(
+        self,
+        request: _worktree_pb2.GetPoolRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_worktree_pb2.GetPoolResponse, _abc.Awaitable[_worktree_pb2.GetPoolResponse]]:
+        """GetPool tells of the spare worktrees of a repository."""
+
+    @_abc_1.abstractmethod
+    def FillPool(
+        self,
+        request: _worktree_pb2.FillPoolRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_worktree_pb2.FillPoolResponse, _abc.Awaitable[_worktree_pb2.FillPoolResponse]]:
+        """FillPool makes the spares that are missing and brings the others up to date; returns when that is done."""
+
+    @_abc_1.abstractmethod
+    def DrainPool(
+        self,
+        request: _worktree_pb2.DrainPoolRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_worktree_pb2.DrainPoolResponse, _abc.Awaitable[_worktree_pb2.DrainPoolResponse]]:
+        """DrainPool removes the spares of a repository; they come back with the next session, or the next start of the daemon."""
+
+    @_abc_1.abstractmethod
+    def ListTrash(
+        self,
+        request: _worktree_pb2.ListTrashRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_worktree_pb2.ListTrashResponse, _abc.Awaitable[_worktree_pb2.ListTrashResponse]]:
+        """ListTrash lists what was removed and can be brought back, newest first."""
+
+    @_abc_1.abstractmethod
+    def RestoreTrash(
+        self,
+        request: _worktree_pb2.RestoreTrashRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_worktree_pb2.RestoreTrashResponse, _abc.Awaitable[_worktree_pb2.RestoreTrashResponse]]:
+        """RestoreTrash brings a removed session back: branch, files and conversation."""
+
+    @_abc_1.abstractmethod
+    def EmptyTrash(
+        self,
+        request: _worktree_pb2.EmptyTrashRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_worktree_pb2.EmptyTrashResponse, _abc.Awaitable[_worktree_pb2.EmptyTrashResponse]]:
+        """EmptyTrash forgets removed sessions for good."""
+
+    @_abc_1.abstractmethod
+    def CollectGarbage(
+        self,
+        request: _worktree_pb2.CollectGarbageRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_worktree_pb2.CollectGarbageResponse, _abc.Awaitable[_worktree_pb2.CollectGarbageResponse]]:
+        """CollectGarbage removes, or with dry_run only lists, sessions and leftovers that hold nothing that exists nowhere else."""
+
+    @_abc_1.abstractmethod
+    def Diagnose(
+        self,
+        request: _worktree_pb2.DiagnoseRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_worktree_pb2.DiagnoseResponse, _abc.Awaitable[_worktree_pb2.DiagnoseResponse]]:
+        """Diagnose compares rows, worktrees, directories, branches, agents, ports and refs, and explains each difference; with fix it does the safe ones."""
+
+    @_abc_1.abstractmethod
+    def ListConflicts(
+        self,
+        request: _worktree_pb2.ListConflictsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_worktree_pb2.ListConflictsResponse, _abc.Awaitable[_worktree_pb2.ListConflictsResponse]]:
+        """ListConflicts tells how the uncommitted and committed work of the sessions of a repository goes together."""
+
+    @_abc_1.abstractmethod
+    def WatchConflicts(
+        self,
+        request: _worktree_pb2.WatchConflictsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_worktree_pb2.WatchConflictsResponse], _abc.AsyncIterator[_worktree_pb2.WatchConflictsResponse]]:
+        """WatchConflicts tells the same now, and again whenever a pair changes."""
 
 def add_WorktreeServiceServicer_to_server(servicer: WorktreeServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

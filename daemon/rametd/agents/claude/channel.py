@@ -7,7 +7,7 @@ elicitations are refused by the SDK.
 import asyncio
 import json
 import re
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Mapping
 from typing import Any, cast
 
 from claude_agent_sdk import (
@@ -24,6 +24,8 @@ from claude_agent_sdk.types import (
     HookJSONOutput,
     PermissionMode,
     PermissionUpdate,
+    PostToolUseFailureHookInput,
+    PostToolUseHookInput,
     PreToolUseHookInput,
 )
 from ramet.mcp import SERVER
@@ -34,6 +36,9 @@ from rametd.domain.models import Agent, Mode
 
 HOOK_TIMEOUT_S = 86_400
 """A hook outlives any outage of the daemon; without this the program gives up after ten minutes."""
+
+UNNAMED_WRITES = "Bash|mcp__.*"
+"""Tools that may write files which they do not name. The daemon's own are among them, as there are no exceptions in a matcher."""
 
 REFUSAL = "This session has a worktree of its own already. Work in it, and let subagents work in it too."
 COST = re.compile(r"Estimated cost:\s*\$([0-9][0-9,]*\.?[0-9]*)")
@@ -71,6 +76,8 @@ class ClaudeChannel:
         hooks = {
             worktree_create: [HookMatcher(hooks=[refuse_worktree], timeout=HOOK_TIMEOUT_S, on_failure="block")],
             "PreToolUse": [HookMatcher(hooks=[self._guard], timeout=HOOK_TIMEOUT_S, on_failure="block")],
+            "PostToolUse": [HookMatcher(matcher=UNNAMED_WRITES, hooks=[self._look], timeout=HOOK_TIMEOUT_S)],
+            "PostToolUseFailure": [HookMatcher(matcher=UNNAMED_WRITES, hooks=[self._look], timeout=HOOK_TIMEOUT_S)],
         }
         options = ClaudeAgentOptions(can_use_tool=self._can_use_tool, hooks=hooks)
         self._client = ClaudeSDKClient(options, transport=self._transport)
@@ -147,6 +154,12 @@ class ClaudeChannel:
     async def set_model(self, model: str) -> None:
         await self._client.set_model(model or None)
 
+    async def set_variables(self, variables: Mapping[str, str]) -> None:
+        query = self._client._query
+        assert query is not None, "it is open"
+        settings = {"env": dict(variables)}
+        await query._send_control_request({"subtype": "apply_flag_settings", "settings": settings})
+
     async def cost(self) -> float | None:
         """What the process says to have cost up to now, in dollars, which is more than its last result told; None when it does not say.
 
@@ -181,8 +194,20 @@ class ClaudeChannel:
         call = cast("PreToolUseHookInput", hook_input)
         if call["tool_name"] in {"Agent", "Task"} and call["tool_input"].get("isolation") == "worktree":
             return verdict("deny", REFUSAL)
-        judged = await self._io.guard(ToolUse(call["tool_name"], call["tool_input"], call["cwd"]))
+        judged = await self._io.guard(ToolUse(call["tool_name"], call["tool_input"], call["cwd"], tool_use_id or ""))
         return verdict(judged.effect, judged.reason) if judged.effect else {}
+
+    async def _look(self, hook_input: HookInput, tool_use_id: str | None, context: HookContext) -> HookJSONOutput:
+        """See what a call has done that names no path, and tell the agent of it beside its result."""
+        call = cast("PostToolUseHookInput | PostToolUseFailureHookInput", hook_input)
+        use = ToolUse(call["tool_name"], call["tool_input"], call["cwd"], tool_use_id or "")
+        words = await self._io.judge_result(use)
+        if not words:
+            return {}
+        return cast(
+            "HookJSONOutput",
+            {"hookSpecificOutput": {"hookEventName": call["hook_event_name"], "additionalContext": words}},
+        )
 
     async def _can_use_tool(
         self, tool: str, tool_input: dict[str, Any], context: ToolPermissionContext

@@ -8,9 +8,11 @@ from typing import cast
 import claude_agent_sdk
 from claude_agent_sdk import ClaudeAgentOptions, McpSdkServerConfig
 from claude_agent_sdk._internal.transport.subprocess_cli import SubprocessCLITransport
+from claude_agent_sdk.types import SystemPromptPreset
 from ramet.mcp import SERVER
 
 from rametd.agents.base import Launch
+from rametd.domain.checkpoints import ConversationCut
 from rametd.domain.models import Session
 
 # Worktrees, schedules and messages between sessions belong to the daemon.
@@ -29,15 +31,26 @@ SETTINGS = {"cleanupPeriodDays": 3650}
 """Claude Code deletes transcripts after thirty days unless told otherwise; without its transcript a conversation cannot be resumed."""
 
 
-def launch(path: Path, session: Session, *, resume: bool, trusted: bool, environment: Mapping[str, str]) -> Launch:
+def launch(
+    path: Path,
+    session: Session,
+    *,
+    resume: bool,
+    trusted: bool,
+    environment: Mapping[str, str],
+    briefing: str,
+    cut: ConversationCut | None = None,
+) -> Launch:
     """Build arguments and environment for one process of the session's agent.
 
-    A repository's own settings, hooks and MCP servers load only when it is ``trusted``.
+    A repository's own settings, hooks and MCP servers load only when it is ``trusted``. ``briefing`` follows on Claude Code's own
+    system prompt; a conversation that is resumed keeps the one it began with until it is compacted. ``cut`` makes a conversation that has not begun a copy
+    of another up to one of its messages.
     """
     options = ClaudeAgentOptions(
         cli_path=path,
         cwd=session.worktree,
-        system_prompt={"type": "preset", "preset": "claude_code"},
+        system_prompt=system_prompt(briefing),
         model=session.model or None,
         permission_mode=session.mode.value,
         permission_prompt_tool_name="stdio",
@@ -46,7 +59,9 @@ def launch(path: Path, session: Session, *, resume: bool, trusted: bool, environ
         mcp_servers={SERVER: cast("McpSdkServerConfig", {"type": "sdk", "name": SERVER})},
         settings=json.dumps(SETTINGS),
         setting_sources=None if trusted else ["user"],
-        resume=session.conversation_id if resume else None,
+        resume=session.conversation_id if resume else cut.source_id if cut is not None else None,
+        fork_session=not resume and cut is not None,
+        resume_session_at=(cut.message_id or None) if cut is not None and not resume else None,
         session_id=None if resume else session.conversation_id,
         extra_args={"replay-user-messages": None},
     )
@@ -61,3 +76,10 @@ def launch(path: Path, session: Session, *, resume: bool, trusted: bool, environ
         "PWD": str(session.worktree),
     }
     return Launch(tuple(argv), variables)
+
+
+def system_prompt(briefing: str) -> SystemPromptPreset:
+    preset: SystemPromptPreset = {"type": "preset", "preset": "claude_code"}
+    if briefing:
+        preset["append"] = briefing
+    return preset

@@ -15,6 +15,7 @@ from rametd import loading
 from rametd.agents.base import Channel, ChannelIO, Frame, Launch
 from rametd.agents.claude import program
 from rametd.agents.claude.frames import read_frame
+from rametd.domain.checkpoints import ConversationCut
 from rametd.domain.models import OWNER, Agent, Prompt, Session
 
 UNKNOWN_CONVERSATION = re.compile(r"No conversation found", re.IGNORECASE)
@@ -57,10 +58,21 @@ class Claude:
             self._prepared = asyncio.create_task(asyncio.to_thread(load))
         await asyncio.shield(self._prepared)
 
-    def launch(self, session: Session, *, resume: bool, trusted: bool, environment: Mapping[str, str]) -> Launch:
+    def launch(
+        self,
+        session: Session,
+        *,
+        resume: bool,
+        trusted: bool,
+        environment: Mapping[str, str],
+        briefing: str,
+        cut: ConversationCut | None = None,
+    ) -> Launch:
         from rametd.agents.claude import command
 
-        return command.launch(self.path, session, resume=resume, trusted=trusted, environment=environment)
+        return command.launch(
+            self.path, session, resume=resume, trusted=trusted, environment=environment, briefing=briefing, cut=cut
+        )
 
     def read(self, agent: Agent, start: int, end: int, line: bytes) -> Frame:
         return read_frame(agent.session_id, agent.generation, start, end, line)

@@ -1,0 +1,81 @@
+"""`rametctl checkpoints`: the states of a worktree that were kept."""
+
+from typing import TYPE_CHECKING
+
+import click
+
+from rametctl.app import App
+from rametctl.options import Verb, new_request_id, session_argument
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ramet.v1.worktree_pb2 import Checkpoint
+
+
+@click.command("checkpoints", cls=Verb, short_help="The states of a session's files that were kept.")
+@session_argument
+@click.option("--make", is_flag=True, help="Keep the files as they are now first.")
+@click.pass_obj
+def command(app: App, session: str, make: bool) -> None:
+    """List the checkpoints of session S, newest first: one at its start, one at the
+    end of every turn, one before every rewind. Untracked files are in them, ignored
+    ones are not.
+
+    \b
+    Examples:
+      rametctl checkpoints fix-login
+      rametctl checkpoints fix-login --make
+      rametctl diff fix-login --against 3
+    """
+    from ramet.jsonify import to_json
+    from ramet.v1 import worktree_pb2
+
+    from rametctl.sessions import get_session
+
+    found = get_session(app, session).session
+    if make:
+        wanted = worktree_pb2.CreateCheckpointRequest(session=found.id, request_id=new_request_id())
+        with app.output.spinner("keeping the files …"):
+            app.connection.call(lambda daemon: daemon.worktrees.CreateCheckpoint, wanted)
+    checkpoints: list[Checkpoint] = []
+    request = worktree_pb2.ListCheckpointsRequest(session=found.id, page_size=1000)
+    while True:
+        page = app.connection.call(lambda daemon: daemon.worktrees.ListCheckpoints, request)
+        checkpoints += page.checkpoints
+        if not page.next_page_token:
+            break
+        request.page_token = page.next_page_token
+    if app.output.json_mode:
+        app.output.json([to_json(checkpoint) for checkpoint in checkpoints])
+    elif not checkpoints:
+        app.output.text("none yet: the first is made when its agent starts")
+    else:
+        _show(app, checkpoints)
+        app.output.hint(f"to go back to one: rametctl rewind {session} NUMBER")
+
+
+def _show(app: App, checkpoints: "Sequence[Checkpoint]") -> None:
+    import time
+
+    from ramet.jsonify import enum_name
+
+    from rametctl.lines import Span
+    from rametctl.render.format import age
+
+    now = time.time()
+    rows: list[list[Span]] = [
+        [
+            (str(each.number), "bold"),
+            (age(each.create_time, now), "dim"),
+            (enum_name(each, "reason") or "", ""),
+            (str(each.turn), ""),
+            (str(each.files), ""),
+            (f"+{each.additions} -{each.deletions}", ""),
+            (each.summary, "dim"),
+        ]
+        for each in checkpoints
+    ]
+    headers = ("NUMBER", "AGE", "WHY", "TURN", "FILES", "LINES", "ASKED FOR")
+    table = app.output.table(headers, rows, shrink=[("ASKED FOR", 10)], right=frozenset({"NUMBER", "TURN", "FILES"}))
+    app.output.show(*table)

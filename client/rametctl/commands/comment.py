@@ -1,0 +1,142 @@
+"""`rametctl comment`: review comments on a session's work."""
+
+import sys
+from typing import TYPE_CHECKING
+
+import click
+
+from rametctl.app import App
+from rametctl.options import new_request_id, session_argument
+from rametctl.prompts import PromptCommand, read_prompt
+
+if TYPE_CHECKING:
+    from ramet.v1.worktree_pb2 import Comment
+
+
+@click.command("comment", cls=PromptCommand, short_help="Review comments on its work.")
+@session_argument
+@click.argument("place", metavar="[FILE:LINE]", required=False)
+@click.argument("text", metavar="[TEXT|-]", required=False)
+@click.option("--send", is_flag=True, help="Give the agent all comments that it has not got, as one prompt.")
+@click.option("--resolve", metavar="ID", help="Say that a comment is dealt with, or withdraw one.")
+@click.option("--all", "everything", is_flag=True, help="List those that are dealt with too.")
+@click.pass_obj
+def command(
+    app: App, session: str, place: str | None, text: str | None, send: bool, resolve: str | None, everything: bool
+) -> None:
+    """Comment on a line of session S's work, or without FILE:LINE list the comments.
+    They are collected until --send; the agent then gets them as one prompt that
+    quotes the lines. Each is tracked until it is resolved.
+
+    \b
+    Examples:
+      rametctl comment fix-login src/login.py:42 "this swallows the error"
+      rametctl comment fix-login --send
+      rametctl comment fix-login
+      rametctl comment fix-login --resolve 3f2a
+    """
+    from rametctl.errors import UsageError
+    from rametctl.sessions import get_session
+
+    if sum(map(bool, (place, send, resolve))) > 1 and not (place and send):
+        raise UsageError("several things were asked for at once", hint="make a comment, --send, or --resolve one")
+    session_id = get_session(app, session).session.id
+    if place is not None:
+        said = read_prompt(text, None, sys.stdin)
+        if said is None:
+            raise UsageError("the comment has no text", hint=f"rametctl comment {session} {place} TEXT")
+        _add(app, session_id, place, said, quiet=send)
+    if send:
+        _send(app, session_id)
+    elif resolve is not None:
+        _resolve(app, resolve)
+    elif place is None:
+        _list(app, session_id, everything)
+
+
+def _add(app: App, session_id: str, place: str, text: str, *, quiet: bool) -> None:
+    from ramet.v1 import worktree_pb2
+
+    path, line = _place(place)
+    request = worktree_pb2.AddCommentRequest(
+        session=session_id, path=path, line=line, text=text, request_id=new_request_id()
+    )
+    comment = app.connection.call(lambda daemon: daemon.worktrees.AddComment, request).comment
+    if not quiet:
+        _show(app, [comment], single=True)
+        app.output.hint("to give it to the agent: rametctl comment S --send")
+
+
+def _place(place: str) -> tuple[str, int]:
+    """``FILE:LINE``, or a file alone; a colon that no number follows belongs to the name."""
+    path, colon, number = place.rpartition(":")
+    if colon and path and number.isascii() and number.isdigit() and len(number) < 10:
+        return path, int(number)
+    return place, 0
+
+
+def _send(app: App, session_id: str) -> None:
+    from ramet.jsonify import to_json
+    from ramet.v1 import worktree_pb2
+
+    from rametctl.lines import line
+    from rametctl.render.format import plural
+
+    request = worktree_pb2.SendCommentsRequest(session=session_id, request_id=new_request_id())
+    answer = app.connection.call(lambda daemon: daemon.worktrees.SendComments, request)
+    if app.output.json_mode:
+        app.output.json(to_json(answer))
+    else:
+        app.output.show(line(f"{plural(len(answer.comments), 'comment')} sent to the agent"))
+
+
+def _resolve(app: App, comment: str) -> None:
+    from ramet.v1 import worktree_pb2
+
+    request = worktree_pb2.ResolveCommentRequest(comment=comment, request_id=new_request_id())
+    _show(app, [app.connection.call(lambda daemon: daemon.worktrees.ResolveComment, request).comment], single=True)
+
+
+def _list(app: App, session_id: str, everything: bool) -> None:
+    from ramet.v1 import worktree_pb2
+
+    comments: list[Comment] = []
+    token = ""
+    while True:
+        request = worktree_pb2.ListCommentsRequest(
+            session=session_id, include_resolved=everything, page_size=1000, page_token=token
+        )
+        answer = app.connection.call(lambda daemon: daemon.worktrees.ListComments, request)
+        comments += answer.comments
+        token = answer.next_page_token
+        if not token:
+            break
+    _show(app, comments)
+
+
+def _show(app: App, comments: "list[Comment]", *, single: bool = False) -> None:
+    from ramet.jsonify import enum_name, to_json
+
+    from rametctl.lines import line, printable
+
+    if app.output.json_mode:
+        values = [to_json(comment) for comment in comments]
+        app.output.json(values[0] if single else values)
+        return
+    if not comments:
+        app.output.text("no comments")
+    for comment in comments:
+        where = f"{printable(comment.path)}:{comment.line}" if comment.line else printable(comment.path)
+        moved = ""
+        if not single and comment.line and comment.current_line != comment.line:
+            moved = f"  now line {comment.current_line}" if comment.current_line else "  the line has changed"
+        app.output.show(
+            line(
+                (comment.id[:8], "cyan"), "  ", (where, "bold"), "  ",
+                (enum_name(comment, "state") or "", "dim"), (moved, "yellow"),
+            )
+        )  # fmt: skip
+        for text in comment.quote.splitlines():
+            app.output.show(line((printable(text), "dim"), indent=2))
+        for text in comment.text.splitlines():
+            app.output.show(line(printable(text), indent=2))

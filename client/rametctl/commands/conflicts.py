@@ -1,0 +1,109 @@
+"""`rametctl conflicts`: which sessions' work will not merge."""
+
+from typing import TYPE_CHECKING
+
+import click
+
+from rametctl.app import App
+from rametctl.options import Verb, repo_option, repo_reference, sessions_argument
+
+if TYPE_CHECKING:
+    from ramet.v1.worktree_pb2 import ListConflictsRequest, ListConflictsResponse, WatchConflictsResponse
+
+
+@click.command("conflicts", cls=Verb, short_help="Which sessions' work will not merge.")
+@sessions_argument(required=False)
+@click.option("--clean", "with_clean", is_flag=True, help="List pairs that are clean too.")
+@click.option("--watch", is_flag=True, help="Go on until Ctrl-C.")
+@repo_option
+@click.pass_obj
+def command(app: App, sessions: tuple[str, ...], with_clean: bool, watch: bool, repo: str | None) -> None:
+    """Compare the work of all sessions of the repository, or those named with all
+    others, and each with its base: uncommitted and untracked files count. Nothing
+    is merged or changed.
+
+    The matrix says for each pair whether git will merge it: "." different files,
+    "s" the same file at different places, "X" not. Below it are the files and
+    lines, and the order of landing that meets the fewest conflicts.
+
+    \b
+    Examples:
+      rametctl conflicts
+      rametctl conflicts fix-login --json | jq '.conflicts[] | select(.red)'
+      rametctl conflicts --watch
+    """
+    from ramet.jsonify import to_json
+    from ramet.v1 import worktree_pb2
+
+    from rametctl.errors import UsageError
+
+    if watch and with_clean:
+        raise UsageError("--watch shows pairs that are not clean", hint="leave --clean out")
+    request = worktree_pb2.ListConflictsRequest(
+        repo=_repo(app, repo, sessions), sessions=_ids(app, sessions), include_clean=with_clean
+    )
+    if watch:
+        _watch(app, request)
+        return
+    with app.output.spinner("comparing …"):
+        answer = app.connection.call(lambda daemon: daemon.worktrees.ListConflicts, request)
+    if app.output.json_mode:
+        app.output.json(to_json(answer))
+    else:
+        _show(app, answer)
+
+
+def _ids(app: App, sessions: tuple[str, ...]) -> list[str]:
+    from rametctl.sessions import get_session
+
+    return [get_session(app, each).session.id for each in sessions]
+
+
+def _repo(app: App, repo: str | None, sessions: tuple[str, ...]) -> str:
+    """What names the repository; none where sessions tell it, and none where nothing was said and there is none around us."""
+    from rametctl.errors import UsageError
+
+    if repo is not None:
+        return repo_reference(app, repo)
+    if sessions:
+        return ""
+    here = app.repo_here()
+    if here is None:
+        raise UsageError("there is no repository around here", hint="name one with --repo, or name sessions")
+    return here
+
+
+def _show(app: App, answer: "ListConflictsResponse | WatchConflictsResponse") -> None:
+    from rametctl.render.conflicts import conflict_lines
+
+    app.output.show(*conflict_lines(app.output, answer, _names(app, answer)))
+
+
+def _names(app: App, answer: "ListConflictsResponse | WatchConflictsResponse") -> dict[str, str]:
+    """Names of the sessions that were compared, in the answer's order."""
+    from rametctl.sessions import session_pages
+
+    known = {each.id: each.name for page in session_pages(app.connection, repo="") for each in page.sessions}
+    return {identity: known.get(identity, identity) for identity in answer.session_ids}
+
+
+def _watch(app: App, request: "ListConflictsRequest") -> None:
+    from ramet.jsonify import to_json
+    from ramet.v1 import worktree_pb2
+
+    from rametctl.lines import line
+    from rametctl.render.conflicts import conflict_lines
+
+    asked = worktree_pb2.WatchConflictsRequest(repo=request.repo, sessions=request.sessions)
+    stream = app.connection.stream(lambda daemon: daemon.worktrees.WatchConflicts, asked)
+    if not app.output.terminal:
+        for answer in stream:
+            if app.output.json_mode:
+                app.output.json(to_json(answer), stream=True)
+            else:
+                _show(app, answer)
+        return
+    with app.output.live() as view:
+        view.update([line(("comparing …", "dim"))])
+        for answer in stream:
+            view.update(conflict_lines(app.output, answer, _names(app, answer)))

@@ -1,0 +1,57 @@
+"""`rametctl doctor`: compare what should be with what is."""
+
+import click
+
+from rametctl.app import App
+from rametctl.options import Verb, new_request_id, repo_option, repo_reference
+
+
+@click.command("doctor", cls=Verb, short_help="Compare what should be there with what is.")
+@repo_option
+@click.option("--fix", is_flag=True, help="Mend what can be mended without risk.")
+@click.pass_obj
+def command(app: App, repo: str | None, fix: bool) -> int:
+    """Compare sessions, worktrees, branches, agents, ports and refs, and explain each
+    difference. With --fix those are mended by which nothing can be lost. The exit
+    code is 1 while errors remain.
+
+    \b
+    Examples:
+      rametctl doctor
+      rametctl doctor --fix
+    """
+    from ramet.jsonify import to_json
+    from ramet.v1 import worktree_pb2
+
+    from rametctl.lines import line, printable
+    from rametctl.render.format import plural
+
+    request = worktree_pb2.DiagnoseRequest(
+        repo=repo_reference(app, repo) if repo else "", fix=fix, request_id=new_request_id()
+    )
+    with app.output.spinner("looking …"):
+        answer = app.connection.call(lambda daemon: daemon.worktrees.Diagnose, request)
+    remain = [found for found in answer.findings if not found.fixed]
+    status = int(any(found.severity == "error" for found in remain))
+    if app.output.json_mode:
+        app.output.json(to_json(answer))
+        return status
+    styles = {"error": "red", "warning": "yellow", "info": "dim"}
+    for found in answer.findings:
+        severity = ("mended", "green") if found.fixed else (found.severity, styles.get(found.severity, ""))
+        app.output.show(
+            line(severity, "  ", (found.code, "bold"), "  ", printable(found.subject)),
+            line("    ", printable(found.message)),
+        )
+        if not found.fixed:
+            app.output.show(line("    ", (printable(found.advice), "dim")))
+    looked = ", ".join(
+        plural(count, f"{kind[:-3]}y" if kind.endswith("ies") else kind.removesuffix("s"))
+        for kind, count in sorted(answer.checked.items())
+        if kind.endswith("s") and count
+    )
+    if not answer.findings:
+        app.output.text(f"all is well: {looked}" if looked else "all is well")
+    elif not fix and any(found.fixable for found in remain):
+        app.output.text("to mend what can be mended without risk: rametctl doctor --fix")
+    return status

@@ -1,0 +1,328 @@
+"""`rametctl plan`: threads of work with paths of their own, from a file to landed work."""
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from rametctl.app import App
+from rametctl.options import Verb, VerbGroup, new_request_id, repo_option, repo_path
+
+if TYPE_CHECKING:
+    from ramet.v1.plan_pb2 import CheckPlanResponse
+
+Answer = TypeVar("Answer")
+DEFAULT = "plan.toml"
+
+
+@click.group("plan", cls=VerbGroup, short_help="Plans: check, apply, status, converge, cleanup.")
+@click.pass_context
+def command(context: click.Context) -> None:
+    """Plans of several threads, each with paths, a branch and an agent of its own. FILE
+    is plan.toml in the current directory, or at the repository's root; docs and
+    `plan schema` say what stands in it. Without a command: how the threads stand.
+
+    \b
+    Examples:
+      rametctl plan check
+      rametctl plan apply
+      rametctl plan status
+      rametctl plan converge --dry-run
+    """
+    if context.invoked_subcommand is None:
+        _status(context.ensure_object(App), None, None)
+
+
+def file_argument(function: Callable[..., Any]) -> Callable[..., Any]:
+    return click.argument("file", metavar="[FILE]", required=False)(function)
+
+
+@command.command("check", cls=Verb, short_help="Find what is wrong with a plan.")
+@file_argument
+@repo_option
+@click.pass_obj
+def check(app: App, file: str | None, repo: str | None) -> int:
+    """Find everything that is wrong with the plan in FILE ("-": standard input), by
+    line and key, before anything is made: overlapping paths, cycles, taken
+    branches. Leaves with 1 when it cannot be applied.
+
+    \b
+    Example:
+      rametctl plan check plan.toml
+    """
+    from ramet.jsonify import to_json
+
+    from rametctl.render.plan import check_lines
+
+    name, text = read_plan(app, file)
+    answer = _check(app, name, text, repo)
+    if app.output.json_mode:
+        app.output.json(to_json(answer))
+    else:
+        app.output.show(*check_lines(app.output, answer, _shown(app, name)))
+    return 0 if answer.ok else 1
+
+
+@command.command("apply", cls=Verb, short_help="Make what a plan says, or what has changed in it.")
+@file_argument
+@click.option("--dry-run", is_flag=True, help="Only say what would be changed.")
+@repo_option
+@click.pass_obj
+def apply(app: App, file: str | None, dry_run: bool, repo: str | None) -> None:
+    """Make the sessions of the plan in FILE ("-": standard input): branches, worktrees,
+    agents, prompts, all of them or nothing. Applied again it changes just what
+    differs; what it has no longer is left.
+
+    \b
+    Examples:
+      rametctl plan apply
+      rametctl plan apply --dry-run
+    """
+    from ramet.jsonify import to_json
+    from ramet.v1 import plan_pb2
+
+    from rametctl.commands.new import wanted_environment
+    from rametctl.errors import RefusedError
+    from rametctl.render.plan import applied_lines, problem_lines
+
+    name, text = read_plan(app, file)
+    request = plan_pb2.ApplyPlanRequest(
+        path=repo_path(app, repo), text=text, file=name, dry_run=dry_run, request_id=new_request_id()
+    )
+    request.environment.update(wanted_environment(app.environ, app.connection.info().environment_patterns))
+    try:
+        with app.output.spinner("applying it …"):
+            answer = app.connection.call(lambda daemon: daemon.plans.ApplyPlan, request)
+    except RefusedError as error:
+        if error.reason == "BAD_PLAN":
+            for item in problem_lines(_check(app, name, text, repo), _shown(app, name)):
+                app.output.note(item.text)
+            error.exit_code = 1  # the command line is fine
+        raise
+    if app.output.json_mode:
+        app.output.json(to_json(answer))
+        return
+    for warning in answer.warnings:
+        app.output.note(f"rametctl: {warning}")
+    app.output.show(*applied_lines(answer, dry_run=dry_run))
+    if not dry_run:
+        app.output.hint("see how they stand: rametctl plan status")
+
+
+@command.command("status", cls=Verb, short_help="How the threads stand.")
+@file_argument
+@repo_option
+@click.pass_obj
+def status(app: App, file: str | None, repo: str | None) -> None:
+    """Show how each thread of an applied plan stands, in the order of landing: its
+    state, ahead and behind of the target, files that are not committed, files
+    inside and outside of its paths, cost. FILE may be the plan's name.
+
+    \b
+    Example:
+      rametctl plan status --json | jq -r '.threads[] | select(.outside != [])'
+    """
+    _status(app, file, repo)
+
+
+@command.command("converge", cls=Verb, short_help="Push branches, open or update pull requests.")
+@file_argument
+@click.option("--dry-run", is_flag=True, help="Only say what would be done.")
+@click.option("--remote", default="", metavar="NAME", help="Where to; the target's remote otherwise, else origin.")
+@repo_option
+@click.pass_obj
+def converge(app: App, file: str | None, dry_run: bool, remote: str, repo: str | None) -> int:
+    """Push each thread's branch and open or update its pull request, in the order of
+    landing. Run again it changes only what differs. What fails does not keep the
+    others from it; then it leaves with 1.
+
+    \b
+    Example:
+      rametctl plan converge --dry-run
+    """
+    from ramet.jsonify import to_json
+    from ramet.v1 import plan_pb2
+
+    from rametctl.render.plan import converge_lines
+
+    def call(name: str) -> plan_pb2.ConvergePlanResponse:
+        request = plan_pb2.ConvergePlanRequest(
+            plan=name, path=repo_path(app, repo), dry_run=dry_run, remote=remote, request_id=new_request_id()
+        )
+        with app.output.spinner("pushing …"):
+            return app.connection.call(lambda daemon: daemon.plans.ConvergePlan, request)
+
+    answer = _of_plan(app, file, call)
+    if app.output.json_mode:
+        app.output.json(to_json(answer))
+    else:
+        app.output.show(*converge_lines(answer))
+    return 1 if answer.failed else 0
+
+
+@command.command("cleanup", cls=Verb, short_help="Remove the threads that have landed.")
+@file_argument
+@click.option("--dry-run", is_flag=True, help="Only say what would be done.")
+@repo_option
+@click.pass_obj
+def cleanup(app: App, file: str | None, dry_run: bool, repo: str | None) -> None:
+    """Remove the threads whose work is on the target, with worktree and branch; they
+    can be brought back from the trash. What has not landed stays, and it is said
+    why. A plan of which nothing is left is forgotten.
+
+    \b
+    Example:
+      rametctl plan cleanup
+    """
+    from ramet.jsonify import to_json
+    from ramet.v1 import plan_pb2
+
+    from rametctl.render.plan import cleanup_lines
+
+    def call(name: str) -> plan_pb2.CleanUpPlanResponse:
+        request = plan_pb2.CleanUpPlanRequest(
+            plan=name, path=repo_path(app, repo), dry_run=dry_run, request_id=new_request_id()
+        )
+        with app.output.spinner("removing …"):
+            return app.connection.call(lambda daemon: daemon.plans.CleanUpPlan, request)
+
+    answer = _of_plan(app, file, call)
+    if app.output.json_mode:
+        app.output.json(to_json(answer))
+    else:
+        app.output.show(*cleanup_lines(answer, dry_run=dry_run))
+
+
+@command.command("ls", cls=Verb, short_help="List the applied plans.")
+@click.pass_obj
+def ls(app: App) -> None:
+    """List the applied plans of all repositories, oldest first.
+
+    \b
+    Example:
+      rametctl plan ls --json | jq -r '.[].file'
+    """
+    from ramet.jsonify import to_json
+    from ramet.v1 import plan_pb2
+
+    from rametctl.render.plan import plan_table
+
+    plans: list[plan_pb2.Plan] = []
+    token = ""
+    while True:
+        request = plan_pb2.ListPlansRequest(page_size=1000, page_token=token)
+        page = app.connection.call(lambda daemon: daemon.plans.ListPlans, request)
+        plans += page.plans
+        token = page.next_page_token
+        if not token:
+            break
+    if app.output.json_mode:
+        app.output.json([to_json(plan) for plan in plans])
+    elif not plans:
+        app.output.text("no plans are applied; write a plan.toml, then: rametctl plan apply")
+    else:
+        app.output.show(*plan_table(app.output, plans))
+
+
+@command.command("schema", cls=Verb, short_help="Print the JSON schema of plan.toml.")
+@click.pass_obj
+def schema(app: App) -> None:
+    """Print the JSON schema of plan.toml, for editors and for programs that write plans.
+
+    \b
+    Example:
+      rametctl plan schema > plan.schema.json
+    """
+    import json
+    from importlib.resources import files
+
+    text = (files("ramet") / "plan.schema.json").read_text(encoding="utf-8")
+    if app.output.json_mode:
+        app.output.json(json.loads(text))
+    else:
+        app.output.binary(text.encode())
+
+
+def read_plan(app: App, file: str | None) -> tuple[str, str]:
+    """The absolute path of a plan, "" for standard input, and its text. Raises UsageError."""
+    from rametctl.errors import UsageError
+
+    if file == "-":
+        return "", _decoded(sys.stdin.buffer.read(), "standard input")
+    path = Path(app.absolute(file)) if file is not None else default_file(app)
+    if path is None:
+        hint = "name a file, or write one; what stands in it: rametctl plan schema"
+        raise UsageError(f"there is no {DEFAULT} here or at the repository's root", hint=hint)
+    try:
+        return str(path), _decoded(path.read_bytes(), f"the file {path}")
+    except OSError as error:
+        raise UsageError(f"the plan {path} cannot be read: {error.strerror}", hint="name another file") from error
+
+
+def default_file(app: App) -> Path | None:
+    """``plan.toml`` in the current directory, or at the root of the repository around it."""
+    here = Path(app.cwd)
+    root = next((folder for folder in (here, *here.parents) if (folder / ".git").exists()), here)
+    return next((folder / DEFAULT for folder in (here, root) if (folder / DEFAULT).is_file()), None)
+
+
+def _decoded(data: bytes, source: str) -> str:
+    from rametctl.errors import UsageError
+
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{source} is not UTF-8 text (byte {error.start})", hint="convert it first") from error
+
+
+def _of_plan(app: App, file: str | None, call: Callable[[str], Answer]) -> Answer:
+    """Call with what names the plan: the file or name that is given, else the usual file where it is applied, else the only plan there is."""
+    from rametctl.errors import RefusedError
+
+    if file is not None:
+        looks_like_one = "/" in file or file.endswith(".toml") or Path(app.absolute(file)).is_file()
+        return call(app.absolute(file) if looks_like_one else file)
+    usual = default_file(app)
+    if usual is not None:
+        try:
+            return call(str(usual))
+        except RefusedError as error:
+            if error.reason != "PLAN_NOT_FOUND":
+                raise
+    return call("")
+
+
+def _check(app: App, name: str, text: str, repo: str | None) -> "CheckPlanResponse":
+    from ramet.v1 import plan_pb2
+
+    request = plan_pb2.CheckPlanRequest(path=repo_path(app, repo), text=text, file=name)
+    with app.output.spinner("checking …"):
+        return app.connection.call(lambda daemon: daemon.plans.CheckPlan, request)
+
+
+def _status(app: App, file: str | None, repo: str | None) -> None:
+    from ramet.jsonify import to_json
+    from ramet.v1 import plan_pb2
+
+    from rametctl.render.plan import status_lines
+
+    def call(name: str) -> plan_pb2.GetPlanResponse:
+        request = plan_pb2.GetPlanRequest(plan=name, path=repo_path(app, repo))
+        with app.output.spinner("looking …"):
+            return app.connection.call(lambda daemon: daemon.plans.GetPlan, request)
+
+    answer = _of_plan(app, file, call)
+    if app.output.json_mode:
+        app.output.json(to_json(answer))
+    else:
+        app.output.show(*status_lines(app.output, answer))
+
+
+def _shown(app: App, name: str) -> str:
+    """The file as a person would name it from here."""
+    if not name:
+        return "standard input"
+    path = Path(name)
+    return str(path.relative_to(app.cwd)) if path.is_relative_to(app.cwd) else name

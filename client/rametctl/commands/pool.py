@@ -1,0 +1,131 @@
+"""`rametctl pool`: the spare worktrees that let sessions start at once."""
+
+import time
+from typing import TYPE_CHECKING
+
+import click
+
+from rametctl.app import App
+from rametctl.options import Verb, VerbGroup, new_request_id, repo_option, repo_reference
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ramet.v1.worktree_pb2 import Spare
+
+
+@click.group("pool", cls=VerbGroup, short_help="Spare worktrees, prepared beforehand.")
+@repo_option
+@click.pass_context
+def command(ctx: click.Context, repo: str | None) -> None:
+    """Show, fill or drain the pool of a repository: worktrees that were made and
+    set up beforehand, so that a session starts in milliseconds. How many there
+    are is `pool.size`; a spare has no branch and is no session.
+
+    \b
+    Examples:
+      rametctl pool
+      rametctl pool fill
+      rametctl pool drain --repo shop
+    """
+    if ctx.invoked_subcommand is None:
+        _status(ctx.find_object(App) or ctx.fail("no app"), repo)
+
+
+@command.command("status", cls=Verb, short_help="What is there, and what is in the way.")
+@repo_option
+@click.pass_obj
+def status(app: App, repo: str | None) -> None:
+    """Show the spares of a repository, how often one was at hand, the room that
+    is left on the disk, and why none is made where that is so.
+
+    \b
+    Example:
+      rametctl pool status --json | jq .held_reason
+    """
+    _status(app, repo)
+
+
+@command.command("fill", cls=Verb, short_help="Make what is missing, now.")
+@repo_option
+@click.pass_obj
+def fill(app: App, repo: str | None) -> None:
+    """Make the spares that are missing and bring the others up to date; return
+    when that is done.
+
+    \b
+    Example:
+      rametctl pool fill
+    """
+    from ramet.v1 import worktree_pb2
+
+    request = worktree_pb2.FillPoolRequest(repo=repo_reference(app, repo), request_id=new_request_id())
+    with app.output.spinner("filling the pool …"):
+        answer = app.connection.call(lambda daemon: daemon.worktrees.FillPool, request)
+    if app.output.json_mode:
+        _print_json(app, answer.spares)
+    elif answer.spares:
+        _show(app, answer.spares)
+    else:
+        app.output.text("There are no spares; `rametctl pool status` says why.")
+
+
+@command.command("drain", cls=Verb, short_help="Remove all spares.")
+@repo_option
+@click.pass_obj
+def drain(app: App, repo: str | None) -> None:
+    """Remove the spares of a repository. They come back with its next session;
+    `pool.size = 0` in the configuration keeps them away.
+
+    \b
+    Example:
+      rametctl pool drain --repo shop
+    """
+    from ramet.v1 import worktree_pb2
+
+    request = worktree_pb2.DrainPoolRequest(repo=repo_reference(app, repo), request_id=new_request_id())
+    with app.output.spinner("draining the pool …"):
+        answer = app.connection.call(lambda daemon: daemon.worktrees.DrainPool, request)
+    if app.output.json_mode:
+        _print_json(app, answer.spares)
+    else:
+        count = len(answer.spares)
+        app.output.text(f"{count} spare{'' if count == 1 else 's'} removed")
+
+
+def _status(app: App, repo: str | None) -> None:
+    from ramet.jsonify import to_json
+    from ramet.v1 import worktree_pb2
+
+    from rametctl.render.format import size
+
+    request = worktree_pb2.GetPoolRequest(repo=repo_reference(app, repo))
+    answer = app.connection.call(lambda daemon: daemon.worktrees.GetPool, request)
+    if app.output.json_mode:
+        app.output.json(to_json(answer))
+        return
+    _show(app, answer.spares)
+    ready = sum(spare.state == "ready" for spare in answer.spares)
+    app.output.text(
+        f"{ready} of {answer.size} ready, {size(answer.disk_free_bytes)} free on the disk; "
+        f"since the daemon's start {answer.claims} sessions had one, {answer.misses} had not"
+    )
+    if answer.held_reason:
+        app.output.text(f"None is made now: {answer.held_reason}")
+
+
+def _show(app: App, spares: "Sequence[Spare]") -> None:
+    from rametctl.render.format import age, size
+
+    now = time.time()
+    for spare in spares:
+        warm = "  with an agent" if spare.warm_agent else f"  without an agent: {spare.reason}" if spare.reason else ""
+        app.output.text(
+            f"{spare.id}  {spare.state:<8}  {spare.commit[:10]}  {size(spare.bytes):>8}  {age(spare.create_time, now):>4}  {spare.path}{warm}"
+        )
+
+
+def _print_json(app: App, spares: "Sequence[Spare]") -> None:
+    from ramet.jsonify import to_json
+
+    app.output.json([to_json(spare) for spare in spares])

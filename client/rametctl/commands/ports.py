@@ -1,0 +1,68 @@
+"""`rametctl ports`: the ports of sessions, and who listens there."""
+
+from typing import TYPE_CHECKING
+
+import click
+
+from rametctl.app import App
+from rametctl.options import Verb, complete_session
+
+if TYPE_CHECKING:
+    from ramet.v1.terminal_pb2 import Port
+
+
+@click.command("ports", cls=Verb, short_help="A session's ports, and who listens there.")
+@click.argument("session", metavar="[S]", required=False, shell_complete=complete_session)
+@click.pass_obj
+def command(app: App, session: str | None) -> None:
+    """Show the ports of session S and who listens on each: a process of the
+    session's, or a foreign one. Without S, those of all sessions on which somebody
+    listens.
+
+    \b
+    Examples:
+      rametctl ports fix-login
+      rametctl ports --json | jq '.[] | select(.listening)'
+    """
+    from ramet.jsonify import to_json
+    from ramet.v1 import terminal_pb2
+
+    from rametctl.sessions import get_session
+
+    name = get_session(app, session).session.id if session is not None else ""
+    request = terminal_pb2.ListPortsRequest(session=name)
+    answer = app.connection.call(lambda daemon: daemon.terminals.ListPorts, request)
+    listed = [(each, port) for each in answer.sessions for port in each.ports]
+    if app.output.json_mode:
+        app.output.json(
+            [
+                {"session_id": each.session_id, "session_name": each.session_name, **to_json(port)}
+                for each, port in listed
+            ]
+        )
+        return
+    shown = [(each, port) for each, port in listed if session is not None or port.listening]
+    if not shown:
+        app.output.text("it has no ports" if session is not None else "nobody listens on a session's port")
+        return
+    rows = [
+        [
+            (each.session_name, ""),
+            (str(port.number), "bold"),
+            (port.variable, "dim"),
+            (port.name or "-", ""),
+            _listener(port),
+        ]
+        for each, port in shown
+    ]
+    headers = ["SESSION", "PORT", "VARIABLE", "NAME", "LISTENER"]
+    app.output.show(
+        *app.output.table(headers, rows, shrink=[("LISTENER", 12), ("SESSION", 10)], right=frozenset({"PORT"}))
+    )
+
+
+def _listener(port: "Port") -> tuple[str, str]:
+    if not port.listening:
+        return "-", "dim"
+    who = f"{port.program} ({port.pid})" if port.pid else "another user's"
+    return (who, "green") if port.own else (f"{who}, foreign", "yellow")

@@ -1,0 +1,32 @@
+"""`rametctl restore`: bring an archived session back."""
+
+import click
+
+from rametctl.app import App
+from rametctl.options import Verb, new_request_id, session_argument
+
+
+@click.command("restore", cls=Verb, short_help="Bring an archived session back.")
+@session_argument
+@click.pass_obj
+def command(app: App, session: str) -> None:
+    """Bring archived session S back: its worktree at the same path, on its branch,
+    with what was uncommitted uncommitted again. What could not be the same, such as
+    a branch that has moved, is told; nothing is lost by it.
+
+    \b
+    Example:
+      rametctl restore fix-login
+    """
+    from ramet.v1 import session_pb2
+
+    from rametctl.lines import printable
+    from rametctl.sessions import get_session, report
+
+    found = get_session(app, session).session
+    request = session_pb2.RestoreSessionRequest(session=found.id, request_id=new_request_id())
+    with app.output.spinner("bringing it back …"):
+        answer = app.connection.call(lambda daemon: daemon.sessions.RestoreSession, request)
+    for warning in answer.warnings:
+        app.output.note(f"rametctl: {printable(warning)}")
+    report(app, answer.session, note=printable(answer.session.worktree), warnings=list(answer.warnings))

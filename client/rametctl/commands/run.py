@@ -1,0 +1,187 @@
+"""`rametctl run`: supervised commands in a session's worktree."""
+
+import time
+from typing import TYPE_CHECKING, TypedDict, Unpack
+
+import click
+
+from rametctl.app import App
+from rametctl.options import Verb, new_request_id, session_argument
+
+if TYPE_CHECKING:
+    from ramet.v1.terminal_pb2 import Command
+
+TYPED = "rametctl.typed"
+
+
+class RunCommand(Verb):
+    """What follows ``--`` is a command and no argument of ours, whatever it looks like."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if "--" in args:
+            at = args.index("--")
+            ctx.meta[TYPED] = tuple(args[at + 1 :])
+            args = args[:at]
+        try:
+            return super().parse_args(ctx, args)
+        except click.UsageError as error:
+            if "unexpected extra argument" in error.message:
+                raise click.UsageError("put -- before a command: rametctl run S -- COMMAND...", ctx) from error
+            raise
+
+
+class Options(TypedDict):
+    """The command line of `run`."""
+
+    session: str
+    name: str | None
+    detach: bool
+    timeout: float | None
+    list_them: bool
+    show_all: bool
+    logs: str | None
+    follow: bool
+    stop: str | None
+
+
+@click.command("run", cls=RunCommand, options_metavar="[OPTIONS]", short_help="Run a command in a session's worktree.")
+@session_argument
+@click.argument("name", metavar="[NAME | -- COMMAND...]", required=False)
+@click.option("--detach", is_flag=True, help="Start it and leave.")
+@click.option("--timeout", type=click.FloatRange(min=0, min_open=True), metavar="SECONDS", help="End it after that.")
+@click.option("--list", "list_them", is_flag=True, help="Show what runs; with --all what has ended too.")
+@click.option("--all", "show_all", is_flag=True, help="With --list: what has ended too.")
+@click.option("--logs", metavar="ID", help="Show what a command has written.")
+@click.option("--follow", is_flag=True, help="With --logs: go on until it has ended.")
+@click.option("--stop", metavar="ID", help="End a command with all its processes.")
+@click.pass_context
+def command(ctx: click.Context, /, **options: Unpack[Options]) -> int:
+    """Run COMMAND, or what the configuration has under run.NAME, in the worktree
+    of session S, with its ports and environment. It is held by a keeper: it goes
+    on when you leave with Ctrl-C or the daemon restarts, and ends as a whole tree
+    of processes. Its output is followed; the exit code is the command's own.
+
+    \b
+    Examples:
+      rametctl run fix-login -- npm test
+      rametctl run fix-login web --detach
+      rametctl run fix-login --list
+      rametctl run fix-login --logs k3m --follow
+    """
+    from rametctl.errors import UsageError
+    from rametctl.sessions import get_session
+
+    app = ctx.find_object(App)
+    assert app is not None
+    typed: tuple[str, ...] = ctx.meta.get(TYPED, ())
+    ways = [bool(options["list_them"]), options["logs"] is not None, options["stop"] is not None]
+    starts = bool(typed) or options["name"] is not None
+    if sum(ways) + starts != 1 or (typed and options["name"] is not None):
+        raise UsageError(
+            "give one thing to do: a NAME, or -- and a command, --list, --logs or --stop",
+            hint="see: rametctl run --help",
+        )
+    if options["show_all"] and not options["list_them"]:
+        raise UsageError("--all goes with --list", hint="add --list")
+    if options["follow"] and options["logs"] is None:
+        raise UsageError("--follow goes with --logs", hint="what is started is followed unless --detach is given")
+    session = get_session(app, options["session"]).session
+    if options["list_them"]:
+        return _list(app, session.id, everything=options["show_all"])
+    if options["logs"] is not None:
+        return _logs(app, options["logs"], follow=options["follow"])
+    if options["stop"] is not None:
+        return _stop(app, options["stop"])
+    return _start(app, session.id, typed, options)
+
+
+def _start(app: App, session: str, argv: tuple[str, ...], options: Options) -> int:
+    from ramet.jsonify import to_json
+    from ramet.v1 import terminal_pb2
+
+    from rametctl.terminals import exit_code, follow_to_end, how_it_ended
+
+    request = terminal_pb2.StartCommandRequest(
+        session=session, argv=argv, name=options["name"] or "", request_id=new_request_id()
+    )
+    if options["timeout"] is not None:
+        request.timeout.FromNanoseconds(int(options["timeout"] * 1e9))
+    with app.output.spinner("starting …"):
+        started = app.connection.call(lambda daemon: daemon.terminals.StartCommand, request).command
+    stop = f"rametctl run {started.session_name or session} --stop {started.id}"
+    if options["detach"]:
+        if app.output.json_mode:
+            app.output.json(to_json(started))
+        else:
+            app.output.text(f"{started.id} runs; to end it: {stop}")
+        return 0
+    ended = follow_to_end(app, started, stop)
+    if app.output.json_mode:
+        app.output.json(to_json(ended), stream=True)
+    elif not ended.exit_status.startswith("code"):
+        app.output.note(f"rametctl: {how_it_ended(ended)}")
+    return exit_code(ended)
+
+
+def _logs(app: App, name: str, *, follow: bool) -> int:
+    from ramet.jsonify import to_json
+
+    from rametctl.terminals import show_output
+
+    ended = show_output(app, name, follow=follow)
+    if app.output.json_mode and ended is not None:
+        app.output.json(to_json(ended), stream=True)
+    return 0
+
+
+def _stop(app: App, name: str) -> int:
+    from ramet.jsonify import to_json
+    from ramet.v1 import terminal_pb2
+
+    from rametctl.lines import printable
+    from rametctl.terminals import how_it_ended, title
+
+    request = terminal_pb2.StopCommandRequest(command=name, request_id=new_request_id())
+    with app.output.spinner("ending it …"):
+        stopped = app.connection.call(lambda daemon: daemon.terminals.StopCommand, request).command
+    if app.output.json_mode:
+        app.output.json(to_json(stopped))
+    else:
+        app.output.text(f"{stopped.id} {printable(title(stopped))}: {how_it_ended(stopped)}")
+    return 0
+
+
+def _list(app: App, session: str, *, everything: bool) -> int:
+    from ramet.jsonify import enum_name, to_json
+    from ramet.v1 import terminal_pb2
+
+    from rametctl.render.format import age
+    from rametctl.terminals import how_it_ended, title
+
+    found: list[Command] = []
+    request = terminal_pb2.ListCommandsRequest(session=session, include_ended=everything, page_size=1000)
+    while True:
+        page = app.connection.call(lambda daemon: daemon.terminals.ListCommands, request)
+        found += page.commands
+        request.page_token = page.next_page_token
+        if not request.page_token:
+            break
+    if app.output.json_mode:
+        app.output.json([to_json(each) for each in found])
+    elif not found:
+        app.output.text("nothing runs there" if not everything else "nothing was run there")
+    else:
+        now = time.time()
+        rows = [
+            [
+                (each.id, "bold"),
+                (enum_name(each, "kind") or "", ""),
+                (how_it_ended(each), ""),
+                (age(each.start_time, now), "dim"),
+                (" ".join(title(each).split()), ""),
+            ]
+            for each in found
+        ]
+        headers = ["ID", "KIND", "STATE", "AGE", "COMMAND"]
+        app.output.show(*app.output.table(headers, rows, shrink=[("COMMAND", 20), ("STATE", 10)]))
+    return 0

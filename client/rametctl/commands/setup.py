@@ -1,0 +1,65 @@
+"""`rametctl setup`: prepare a session's worktree."""
+
+import json
+from typing import TYPE_CHECKING
+
+import click
+
+from rametctl.app import App
+from rametctl.options import Verb, new_request_id, session_argument
+
+if TYPE_CHECKING:
+    from ramet.v1.terminal_pb2 import SetUpSessionResponse
+
+
+@click.command("setup", cls=Verb, short_help="Run the setup of a session's worktree.")
+@session_argument
+@click.option("--detach", is_flag=True, help="Start it and leave.")
+@click.pass_obj
+def command(app: App, session: str, detach: bool) -> int:
+    """Run the configured setup in the worktree of session S, also if it has run,
+    and follow its output. Where none is configured, show one that would fit the
+    project, as lines for .ramet.toml; nothing of it is run.
+
+    \b
+    Examples:
+      rametctl setup fix-login
+      rametctl setup fix-login --json
+    """
+    from ramet.jsonify import to_json
+    from ramet.v1 import terminal_pb2
+
+    from rametctl.sessions import get_session
+    from rametctl.terminals import follow_to_end, how_it_ended
+
+    found = get_session(app, session).session
+    request = terminal_pb2.SetUpSessionRequest(session=found.id, request_id=new_request_id())
+    with app.output.spinner("starting …"):
+        answer = app.connection.call(lambda daemon: daemon.terminals.SetUpSession, request)
+    if not answer.HasField("command") or detach:
+        if app.output.json_mode:
+            app.output.json(to_json(answer))
+        elif answer.HasField("command"):
+            app.output.text(
+                f"it runs; to see what it writes: rametctl run {session} --logs {answer.command.id} --follow"
+            )
+        else:
+            _suggest(app, answer)
+        return 0
+    ended = follow_to_end(app, answer.command, f"rametctl run {session} --stop {answer.command.id}")
+    if app.output.json_mode:
+        app.output.json(to_json(ended), stream=True)
+    else:
+        app.output.note(f"setup {how_it_ended(ended)}")
+    return 0 if ended.exit_status == "code 0" else 1
+
+
+def _suggest(app: App, answer: "SetUpSessionResponse") -> None:
+    if not answer.suggestion:
+        app.output.text("no setup is configured; put one into .ramet.toml: setup = [COMMAND, ...]")
+        return
+    app.output.note(
+        f"no setup is configured; this looks like a project of {answer.project_kind}. Lines for .ramet.toml:"
+    )
+    commands = ", ".join(json.dumps(command, ensure_ascii=False) for command in answer.suggestion)
+    app.output.text(f"setup = [{commands}]")

@@ -1,0 +1,154 @@
+"""`rametctl trash`: what was removed."""
+
+from typing import TYPE_CHECKING
+
+import click
+
+from rametctl.app import App
+from rametctl.options import Verb, VerbGroup, new_request_id, repo_option, repo_reference
+
+if TYPE_CHECKING:
+    from ramet.v1.worktree_pb2 import TrashEntry
+
+
+@click.group("trash", cls=VerbGroup, short_help="Removed sessions: ls, restore, empty.")
+@click.pass_context
+def command(ctx: click.Context) -> None:
+    """What was removed can be brought back for a while (`retention.trash`, 30 days).
+    Without a verb of its own it lists everything.
+
+    \b
+    Examples:
+      rametctl trash
+      rametctl trash restore fix-login
+    """
+    if ctx.invoked_subcommand is None:
+        ctx.invoke(ls)
+
+
+@command.command("ls", cls=Verb, short_help="List them.")
+@repo_option
+@click.pass_obj
+def ls(app: App, repo: str | None = None) -> None:
+    """List what is in the trash, newest first.
+
+    \b
+    Example:
+      rametctl trash ls --json | jq -r '.[].name'
+    """
+    from ramet.jsonify import to_json
+
+    entries = _list(app, repo)
+    if app.output.json_mode:
+        app.output.json([to_json(entry) for entry in entries])
+    elif not entries:
+        app.output.text("the trash is empty")
+    else:
+        _show(app, entries)
+        app.output.hint("to bring one back: rametctl trash restore NAME")
+
+
+@command.command("restore", cls=Verb, short_help="Bring one back.")
+@click.argument("entry")
+@click.pass_obj
+def restore(app: App, entry: str) -> None:
+    """Bring removed session ENTRY (name or id) back: branch, worktree, uncommitted
+    changes, conversation. What could not be the same, such as a name that is taken
+    now, is told.
+
+    \b
+    Example:
+      rametctl trash restore fix-login
+    """
+    from ramet.v1 import worktree_pb2
+
+    from rametctl.lines import printable
+    from rametctl.sessions import report
+
+    request = worktree_pb2.RestoreTrashRequest(entry=entry, request_id=new_request_id())
+    with app.output.spinner("bringing it back …"):
+        answer = app.connection.call(lambda daemon: daemon.worktrees.RestoreTrash, request)
+    for warning in answer.warnings:
+        app.output.note(f"rametctl: {printable(warning)}")
+    report(app, answer.session, note=printable(answer.session.worktree), warnings=list(answer.warnings))
+
+
+@command.command("empty", cls=Verb, short_help="Forget them for good.")
+@click.argument("entries", metavar="[ENTRY]...", nargs=-1)
+@repo_option
+@click.option("--yes", is_flag=True, help="Do not ask. Needed where nobody can be asked.")
+@click.pass_obj
+def empty(app: App, entries: tuple[str, ...], repo: str | None, yes: bool) -> int:
+    """Forget removed sessions for good, all of them where none is named. Nothing
+    brings them back after that.
+
+    \b
+    Examples:
+      rametctl trash empty fix-login
+      rametctl trash empty --yes
+    """
+    from ramet.jsonify import to_json
+    from ramet.v1 import worktree_pb2
+
+    from rametctl.errors import UsageError
+    from rametctl.render.format import plural
+
+    if not yes and not entries:
+        count = len(_list(app, repo))
+        if not (app.output.terminal and app.output.error_terminal):
+            raise UsageError("it would forget everything in the trash", hint="add --yes, or name what is meant")
+        if count and not click.confirm(f"Forget {plural(count, 'removed session')} for good?", err=True):
+            return 1
+    request = worktree_pb2.EmptyTrashRequest(
+        entries=entries, repo=repo_reference(app, repo) if repo else "", request_id=new_request_id()
+    )
+    with app.output.spinner("emptying …"):
+        answer = app.connection.call(lambda daemon: daemon.worktrees.EmptyTrash, request)
+    if app.output.json_mode:
+        app.output.json([to_json(entry) for entry in answer.entries])
+    else:
+        app.output.text(f"forgot {plural(len(answer.entries), 'removed session')}")
+    return 0
+
+
+def _list(app: App, repo: str | None) -> "list[TrashEntry]":
+    from ramet.v1 import worktree_pb2
+
+    entries: list[TrashEntry] = []
+    token = ""
+    while True:
+        request = worktree_pb2.ListTrashRequest(
+            repo=repo_reference(app, repo) if repo else "", page_size=1000, page_token=token
+        )
+        page = app.connection.call(lambda daemon: daemon.worktrees.ListTrash, request)
+        entries += page.entries
+        token = page.next_page_token
+        if not token:
+            return entries
+
+
+def _show(app: App, entries: "list[TrashEntry]") -> None:
+    import time
+
+    from rametctl.render.format import age, local_time, size
+
+    now = time.time()
+    app.output.show(
+        *app.output.table(
+            ["NAME", "REPO", "BRANCH", "ID", "SIZE", "REMOVED", "UNTIL"],
+            [
+                [
+                    (entry.name, "bold"),
+                    (entry.repo, ""),
+                    (entry.branch, ""),
+                    (entry.id, "dim"),
+                    (size(entry.bytes), ""),
+                    (age(entry.create_time, now), "dim"),
+                    (local_time(entry.expire_time), "dim"),
+                ]
+                for entry in entries
+            ],
+            shrink=[("BRANCH", 12), ("NAME", 20), ("REPO", 8), ("BRANCH", 6), ("NAME", 8)],
+            right=frozenset({"SIZE", "REMOVED"}),
+        )
+    )

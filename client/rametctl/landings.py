@@ -1,0 +1,93 @@
+"""What the verbs of landing do with entries: list all pages, follow some to their end, and say how that was."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from rametctl.errors import ClientError, PersonNeededError, TimedOutError
+
+if TYPE_CHECKING:
+    from ramet.v1.common_pb2 import Cursor
+    from ramet.v1.landing_pb2 import Landing
+
+    from rametctl.app import App
+
+OVER = frozenset({"landed", "removed", "held"})
+"""States from which nothing goes on by itself."""
+
+
+def all_landings(app: "App", *, repo: str, ended: bool = False) -> "list[Landing]":
+    """All pages; ``repo`` "" means everywhere."""
+    from ramet.v1 import landing_pb2
+
+    found: list[Landing] = []
+    token = ""
+    while True:
+        request = landing_pb2.ListLandingsRequest(repo=repo, include_ended=ended, page_size=1000, page_token=token)
+        page = app.connection.call(lambda daemon: daemon.landing.ListLandings, request)
+        found += page.landings
+        token = page.next_page_token
+        if not token:
+            return found
+
+
+def wait_landings(app: "App", landings: "Sequence[Landing]", timeout: float | None) -> "list[Landing]":
+    """The entries once all are over or a person is needed. Raises TimedOutError."""
+    from ramet.v1 import landing_pb2
+
+    request = landing_pb2.WaitLandingsRequest(landings=[each.id for each in landings], timeout_seconds=timeout or 0)
+    with app.output.spinner("landing …"):
+        answer = app.connection.call(
+            lambda daemon: daemon.landing.WaitLandings, request, timeout=None if timeout is None else timeout + 1.0
+        )
+    if answer.timed_out:
+        raise TimedOutError("the time is over", hint="it goes on: rametctl queue")
+    return list(answer.landings)
+
+
+def follow_landings(app: "App", landings: "Sequence[Landing]", after: "Cursor") -> "list[Landing]":
+    """Show what becomes of entries, a line for each change, until nothing more does by itself."""
+    from rametctl.follow import follow
+    from rametctl.render.landing import landing_line, landing_state
+
+    latest = {each.id: each for each in landings}
+    shown = {each.id: "" for each in landings}
+
+    def show(landing: "Landing") -> None:
+        # What a check was run for is said by the next state; a move of the place in the queue is no news.
+        item = landing_line(landing)
+        if shown[landing.id] != item.text:
+            shown[landing.id] = item.text
+            app.output.show(item)
+
+    for each in landings:
+        show(each)
+    for item in follow(app.connection, after=after):
+        if item.HasField("reset"):
+            return wait_landings(app, landings, None)
+        if item.event.HasField("landing_changed") and item.event.landing_changed.landing.id in latest:
+            landing = item.event.landing_changed.landing
+            latest[landing.id] = landing
+            show(landing)
+            if all(landing_state(each) in OVER for each in latest.values()):
+                break
+    return list(latest.values())
+
+
+def check_landed(landings: "Sequence[Landing]") -> None:
+    """Return where all have landed; raises PersonNeededError where a person is asked, else ClientError."""
+    from rametctl.render.landing import landing_state
+
+    states = [landing_state(each) for each in landings]
+    if "held" in states:
+        held = landings[states.index("held")]
+        raise PersonNeededError(
+            f"{held.session_name} needs you: {held.reason}",
+            hint=f"mend it, then: rametctl queue retry {held.id}, or: rametctl queue rm {held.id}",
+        )
+    if any(state != "landed" for state in states):
+        index = next(index for index, state in enumerate(states) if state != "landed")
+        raise ClientError(
+            f"{landings[index].session_name} did not land: {states[index]}, {landings[index].reason}",
+            hint="see: rametctl queue ls --all",
+            reason="NOT_LANDED",
+        )

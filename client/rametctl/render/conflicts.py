@@ -1,0 +1,106 @@
+"""How pieces of work go together, as a matrix and as files with their lines."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from ramet.jsonify import enum_name
+
+from rametctl.lines import Line, Span, line, printable
+
+if TYPE_CHECKING:
+    from ramet.v1.worktree_pb2 import (
+        Conflict,
+        FileConflict,
+        LineRange,
+        ListConflictsResponse,
+        WatchConflictsResponse,
+    )
+
+    from rametctl.output import Output
+
+MATRIX_LIMIT = 12
+"""Sessions that a matrix is drawn for; a larger one tells less than its list."""
+SHOWN_FILES = 10
+WORDS = {
+    "same_file": "same file, other lines",
+    "overlap": "same lines",
+    "delete_edit": "one deletes, one changes",
+    "rename": "renames clash",
+    "binary": "both change a binary file",
+    "submodule": "both move a submodule",
+    "add_add": "both add it",
+}
+
+
+def conflict_lines(
+    output: "Output", answer: "ListConflictsResponse | WatchConflictsResponse", names: Mapping[str, str]
+) -> Sequence[Line]:
+    """All of it: matrix, pairs, the order of landing. ``names`` are those of the sessions compared."""
+    return list(_lines(output, answer, names))
+
+
+def _lines(
+    output: "Output", answer: "ListConflictsResponse | WatchConflictsResponse", names: Mapping[str, str]
+) -> Iterator[Line]:
+    pairs = [each for each in answer.conflicts if enum_name(each, "kind") != "clean"]
+    if not names:
+        yield line("no sessions to compare")
+        return
+    if 1 < len(names) <= MATRIX_LIMIT:
+        yield from _matrix(output, answer.conflicts, names)
+    red = [each for each in pairs if each.red]
+    for each in pairs:
+        yield from _pair_lines(each)
+    if not red:
+        what = f"all {len(names)} sessions merge" if len(names) > 1 else f"{next(iter(names.values()))} merges"
+        yield line(
+            (printable(what), "green"), " with each other and with their base" if len(names) > 1 else " with its base"
+        )
+    elif len(answer.landing_order) > 1:
+        order = " → ".join(printable(names.get(each, each)) for each in answer.landing_order)
+        met = answer.order_conflicts
+        yield line(("best order to land: ", "dim"), order, (f"  ({_times(met)})", "dim"))
+
+
+def _times(met: int) -> str:
+    return "meets no conflict" if not met else f"meets {met} conflict{'s' if met > 1 else ''}"
+
+
+def _matrix(output: "Output", pairs: Sequence["Conflict"], names: Mapping[str, str]) -> list[Line]:
+    found = {frozenset((each.session_id, each.other_id)): each for each in pairs}
+    headers = ["", *(str(number) for number in range(1, len(names) + 1)), "BASE"]
+    rows: list[list[Span]] = []
+    for number, (one, name) in enumerate(names.items(), 1):
+        cells = [_mark(found.get(frozenset((one, other)))) if other != one else ("", "dim") for other in names]
+        rows.append([(f"{number} {name}", "bold"), *cells, _mark(found.get(frozenset((one, ""))))])
+    return output.table(headers, rows, shrink=[("", 10)])
+
+
+def _mark(pair: "Conflict | None") -> Span:
+    if pair is None or enum_name(pair, "kind") == "clean":
+        return (".", "dim")
+    return ("X", "bold red") if pair.red else ("s", "yellow")
+
+
+def _pair_lines(pair: "Conflict") -> Iterator[Line]:
+    style = "bold red" if pair.red else "yellow"
+    other = printable(pair.other_name) if pair.other_id else f"its base {printable(pair.other_name)}"
+    verdict = "will not merge" if pair.red else "merge, though they change the same files"
+    yield line((printable(pair.session_name), "bold"), " and ", (other, "bold"), " ", (verdict, style))
+    for each in pair.files[:SHOWN_FILES]:
+        yield _file_line(each)
+    if len(pair.files) > SHOWN_FILES:
+        yield line((f"… and {len(pair.files) - SHOWN_FILES} more files", "dim"), indent=2)
+
+
+def _file_line(each: "FileConflict") -> Line:
+    where = ""
+    if each.lines:
+        where = f": lines {_spans(each.lines)} and {_spans(each.other_lines)}"
+    path = printable(each.path) + (f" / {printable(each.other_path)}" if each.other_path else "")
+    kind = enum_name(each, "kind") or ""
+    return line(path, (f"  {WORDS.get(kind, kind)}{where}", "dim"), indent=2)
+
+
+def _spans(ranges: Sequence["LineRange"]) -> str:
+    return ", ".join(str(each.start) if each.end <= each.start else f"{each.start}-{each.end}" for each in ranges)

@@ -1,0 +1,60 @@
+"""Entries of the merge queues as people read them."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from ramet.jsonify import enum_name
+
+from rametctl.lines import Line, Span, line, printable
+from rametctl.output import Output
+
+if TYPE_CHECKING:
+    from ramet.v1.landing_pb2 import Landing
+
+STYLES = {
+    "queued": "dim",
+    "merging": "cyan",
+    "checking": "cyan",
+    "waiting": "yellow",
+    "returned": "yellow",
+    "held": "bold red",
+    "landed": "green",
+    "removed": "dim",
+}
+WORDS = {"merging": "being merged", "checking": "its check runs", "returned": "back with its agent"}
+
+
+def landing_state(landing: "Landing") -> str:
+    return enum_name(landing, "state") or "unknown"
+
+
+def landing_spans(landing: "Landing") -> list[Span]:
+    """What is with an entry, its session's name left out."""
+    state = landing_state(landing)
+    spans = [(WORDS.get(state, state), STYLES.get(state, ""))]
+    if state == "queued":
+        spans.append((f" for {printable(landing.target)}, place {landing.place}", "dim"))
+    if landing.reason:
+        spans.append((f"{' ' if state == 'landed' else ': '}{printable(landing.reason)}", ""))
+    return spans
+
+
+def landing_line(landing: "Landing") -> Line:
+    name = printable(landing.session_name or landing.session_id)
+    return line((f"{name}  ", "magenta"), *landing_spans(landing), hang=len(name) + 2)
+
+
+def landing_table(output: Output, landings: Sequence["Landing"]) -> list[Line]:
+    rows = [
+        (
+            (str(each.place or "-"), "dim"),
+            (each.session_name, ""),
+            (each.target, ""),
+            (landing_state(each), STYLES.get(landing_state(each), "")),
+            (each.id, "dim"),
+            (each.reason, ""),
+        )
+        for each in landings
+    ]
+    headers = ("PLACE", "SESSION", "TARGET", "STATE", "ID", "REASON")
+    return output.table(headers, rows, shrink=[("REASON", 20), ("SESSION", 12)], right=frozenset({"PLACE"}))

@@ -1,0 +1,186 @@
+"""Plans: what is wrong with one, what was changed, how its threads stand."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from rametctl.lines import Line, Span, line, printable
+from rametctl.output import Output
+from rametctl.render.format import local_time, money, plural
+from rametctl.render.session import state_name, state_style
+
+if TYPE_CHECKING:
+    from ramet.v1.plan_pb2 import (
+        ApplyPlanResponse,
+        CheckPlanResponse,
+        CleanUpPlanResponse,
+        ConvergePlanResponse,
+        GetPlanResponse,
+        Plan,
+        PlanProblem,
+        Thread,
+        ThreadStatus,
+    )
+
+LISTED = 5
+_ACTION_STYLES = {
+    "create": "green",
+    "update": "yellow",
+    "prompt": "yellow",
+    "drop": "red",
+    "keep": "dim",
+    "opened": "green",
+    "pushed": "green",
+    "updated": "yellow",
+    "unchanged": "dim",
+    "landed": "dim",
+    "skipped": "yellow",
+    "failed": "red",
+}
+
+
+def problem_lines(answer: "CheckPlanResponse", file: str) -> Iterator[Line]:
+    """Each as ``FILE:LINE: error: KEY: what``, with what to do below."""
+    for problem in answer.problems:
+        yield from _problem(problem, file)
+
+
+def _problem(problem: "PlanProblem", file: str) -> Iterator[Line]:
+    place = f"{file}:{problem.line}" if problem.line else file
+    key = f"{problem.key}: " if problem.key else ""
+    style = "bold red" if problem.severity == "error" else "yellow"
+    yield line(
+        (f"{printable(place)}: ", "bold"), (problem.severity, style), printable(f": {key}{problem.message}"), hang=4
+    )
+    if problem.examples:
+        yield line((f"such as {printable(', '.join(problem.examples))}", "dim"), indent=4)
+    if problem.hint:
+        yield line((printable(problem.hint), "dim"), indent=4)
+
+
+def check_lines(output: Output, answer: "CheckPlanResponse", file: str) -> Iterator[Line]:
+    yield from problem_lines(answer, file)
+    if answer.ok:
+        yield line((printable(answer.name), "bold"), f": {plural(len(answer.threads), 'thread')}, can be applied")
+        yield from _threads(output, answer.threads)
+    else:
+        errors = sum(problem.severity == "error" for problem in answer.problems)
+        yield line((f"{plural(errors, 'error')}: it cannot be applied", "red"))
+
+
+def _threads(output: Output, threads: Sequence["Thread"]) -> list[Line]:
+    rows: list[list[Span]] = [
+        [
+            (str(place), "dim"),
+            (thread.id, "bold"),
+            (thread.name, ""),
+            (thread.branch or "-", ""),
+            (", ".join(thread.after) or "-", ""),
+            (", ".join(thread.owns) or "-", "dim"),
+        ]
+        for place, thread in enumerate(threads, 1)
+    ]
+    headers = ["LANDS", "THREAD", "NAME", "BRANCH", "AFTER", "OWNS"]
+    return output.table(headers, rows, shrink=[("OWNS", 12), ("BRANCH", 12), ("NAME", 12)], right=frozenset({"LANDS"}))
+
+
+def applied_lines(answer: "ApplyPlanResponse", *, dry_run: bool) -> Iterator[Line]:
+    yield from _steps((change.action, change.thread, change.message) for change in answer.changes)
+    if all(change.action == "keep" for change in answer.changes):
+        yield line("nothing differs")
+    elif dry_run:
+        yield line(("nothing was changed: --dry-run", "dim"))
+
+
+def converge_lines(answer: "ConvergePlanResponse") -> Iterator[Line]:
+    for step in answer.steps:
+        target = f"{step.branch or '(no branch)'} → {step.base}: " if step.action != "landed" else ""
+        yield from _steps([(step.action, step.thread, f"{target}{step.message}")])
+        if step.action not in {"landed", "skipped"}:
+            yield line((printable(step.title), "dim"), indent=12)
+            if step.url:
+                yield line((printable(step.url), "dim"), indent=12)
+    if answer.failed:
+        yield line((f"{plural(answer.failed, 'thread')} failed; the same command tries again", "red"))
+
+
+def cleanup_lines(answer: "CleanUpPlanResponse", *, dry_run: bool) -> Iterator[Line]:
+    gone = "would go" if dry_run else "removed"
+    for step in answer.steps:
+        word, style = (gone, "green") if step.removed else ("stays", "yellow")
+        yield line((f"{word:<9} ", style), (printable(step.thread), "bold"), f"  {printable(step.reason)}", hang=10)
+    if answer.plan_removed:
+        yield line(f"the plan {'would be' if dry_run else 'is'} forgotten: nothing of it is left")
+
+
+def _steps(steps: Iterable[tuple[str, str, str]]) -> Iterator[Line]:
+    for action, thread, message in steps:
+        yield line(
+            (f"{action:<10}", _ACTION_STYLES.get(action, "")),
+            " ",
+            (printable(thread), "bold"),
+            f"  {printable(message)}",
+            hang=12,
+        )
+
+
+def status_lines(output: Output, answer: "GetPlanResponse") -> Iterator[Line]:
+    plan = answer.plan
+    cost = f", {money(plan.cost_usd)}" if plan.cost_usd else ""
+    file = f", from {printable(plan.file)}" if plan.file else ""
+    yield line((printable(plan.name), "bold"), (f" in {printable(plan.repo)}{file}{cost}", "dim"))
+    headers = ["LANDS", "THREAD", "NAME", "STATE", "AHEAD", "BEHIND", "DIRTY", "IN", "OUT", "COST", "LANDING"]
+    yield from output.table(
+        headers,
+        [_status_row(status) for status in answer.threads],
+        shrink=[("LANDING", 20), ("NAME", 12), ("THREAD", 8), ("LANDING", 8)],
+        right=frozenset({"LANDS", "AHEAD", "BEHIND", "DIRTY", "IN", "OUT", "COST"}),
+    )
+    for status in answer.threads:
+        if status.outside:
+            more = f" and {len(status.outside) - LISTED} more" if len(status.outside) > LISTED else ""
+            paths = printable(", ".join(status.outside[:LISTED]))
+            yield line(
+                (f"{printable(status.thread.id)} has touched paths that are not its own: {paths}{more}", "yellow")
+            )
+
+
+def _status_row(status: "ThreadStatus") -> list[Span]:
+    there = status.HasField("session")
+    state = state_name(status.session) if there else "gone"
+    note = status.landing
+    if status.landed:
+        note = f"landed: {status.landed_reason}" + (f"; {note}" if note else "")
+    elif there and status.session.state_reason and not note:
+        note = status.session.state_reason
+    return [
+        (str(status.place or "-"), "dim"),
+        (status.thread.id, "bold"),
+        (status.session.name if there else status.thread.name, ""),
+        (state, state_style(state)),
+        (str(status.ahead), ""),
+        (str(status.behind), ""),
+        (str(status.dirty), "yellow" if status.dirty else ""),
+        (str(len(status.inside)), ""),
+        (str(len(status.outside)), "bold yellow" if status.outside else ""),
+        (money(status.session.cost_usd) if there else "-", ""),
+        (" ".join(note.split()), "green" if status.landed else ""),
+    ]
+
+
+def plan_table(output: Output, plans: Sequence["Plan"]) -> list[Line]:
+    return output.table(
+        ["NAME", "REPO", "THREADS", "COST", "APPLIED", "FILE"],
+        [
+            [
+                (plan.name, "bold"),
+                (plan.repo, ""),
+                (str(plan.threads), ""),
+                (money(plan.cost_usd), ""),
+                (local_time(plan.update_time), "dim"),
+                (plan.file or "-", "dim"),
+            ]
+            for plan in plans
+        ],
+        shrink=[("FILE", 20), ("NAME", 10)],
+        right=frozenset({"THREADS", "COST"}),
+    )

@@ -1,0 +1,106 @@
+"""Commands in worktrees, as several verbs need them: followed to their end over restarts of the daemon, and told."""
+
+import shlex
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from rametctl.errors import ClientError, UnreachableError
+
+if TYPE_CHECKING:
+    from ramet.v1.terminal_pb2 import Command, WatchOutputResponse
+
+    from rametctl.app import App
+
+GIVE_UP = 60.0
+"""Seconds without a daemon after which following ends."""
+PAUSE = 0.2
+
+
+def pieces(app: "App", command_id: str, *, follow: bool) -> Iterator["WatchOutputResponse"]:
+    """What a command wrote, without a gap; the last piece has the command when it has ended.
+
+    Raises UnreachableError once no daemon is there for ``GIVE_UP`` seconds.
+    """
+    from ramet.v1 import terminal_pb2
+
+    offset = 0
+    failing_since: float | None = None
+    while True:
+        request = terminal_pb2.WatchOutputRequest(command=command_id, offset=offset, follow=follow)
+        try:
+            for piece in app.connection.stream(lambda daemon: daemon.terminals.WatchOutput, request):
+                failing_since = None
+                offset = piece.offset + len(piece.data)
+                yield piece
+                if piece.HasField("command"):
+                    return
+            if not follow:
+                return
+        except ClientError as error:
+            if not (isinstance(error, UnreachableError) or error.reason == "RECOVERING"):
+                raise
+            failing_since = failing_since or time.monotonic()
+            if time.monotonic() - failing_since > GIVE_UP:
+                raise
+        # The daemon went away, or is about to: the command goes on without it.
+        app.connection.close()
+        time.sleep(PAUSE)
+
+
+def show_output(app: "App", command_id: str, *, follow: bool = True) -> "Command | None":
+    """Write what a command writes; the command once it has ended, None when it goes on."""
+    for piece in pieces(app, command_id, follow=follow):
+        if app.output.json_mode:
+            if piece.data:
+                output = {"offset": piece.offset, "output": piece.data.decode("utf-8", "replace")}
+                app.output.json(output, stream=True)
+        else:
+            app.output.binary(piece.data)
+        if piece.HasField("command"):
+            return piece.command
+    return None
+
+
+def follow_to_end(app: "App", command: "Command", stop: str) -> "Command":
+    """As `show_output`; Ctrl-C ends the looking on alone, and ``stop`` is told as what ends the command."""
+    try:
+        ended = show_output(app, command.id)
+    except KeyboardInterrupt:
+        begin = "\n" if app.output.error_terminal else ""
+        app.output.note(f"{begin}it goes on; to end it: {stop}")
+        raise
+    assert ended is not None  # followed, it is told last
+    return ended
+
+
+def exit_code(command: "Command") -> int:
+    """The command's own, as a shell would have it; 1 where nobody saw it."""
+    import signal
+
+    kind, _, value = command.exit_status.partition(" ")
+    if kind == "code" and value.isdigit():
+        return int(value)
+    if kind == "signal" and value in signal.Signals.__members__:
+        return 128 + signal.Signals[value]
+    return 1
+
+
+def how_it_ended(command: "Command") -> str:
+    """In a few words, such as "failed (code 3)"; what runs, runs."""
+    from ramet.jsonify import enum_name
+
+    match enum_name(command, "state"):
+        case "exited":
+            return "done" if command.exit_status == "code 0" else f"failed ({command.exit_status})"
+        case "stopped":
+            return f"ended: {command.stop_reason}"
+        case "lost":
+            return "lost: nobody saw how it ended"
+        case state:
+            return state or "unknown"
+
+
+def title(command: "Command") -> str:
+    """Its name, or what was typed."""
+    return command.name or shlex.join(command.argv)

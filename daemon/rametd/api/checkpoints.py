@@ -1,0 +1,79 @@
+"""WorktreeService: checkpoints, and the way back to them."""
+
+from typing import Any
+
+import grpc
+from ramet.v1 import worktree_pb2
+
+from rametd.api.calls import Call, Calls
+from rametd.api.context import principal
+from rametd.api.paging import offset, position_of, size_of, token_of
+from rametd.domain.checkpoints import CheckpointReason
+from rametd.domain.models import Session
+from rametd.services.checkpoints import Checkpointer, checkpoint_message, find_checkpoint
+from rametd.services.core import Core
+from rametd.services.lookup import find_session
+from rametd.services.rewind import Rewinder
+from rametd.store import Reader
+
+Context = grpc.aio.ServicerContext[Any, Any]
+
+
+class CheckpointCalls:
+    _core: Core
+    _calls: Calls
+    _checkpointer: Checkpointer
+    _rewinder: Rewinder
+
+    async def ListCheckpoints(
+        self, request: worktree_pb2.ListCheckpointsRequest, context: Context
+    ) -> worktree_pb2.ListCheckpointsResponse:
+        before = position_of("checkpoints", request.page_token, offset)
+        size = size_of(request.page_size)
+
+        def work(reader: Reader) -> worktree_pb2.ListCheckpointsResponse:
+            session = find_session(reader, request.session)
+            found = reader.checkpoints.list(session.id, before=before, limit=size + 1)
+            page = found[:size]
+            return worktree_pb2.ListCheckpointsResponse(
+                checkpoints=[checkpoint_message(checkpoint) for checkpoint in page],
+                next_page_token=token_of("checkpoints", page[-1].number) if len(found) > size else "",
+            )
+
+        return await self._core.store.read(work)
+
+    async def CreateCheckpoint(
+        self, request: worktree_pb2.CreateCheckpointRequest, context: Context
+    ) -> worktree_pb2.CreateCheckpointResponse:
+        who = principal.get()
+
+        async def work(call: Call) -> worktree_pb2.CreateCheckpointResponse:
+            session = await self._session_of(request.session)
+            made = await self._checkpointer.make(session.id, CheckpointReason.MANUAL, principal=who)
+            return worktree_pb2.CreateCheckpointResponse(checkpoint=checkpoint_message(made))
+
+        return await self._calls.once("CreateCheckpoint", request, worktree_pb2.CreateCheckpointResponse, work)
+
+    async def RewindSession(
+        self, request: worktree_pb2.RewindSessionRequest, context: Context
+    ) -> worktree_pb2.RewindSessionResponse:
+        who = principal.get()
+
+        async def work(call: Call) -> worktree_pb2.RewindSessionResponse:
+            session = await self._session_of(request.session)
+            checkpoint = await self._core.store.read(
+                lambda reader: find_checkpoint(reader, session, request.checkpoint)
+            )
+            return await self._rewinder.rewind(
+                session,
+                checkpoint,
+                files_only=request.files_only,
+                principal=who,
+                request_id=call.request_id,
+                digest=call.digest,
+            )
+
+        return await self._calls.once("RewindSession", request, worktree_pb2.RewindSessionResponse, work)
+
+    async def _session_of(self, name: str) -> Session:
+        return await self._core.store.read(lambda reader: find_session(reader, name))

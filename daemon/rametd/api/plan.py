@@ -1,0 +1,261 @@
+"""PlanService."""
+
+from pathlib import Path
+from typing import Any
+
+import grpc
+from ramet.v1 import common_pb2, plan_pb2, plan_pb2_grpc
+
+from rametd.api.calls import Call, Calls
+from rametd.api.context import principal
+from rametd.api.paging import position_of, size_of, time_and_id, token_of
+from rametd.api.repo import absolute, resolve_repo
+from rametd.domain.errors import InvalidInputError, RepoNotFoundError
+from rametd.domain.models import Mode, Repo
+from rametd.domain.plans import Plan, PlanThread
+from rametd.plans import Problem, Thread
+from rametd.services import repos
+from rametd.services.converge import FAILED, Converger
+from rametd.services.core import Core
+from rametd.services.plan_cleanup import CleanedUp, PlanCleaner
+from rametd.services.plan_lookup import find_plan
+from rametd.services.plan_status import ThreadStatus, plan_status
+from rametd.services.plans import Application, Applied, Plans
+from rametd.services.views import MODES, sessions_messages, stamp
+from rametd.store import Reader, Unit
+
+Context = grpc.aio.ServicerContext[Any, Any]
+
+UNSPECIFIED = common_pb2.PERMISSION_MODE_UNSPECIFIED
+
+
+class PlanServicer(plan_pb2_grpc.PlanServiceServicer):
+    def __init__(self, core: Core, calls: Calls, plans: Plans, cleaner: PlanCleaner, converger: Converger) -> None:
+        self._core = core
+        self._calls = calls
+        self._plans = plans
+        self._cleaner = cleaner
+        self._converger = converger
+
+    async def CheckPlan(self, request: plan_pb2.CheckPlanRequest, context: Context) -> plan_pb2.CheckPlanResponse:
+        checked = await self._plans.check(absolute(request.path), request.text, file_of(request.file))
+        return plan_pb2.CheckPlanResponse(
+            problems=[problem_message(problem) for problem in checked.problems],
+            threads=[checked_message(thread, checked.prompts[thread.id]) for thread in checked.threads],
+            ok=not checked.errors,
+            name=checked.name,
+        )
+
+    async def ApplyPlan(self, request: plan_pb2.ApplyPlanRequest, context: Context) -> plan_pb2.ApplyPlanResponse:
+        application = Application(
+            path=absolute(request.path),
+            text=request.text,
+            file=file_of(request.file),
+            principal=principal.get(),
+            environment=dict(request.environment),
+        )
+
+        async def work(call: Call) -> plan_pb2.ApplyPlanResponse:
+            stored = plan_pb2.ApplyPlanResponse()
+
+            def remember(unit: Unit, applied: Applied) -> None:
+                stored.CopyFrom(applied_message(unit, applied))
+                call.remember(unit, stored)
+
+            applied = await self._plans.apply(application, remember, dry_run=request.dry_run)
+            if request.dry_run:
+                return await self._core.store.read(lambda reader: applied_message(reader, applied))
+            del stored.warnings[:]
+            stored.warnings.extend(applied.warnings)
+            return stored
+
+        return await self._calls.once("ApplyPlan", request, plan_pb2.ApplyPlanResponse, work)
+
+    async def GetPlan(self, request: plan_pb2.GetPlanRequest, context: Context) -> plan_pb2.GetPlanResponse:
+        plan = await self._find(request.plan, request.path)
+        statuses = await plan_status(self._core, plan)
+        return await self._core.store.read(
+            lambda reader: plan_pb2.GetPlanResponse(
+                plan=plan_message(reader, plan), threads=[status_message(reader, status) for status in statuses]
+            )
+        )
+
+    async def ListPlans(self, request: plan_pb2.ListPlansRequest, context: Context) -> plan_pb2.ListPlansResponse:
+        repo_id = (await resolve_repo(self._core, request.repo)).id if request.repo else None
+        size = size_of(request.page_size)
+        after = position_of("plans", request.page_token, time_and_id)
+
+        def work(reader: Reader) -> plan_pb2.ListPlansResponse:
+            found = reader.plans.list(repo_id, after=after, limit=size + 1)
+            page = found[:size]
+            token = token_of("plans", [page[-1].create_time, page[-1].id]) if len(found) > size else ""
+            return plan_pb2.ListPlansResponse(
+                plans=[plan_message(reader, plan) for plan in page], next_page_token=token
+            )
+
+        return await self._core.store.read(work)
+
+    async def ConvergePlan(
+        self, request: plan_pb2.ConvergePlanRequest, context: Context
+    ) -> plan_pb2.ConvergePlanResponse:
+        who = principal.get()
+
+        async def work(call: Call) -> plan_pb2.ConvergePlanResponse:
+            plan = await self._find(request.plan, request.path)
+            steps = await self._converger.converge(plan, who, remote=request.remote, dry_run=request.dry_run)
+            return plan_pb2.ConvergePlanResponse(
+                steps=[
+                    plan_pb2.ConvergeStep(
+                        thread=step.thread,
+                        branch=step.branch,
+                        base=step.base,
+                        action=step.action,
+                        message=step.message,
+                        title=step.title,
+                        pull_request=step.pull_request,
+                        url=step.url,
+                    )
+                    for step in steps
+                ],
+                failed=sum(step.action == FAILED for step in steps),
+            )
+
+        return await self._calls.once("ConvergePlan", request, plan_pb2.ConvergePlanResponse, work)
+
+    async def CleanUpPlan(self, request: plan_pb2.CleanUpPlanRequest, context: Context) -> plan_pb2.CleanUpPlanResponse:
+        who = principal.get()
+
+        async def work(call: Call) -> plan_pb2.CleanUpPlanResponse:
+            def remember(unit: Unit, steps: list[CleanedUp], removed: bool) -> None:
+                call.remember(unit, cleaned_message(steps, removed))
+
+            plan = await self._find(request.plan, request.path)
+            steps, removed = await self._cleaner.clean_up(plan, who, remember, dry_run=request.dry_run)
+            return cleaned_message(steps, removed)
+
+        return await self._calls.once("CleanUpPlan", request, plan_pb2.CleanUpPlanResponse, work)
+
+    async def _find(self, name: str, path: str) -> Plan:
+        repo: Repo | None = None
+        if path:
+            try:
+                repo = await repos.around(self._core, absolute(path))
+            except RepoNotFoundError:
+                if not name:
+                    raise
+        return await self._core.store.read(lambda reader: find_plan(reader, name, repo))
+
+
+def file_of(file: str) -> str:
+    """Raises `InvalidInputError` for a path that is not absolute: it would be taken for one beside the daemon."""
+    if file and not Path(file).is_absolute():
+        raise InvalidInputError(f"the plan's file {file!r} is not an absolute path", hint="give it whole")
+    return file
+
+
+def problem_message(problem: Problem) -> plan_pb2.PlanProblem:
+    return plan_pb2.PlanProblem(
+        severity=problem.severity,
+        code=problem.code,
+        line=problem.line,
+        key=problem.key,
+        threads=problem.threads,
+        message=problem.message,
+        hint=problem.hint,
+        examples=problem.examples,
+    )
+
+
+def checked_message(thread: Thread, prompt: str) -> plan_pb2.Thread:
+    text = thread.text
+    return plan_pb2.Thread(
+        id=thread.id,
+        name=thread.name,
+        branch=thread.branch,
+        goal=text.goal,
+        prompt=prompt,
+        base=text.base,
+        owns=text.owns,
+        forbids=text.forbids,
+        merge_order=thread.merge_order,
+        model=text.model,
+        mode=MODES[text.mode] if text.mode is not None else UNSPECIFIED,
+        agent=text.agent,
+        budget_usd=text.budget,
+        after=text.after,
+        check=text.check,
+    )
+
+
+def thread_message(thread: PlanThread) -> plan_pb2.Thread:
+    return plan_pb2.Thread(
+        id=thread.id,
+        name=thread.name,
+        branch=thread.branch,
+        goal=thread.goal,
+        prompt=thread.prompt,
+        base=thread.base,
+        owns=thread.owns,
+        forbids=thread.forbids,
+        merge_order=thread.merge_order,
+        model=thread.model,
+        mode=MODES[Mode(thread.mode)] if thread.mode else UNSPECIFIED,
+        agent=thread.agent,
+        budget_usd=thread.budget_usd,
+        after=thread.after,
+        check=thread.check,
+    )
+
+
+def applied_message(reader: Reader, applied: Applied) -> plan_pb2.ApplyPlanResponse:
+    found = [reader.sessions.find(session_id) for session_id in applied.session_ids]
+    return plan_pb2.ApplyPlanResponse(
+        plan_id=applied.plan_id,
+        changes=[
+            plan_pb2.PlanChange(
+                action=change.action, thread=change.thread, message=change.message, session_id=change.session_id
+            )
+            for change in applied.changes
+        ],
+        sessions=sessions_messages(reader, [session for session in found if session is not None]),
+        warnings=applied.warnings,
+    )
+
+
+def plan_message(reader: Reader, plan: Plan) -> plan_pb2.Plan:
+    threads = reader.plans.threads(plan.id)
+    sessions = [reader.sessions.find(thread.session_id) for thread in threads]
+    return plan_pb2.Plan(
+        id=plan.id,
+        name=plan.name,
+        repo=reader.repos.get(plan.repo_id).name,
+        file=plan.file,
+        threads=sum(not thread.dropped for thread in threads),
+        create_time=stamp(plan.create_time),
+        update_time=stamp(plan.update_time),
+        cost_usd=sum(session.cost_usd for session in sessions if session is not None),
+    )
+
+
+def status_message(reader: Reader, status: ThreadStatus) -> plan_pb2.ThreadStatus:
+    session = reader.sessions.find(status.thread.session_id)
+    return plan_pb2.ThreadStatus(
+        thread=thread_message(status.thread),
+        session=sessions_messages(reader, [session])[0] if session is not None else None,
+        ahead=status.ahead,
+        behind=status.behind,
+        dirty=len(status.dirty),
+        inside=status.inside,
+        outside=status.outside,
+        landed=status.landed,
+        landed_reason=status.landed_reason,
+        place=status.thread.position if not status.thread.dropped else 0,
+        landing=status.landing,
+    )
+
+
+def cleaned_message(steps: list[CleanedUp], removed: bool) -> plan_pb2.CleanUpPlanResponse:
+    return plan_pb2.CleanUpPlanResponse(
+        steps=[plan_pb2.CleanUpStep(thread=step.thread, removed=step.removed, reason=step.reason) for step in steps],
+        plan_removed=removed,
+    )

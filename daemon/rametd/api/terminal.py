@@ -1,0 +1,263 @@
+"""TerminalService."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import grpc
+from ramet.v1 import terminal_pb2, terminal_pb2_grpc
+
+from rametd.api.calls import Call, Calls
+from rametd.api.context import principal
+from rametd.api.paging import position_of, size_of, time_and_id, token_of
+from rametd.domain.commands import Command
+from rametd.domain.errors import (
+    AmbiguousError,
+    CommandNotFoundError,
+    InvalidInputError,
+    NotAllowedError,
+    WorkingDirectoryError,
+    WrongStateError,
+)
+from rametd.domain.models import Repo, Session
+from rametd.domain.states import State
+from rametd.platform import listeners, processes
+from rametd.services import ports, surroundings
+from rametd.services.core import Core
+from rametd.services.delivery import sender_of
+from rametd.services.lookup import find_session
+from rametd.services.settings import Settings, for_session
+from rametd.services.setup import Setup
+from rametd.services.terminals import NewCommand, Terminals
+from rametd.services.trust import check_trust
+from rametd.services.views import command_message
+from rametd.store import Reader, Unit
+
+Context = grpc.aio.ServicerContext[Any, Any]
+
+LONGEST_NS = 366 * 86400 * 10**9
+
+
+class TerminalServicer(terminal_pb2_grpc.TerminalServiceServicer):
+    def __init__(self, core: Core, calls: Calls, terminals: Terminals, setup: Setup) -> None:
+        self._core = core
+        self._calls = calls
+        self._terminals = terminals
+        self._setup = setup
+
+    async def StartCommand(
+        self, request: terminal_pb2.StartCommandRequest, context: Context
+    ) -> terminal_pb2.StartCommandResponse:
+        who = principal.get()
+        if bool(request.argv) == bool(request.name):
+            raise InvalidInputError("give either a command or the name of one", hint="rametctl run S -- COMMAND...")
+        if request.HasField("timeout") and not 0 < request.timeout.ToNanoseconds() <= LONGEST_NS:
+            raise InvalidInputError("the timeout is no time", hint="give more than 0 and at most a year")
+
+        async def work(call: Call) -> terminal_pb2.StartCommandResponse:
+            session, repo = await self._session(request.session, who)
+            argv, more = tuple(request.argv), {}
+            if request.name:
+                settings = await for_session(self._core, session, repo)
+                argv = ("/bin/sh", "-c", command_named(request.name, settings, repo))
+                if (port := ports.port_of(session, request.name, settings.config.run)) is not None:
+                    more = {"PORT": str(port)}
+
+            answer = terminal_pb2.StartCommandResponse()
+
+            def remember(unit: Unit, command: Command) -> None:
+                answer.command.CopyFrom(command_message(unit, command))
+                call.remember(unit, answer)
+
+            command = await self._terminals.start(
+                session,
+                NewCommand(
+                    argv,
+                    name=request.name,
+                    timeout=request.timeout.ToNanoseconds() / 1e9 if request.HasField("timeout") else None,
+                    principal=who,
+                    environment=more,
+                    request_id=call.request_id,
+                    remember=remember,
+                ),
+            )
+            if not answer.HasField("command"):  # it was started for this very request by a daemon that was killed
+                answer.command.CopyFrom(await self._message(command))
+            return answer
+
+        return await self._calls.once("StartCommand", request, terminal_pb2.StartCommandResponse, work)
+
+    async def ListCommands(
+        self, request: terminal_pb2.ListCommandsRequest, context: Context
+    ) -> terminal_pb2.ListCommandsResponse:
+        session = await self._one_or_all(request.session)
+        before = position_of("commands", request.page_token, time_and_id)
+        size = size_of(request.page_size)
+
+        def work(reader: Reader) -> terminal_pb2.ListCommandsResponse:
+            found = reader.commands.list(
+                session.id if session is not None else None,
+                include_ended=request.include_ended,
+                before=before,
+                limit=size + 1,
+            )
+            page = found[:size]
+            more = token_of("commands", [page[-1].start_time, page[-1].id]) if len(found) > size else ""
+            commands = [command_message(reader, command) for command in page]
+            return terminal_pb2.ListCommandsResponse(commands=commands, next_page_token=more)
+
+        return await self._core.store.read(work)
+
+    async def GetCommand(
+        self, request: terminal_pb2.GetCommandRequest, context: Context
+    ) -> terminal_pb2.GetCommandResponse:
+        return terminal_pb2.GetCommandResponse(command=await self._message(await self._command(request.command)))
+
+    async def StopCommand(
+        self, request: terminal_pb2.StopCommandRequest, context: Context
+    ) -> terminal_pb2.StopCommandResponse:
+        who = principal.get()
+
+        async def work(call: Call) -> terminal_pb2.StopCommandResponse:
+            command = await self._command(request.command)
+            allow(who, command.session_id)
+            stopped = await self._terminals.stop(command.id, f"stopped by {who}")
+            return terminal_pb2.StopCommandResponse(command=await self._message(stopped))
+
+        return await self._calls.once("StopCommand", request, terminal_pb2.StopCommandResponse, work)
+
+    async def WatchOutput(
+        self, request: terminal_pb2.WatchOutputRequest, context: Context
+    ) -> AsyncIterator[terminal_pb2.WatchOutputResponse]:
+        command = await self._command(request.command)
+        offset = request.offset
+        async for piece in self._terminals.output(command.id, request.offset, follow=request.follow):
+            offset = piece.end
+            yield terminal_pb2.WatchOutputResponse(data=piece.data, offset=piece.start)
+        command = await (self._terminals.wait if request.follow else self._terminals.get)(command.id)
+        last = await self._message(command) if not command.living else None
+        yield terminal_pb2.WatchOutputResponse(offset=offset, command=last)
+
+    async def SetUpSession(
+        self, request: terminal_pb2.SetUpSessionRequest, context: Context
+    ) -> terminal_pb2.SetUpSessionResponse:
+        who = principal.get()
+
+        async def work(call: Call) -> terminal_pb2.SetUpSessionResponse:
+            session, _ = await self._session(request.session, who)
+
+            answer = terminal_pb2.SetUpSessionResponse()
+
+            def remember(unit: Unit, command: Command) -> None:
+                answer.command.CopyFrom(command_message(unit, command))
+                call.remember(unit, answer)
+
+            asked = await self._setup.again(session, who, call.request_id, remember)
+            if asked.command is not None and not answer.HasField("command"):  # one that ran already
+                answer.command.CopyFrom(await self._message(asked.command))
+            if asked.project is not None:
+                answer.suggestion.extend(asked.project.setup)
+                answer.project_kind = asked.project.kind
+            return answer
+
+        return await self._calls.once("SetUpSession", request, terminal_pb2.SetUpSessionResponse, work)
+
+    async def GetShell(self, request: terminal_pb2.GetShellRequest, context: Context) -> terminal_pb2.GetShellResponse:
+        session, repo = await self._session(request.session, principal.get())
+        if not await asyncio.to_thread(session.worktree.is_dir):
+            hint = f"rametctl rm {session.name} removes the rest"
+            raise WorkingDirectoryError(f"the worktree {session.worktree} is gone", hint=hint)
+        return terminal_pb2.GetShellResponse(
+            directory=str(session.worktree), environment=await surroundings.of_session(self._core, session, repo)
+        )
+
+    async def ListPorts(
+        self, request: terminal_pb2.ListPortsRequest, context: Context
+    ) -> terminal_pb2.ListPortsResponse:
+        one = await self._one_or_all(request.session)
+        sessions = [one] if one is not None else await self._core.store.read(lambda reader: reader.sessions.list())
+        wanted = {port for session in sessions for port in block(session)}
+        found = await asyncio.to_thread(listeners.listeners, wanted)
+        return terminal_pb2.ListPortsResponse(
+            sessions=[await self._ports(session, found) for session in sessions if one or session.port_count]
+        )
+
+    async def _ports(self, session: Session, found: Any) -> terminal_pb2.SessionPorts:
+        repo = await self._core.store.read(lambda reader: reader.repos.get(session.repo_id))
+        named = await surroundings.run_names(self._core, session, repo)
+        names = dict(zip(block(session), named, strict=False))
+        tree = {"RAMET_WORKTREE": str(session.worktree)}
+        held = any(port in found for port in block(session))
+        own = {process.pid for process in await asyncio.to_thread(processes.tagged, tree)} if held else set()
+        listed = []
+        for index, number in enumerate(block(session)):
+            listener = found.get(number)
+            listed.append(
+                terminal_pb2.Port(
+                    number=number,
+                    variable=f"RAMET_PORT_{index}",
+                    name=names.get(number, ""),
+                    listening=listener is not None,
+                    pid=listener.pid if listener is not None else 0,
+                    program=listener.program if listener is not None else "",
+                    own=listener is not None and listener.pid in own,
+                )
+            )
+        return terminal_pb2.SessionPorts(session_id=session.id, session_name=session.name, ports=listed)
+
+    async def _session(self, name: str, who: str) -> tuple[Session, Repo]:
+        """A session whose worktree is there, and its repository; a session may name only itself."""
+
+        def work(reader: Reader) -> tuple[Session, Repo]:
+            session = find_session(reader, name)
+            return session, reader.repos.get(session.repo_id)
+
+        session, repo = await self._core.store.read(work)
+        allow(who, session.id)
+        if session.state == State.ARCHIVED:
+            raise WrongStateError(f"{session.name} is archived", hint=f"rametctl restore {session.name}")
+        return session, repo
+
+    async def _one_or_all(self, name: str) -> Session | None:
+        return await self._core.store.read(lambda reader: find_session(reader, name)) if name else None
+
+    async def _command(self, name: str) -> Command:
+        return await self._core.store.read(lambda reader: find_command(reader, name))
+
+    async def _message(self, command: Command) -> terminal_pb2.Command:
+        return await self._core.store.read(lambda reader: command_message(reader, command))
+
+
+def allow(who: str, session_id: str) -> None:
+    """Raise `NotAllowedError` for a session that would run something in another one's worktree."""
+    if sender_of(who) not in {"", session_id}:
+        raise NotAllowedError("a session may run and end commands in its own worktree only", hint="ask that session")
+
+
+def block(session: Session) -> range:
+    return range(session.port_base, session.port_base + session.port_count)
+
+
+def find_command(reader: Reader, name: str) -> Command:
+    """By id or unique prefix. Raises `CommandNotFoundError`, `AmbiguousError`."""
+    found = list(reader.commands.find_by_prefix(name)) if name else []
+    exact = [command for command in found if command.id == name]
+    if len(exact or found) == 1:
+        return (exact or found)[0]
+    if not found:
+        raise CommandNotFoundError(f"there is no command {name!r}", hint="`rametctl run S --list` shows them")
+    matches = ", ".join(command.id for command in found)
+    raise AmbiguousError(f"{name!r} fits several commands: {matches}", hint="give more of it", matches=matches)
+
+
+def command_named(name: str, settings: Settings, repo: Repo) -> str:
+    """The shell command under ``run.NAME``. Raises `CommandNotFoundError`, `NotTrustedError`."""
+    if name in settings.config.run:
+        return settings.config.run[name]
+    check_trust(settings, repo, lambda config: name in config.run)
+    names = ", ".join(settings.config.run)
+    raise CommandNotFoundError(
+        f"no command is called {name!r} in {repo.name}",
+        hint=f"there are: {names}" if names else f"name it in .ramet.toml: run.{name} = …",
+        names=names,
+    )

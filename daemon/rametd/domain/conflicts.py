@@ -1,0 +1,98 @@
+"""How two pieces of work go together, as values."""
+
+import json
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+
+
+class ConflictKind(StrEnum):
+    """From the harmless to the worst."""
+
+    CLEAN = "clean"  # different files
+    SAME_FILE = "same_file"  # the same file at different places
+    OVERLAP = "overlap"  # the same lines
+    ADD_ADD = "add_add"  # both add the path, with different content
+    BINARY = "binary"
+    SUBMODULE = "submodule"
+    RENAME = "rename"  # both rename, or a rename meets another file
+    DELETE_EDIT = "delete_edit"  # one deletes what the other changes
+
+
+SEVERITY = {kind: number for number, kind in enumerate(ConflictKind)}
+"""For sorting: higher is worse."""
+GREEN = frozenset({ConflictKind.CLEAN, ConflictKind.SAME_FILE})
+"""What git merges by itself; everything else is red."""
+
+
+@dataclass(frozen=True, slots=True)
+class LineRange:
+    """Lines of a file, from 1, both ends included; ``end`` is ``start - 1`` where lines were only removed."""
+
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class FileConflict:
+    """A file that both change. ``other_path`` is "" where it is ``path`` too."""
+
+    path: str
+    kind: ConflictKind
+    other_path: str = ""
+    lines: tuple[LineRange, ...] = ()
+    other_lines: tuple[LineRange, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PairConflict:
+    """How two sessions, or a session and its base (``other_id`` ""), go together, as it was last found."""
+
+    session_id: str
+    other_id: str
+    repo_id: str
+    kind: ConflictKind
+    files: str  # JSON list, see `dump`
+    change_time: float
+    told: tuple[str, ...] = ()  # ids of those of the two whose agents know
+
+    @property
+    def red(self) -> bool:
+        return self.kind not in GREEN
+
+
+def dump(files: tuple[FileConflict, ...]) -> str:
+    """Files as the store keeps them."""
+    return json.dumps([asdict(each) for each in files])
+
+
+def load(text: str) -> tuple[FileConflict, ...]:
+    """What `dump` made."""
+    return tuple(
+        FileConflict(
+            path=each["path"],
+            kind=ConflictKind(each["kind"]),
+            other_path=each["other_path"],
+            lines=tuple(LineRange(**span) for span in each["lines"]),
+            other_lines=tuple(LineRange(**span) for span in each["other_lines"]),
+        )
+        for each in json.loads(text)
+    )
+
+
+def worst(files: tuple[FileConflict, ...]) -> ConflictKind:
+    """What a pair is as a whole."""
+    return max((each.kind for each in files), key=SEVERITY.__getitem__, default=ConflictKind.CLEAN)
+
+
+def mirrored(files: tuple[FileConflict, ...]) -> tuple[FileConflict, ...]:
+    """The same seen from the other side."""
+    return tuple(
+        FileConflict(
+            path=each.other_path or each.path,
+            kind=each.kind,
+            other_path=each.path if each.other_path else "",
+            lines=each.other_lines,
+            other_lines=each.lines,
+        )
+        for each in files
+    )

@@ -1,0 +1,110 @@
+"""A worktree kept as it is, and brought back to what was kept. The user's stash is never used, and HEAD moves only back along its own branch."""
+
+import os
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import pygit2
+
+from rametd.git.context import GitContext
+from rametd.git.registrations import verify_worktree
+from rametd.git.repository import head_of, open_repository
+from rametd.git.snapshot import ADD_ALL, current_tree, private_index, write_commit
+
+PREFIX: Final = "refs/ramet/checkpoints/"
+
+
+@dataclass(frozen=True, slots=True)
+class KeptTree:
+    """A commit that holds the files of a worktree. ``head`` is its first parent, "" on an unborn branch."""
+
+    commit: str
+    tree: str
+    head: str
+
+
+async def keep(git: GitContext, worktree: Path, ref: str, message: str, tree: str | None = None) -> KeptTree:
+    """See `Git.keep`."""
+    git_dir = await git.compute(verify_worktree, worktree, None)
+    if tree is None:
+        tree = (await current_tree(git, worktree, git_dir)).tree
+    files = tree
+
+    def commit() -> KeptTree:
+        repository = open_repository(git_dir)
+        head = head_of(repository).commit
+        made = write_commit(repository, files, message, [head] if head is not None else [])
+        repository.references.create(ref, pygit2.Oid(hex=made), force=True)
+        return KeptTree(made, files, head or "")
+
+    return await git.compute(commit)
+
+
+async def bring_back(
+    git: GitContext, worktree: Path, target: str, before_overwriting: Callable[[str], Awaitable[None]]
+) -> str:
+    """See `Git.bring_back`."""
+    git_dir = await git.compute(verify_worktree, worktree, None)
+    there = (f"--git-dir={git_dir}", f"--work-tree={worktree}")
+    async with git.worktree_lock(worktree), private_index(git, git_dir) as index:
+        environment = {"GIT_INDEX_FILE": str(index)}
+
+        async def write(*arguments: str, stdin: bytes | None = None) -> str:
+            output = await git.process.write(worktree, *there, *arguments, environment=environment, stdin=stdin)
+            return output.decode().strip()
+
+        await write(*ADD_ALL)
+        now = await write("write-tree", "--missing-ok")
+        listing = ("diff-tree", "-r", "-z", "--name-only", "--no-renames", "--diff-filter=AT", now, target)
+        wanted = os.fsdecode(await git.process.read(worktree, *there, *listing)).split("\0")[:-1]
+        # Ignored files in the places of files to come: nobody but us would keep them.
+        in_the_way = await git.compute(_in_the_way, worktree, wanted)
+        if in_the_way:
+            paths = b"".join(os.fsencode(path) + b"\0" for path in in_the_way)
+            add = ("add", "--force", "--sparse", "--pathspec-from-file=-", "--pathspec-file-nul")
+            await write("--literal-pathspecs", *add, stdin=paths)
+            now = await write("write-tree", "--missing-ok")
+        await before_overwriting(now)
+        # It writes only what differs, and nothing at all where a file changed since it was looked at.
+        await write("read-tree", "-m", "-u", now, target)
+    return now
+
+
+async def move_back(git: GitContext, worktree: Path, commit: str) -> bool:
+    """See `Git.move_back`."""
+    git_dir = await git.compute(verify_worktree, worktree, None)
+    there = (f"--git-dir={git_dir}", f"--work-tree={worktree}")
+
+    def where() -> tuple[str | None, str | None, bool]:
+        repository = open_repository(git_dir)
+        head = head_of(repository)
+        if head.commit is None:
+            return head.branch, None, False
+        same = head.commit == commit
+        return head.branch, head.commit, same or repository.descendant_of(head.commit, commit)
+
+    branch, old, behind = await git.compute(where)
+    if old is None or not behind:
+        return False
+    ref = ("HEAD", "--no-deref") if branch is None else (f"refs/heads/{branch}",)
+    if old != commit:
+        await git.process.write(worktree, *there, "update-ref", "-m", "ramet: rewind", *ref[1:], ref[0], commit, old)
+    # The index belongs to what is checked out: with it, status shows the checkpoint's changes as changes, and nothing else.
+    await git.process.write(worktree, *there, "read-tree", commit)
+    await git.process.run(worktree, *there, "update-index", "-q", "--refresh")
+    return True
+
+
+def _in_the_way(worktree: Path, wanted: list[str]) -> set[str]:
+    found: set[str] = set()
+    for path in wanted:
+        place = worktree
+        for part in path.split("/"):
+            place /= part
+            if not place.is_dir() or place.is_symlink():
+                break
+        if os.path.lexists(place):
+            found.add(str(place.relative_to(worktree)))
+    return found

@@ -1,0 +1,83 @@
+"""What of ours there is in a repository: for whoever compares it with what should be there. Reads only."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from rametd.git import branches
+from rametd.git.context import GitContext
+from rametd.git.locks import DIRECTORY
+from rametd.git.registrations import REASON, Registration, registrations
+from rametd.git.repository import RepositoryInfo, open_repository
+
+PREFIX: Final = "refs/ramet/"
+_MARK: Final = "ramet: made for "
+
+
+@dataclass(frozen=True, slots=True)
+class Inventory:
+    """``refs``: those below refs/ramet/ with their commits. ``made``: branch → the worktree's path that it was made for.
+
+    ``leftovers``: what is on its way out in our corner of the git directory. ``locks``: lock files of the indexes and of refs, with
+    the time of their last change.
+    """
+
+    refs: dict[str, str]
+    registrations: tuple[Registration, ...]
+    checked_out: dict[str, Path]
+    tips: dict[str, str]
+    made: dict[str, Path]
+    leftovers: tuple[Path, ...]
+    locks: tuple[tuple[Path, float], ...]
+
+    def ours(self, entry: Registration) -> bool:
+        """Whether a worktree was registered by us."""
+        return entry.locked == REASON
+
+
+def take(repo: RepositoryInfo) -> Inventory:
+    """Blocks."""
+    repository = open_repository(repo.common_dir)
+    refs = {name: str(repository.references[name].target) for name in repository.references if name.startswith(PREFIX)}
+    found = branches.list_branches(repo)
+    made = {branch.name: path for branch in found if (path := _made_for(repo, branch.name)) is not None}
+    corner = repo.common_dir / DIRECTORY
+    entries = registrations(repo.common_dir)
+    candidates = [
+        *(repo.common_dir / name for name in ("index.lock", "HEAD.lock", "packed-refs.lock", "config.lock")),
+        *(entry.admin_dir / name for entry in entries for name in ("index.lock", "HEAD.lock")),
+    ]
+    locks: list[tuple[Path, float]] = []
+    for path in candidates:
+        try:
+            locks.append((path, path.stat().st_mtime))
+        except FileNotFoundError:
+            continue
+    return Inventory(
+        refs=refs,
+        registrations=entries,
+        checked_out=branches.checked_out(repo),
+        tips={branch.name: branch.commit for branch in found},
+        made=made,
+        leftovers=tuple(corner.glob("removing-*")),
+        locks=tuple(locks),
+    )
+
+
+def _made_for(repo: RepositoryInfo, branch: str) -> Path | None:
+    """The worktree that a branch was made for by us, by its reflog."""
+    try:
+        with (repo.common_dir / "logs" / "refs" / "heads" / branch).open(errors="surrogateescape") as reflog:
+            message = reflog.readline().rstrip("\n").partition("\t")[2]
+    except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+        return None
+    return Path(message.removeprefix(_MARK)) if message.startswith(_MARK) else None
+
+
+async def reachable(git: GitContext, repo: RepositoryInfo, commit: str) -> bool:
+    """See `Git.reachable`."""
+    output = await git.process.read(
+        repo.common_dir,
+        *("rev-list", "--max-count=1", commit, "--not", "--branches", "--remotes", "--tags", "--"),
+    )
+    return not output.strip()

@@ -1,0 +1,291 @@
+"""Whether a branch's work is on the branch that it lands on, answered by content.
+
+What counts, from the cheapest to the dearest: the target has the branch's commits; the files that the branch changed are in the
+target as the branch has them, or merging the branch would change nothing there; a commit of the target is the branch's combined
+change (squash), by its text or by being exactly that merge; every commit of the branch is in the target under another name
+(rebase, cherry-picks), by its text. Commits only: work that is not committed is the caller's to look for (`work_at_risk`).
+
+All of it is done by git processes, which leave the event loop and the interpreter's lock alone. History is bounded: of the target,
+at most `COMMITS` commits since the branch left it that touch the branch's files.
+"""
+
+import hashlib
+import os
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import pygit2
+
+from rametd.git.context import GitContext
+from rametd.git.repository import RepositoryInfo, head_of, open_repository, peel
+
+COMMITS: Final = 1000
+PATCH_BYTES: Final = 16 << 20
+"""Of the target's candidates, and of the branch's own commits."""
+SQUASHES: Final = 20
+"""Commits of the target that are tried as the branch's squash merge."""
+MERGES: Final = 50
+"""Merge commits of the branch that are looked into."""
+PATHS: Final = 400
+"""Paths that are given to git as arguments; of more, the whole history is looked at."""
+KEPT: Final = 20_000
+DEFAULTS: Final = ("main", "master", "trunk")
+NAME: Final = "{target}"
+"""Stands for the target's name in an answer that is kept."""
+
+
+@dataclass(frozen=True, slots=True)
+class Landed:
+    """``reason``: how it is known that it has landed, or why it has not; one line."""
+
+    yes: bool
+    reason: str
+
+    def __bool__(self) -> bool:
+        return self.yes
+
+
+class LandedAnswers:
+    """Answers that were found, by (tip, base, target's tip): commits never change."""
+
+    def __init__(self) -> None:
+        self._kept: OrderedDict[tuple[str, str, str], Landed] = OrderedDict()
+
+    def get(self, key: tuple[str, str, str]) -> Landed | None:
+        found = self._kept.get(key)
+        if found is not None:
+            self._kept.move_to_end(key)
+        return found
+
+    def put(self, key: tuple[str, str, str], answer: Landed) -> Landed:
+        self._kept[key] = answer
+        while len(self._kept) > KEPT:
+            self._kept.popitem(last=False)
+        return answer
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A branch that work lands on: its short name, and its commit."""
+
+    name: str
+    commit: str
+
+
+def targets(repo: RepositoryInfo, base_ref: str, branch: str) -> tuple[Target, ...]:
+    """Where work that began at ``base_ref`` lands: that branch and the remote's copy of it.
+
+    Where ``base_ref`` is no branch (any more: it was renamed, it is a tag or a commit, it is the session's own), the default one is
+    meant: what the remote calls so, or what the main worktree has checked out, or main, master or trunk. Blocks.
+    """
+    repository = open_repository(repo.common_dir)
+    for name in dict.fromkeys((base_ref, *_defaults(repository, repo))):
+        found = tuple(_both(repository, name)) if name and name != branch else ()
+        if found:
+            return found
+    return ()
+
+
+def _defaults(repository: pygit2.Repository, repo: RepositoryInfo) -> Iterator[str]:
+    for remote in ("origin", *(name for name in repository.remotes.names() if name is not None and name != "origin")):
+        head = repository.references.get(f"refs/remotes/{remote}/HEAD")
+        if head is not None and isinstance(head.target, str):
+            yield head.target.removeprefix(f"refs/remotes/{remote}/")
+    if not repo.is_bare and (checked_out := head_of(repository).branch) is not None:
+        yield checked_out
+    yield from DEFAULTS
+
+
+def _both(repository: pygit2.Repository, name: str) -> Iterator[Target]:
+    """The local branch and its upstream; of ``REMOTE/NAME``, that one and the local branch of the name."""
+    local = peel(repository, f"refs/heads/{name}")
+    remotes = [remote for remote in repository.remotes.names() if remote is not None]
+    if local is not None:
+        yield Target(name, local)
+        branch = repository.branches.local.get(name)
+        upstream = branch.upstream if branch is not None else None
+        tracked = upstream.branch_name if upstream is not None else f"origin/{name}"
+        if (tip := peel(repository, f"refs/remotes/{tracked}")) is not None:
+            yield Target(tracked, tip)
+        return
+    remote_tip = peel(repository, f"refs/remotes/{name}")
+    if remote_tip is not None:
+        yield Target(name, remote_tip)
+        short = next((name.removeprefix(f"{each}/") for each in remotes if name.startswith(f"{each}/")), "")
+        if short and (tip := peel(repository, f"refs/heads/{short}")) is not None:
+            yield Target(short, tip)
+    elif (tip := peel(repository, f"refs/remotes/origin/{name}")) is not None:
+        yield Target(f"origin/{name}", tip)
+
+
+async def landed(
+    git: GitContext,
+    answers: LandedAnswers,
+    repo: RepositoryInfo,
+    tip: str,
+    base_commit: str,
+    where: Sequence[Target],
+    *,
+    pull_request_state: str | None = None,
+) -> Landed:
+    """See `Git.landed`."""
+    if tip == base_commit:
+        return Landed(False, "it has no commits of its own")
+    if pull_request_state == "merged":
+        return Landed(True, "its pull request was merged")
+    if not where:
+        return Landed(False, "there is no branch that it lands on")
+    refusals = []
+    for target in where:
+        key = (tip, base_commit, target.commit)
+        answer = answers.get(key)
+        if answer is None:
+            answer = answers.put(key, await _landed(git, repo, tip, target))
+        told = Landed(answer.yes, answer.reason.replace(NAME, target.name))
+        if told:
+            return told
+        refusals.append(told)
+    return refusals[0]
+
+
+async def _landed(git: GitContext, repo: RepositoryInfo, tip: str, target: Target) -> Landed:
+    """The answer for one target; its name is left open (`NAME`)."""
+    done = await git.process.run(repo.common_dir, "merge-base", tip, target.commit)
+    base = done.stdout.decode().strip()
+    if done.returncode != 0 or not base:
+        return Landed(False, f"it has no history in common with {NAME}")
+    if base == tip:
+        return Landed(True, f"merged into {NAME}")
+    changed = await _changed_paths(git, repo, base, tip)
+    if not changed:
+        return Landed(False, "its commits change nothing")
+    if base == target.commit:
+        return Landed(False, f"{NAME} has not moved since")
+    paths = [f":(literal,top){path}" for path in changed] if len(changed) <= PATHS else []
+    candidates, cut = await _patches(git, repo, target.commit, base, "--full-history", "--full-diff", "--", *paths)
+    if not candidates:
+        return Landed(False, f"{NAME} has not touched its files")
+    differing = await _changed_paths(git, repo, tip, target.commit, *paths)
+    if not changed & differing:
+        return Landed(True, f"its content is on {NAME}")
+    if await _merge(git, repo, target.commit, tip) == await _tree(git, repo, target.commit):
+        return Landed(True, f"its content is on {NAME}")
+    combined = await git.process.read_up_to(PATCH_BYTES, repo.common_dir, *_PATCH, "diff", *_PLAIN, base, tip, "--")
+    known = {patch.digest: patch.commit for patch in candidates}
+    if not combined[1]:
+        whole = await git.compute(lambda: next(_parse(b"commit -\n" + combined[0]), None))
+        if whole is not None and (found := known.get(whole.digest)) is not None:
+            return Landed(True, f"squash-merged into {NAME} as {found[:10]}")
+    for patch in [patch for patch in candidates if patch.paths == changed][:SQUASHES]:
+        if await _merge(git, repo, f"{patch.commit}^", tip) == await _tree(git, repo, patch.commit):
+            return Landed(True, f"squash-merged into {NAME} as {patch.commit[:10]}")
+    own, too_much = await _patches(git, repo, tip, target.commit, "--")
+    there = sum(patch.digest in known for patch in own)
+    if own and there == len(own) and not too_much and await _merges_are_plain(git, repo, tip, target.commit):
+        return Landed(True, f"rebased onto {NAME}")
+    if there:
+        return Landed(False, f"{there} of its {len(own)} commits are on {NAME}")
+    looked = f" among its newest {len(candidates)} commits to these files" if cut else ""
+    return Landed(False, f"it is not on {NAME}{looked}")
+
+
+_PATCH: Final = (
+    *("-c", "core.quotePath=false", "-c", "diff.noprefix=false", "-c", "diff.mnemonicPrefix=false"),
+    *("-c", "diff.suppressBlankEmpty=false", "-c", "diff.orderFile=/dev/null", "-c", "log.showSignature=false"),
+)
+_PLAIN: Final = (
+    *("--patch", "--full-index", "--no-renames", "--no-ext-diff", "--no-textconv", "--no-color"),
+    *("--diff-algorithm=myers", "--unified=3", "--inter-hunk-context=0", "--submodule=short"),
+    "--ignore-submodules=none",
+)
+"""The same text for the same change, whatever the person's configuration says."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Patch:
+    commit: str
+    digest: str
+    paths: frozenset[str]
+
+
+async def _patches(
+    git: GitContext, repo: RepositoryInfo, tip: str, without: str, *options: str
+) -> tuple[list[_Patch], bool]:
+    """The changes of the commits that ``tip`` has and ``without`` lacks, merges and empty ones left out; whether there are more."""
+    output, cut = await git.process.read_up_to(
+        PATCH_BYTES,
+        repo.common_dir,
+        *_PATCH,
+        *("log", "--no-merges", f"--max-count={COMMITS}", "--format=commit %H", *_PLAIN, tip, f"^{without}"),
+        *(options or ("--",)),
+    )
+    found = await git.compute(lambda: list(_parse(output)))
+    if cut and found:
+        found.pop()  # its text is not whole
+    return found, cut or len(found) == COMMITS
+
+
+def _parse(output: bytes) -> Iterator[_Patch]:
+    """Changes by the sum over their text, without the places of hunks: git-patch-id(1), but with white space, modes and binary files."""
+    commit, digest, paths, header = "", hashlib.sha256(), set[str](), False
+    index = b""
+    for line in output.split(b"\n"):
+        if line.startswith(b"commit "):
+            if paths:
+                yield _Patch(commit, digest.hexdigest(), frozenset(paths))
+            commit, digest, paths, header = line[7:].decode(), hashlib.sha256(), set(), False
+        elif line.startswith(b"diff --git "):
+            header, index = True, b""
+            # Without renames both halves are the same path: "a/P b/P".
+            half = (len(line) - len(b"diff --git ") - 1) // 2
+            paths.add(_unquoted(line[len(b"diff --git ") : len(b"diff --git ") + half]))
+            digest.update(line + b"\n")
+        elif header and line.startswith(b"index "):
+            index = line
+        elif header and line.startswith(b"Binary files "):
+            digest.update(index + b"\n")
+        elif line.startswith(b"@@ "):
+            header = False
+            digest.update(b"@@\n")
+        elif commit and paths and line:  # an empty one parts a commit from the next
+            digest.update(line + b"\n")
+    if paths:
+        yield _Patch(commit, digest.hexdigest(), frozenset(paths))
+
+
+def _unquoted(name: bytes) -> str:
+    """A path of a patch's header; one with a quote or control character is C-quoted there, and only compared with its like."""
+    return os.fsdecode(name.removeprefix(b"a/"))
+
+
+async def _changed_paths(git: GitContext, repo: RepositoryInfo, old: str, new: str, *paths: str) -> frozenset[str]:
+    output = await git.process.read(
+        repo.common_dir, "diff-tree", "-r", "-z", "--name-only", "--no-renames", old, new, "--", *paths
+    )
+    return frozenset(os.fsdecode(name) for name in output.split(b"\0") if name)
+
+
+async def _merge(git: GitContext, repo: RepositoryInfo, ours: str, theirs: str) -> str | None:
+    """The tree of merging two commits; None where they conflict, or git is too old to merge without a worktree."""
+    done = await git.process.run(repo.common_dir, "merge-tree", "--write-tree", "--no-messages", ours, theirs)
+    return done.stdout.decode().strip() if done.returncode == 0 else None
+
+
+async def _tree(git: GitContext, repo: RepositoryInfo, commit: str) -> str:
+    return (await git.process.read(repo.common_dir, "rev-parse", f"{commit}^{{tree}}")).decode().strip()
+
+
+async def _merges_are_plain(git: GitContext, repo: RepositoryInfo, tip: str, without: str) -> bool:
+    """Whether the branch's merge commits hold nothing but the merge: a change made in one is in no other commit."""
+    output = await git.process.read(
+        repo.common_dir, "rev-list", "--merges", "--parents", f"--max-count={MERGES + 1}", tip, f"^{without}", "--"
+    )
+    merges = [line.split() for line in output.decode().splitlines()]
+    if len(merges) > MERGES or any(len(merge) != 3 for merge in merges):
+        return False
+    for commit, ours, theirs in merges:
+        if await _merge(git, repo, ours, theirs) != await _tree(git, repo, commit):
+            return False
+    return True

@@ -1,0 +1,269 @@
+"""Bringing a branch onto its target, in a private worktree of ours; no branch moves here (see `rametd.git.targets`).
+
+Merges and squashes are made among objects (`git merge-tree`), so that a conflict leaves nothing; a rebase is git's own, in the private
+tree. What comes of it is a commit, whose files are put into the tree for the check.
+"""
+
+import re
+from collections import Counter
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from rametd.domain.errors import WorktreeChangedError
+from rametd.git import removal, worktrees
+from rametd.git.context import GitContext
+from rametd.git.process import failed
+from rametd.git.registrations import REASON, registered_at, verify_worktree
+from rametd.git.repository import RepositoryInfo
+from rametd.git.submodules import populate_submodules
+from rametd.git.targets import Targets
+
+RAMET: Final = ("Ramet", "ramet@localhost")
+_REBASE: Final = (
+    *("-c", "rebase.autoStash=false", "-c", "rebase.autoSquash=false", "-c", "rebase.rebaseMerges=false"),
+    *("-c", "rebase.updateRefs=false"),  # it would move branches that point into what is replayed
+    *("-c", "rerere.enabled=false", "-c", "commit.gpgSign=false", "-c", "sequence.editor=false"),
+)
+_IDENT: Final = re.compile(r"(?P<name>.*) <(?P<email>[^>]*)> \d+ [+-]\d+")
+
+
+@dataclass(frozen=True, slots=True)
+class Combined:
+    """The target with a branch's work: ``commit`` is the target's own where nothing is new in the branch."""
+
+    commit: str
+
+
+@dataclass(frozen=True, slots=True)
+class Conflict:
+    """The paths that both sides changed in ways that do not go together."""
+
+    paths: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """One commit of a branch, as its message and author are needed."""
+
+    commit: str
+    subject: str
+    name: str
+    email: str
+
+
+class Landing:
+    """What `Git` can do for landing. Every method may raise what those of `Git` raise."""
+
+    def __init__(self, git: GitContext) -> None:
+        self._git = git
+        self.targets = Targets(git)
+
+    @asynccontextmanager
+    async def tree(self, repo: RepositoryInfo, path: Path, commit: str) -> AsyncIterator["LandingTree"]:
+        """The private worktree at ``path``, made if it is not there, with ``commit`` checked out and nothing else in it but ignored
+        files. It is held for as long as the context lasts, also against a git that a killed daemon has left at work in it.
+
+        Raises WorktreeChangedError when what lies there is not ours, GitBusyError.
+        """
+        git = self._git
+        async with git.locks.hold(repo.common_dir) as lock:
+            if not await git.compute(_is_ours, repo, path):
+                await removal.detach(git, repo, path, lock, unfinished=True)
+                await worktrees.register(git, repo, path, None, commit, lock)
+        await removal.sweep(git, repo, path)
+        admin = await git.compute(verify_worktree, path, None)
+        async with git.locks.hold(admin) as held:
+            tree = LandingTree(git, repo, path, held)
+            await tree.check_out(commit)
+            yield tree
+
+    async def remove_tree(self, repo: RepositoryInfo, path: Path) -> None:
+        """Remove the private worktree; what is not ours stays."""
+        await removal.undo_create(self._git, repo, path, "", None)
+
+    async def commits(self, repo: RepositoryInfo, target: str, tip: str) -> tuple[Commit, ...]:
+        """The commits of ``tip`` that ``target`` lacks, the oldest first, merges left out."""
+        output = await self._git.process.read(
+            repo.common_dir,
+            *(
+                "log",
+                "-z",
+                "--reverse",
+                "--topo-order",
+                "--no-merges",
+                "--format=%H%n%an%n%ae%n%s",
+                f"{target}..{tip}",
+                "--",
+            ),
+        )
+        records = (record.split("\n", 3) for record in output.decode(errors="replace").split("\0") if record)
+        return tuple(Commit(commit, subject, name, email) for commit, name, email, subject in records)
+
+    async def uncommitted(self, worktree: Path) -> tuple[str, ...]:
+        """What a worktree has that its branch has not: changed and untracked files, an untracked directory once."""
+        git_dir = await self._git.compute(verify_worktree, worktree, None)
+        output = await self._git.process.read(
+            worktree,
+            *(f"--git-dir={git_dir}", f"--work-tree={worktree}"),
+            *("status", "--porcelain", "-z", "--untracked-files=normal", "--no-renames"),
+        )
+        return tuple(record[3:] for record in output.decode(errors="surrogateescape").split("\0") if record)
+
+    async def commit_all(self, worktree: Path, branch: str, message: str) -> str:
+        """Commit all changes in a worktree of ours, untracked files included, as the person; returns the commit.
+
+        Raises WorktreeChangedError when it is no longer that worktree, GitFailedError when there is nothing to commit.
+        """
+        git = self._git
+        git_dir = await git.compute(verify_worktree, worktree, branch)
+        there = (f"--git-dir={git_dir}", f"--work-tree={worktree}")
+        await git.process.write(worktree, *there, "add", "--all")
+        author = await identity(git, worktree)
+        await git.process.write(
+            worktree,
+            *there,
+            *("-c", "commit.gpgSign=false", "commit", "--quiet", "--no-verify", "--cleanup=whitespace", "--file=-"),
+            stdin=message.encode(),
+            environment=by(author, author),
+        )
+        return (await git.process.read(worktree, *there, "rev-parse", "HEAD")).decode().strip()
+
+
+class LandingTree:
+    """The private worktree while it is held."""
+
+    def __init__(self, git: GitContext, repo: RepositoryInfo, path: Path, lock: int) -> None:
+        self._git = git
+        self._repo = repo
+        self._lock = lock
+        self.path = path
+        self.cleaned = False
+        """Whether bringing it to its commit has removed anything, such as what a setup has made."""
+
+    async def check_out(self, commit: str) -> None:
+        """Bring the tree to ``commit``: tracked files as they are there, untracked ones gone, ignored ones (caches) left."""
+        there = await self._there()
+        git_dir = await self._git.compute(verify_worktree, self.path, None)
+        # Whoever made it has held our lock, and is gone: it can only be left over.
+        await self._git.compute((git_dir / "index.lock").unlink, missing_ok=True)
+        if await self._git.compute((git_dir / "rebase-merge").exists):
+            await self._write(*there, "rebase", "--quit")
+        # Not `reset --hard`: a check may have checked out a branch in here, and that is what a reset would move.
+        await self._write(*there, "checkout", "--quiet", "--force", "--detach", "--no-recurse-submodules", commit)
+        self.cleaned = bool(await self._write(*there, "clean", "-ffd"))
+        await populate_submodules(self._git, self._repo.worktree_root, self.path)
+
+    async def merge(self, onto: str, tip: str, message: str) -> Combined | Conflict:
+        """A merge commit of ``tip`` on ``onto``, also where it could be a fast-forward: it says whose work it is."""
+        if await self._holds(onto, tip):
+            return Combined(onto)
+        merged = await self._merged(onto, tip)
+        if isinstance(merged, Conflict):
+            return merged
+        person = await identity(self._git, self.path)
+        return Combined(await self._commit(merged, (onto, tip), message, person, person))
+
+    async def squash(self, onto: str, tip: str, message: str) -> Combined | Conflict:
+        """One commit on ``onto`` with all that ``tip`` changes, by whoever wrote most of its commits."""
+        merged = await self._merged(onto, tip)
+        if isinstance(merged, Conflict):
+            return merged
+        if merged == (await self._read("rev-parse", f"{onto}^{{tree}}")):
+            return Combined(onto)
+        person = await identity(self._git, self.path)
+        authors = Counter((each.name, each.email) for each in await Landing(self._git).commits(self._repo, onto, tip))
+        author = max(authors, key=lambda who: authors[who]) if authors else person
+        return Combined(await self._commit(merged, (onto,), message, author, person))
+
+    async def rebase(self, onto: str, tip: str) -> Combined | Conflict:
+        """The commits of ``tip`` again on top of ``onto``, their authors kept; merges and what ``onto`` has already are left out."""
+        if await self._holds(onto, tip):
+            return Combined(onto)
+        there = await self._there()
+        person = await identity(self._git, self.path)
+        done = await self._git.process.run(
+            self.path,
+            *there,
+            *(*_REBASE, "rebase", "--quiet", "--no-verify", "--no-autostash", "--empty=drop", onto, tip),
+            environment=by(None, person),
+            lock=self._lock,
+        )
+        if done.returncode == 0:
+            return Combined(await self._read("rev-parse", "HEAD"))
+        unmerged = await self._read("diff", "--name-only", "--diff-filter=U", "-z")
+        await self.check_out(onto)
+        if not unmerged:
+            raise failed(done, ("rebase",))
+        return Conflict(tuple(sorted(filter(None, unmerged.split("\0")))))
+
+    async def _merged(self, onto: str, tip: str) -> str | Conflict:
+        """The tree of a merge. Read with the attributes of the files that are checked out."""
+        arguments = ("merge-tree", "--write-tree", "-z", "--name-only", "--no-messages", onto, tip)
+        done = await self._git.process.run(self.path, *await self._there(), *arguments)
+        if done.returncode not in (0, 1):
+            raise failed(done, arguments)
+        tree, *paths = done.stdout.decode(errors="surrogateescape").split("\0")
+        return tree.strip() if done.returncode == 0 else Conflict(tuple(sorted({path for path in paths if path})))
+
+    async def _commit(
+        self, tree: str, parents: tuple[str, ...], message: str, author: tuple[str, str], committer: tuple[str, str]
+    ) -> str:
+        of = [word for parent in parents for word in ("-p", parent)]
+        output = await self._git.process.write(
+            self._repo.common_dir,
+            *("commit-tree", "--no-gpg-sign", *of, "-F", "-", tree),
+            stdin=message.encode(errors="surrogateescape"),
+            environment=by(author, committer),
+        )
+        return output.decode().strip()
+
+    async def _holds(self, onto: str, tip: str) -> bool:
+        done = await self._git.process.run(self._repo.common_dir, "merge-base", "--is-ancestor", tip, onto)
+        if done.returncode not in (0, 1):
+            raise failed(done, ("merge-base",))
+        return done.returncode == 0
+
+    async def _read(self, *arguments: str) -> str:
+        output = await self._git.process.read(self.path, *await self._there(), *arguments)
+        return output.decode(errors="surrogateescape").strip("\n")
+
+    async def _write(self, *arguments: str) -> bytes:
+        return await self._git.process.write(self.path, *arguments, lock=self._lock)
+
+    async def _there(self) -> tuple[str, str]:
+        """Both ends, named: should the .git file vanish, git would climb to a repository further up and work on that."""
+        git_dir = await self._git.compute(verify_worktree, self.path, None)
+        if not await self._git.compute(_is_ours, self._repo, self.path):
+            raise WorktreeChangedError(
+                f"{self.path} is no landing worktree of ours any more",
+                hint="move away what lies there",
+                worktree=str(self.path),
+            )
+        return f"--git-dir={git_dir}", f"--work-tree={self.path}"
+
+
+async def identity(git: GitContext, where: Path) -> tuple[str, str]:
+    """Name and address that git would commit with, as configured by the person; ours where they never said."""
+    done = await git.process.run(where, "-c", "user.useConfigOnly=true", "var", "GIT_COMMITTER_IDENT")
+    found = _IDENT.fullmatch(done.stdout.decode(errors="surrogateescape").strip()) if done.returncode == 0 else None
+    return (found["name"], found["email"]) if found is not None and found["name"] else RAMET
+
+
+def by(author: tuple[str, str] | None, committer: tuple[str, str]) -> Mapping[str, str]:
+    named = [("COMMITTER", committer), *([("AUTHOR", author)] if author is not None else [])]
+    return {
+        f"GIT_{role}_{what}": value for role, who in named for what, value in zip(("NAME", "EMAIL"), who, strict=True)
+    }
+
+
+def _is_ours(repo: RepositoryInfo, path: Path) -> bool:
+    """Whether the worktree at ``path`` is one that we registered there, whole. Blocks."""
+    entries = registered_at(repo.common_dir, path)
+    try:
+        git_dir = verify_worktree(path, None)
+    except WorktreeChangedError:
+        return False
+    return [entry.admin_dir for entry in entries] == [git_dir] and entries[0].locked == REASON

@@ -1,0 +1,55 @@
+"""Loose objects, written as git itself does: beside the place where they go.
+
+libgit2 makes its temporary files in ``objects/`` and looks through all packs before each: with some thirty objects for a snapshot that is four times
+as long (0.5 ms for each against 0.12 ms, ext4). What is written twice is the same; git's own garbage collection removes what nothing refers to.
+"""
+
+import hashlib
+import os
+import secrets
+import zlib
+from pathlib import Path
+
+
+def write_loose(objects: Path, kind: str, data: bytes) -> str:
+    """Store an object ("blob", "tree") of a SHA-1 repository; its name. Like git's default, without fsync. Blocks."""
+    content = b"%s %d\0" % (kind.encode(), len(data)) + data
+    name = hashlib.sha1(content, usedforsecurity=False).hexdigest()
+    folder = objects / name[:2]
+    place = folder / name[2:]
+    try:
+        os.utime(place)  # so that it counts as new for a garbage collection that runs now
+    except FileNotFoundError:
+        folder.mkdir(exist_ok=True)
+        temporary = folder / f"tmp_obj_{secrets.token_hex(6)}"  # a name that git clears away where it was left
+        try:
+            with os.fdopen(
+                os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o444), "wb"
+            ) as file:
+                file.write(zlib.compress(content, 1))
+            temporary.rename(place)
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise
+    return name
+
+
+def parse_tree(data: bytes) -> dict[bytes, tuple[bytes, bytes]]:
+    """A tree's entries: name → (mode in octal, the object's name as bytes)."""
+    entries: dict[bytes, tuple[bytes, bytes]] = {}
+    start = 0
+    while start < len(data):
+        end = data.index(b"\0", start)
+        mode, _, name = data[start:end].partition(b" ")
+        start = end + 21
+        entries[name] = mode, data[end + 1 : start]
+    return entries
+
+
+def format_tree(entries: dict[bytes, tuple[bytes, bytes]]) -> bytes:
+    """The reverse; git sorts directories as if their names ended with a slash."""
+
+    def key(name: bytes) -> bytes:
+        return name + b"/" if entries[name][0] == b"40000" else name
+
+    return b"".join(entries[name][0] + b" " + name + b"\0" + entries[name][1] for name in sorted(entries, key=key))

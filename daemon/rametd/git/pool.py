@@ -1,0 +1,165 @@
+"""Spare worktrees: detached, locked, filled beforehand, and claimed where they stand.
+
+A spare is a linked worktree like any other of ours, except that its HEAD is detached, so that it holds no branch. Claiming one makes the branch
+and points HEAD to it: two small writes under the repository's lock, nothing is checked out or moved. What takes long (filling a tree, bringing
+it to another commit) runs outside the lock; at low priority unless a session waits for it.
+"""
+
+import asyncio
+import hashlib
+import re
+from pathlib import Path
+from typing import Final
+
+import pygit2
+
+from rametd.domain.errors import GitFailedError, PathTakenError, RefNotFoundError, WorktreeChangedError
+from rametd.git import branches, names, removal, worktrees
+from rametd.git.context import GitContext
+from rametd.git.process import failed
+from rametd.git.registrations import REASON, registered_at, verify_worktree
+from rametd.git.removal import Removal
+from rametd.git.repository import RepositoryInfo, commit_exists, open_repository
+from rametd.git.submodules import populate_submodules
+
+_SPARSE: Final = re.compile(rb"^\s*sparse\w*\s*=.*$", re.IGNORECASE | re.MULTILINE)
+
+
+async def make_spare(git: GitContext, repo: RepositoryInfo, path: Path, commit: str) -> tuple[str, ...]:
+    """See `Git.make_spare`."""
+    done = False
+    try:
+        async with git.locks.hold(repo.common_dir) as lock:
+            await git.compute(_require_possible, repo, path, commit)
+            await worktrees.register(git, repo, path, None, commit, lock)
+        quiet = git.in_background()
+        async with git.checkouts:
+            await worktrees.fill(quiet, path, None)
+            warnings = await populate_submodules(quiet, repo.worktree_root, path)
+        done = True
+    finally:
+        if not done:
+            await asyncio.shield(remove_spare(git, repo, path))
+    return warnings
+
+
+async def update_spare(
+    git: GitContext, repo: RepositoryInfo, path: Path, commit: str, *, background: bool
+) -> tuple[str, ...]:
+    """See `Git.update_spare`."""
+    await git.compute(verify_spare, path)
+    if background:
+        git = git.in_background()
+    async with git.checkouts:
+        await worktrees.fill(git, path, None, commit)
+        return await populate_submodules(git, repo.worktree_root, path)
+
+
+async def claim_spare(
+    git: GitContext, repo: RepositoryInfo, path: Path, branch: str, commit: str, *, new_branch: bool
+) -> None:
+    """See `Git.claim_spare`."""
+    names.check_branch_name(branch)
+    async with git.locks.hold(repo.common_dir) as lock:
+        git_dir, head = await git.compute(verify_spare, path)
+        if head != commit:
+            raise WorktreeChangedError(f"the spare {path} is at {head[:12]}, not at {commit[:12]}", worktree=str(path))
+        await git.compute(branches.require_free, repo, branch, new=new_branch)
+        try:
+            await git.compute(_take_up, repo, git_dir, path, branch, commit if new_branch else None)
+        except GitFailedError:
+            # Somebody's git holds the lock file of one of them: the git binary waits for that, and says who it is.
+            if new_branch and not await git.compute(branches.made_for, repo, branch, path):
+                await branches.create_branch(git, repo, path, branch, commit, lock)
+            target = f"refs/heads/{branch}"
+            await git.process.write(
+                git_dir, f"--git-dir={git_dir}", "symbolic-ref", "-m", "claim", "HEAD", target, lock=lock
+            )
+        await git.compute(verify_worktree, path, branch)
+
+
+def _take_up(repo: RepositoryInfo, git_dir: Path, path: Path, branch: str, commit: str | None) -> None:
+    """Make the branch where ``commit`` is given, and point HEAD to it: by libgit2, since a process takes as long as all the rest."""
+    if commit is not None:
+        branches.create_branch_here(repo, path, branch, commit)
+    open_repository(git_dir).set_head(f"refs/heads/{branch}")
+
+
+async def remove_spare(git: GitContext, repo: RepositoryInfo, path: Path) -> Removal:
+    """See `Git.remove_spare`."""
+    entries = await git.compute(registered_at, repo.common_dir, path)
+    if any(entry.branch is not None for entry in entries):
+        return Removal(None, (f"{path}: it has a branch checked out",))
+    return await removal.undo_create(git, repo, path, "", None)
+
+
+def inheritance(repo: RepositoryInfo) -> str:
+    """A digest of what a new worktree takes over from the worktree that ``repo`` was discovered from: how sparse it is, and
+    which submodules it has populated. A spare fits only where the digest is the one it was made with. Blocks."""
+    settings = b"\n".join(
+        b"\n".join(_SPARSE.findall(_bytes(file)))
+        for file in (repo.common_dir / "config", repo.git_dir / "config.worktree")
+    )
+    digest = hashlib.sha256(settings)
+    if settings.strip():
+        digest.update(_bytes(repo.git_dir / "info" / "sparse-checkout"))
+    modules = repo.git_dir / "modules"
+    if modules.is_dir():
+        populated = sorted(str(head.parent.relative_to(modules)) for head in modules.rglob("HEAD"))
+        digest.update("\0".join(populated).encode(errors="surrogateescape"))
+    return digest.hexdigest()[:16]
+
+
+def files_between(repo: RepositoryInfo, old: str, new: str) -> int:
+    """How many files differ between two commits. Blocks."""
+    if old == new:
+        return 0
+    repository = open_repository(repo.common_dir)
+    try:
+        return len(repository.diff(pygit2.Oid(hex=old), pygit2.Oid(hex=new)))
+    except KeyError as error:
+        raise RefNotFoundError(f"{error.args[0]} is not there") from error
+
+
+def _bytes(file: Path) -> bytes:
+    try:
+        return file.read_bytes()
+    except (FileNotFoundError, NotADirectoryError):
+        return b""
+
+
+def _require_possible(repo: RepositoryInfo, path: Path, commit: str) -> None:
+    if registered_at(repo.common_dir, path) or path.is_symlink() or path.exists():
+        raise PathTakenError(f"{path} exists already", hint="move it away", path=str(path))
+    if not commit_exists(repo, commit):
+        raise RefNotFoundError(f"{commit} is not a commit of {repo.name}", hint="fetch it")
+
+
+def verify_spare(path: Path) -> tuple[Path, str]:
+    """The git directory and the commit of a spare that is whole: ours, detached, filled, and with no git at work in it."""
+    git_dir = verify_worktree(path, None)
+    try:
+        head = (git_dir / "HEAD").read_text().strip()
+        locked = (git_dir / "locked").read_text().strip()
+    except FileNotFoundError as error:
+        raise WorktreeChangedError(f"{path} is no spare: {error.filename} is missing", worktree=str(path)) from error
+    if re.fullmatch(r"[0-9a-f]{40}", head) is None or locked != REASON:
+        raise WorktreeChangedError(f"{path} is no spare any more: it has {head} checked out", worktree=str(path))
+    if not (git_dir / "index").is_file() or (git_dir / "index.lock").exists():
+        raise WorktreeChangedError(f"the spare {path} was not filled to the end", worktree=str(path))
+    return git_dir, head
+
+
+async def initial_commit(git: GitContext, repo: RepositoryInfo, message: str) -> str:
+    """See `Git.initial_commit`."""
+    where = repo.standpoint
+    tree = (await git.process.write(where, "hash-object", "-t", "tree", "-w", "--stdin", stdin=b"")).decode().strip()
+    done = await git.process.run(where, "commit-tree", tree, "-m", message)
+    if done.returncode != 0:
+        error = failed(done, ("commit-tree",))
+        raise GitFailedError(error.message, hint="git config --global user.name and user.email say who you are")
+    commit = done.stdout.decode().strip()
+    async with git.locks.hold(repo.common_dir) as lock:
+        # With nothing as its old value: had somebody made a first commit meanwhile, git refuses.
+        await git.process.write(where, "update-ref", "-m", "initial commit", "HEAD", commit, "0" * 40, lock=lock)
+    return commit

@@ -1,0 +1,202 @@
+"""Remotes: where they lead, what their branches are at, pushing and deleting by compare-and-set. The git binary talks, as the person.
+
+``environment`` is the person's (keys, agents, credential helpers); it is filtered like the one git always gets.
+"""
+
+import asyncio
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from rametd.domain.errors import ForgeUnavailableError, GitFailedError, PushRefusedError
+from rametd.git.context import GitContext
+from rametd.git.process import Completed, clean_environment, failed
+from rametd.git.repository import RepositoryInfo, open_repository
+
+DEADLINE_S: Final = 180.0
+_UNREACHABLE: Final = re.compile(
+    r"Could not resolve host|Connection (?:refused|timed out|reset)|Could not read from remote repository|Failed to connect"
+    r"|unable to access|Operation timed out|Network is unreachable|early EOF|The requested URL returned error: 5"
+)
+_ADDRESS: Final = re.compile(r"^remote:\s+(https?://\S+)", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class Remote:
+    """A remote; ``address`` as it is written in the configuration."""
+
+    name: str
+    address: str
+    is_base: bool
+    """`gh repo set-default` chose it as the one that pull requests go to."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pushed:
+    """A branch on a remote. ``address``: where the server said that a pull request is opened, or ""."""
+
+    remote: str
+    branch: str
+    commit: str
+    changed: bool
+    address: str = ""
+    warnings: tuple[str, ...] = ()
+
+
+class Remotes:
+    """The repository's remotes; made once by `Git`. Every method may raise what `Git` says of all."""
+
+    def __init__(self, git: GitContext) -> None:
+        self._git = git
+
+    async def list(self, repo: RepositoryInfo) -> tuple[Remote, ...]:
+        """All, in the order of the configuration."""
+        return await self._git.compute(_remotes, repo)
+
+    async def of_branch(self, repo: RepositoryInfo, branch: str) -> str:
+        """The remote that a local branch follows, "" where it follows none."""
+        return await self._git.compute(_remote_of_branch, repo, branch)
+
+    async def default_branch(self, repo: RepositoryInfo, remote: str) -> str:
+        """What the remote's HEAD was when it was cloned, "" where that is not known."""
+        return await self._git.compute(_default_branch, repo, remote)
+
+    async def push_address(self, repo: RepositoryInfo, remote: str, environment: Mapping[str, str]) -> str:
+        """Where a push goes, once ``url.….insteadOf`` and its like are applied."""
+        arguments = ("remote", "get-url", "--push", "--", remote)
+        output = await self._git.process.read(repo.common_dir, *arguments, environment=clean_environment(environment))
+        return output.decode(errors="replace").strip()
+
+    async def tip(self, repo: RepositoryInfo, remote: str, branch: str, environment: Mapping[str, str]) -> str:
+        """The commit of a branch of the remote, asked of it now; "" where there is none. Raises ForgeUnavailableError."""
+        arguments = ("ls-remote", "--", remote, f"refs/heads/{branch}")
+        done = await self._talk(repo.common_dir, arguments, environment)
+        if done.returncode != 0:
+            raise _unreachable(done, remote) or failed(done, arguments)
+        return next((line.split("\t")[0] for line in done.stdout.decode().splitlines()), "")
+
+    async def push(
+        self,
+        repo: RepositoryInfo,
+        remote: str,
+        branch: str,
+        commit: str,
+        *,
+        ours: frozenset[str],
+        environment: Mapping[str, str],
+    ) -> Pushed:
+        """Bring ``branch`` on the remote to ``commit``. What is there is replaced only where it is one of ``ours``, which we pushed before.
+
+        Between our look and the push somebody else may push there: a push that only adds is then refused by the server, and one
+        that replaces carries the commit that we saw as its lease, so that it is refused too. Raises PushRefusedError,
+        ForgeUnavailableError.
+        """
+        there = await self.tip(repo, remote, branch, environment)
+        if there == commit:
+            return Pushed(remote, branch, commit, changed=False)
+        lease: tuple[str, ...] = ()
+        if there and not await self._git.compute(_is_ancestor, repo, there, commit):
+            if there not in ours:
+                raise PushRefusedError(
+                    f"{branch} on {remote} is at {there[:12]}, which the session's branch does not hold and we did not push",
+                    hint=f"look at it with `git fetch {remote} {branch}`; merge it, or delete it there, and try again",
+                    remote=remote,
+                    commit=there,
+                )
+            lease = (f"--force-with-lease=refs/heads/{branch}:{there}",)
+        warnings = await self._push_large_files(repo, remote, commit, environment)
+        arguments = ("push", "--porcelain", *lease, "--", remote, f"{commit}:refs/heads/{branch}")
+        done = await self._talk(repo.common_dir, arguments, environment)
+        if done.returncode != 0:
+            raise _unreachable(done, remote) or _refused(done, remote, branch)
+        address = _ADDRESS.search(done.stderr.decode(errors="replace"))
+        return Pushed(remote, branch, commit, True, address[1] if address else "", warnings)
+
+    async def delete_branch(
+        self, repo: RepositoryInfo, remote: str, branch: str, commit: str, environment: Mapping[str, str]
+    ) -> str | None:
+        """Delete a branch of the remote where it still is at ``commit``. Returns why it was kept, None when it is gone."""
+        there = await self.tip(repo, remote, branch, environment)
+        if not there:
+            return None
+        if there != commit:
+            return f"{branch} on {remote} has moved on to {there[:12]}"
+        lease = f"--force-with-lease=refs/heads/{branch}:{commit}"
+        arguments = ("push", "--porcelain", lease, "--delete", "--", remote, branch)
+        done = await self._talk(repo.common_dir, arguments, environment)
+        if done.returncode == 0 or not await self.tip(repo, remote, branch, environment):
+            return None
+        return _refused(done, remote, branch).message
+
+    async def _push_large_files(
+        self, repo: RepositoryInfo, remote: str, commit: str, environment: Mapping[str, str]
+    ) -> tuple[str, ...]:
+        """What LFS holds is pushed by its pre-push hook, and hooks do not run here: so it is told to."""
+        if not await asyncio.to_thread((repo.common_dir / "lfs").is_dir):
+            return ()
+        done = await self._talk(repo.common_dir, ("lfs", "push", remote, commit), environment)
+        return () if done.returncode == 0 else (f"files in LFS were not pushed: {done.words}",)
+
+    async def _talk(self, where: Path, arguments: tuple[str, ...], environment: Mapping[str, str]) -> Completed:
+        """Run git against a remote, for a limited time."""
+        try:
+            async with asyncio.timeout(DEADLINE_S):
+                return await self._git.process.run(where, *arguments, environment=clean_environment(environment))
+        except TimeoutError:
+            raise ForgeUnavailableError(
+                f"git {arguments[0]} did not end within {DEADLINE_S:.0f} seconds", hint="try again later"
+            ) from None
+
+
+def _remotes(repo: RepositoryInfo) -> tuple[Remote, ...]:
+    repository = open_repository(repo.common_dir)
+    config = repository.config
+    found = []
+    for name in repository.remotes.names():
+        if name is None:
+            continue
+        keys = (f"remote.{name}.pushurl", f"remote.{name}.url")
+        address = next((config[key] for key in keys if key in config), "")
+        resolved = f"remote.{name}.gh-resolved"
+        found.append(Remote(name, str(address), resolved in config and config[resolved] == "base"))
+    return tuple(found)
+
+
+def _remote_of_branch(repo: RepositoryInfo, branch: str) -> str:
+    config = open_repository(repo.common_dir).config
+    key = f"branch.{branch}.remote"
+    return str(config[key]) if key in config and config[key] != "." else ""
+
+
+def _default_branch(repo: RepositoryInfo, remote: str) -> str:
+    prefix = f"refs/remotes/{remote}/"
+    reference = open_repository(repo.common_dir).references.get(f"{prefix}HEAD")
+    target = None if reference is None else reference.target
+    return target.removeprefix(prefix) if isinstance(target, str) else ""
+
+
+def _is_ancestor(repo: RepositoryInfo, old: str, new: str) -> bool:
+    """Whether ``new`` holds ``old``; a commit that is not here is in nothing."""
+    repository = open_repository(repo.common_dir)
+    return old in repository and repository.descendant_of(new, old)
+
+
+def _unreachable(done: Completed, remote: str) -> ForgeUnavailableError | None:
+    if _UNREACHABLE.search(done.stderr.decode(errors="replace")) is None:
+        return None
+    return ForgeUnavailableError(
+        f"{remote} cannot be reached: {done.words}", hint=f"see whether `git ls-remote {remote}` works in your shell"
+    )
+
+
+def _refused(done: Completed, remote: str, branch: str) -> GitFailedError | PushRefusedError:
+    """With the reason that the server gave: porcelain tells it on standard output, in brackets, the server's hooks on the other."""
+    lines = done.stdout.decode(errors="replace").splitlines()
+    why = next((line.rpartition("\t")[2] for line in lines if line.startswith("!")), "")
+    said = [line for line in done.stderr.decode(errors="replace").splitlines() if line.startswith("remote:")]
+    words = " ".join([why or done.words, *(line.removeprefix("remote:").strip() for line in said)]).strip()
+    return PushRefusedError(
+        f"{remote} refused {branch}: {words[:600]}", hint="see what the remote allows, or push by hand", remote=remote
+    )

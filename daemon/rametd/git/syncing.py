@@ -1,0 +1,97 @@
+"""Bringing a base's commits into the branch of a worktree: by merge or rebase, or, where that conflicts, not at all."""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from rametd.domain.errors import GitFailedError, WorktreeChangedError
+from rametd.git.context import GitContext
+from rametd.git.landing import by, identity
+from rametd.git.process import Completed, failed
+from rametd.git.registrations import verify_worktree
+from rametd.git.repository import head_of, open_repository
+
+UNDER_WAY = {"MERGE_HEAD": "merge", "rebase-merge": "rebase", "rebase-apply": "rebase"}
+"""What git leaves in a worktree's directory while it is in the middle of something, and what that is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Synced:
+    """``commits`` were brought in. With ``conflicts`` (paths) everything is as it was before."""
+
+    old: str
+    new: str
+    commits: int
+    conflicts: tuple[str, ...] = ()
+
+
+async def sync(
+    git: GitContext, worktree: Path, branch: str | None, commit: str, *, rebase: bool, message: str
+) -> Synced:
+    """See `Git.sync`."""
+    git_dir = await git.compute(verify_worktree, worktree, branch)
+    there = (f"--git-dir={git_dir}", f"--work-tree={worktree}")
+    if (busy := await git.compute(_under_way, git_dir)) is not None:
+        raise WorktreeChangedError(
+            f"{worktree} is in the middle of a {busy}",
+            hint=f"finish it there, or git {busy} --abort",
+            worktree=str(worktree),
+        )
+    old = await git.compute(_head, git_dir)
+    missing = await git.process.read(worktree, *there, "rev-list", "--count", f"{old}..{commit}")
+    if not int(missing):
+        return Synced(old, old, 0)
+    if not rebase:
+        # Found out without touching anything: the working tree is only written where it will succeed.
+        trial = await git.process.run(
+            worktree, *there, "merge-tree", "--write-tree", "--name-only", "--no-messages", "-z", old, commit
+        )
+        if trial.returncode == 1:
+            return Synced(old, old, 0, _names(trial.stdout.partition(b"\0")[2]))
+    who = by(None, await identity(git, worktree))
+    words = (
+        ("rebase", "--no-autostash", commit)
+        if rebase
+        else ("merge", "--no-edit", "--no-autostash", "-m", message, commit)
+    )
+    done = await git.process.run(worktree, *there, *words, environment=who)
+    if done.returncode == 0:
+        return Synced(old, await git.compute(_head, git_dir), int(missing))
+    unmerged = await git.process.read(worktree, *there, "diff", "--name-only", "--diff-filter=U", "-z")
+    await abort(git, worktree)
+    if not unmerged:
+        raise _refused(done, words)
+    return Synced(old, old, 0, _names(unmerged))
+
+
+async def abort(git: GitContext, worktree: Path) -> None:
+    """See `Git.abort_sync`."""
+    git_dir = await git.compute(verify_worktree, worktree, None)
+    if (busy := await git.compute(_under_way, git_dir)) is not None:
+        there = (f"--git-dir={git_dir}", f"--work-tree={worktree}")
+        await git.process.write(worktree, *there, busy, "--abort")
+
+
+def _refused(done: Completed, words: tuple[str, ...]) -> GitFailedError | WorktreeChangedError:
+    listed = [line.strip() for line in done.stderr.decode(errors="replace").splitlines() if line.startswith("\t")]
+    if listed or b"unstaged changes" in done.stderr or b"uncommitted changes" in done.stderr:
+        what = f": {', '.join(listed[:10])}" if listed else ""
+        return WorktreeChangedError(
+            f"uncommitted changes are in the way{what}",
+            hint="commit them in the worktree, or have the agent commit them, then sync again",
+        )
+    return failed(done, words)
+
+
+def _under_way(git_dir: Path) -> str | None:
+    return next((what for name, what in UNDER_WAY.items() if (git_dir / name).exists()), None)
+
+
+def _head(git_dir: Path) -> str:
+    commit = head_of(open_repository(git_dir)).commit
+    assert commit is not None, "a worktree of a session has a commit"
+    return commit
+
+
+def _names(output: bytes) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(os.fsdecode(name) for name in output.split(b"\0") if name))

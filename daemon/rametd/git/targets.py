@@ -1,0 +1,151 @@
+"""The branches that work lands on: who may move them, and moving one, once, where it stands.
+
+A branch that is checked out nowhere is moved by `git update-ref`, compare-and-set. One that is checked out somewhere is fast-forwarded
+there by git's own merge, which changes files, index and branch together or refuses: nothing is forced, stashed or overwritten.
+
+Between our look at who has the branch checked out and the move, its owner may check something else out, and git offers no lock that
+both of us take. Checked out elsewhere in that instant: the merge is refused as no fast-forward, unless the other branch stands behind
+the landed commit too, and then it is that one which is fast-forwarded, as if its owner had pulled. Checked out only now: its files
+stay as they were, and show as changes that undo the landed ones. Both are milliseconds wide, lose nothing, and are the price of not
+touching the owner's checkout with anything but git.
+"""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from rametd.domain.errors import GitFailedError
+from rametd.git.context import GitContext
+from rametd.git.registrations import existing_git_dir, registrations, verify_worktree
+from rametd.git.repository import RepositoryInfo, branch_tip, open_repository
+
+_UNDER_WAY = {
+    "rebase-merge": "a rebase",
+    "rebase-apply": "a rebase",
+    "MERGE_HEAD": "a merge",
+    "CHERRY_PICK_HEAD": "a cherry-pick",
+    "REVERT_HEAD": "a revert",
+    "BISECT_START": "a bisect",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Checkout:
+    """A worktree that has a branch checked out. ``busy`` is what is under way there ("a merge"), "" when nothing is."""
+
+    path: Path
+    busy: str
+
+
+class Targets:
+    """What `Git` can do with the branches that work lands on."""
+
+    def __init__(self, git: GitContext) -> None:
+        self._git = git
+
+    async def has_upstream(self, repo: RepositoryInfo, branch: str) -> bool:
+        """Whether a branch of a remote is configured as what the branch follows."""
+
+        def work() -> bool:
+            config = open_repository(repo.common_dir).config
+            remote = f"branch.{branch}.remote"
+            return f"branch.{branch}.merge" in config and remote in config and config[remote] != "."
+
+        return await self._git.compute(work)
+
+    async def checkout(self, repo: RepositoryInfo, branch: str) -> Checkout | None:
+        """Where the branch is checked out, or is being rebased or bisected; None when nowhere."""
+        return await self._git.compute(_checkout, repo, branch)
+
+    async def in_the_way(self, checkout: Checkout, old: str, new: str) -> tuple[str, ...]:
+        """Files of the checkout with changes that a fast-forward from ``old`` to ``new`` would touch: git would refuse."""
+        changes = await self._git.process.read(
+            checkout.path, "diff-tree", "-r", "-z", "--no-renames", "--name-status", old, new
+        )
+        fields = os.fsdecode(changes).split("\0")
+        touched = dict(zip(fields[1::2], fields[0::2], strict=False))
+        status = await self._git.process.read(
+            checkout.path,
+            *("status", "--porcelain=v2", "-z", "--untracked-files=no", "--ignore-submodules=all", "--no-renames"),
+        )
+        changed = {_path_of(record) for record in os.fsdecode(status).split("\0") if record}
+
+        def work() -> tuple[str, ...]:
+            return tuple(
+                sorted(path for path, kind in touched.items() if path in changed or _taken(checkout, path, kind))
+            )
+
+        return await self._git.compute(work)
+
+    async def move(self, repo: RepositoryInfo, branch: str, old: str, new: str, words: str) -> str:
+        """Move the branch from ``old`` to ``new``, which has it as an ancestor. Returns "" when it is there, else why not.
+
+        Judged by the branch itself: whatever git said, it has moved or it has not. ``words`` go into the reflog.
+        """
+        git = self._git
+        # The git process inherits the lock: the successor of a killed daemon waits for it before it looks at the branch.
+        async with git.locks.hold(repo.common_dir) as lock:
+            found = await git.compute(_checkout, repo, branch)
+            if found is not None and found.busy:
+                return f"{found.busy} is under way in {found.path}"
+            if found is None:
+                done = await git.process.run(
+                    repo.common_dir, "update-ref", "-m", words, f"refs/heads/{branch}", new, old, lock=lock
+                )
+            else:
+                git_dir = await git.compute(verify_worktree, found.path, branch)
+                done = await git.process.run(
+                    found.path,
+                    *(f"--git-dir={git_dir}", f"--work-tree={found.path}", "-c", "merge.verifySignatures=false"),
+                    *("merge", "--quiet", "--ff-only", "--no-autostash", "--no-overwrite-ignore", "--no-stat", new),
+                    environment={"GIT_REFLOG_ACTION": words},
+                    lock=lock,
+                )
+            tip = await git.compute(branch_tip, repo, branch)
+        if tip == new:
+            return ""
+        return f"{found.path}: {done.words}" if found is not None else done.words
+
+    async def holds(self, repo: RepositoryInfo, branch: str, commit: str) -> bool:
+        """Whether the branch is at ``commit`` or has gone on from there. Waits for a git that is moving it for a killed daemon."""
+        git = self._git
+        async with git.locks.hold(repo.common_dir):
+            tip = await git.compute(branch_tip, repo, branch)
+            if tip is None or tip == commit:
+                return tip == commit
+            done = await git.process.run(repo.common_dir, "merge-base", "--is-ancestor", commit, tip)
+        if done.returncode not in (0, 1):
+            raise GitFailedError(f"git merge-base: {done.words}")
+        return done.returncode == 0
+
+
+def _checkout(repo: RepositoryInfo, branch: str) -> Checkout | None:
+    places = [entry.path for entry in registrations(repo.common_dir) if entry.path is not None]
+    for path in (*(() if repo.is_bare else (repo.root,)), *places):
+        git_dir = existing_git_dir(path)
+        if git_dir is None or not path.is_dir():
+            continue
+        ref = f"refs/heads/{branch}"
+        busy = next((words for name, words in _UNDER_WAY.items() if (git_dir / name).exists()), "")
+        rebased = {_text(git_dir / folder / "head-name") for folder in ("rebase-merge", "rebase-apply")}
+        bisected = {f"refs/heads/{_text(git_dir / 'BISECT_START')}"}
+        if _text(git_dir / "HEAD") == f"ref: {ref}" or ref in rebased | bisected:
+            return Checkout(path, busy)
+    return None
+
+
+def _taken(checkout: Checkout, path: str, kind: str) -> bool:
+    """Whether a file that is to be added is there already: untracked, or ignored, which git would overwrite unasked."""
+    return kind == "A" and os.path.lexists(checkout.path / path)
+
+
+def _path_of(record: str) -> str:
+    """The path in a record of `git status --porcelain=v2`; one that is unmerged has two fields more before it."""
+    return record.split(" ", 10 if record.startswith("u ") else 8)[-1]
+
+
+def _text(file: Path) -> str:
+    try:
+        return file.read_text(errors="surrogateescape").strip()
+    except (FileNotFoundError, NotADirectoryError):
+        return ""

@@ -1,0 +1,167 @@
+"""What git itself says of a worktree's paths: which are ignored, which are tracked all the same, and whether anything is out of the ordinary.
+
+All of it is asked of git, as only git knows its own rules. The answers hold until one of the files that they are made of changes (`Rules.stamps`, `Rules.index`),
+or a file that the tracker is told of by an event (`is_rule`).
+"""
+
+import os
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from rametd.domain.errors import GitFailedError
+from rametd.git.context import GitContext
+from rametd.git.repository import common_dir
+
+_UNUSUAL: Final = re.compile(rb"(?:^|\0)(?:([a-zSM]) |. (160000) )")
+"""In `ls-files -v --stage -z`: assume-unchanged (lower case), skip-worktree and unmerged entries, and submodules."""
+_RULES: Final = frozenset({".gitignore", ".gitattributes", ".gitmodules", ".git"})
+
+Stamp = tuple[int, int, int] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """``whole``: why a tree cannot be made from known paths here, "" when it can. ``converts``: line ends are converted by configuration.
+
+    ``ignored`` are directories that ignore rules name (not what lies in them), ``kept`` the files that are tracked though ignored.
+    """
+
+    whole: str
+    converts: bool
+    ignored: frozenset[str]
+    kept: frozenset[str]
+    stamps: Mapping[str, Stamp]
+    index: Stamp
+
+    def changed(self, git_dir: Path) -> tuple[bool, bool]:
+        """Whether configuration or exclude files changed since, and whether the index did."""
+        return any(stamp(path) != before for path, before in self.stamps.items()), stamp(
+            git_dir / "index"
+        ) != self.index
+
+
+@dataclass(frozen=True, slots=True)
+class IndexFacts:
+    """What `Rules` has of the index."""
+
+    unusual: str
+    kept: frozenset[str]
+    index: Stamp
+
+
+def is_rule(path: str) -> bool:
+    """Whether a change of this path may change what is ignored, how files are converted, or where a repository begins."""
+    return path != ".git" and path.rpartition("/")[2] in _RULES
+
+
+def stamp(path: str | Path) -> Stamp:
+    """What changes with a file; None when there is none."""
+    try:
+        found = Path(path).stat()
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_size, found.st_ino
+
+
+async def read_rules(git: GitContext, worktree: Path, git_dir: Path) -> Rules:
+    """Ask git. What is read is at least as new as the stamps."""
+    there = _there(worktree, git_dir)
+    # Read twice: what the first reading names is stamped before the second one is believed.
+    first = await _configuration(git, worktree, there)
+    files = _files(first, git.process.environment, git_dir)
+    stamps = await git.compute(lambda: {file: stamp(file) for file in files})
+    values = await _configuration(git, worktree, there)
+    index = await index_facts(git, worktree, git_dir)
+    ignored = await ignored_directories(git, worktree, git_dir)
+    return Rules(
+        whole=index.unusual or _unusual(values),
+        converts=_value(values, "core.autocrlf", "false") not in {"false", ""},
+        ignored=ignored,
+        kept=index.kept,
+        stamps=stamps,
+        index=index.index,
+    )
+
+
+async def index_facts(git: GitContext, worktree: Path, git_dir: Path) -> IndexFacts:
+    """Of the user's index as it is now."""
+    there = _there(worktree, git_dir)
+    before = await git.compute(stamp, git_dir / "index")
+    entries = await git.process.read(worktree, *there, "ls-files", "-v", "--stage", "-z")
+    kept = await git.process.read(worktree, *there, "ls-files", "--cached", "--ignored", "--exclude-standard", "-z")
+    found = _UNUSUAL.search(entries)
+    unusual = "" if found is None else "submodules" if found[2] else "entries of the index that git treats specially"
+    return IndexFacts(unusual, frozenset(_split(kept)), before)
+
+
+async def ignored_directories(
+    git: GitContext, worktree: Path, git_dir: Path, below: Iterable[str] = ()
+) -> frozenset[str]:
+    """Directories that are ignored as such, at or below some paths (everywhere when none are given)."""
+    there = _there(worktree, git_dir)
+    listing = ("ls-files", "--others", "--ignored", "--exclude-standard", "--directory", "-z", "--", *below)
+    # As if nothing were tracked: a directory with tracked files in it would not be told.
+    nothing = {"GIT_INDEX_FILE": str(git_dir / "ramet-no-index")}
+    output = await git.process.read(worktree, *there, "--literal-pathspecs", *listing, environment=nothing)
+    # Git also sums up directories that merely hold nothing else than ignored files; in these another file may be made.
+    candidates = [path.removesuffix("/") for path in _split(output) if path.endswith("/")]
+    return await ignored(git, worktree, git_dir, candidates)
+
+
+async def ignored(git: GitContext, worktree: Path, git_dir: Path, paths: Iterable[str]) -> frozenset[str]:
+    """Those of the paths that rules ignore, tracked or not. Raises GitFailedError, also for a path beyond a symbolic link."""
+    wanted = b"".join(os.fsencode(path) + b"\0" for path in paths)
+    if not wanted:
+        return frozenset()
+    arguments = (*_there(worktree, git_dir), "check-ignore", "--no-index", "--stdin", "-z")
+    done = await git.process.run(worktree, *arguments, stdin=wanted, environment={"GIT_OPTIONAL_LOCKS": "0"})
+    if done.returncode > 1:
+        raise GitFailedError(f"git check-ignore: {done.words}", command="check-ignore")
+    return frozenset(_split(done.stdout))
+
+
+def _there(worktree: Path, git_dir: Path) -> tuple[str, str]:
+    return f"--git-dir={git_dir}", f"--work-tree={worktree}"
+
+
+def _split(output: bytes) -> list[str]:
+    return os.fsdecode(output).split("\0")[:-1]
+
+
+async def _configuration(git: GitContext, worktree: Path, there: tuple[str, str]) -> list[tuple[str, str, str]]:
+    """(origin, key, value) in git's order."""
+    fields = iter(_split(await git.process.read(worktree, *there, "config", "--list", "--show-origin", "-z")))
+    return [(origin, *pair.partition("\n")[::2]) for origin, pair in zip(fields, fields, strict=True)]
+
+
+def _value(values: list[tuple[str, str, str]], key: str, default: str) -> str:
+    return next((value.lower() for _, name, value in reversed(values) if name == key), default)
+
+
+def _unusual(values: list[tuple[str, str, str]]) -> str:
+    ordinary = {"core.filemode": "true", "core.symlinks": "true", "core.ignorecase": "false"} | {
+        "core.sparsecheckout": "false",
+        "core.precomposeunicode": "false",
+    }
+    shared = _value(values, "core.sharedrepository", "umask")
+    if shared not in {"umask", "false", "0"}:
+        return "core.sharedRepository gives objects other permissions"
+    return next((f"{key} is not {usual}" for key, usual in ordinary.items() if _value(values, key, usual) != usual), "")
+
+
+def _files(values: list[tuple[str, str, str]], environment: Mapping[str, str], git_dir: Path) -> set[str]:
+    """Files outside the tree that rules are made of, those that are not there yet included."""
+    common, home = common_dir(git_dir), environment.get("HOME", "/")
+    settings = Path(environment.get("XDG_CONFIG_HOME") or f"{home}/.config") / "git"
+    files = {str(common / name) for name in ("config", "info/exclude", "info/attributes")}
+    files |= {str(git_dir / name) for name in ("config.worktree", "info/sparse-checkout")}
+    files |= {str(settings / name) for name in ("config", "ignore", "attributes")} | {f"{home}/.gitconfig"}
+    for origin, key, value in values:
+        if origin.startswith("file:"):
+            files.add(str(common / origin.removeprefix("file:")))
+        if key in {"core.excludesfile", "core.attributesfile"}:
+            files.add(value.replace("~", home, 1) if value.startswith("~/") else value)
+    return files

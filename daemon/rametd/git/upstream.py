@@ -1,0 +1,142 @@
+"""What other repositories have: fetching a base, finding the remote branch that is meant. The remote is never written to."""
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import pygit2
+
+from rametd.domain.errors import AmbiguousError, BranchTakenError, RefNotFoundError, RemoteFailedError
+from rametd.git.context import GitContext
+from rametd.git.process import clean_environment
+from rametd.git.repository import Base, RepositoryInfo, caller_view, head_of, open_repository, peel
+
+FETCH_TIMEOUT_S: Final = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteBranch:
+    """``branch`` of ``remote``, as the remote calls it; ``tracking`` is our name of it, such as ``origin/topic``."""
+
+    remote: str
+    branch: str
+
+    @property
+    def tracking(self) -> str:
+        return f"{self.remote}/{self.branch}"
+
+
+async def fetch_base(
+    git: GitContext,
+    repo: RepositoryInfo,
+    ref: str | None,
+    caller_cwd: Path | None,
+    environment: Mapping[str, str],
+    *,
+    within: float = FETCH_TIMEOUT_S,
+) -> Base | None:
+    """See `Git.fetch_base`."""
+    source = await git.compute(_source_of, repo, ref, caller_cwd)
+    if source is None:
+        shown = ref or repo.head.branch or "what is checked out"
+        raise RefNotFoundError(
+            f"{shown} comes from no remote, so that there is nothing to fetch",
+            hint="leave --fetch out, or name a remote branch such as origin/main",
+        )
+    local, remote = source
+    command = ("fetch", "--quiet", "--no-recurse-submodules", "--no-write-fetch-head", "--no-auto-maintenance")
+    try:
+        async with asyncio.timeout(within):
+            done = await git.process.run(
+                *(repo.standpoint, *command, "--", remote.remote, f"refs/heads/{remote.branch}"),
+                environment=clean_environment(environment),
+            )
+    except TimeoutError:
+        raise RemoteFailedError(
+            f"{remote.remote} did not answer within {within:g} s",
+            hint="look at the network, or leave --fetch out",
+            remote=remote.remote,
+        ) from None
+    if done.returncode != 0:
+        raise RemoteFailedError(
+            f"{remote.tracking} could not be fetched: {done.words}",
+            hint=f"see what `git fetch {remote.remote}` says, or leave --fetch out",
+            remote=remote.remote,
+        )
+    return await git.compute(_newer, repo, local, remote)
+
+
+async def track(git: GitContext, repo: RepositoryInfo, branch: str, remote: RemoteBranch) -> None:
+    """See `Git.track`."""
+    async with git.locks.hold(repo.common_dir) as lock:
+        for key, value in (("remote", remote.remote), ("merge", f"refs/heads/{remote.branch}")):
+            await git.process.write(repo.common_dir, "config", "--local", f"branch.{branch}.{key}", value, lock=lock)
+
+
+def find_remote_branch(repo: RepositoryInfo, name: str) -> RemoteBranch | None:
+    """The remote branch that ``name`` means, as for git's own checkout: ``origin/topic``, or ``topic`` where one remote has it.
+
+    Raises AmbiguousError where several have it, BranchTakenError where the local branch that would follow it exists. Blocks.
+    """
+    repository = open_repository(repo.common_dir)
+    found = _named(repository, name)
+    if found is None:
+        having = [RemoteBranch(remote, name) for remote in _remotes(repository)]
+        having = [each for each in having if peel(repository, f"refs/remotes/{each.tracking}") is not None]
+        if len(having) > 1:
+            matches = ", ".join(each.tracking for each in having)
+            raise AmbiguousError(f"{name} is a branch of several remotes: {matches}", hint="name one of them")
+        return having[0] if having else None
+    if peel(repository, f"refs/heads/{found.branch}") is not None:
+        raise BranchTakenError(
+            f"branch {found.branch} exists already",
+            hint=f"continue it with --existing {found.branch}, or start from the remote's with --base {name}",
+            branch=found.branch,
+        )
+    return found
+
+
+def _source_of(
+    repo: RepositoryInfo, ref: str | None, caller_cwd: Path | None
+) -> tuple[str | None, RemoteBranch] | None:
+    """The local branch that is meant, if one is, and the remote branch that it follows."""
+    repository = caller_view(repo, caller_cwd)
+    branch = ref.removeprefix("refs/heads/") if ref is not None else head_of(repository).branch
+    if branch is None:
+        return None
+    if peel(repository, f"refs/heads/{branch}") is None:
+        remote = _named(repository, branch.removeprefix("refs/remotes/"), known=False)
+        return (None, remote) if remote is not None else None
+    config = repository.config
+    keys = (f"branch.{branch}.remote", f"branch.{branch}.merge")
+    remote_name, merge = (config[key] or "" if key in config else "" for key in keys)
+    if remote_name in {"", "."} or not merge:
+        return None
+    return branch, RemoteBranch(remote_name, merge.removeprefix("refs/heads/"))
+
+
+def _named(repository: pygit2.Repository, name: str, *, known: bool = True) -> RemoteBranch | None:
+    """``REMOTE/BRANCH``; only one that was fetched before when ``known``."""
+    for remote in _remotes(repository):
+        if name.startswith(f"{remote}/"):
+            found = RemoteBranch(remote, name.removeprefix(f"{remote}/"))
+            if not known or peel(repository, f"refs/remotes/{name}") is not None:
+                return found
+    return None
+
+
+def _remotes(repository: pygit2.Repository) -> list[str]:
+    return sorted((str(name) for name in repository.remotes.names()), key=len, reverse=True)
+
+
+def _newer(repo: RepositoryInfo, local: str | None, remote: RemoteBranch) -> Base | None:
+    """The remote's tip where it goes on from the local branch; None where that has commits of its own, or stands there."""
+    if local is None:
+        return None
+    repository = open_repository(repo.common_dir)
+    ours, theirs = peel(repository, f"refs/heads/{local}"), peel(repository, f"refs/remotes/{remote.tracking}")
+    if ours is None or theirs is None or ours == theirs or not repository.descendant_of(theirs, ours):
+        return None
+    return Base(remote.tracking, theirs)

@@ -1,0 +1,234 @@
+"""Whether two sets of patterns meet, decided on the patterns: files that nobody has written yet count as much as those that are there.
+
+Each set is an automaton that reads a path byte by byte: the places that its patterns can be at are one integer, a bit for each. Two of them run side by
+side, breadth first (the product construction), over one byte for each class of bytes that no token tells apart; the first path that both accept
+is the example, a short one, and without any there is none.
+
+Patterns are read as `compile_rule` says that they are meant; `overlap_files` reads them to the letter, on files that are there.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from rametd.domain.errors import InvalidInputError
+from rametd.ownership.glob import SLASH, Rule, Token, Wild
+from rametd.ownership.patterns import Patterns, owned_by, path_bytes
+
+STATE_LIMIT = 20_000
+"""Pairs of states after which two sets are called too tangled; those that people write need a few hundred."""
+
+PREFERRED = b"xabcdefghijklmnopqrstuvwyz0123456789_-XABCDEFGHIJKLMNOPQRSTUVWYZ"
+DOT = ord(".")
+EMPTY, ONE_DOT, TWO_DOTS, NAME = range(4)  # what the last part of a path is up to now; only a NAME may end
+
+
+@dataclass(frozen=True, slots=True)
+class Ends:
+    """Where one pattern's reading ends, as bits of a state."""
+
+    rule: Rule
+    at: int  # the entry that has just been read matches
+    below: int  # a directory around it did
+    earlier: int  # all places of the patterns before it, which no longer matter below
+
+
+class Machine:
+    """The automaton of one set. A state has a bit for each place before or after a token, and one per pattern for "below"."""
+
+    def __init__(self, rules: Sequence[Rule]) -> None:
+        self.rules = rules
+        self.start = 0
+        self._tokens: list[Token | Ends | None] = []  # None: below
+        self._ends: list[Ends] = []  # of the last pattern first
+        self._hopeful = 0  # places from where something may yet be owned
+        for rule in rules:
+            first = len(self._tokens)
+            end = first + len(rule.tokens)
+            ends = Ends(rule, 1 << end, 1 << (end + 1), (1 << first) - 1)
+            self._tokens += [*rule.tokens, ends, None]
+            self._ends.insert(0, ends)
+            if not rule.negated:
+                self._hopeful |= (1 << (end + 2)) - (1 << first)
+        self._closures = [0] * len(self._tokens)
+        for place in reversed(range(len(self._tokens))):
+            reached = 1 << place
+            match self._tokens[place]:
+                case Wild.STAR | Wild.ANY:
+                    reached |= self._closures[place + 1]
+                case Wild.SKIP:
+                    reached |= self._closures[place + 1] | self._closures[place + 2]
+            self._closures[place] = reached
+        for ends in self._ends:
+            self.start |= self._closures[ends.earlier.bit_length()]
+        self._moves: dict[tuple[int, int], int] = {}
+
+    def hopeless(self, state: int) -> bool:
+        """Whether nothing is owned, however the path goes on."""
+        return not state & self._hopeful
+
+    def certain(self, state: int) -> bool:
+        """Whether everything is owned, however the path goes on."""
+        return any(state == ends.below and not ends.rule.negated for ends in self._ends)
+
+    def owns(self, state: int) -> bool:
+        """Whether the file is owned whose path has been read."""
+        for ends in self._ends:
+            if state & ends.below or (state & ends.at and not ends.rule.directory):
+                return not ends.rule.negated
+        return False
+
+    def move(self, state: int, byte: int) -> int:
+        key = state, byte
+        known = self._moves.get(key)
+        if known is None:
+            known = self._moves[key] = self._move(state, byte)
+        return known
+
+    def _move(self, state: int, byte: int) -> int:
+        reached = 0
+        left = state
+        while left:
+            place = (left & -left).bit_length() - 1
+            left &= left - 1
+            match self._tokens[place]:
+                case None:
+                    reached |= 1 << place
+                case frozenset() as allowed:
+                    if byte in allowed:
+                        reached |= self._closures[place + 1]
+                case Ends(rule=rule):
+                    if byte == SLASH and not rule.file:
+                        reached |= 1 << (place + 1)
+                case Wild.STAR:
+                    if byte != SLASH:
+                        reached |= self._closures[place]
+                case Wild.ANY:
+                    reached |= self._closures[place]
+                case Wild.LOOP:
+                    reached |= 1 << place
+                    if byte == SLASH:
+                        reached |= self._closures[place + 1]
+        for ends in self._ends:
+            if reached & ends.below:
+                return reached & ~(ends.earlier | self._places(ends)) | ends.below
+        return reached
+
+    @staticmethod
+    def _places(ends: Ends) -> int:
+        """All places of one pattern."""
+        return ((ends.below << 1) - 1) & ~ends.earlier
+
+    def after(self, path: bytes) -> int:
+        state = self.start
+        for byte in path:
+            state = self.move(state, byte)
+        return state
+
+
+def alphabet(rules: Iterable[Rule]) -> list[int]:
+    """One byte for each class that no token tells apart, the nicest to read of each."""
+    sets = {token for rule in rules for token in rule.tokens if isinstance(token, frozenset)}
+    ordered = [*PREFERRED, *(byte for byte in range(33, 256) if byte not in PREFERRED), *range(1, 33)]
+    chosen: dict[tuple[bool, ...], int] = {}
+    for byte in (SLASH, DOT, *ordered):
+        chosen.setdefault((byte == SLASH, byte == DOT, *(byte in allowed for allowed in sets)), byte)
+    return list(chosen.values())
+
+
+def search(
+    first: Machine,
+    second: Machine,
+    starts: Iterable[tuple[bytes, int, int]],
+    accepts: Callable[[int, int], bool],
+    hopeless: Callable[[int, int], bool],
+) -> bytes | None:
+    """A path that ``accepts``; each start is a directory with its slash, or nothing, and the states after it."""
+    letters = alphabet([*first.rules, *second.rules])
+    queue = deque((path, one, two, EMPTY) for path, one, two in starts)
+    later: deque[tuple[bytes, int, int, int]] = (
+        deque()
+    )  # names that begin with a dot, an example only where there is no other
+    seen = {(one, two, EMPTY) for _, one, two, _ in queue}
+    while queue or later:
+        path, one, two, part = (queue or later).popleft()
+        if part == NAME and accepts(one, two):
+            return path
+        for byte in letters:
+            if byte == SLASH and part != NAME:
+                continue
+            after = EMPTY if byte == SLASH else part + 1 if byte == DOT and part < TWO_DOTS else NAME
+            key = first.move(one, byte), second.move(two, byte), after
+            if key in seen or hopeless(key[0], key[1]):
+                continue
+            if len(seen) >= STATE_LIMIT:
+                raise InvalidInputError(
+                    "these patterns are too tangled to be compared", hint="use fewer wildcards, or fewer patterns"
+                )
+            seen.add(key)
+            (later if after == ONE_DOT else queue).append((path + bytes([byte]), *key))
+    return None
+
+
+def overlap(
+    a: Patterns, b: Patterns, *, ignore_case: bool = False, links: Mapping[str, str] | None = None
+) -> str | None:
+    """Return the path of a file that both own, one that is not there yet perhaps; None when there can be none.
+
+    ``links`` has the symbolic links to directories, each with its target's real path: what a link leads to is one place with two names. Raises
+    `InvalidInputError` for sets that are too tangled.
+    """
+    first, second = Machine(a.meant(ignore_case=ignore_case)), Machine(b.meant(ignore_case=ignore_case))
+    starts = [(b"", first.start, second.start)]
+    for one, two in same_places(links or {}):
+        mine, theirs = (path_bytes(f"{name}/", fold=ignore_case) for name in (one, two))
+        starts.append((mine, first.after(mine), second.after(theirs)))
+    return said(
+        search(
+            first,
+            second,
+            [start for start in starts if not (first.hopeless(start[1]) or second.hopeless(start[2]))],
+            lambda one, two: first.owns(one) and second.owns(two),
+            lambda one, two: first.hopeless(one) or second.hopeless(two),
+        )
+    )
+
+
+def contains(outer: Patterns, inner: Patterns, *, ignore_case: bool = False) -> str | None:
+    """Return the path of a file that ``inner`` owns and ``outer`` does not; None when there can be none. Raises as `overlap` does."""
+    first, second = Machine(outer.meant(ignore_case=ignore_case)), Machine(inner.meant(ignore_case=ignore_case))
+    return said(
+        search(
+            first,
+            second,
+            [(b"", first.start, second.start)],
+            lambda one, two: second.owns(two) and not first.owns(one),
+            lambda one, two: first.certain(one) or second.hopeless(two),
+        )
+    )
+
+
+def overlap_files(
+    a: Patterns,
+    b: Patterns,
+    files: Iterable[str],
+    *,
+    ignore_case: bool = False,
+    links: Mapping[str, str] | None = None,
+) -> list[str]:
+    """Those of some files that both own under any name, in order. ``links`` is as for `overlap`."""
+    ways = links or {}
+    mine = owned_by(a, files, ways, ignore_case=ignore_case)
+    return sorted(owned_by(b, mine, ways, ignore_case=ignore_case))
+
+
+def same_places(links: Mapping[str, str]) -> list[tuple[str, str]]:
+    """Pairs of names of one directory, either way round."""
+    names: dict[str, list[str]] = {}
+    for link, target in links.items():
+        names.setdefault(target, [target]).append(link)
+    return [(one, two) for group in names.values() for one in group for two in group if one != two]
+
+
+def said(path: bytes | None) -> str | None:
+    return None if path is None else path.decode(errors="replace")

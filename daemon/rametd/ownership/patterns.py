@@ -1,0 +1,136 @@
+"""Gitignore patterns as a claim on paths, as a person writes them; a path is a file's, relative to the worktree's top.
+
+The last pattern that matches a file, or a directory around it, decides. Each pattern by itself matches as git's do; but git never looks into an
+ignored directory, so that ``!src/api/`` after ``src/`` does nothing there, where here it is what it says: ``src/`` without ``src/api/``.
+"""
+
+import re
+import unicodedata
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import groupby
+
+from rametd.domain.errors import InvalidInputError
+from rametd.ownership.glob import Rule, compile_rule, fold_text, regex
+
+EVERYTHING = "/**"
+
+
+@dataclass(frozen=True)
+class Patterns:
+    """An ordered set of patterns; falsy without any, which owns nothing."""
+
+    texts: tuple[str, ...]  # normalised
+
+    @classmethod
+    def parse(cls, patterns: Sequence[str]) -> "Patterns":
+        """Raise `InvalidInputError` with ``data["index"]`` and ``data["pattern"]`` for one that cannot be meant."""
+        texts = []
+        for index, pattern in enumerate(patterns):
+            try:
+                texts.append(normalise(pattern))
+            except ValueError as error:
+                raise InvalidInputError(
+                    f"pattern {index + 1}, {pattern!r}, {error}",
+                    hint="write paths as in a .gitignore at the repository's top, such as src/api/ or docs/**/*.md",
+                    index=str(index),
+                    pattern=pattern,
+                ) from None
+        if texts and all(text.startswith("!") for text in texts):
+            raise InvalidInputError(
+                f"pattern 1, {patterns[0]!r}, leaves something out where nothing is taken in",
+                hint="put the pattern that takes it in before it, such as `src/`, then `!src/generated/`",
+                index="0",
+                pattern=patterns[0],
+            )
+        return cls(tuple(texts))
+
+    def __bool__(self) -> bool:
+        return bool(self.texts)
+
+    def meant(self, *, ignore_case: bool) -> tuple[Rule, ...]:
+        """What two sets are compared by; see `compile_rule`."""
+        return tuple(compile_rule(text, fold=ignore_case, meant=True) for text in self.texts)
+
+    def matches(self, path: str, *, ignore_case: bool = False) -> bool:
+        """Whether the file at ``path`` is owned."""
+        name = path_bytes(path, fold=ignore_case)
+        for expression, owned in deciders(self.texts, ignore_case):
+            if expression.fullmatch(name):
+                return owned
+        return False
+
+
+@lru_cache(maxsize=512)
+def deciders(texts: tuple[str, ...], fold: bool) -> tuple[tuple["re.Pattern[bytes]", bool], ...]:
+    """What decides on a path, the first that matches first: one expression for each run of patterns that say the same of it."""
+    found = []
+    rules = [compile_rule(text, fold=fold) for text in reversed(texts)]
+    for negated, run in groupby(rules, key=lambda rule: rule.negated):
+        files = b"|".join(regex(rule.tokens) + (b"/.+" if rule.directory else b"(?:/.+)?") for rule in run)
+        found.append((re.compile(files, re.DOTALL), not negated))
+    return tuple(found)
+
+
+def path_bytes(path: str, *, fold: bool) -> bytes:
+    text = unicodedata.normalize("NFC", path)
+    return (fold_text(text) if fold else text).encode(errors="surrogateescape")
+
+
+def normalise(pattern: str) -> str:
+    """Bring what people write to what git reads: ``./a``, ``a/../b`` and doubled slashes; raises `ValueError` with the reason."""
+    if "\0" in pattern:
+        raise ValueError("holds a NUL")
+    text = unicodedata.normalize("NFC", strip_spaces(pattern))
+    if text.startswith("#"):
+        raise ValueError("is a comment: write \\# for a name that begins with it")
+    negated = text.startswith("!")
+    text = text.removeprefix("!")
+    if not text:
+        raise ValueError("is empty")
+    if text.startswith(("//", "~")) or text == "/":
+        raise ValueError("is absolute")
+    if not {"", ".", ".."} & set(text.removeprefix("/").removesuffix("/").split("/")):
+        return "!" * negated + text
+    kept: list[str] = []
+    for part in text.split("/"):
+        if part == ".." and (not kept or re.fullmatch(r"\*\*+", kept[-1])):
+            raise ValueError("climbs out of the repository" if not kept else "goes up from `**`, which is anywhere")
+        if part == "..":
+            kept.pop()
+        elif part not in {"", "."}:
+            kept.append(part)
+    ending = "/" if text.endswith(("/", "/.", "/..")) else ""
+    return "!" * negated + ("/" + "/".join(kept) + ending if kept else EVERYTHING)
+
+
+def strip_spaces(pattern: str) -> str:
+    """Drop spaces at the end, but for one that is escaped."""
+    stripped = pattern.rstrip(" ")
+    escaped = (len(stripped) - len(stripped.rstrip("\\"))) % 2
+    return stripped + " " if escaped and stripped != pattern else stripped
+
+
+def aliases(path: str, links: Mapping[str, str]) -> Iterator[str]:
+    """Every name that a path has, its own first: ``links`` has the symbolic links to directories, each with the real path of its target."""
+    seen = {path: None}
+    queue = [path]
+    for name in queue:
+        for link, target in links.items():
+            for old, new in ((target, link), (link, target)):
+                other = new + name[len(old) :]
+                # A link into itself has names without end: each link is gone through once.
+                if name.startswith(old + "/") and other not in seen and not other.startswith(f"{name}/"):
+                    if len(other) > len(path) + sum(map(len, links)):
+                        continue
+                    seen[other] = None
+                    queue.append(other)
+    return iter(seen)
+
+
+def owned_by(patterns: Patterns, paths: Iterable[str], links: Mapping[str, str], *, ignore_case: bool) -> set[str]:
+    """Those of some files that are owned under any of their names."""
+    return {
+        path for path in paths if any(patterns.matches(name, ignore_case=ignore_case) for name in aliases(path, links))
+    }

@@ -1,0 +1,229 @@
+"""The daemon's parts: what there is, how it hangs together, and in which order it begins and ends."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from typing import Any
+
+import structlog
+
+from rametd.domain.errors import RametError
+from rametd.domain.models import DAEMON, Intent, Mode, Session
+from rametd.keeper.executor import Executor
+from rametd.services import housekeeping
+from rametd.services.archive import Archiver
+from rametd.services.checkpoints import Checkpointer
+from rametd.services.clearing import ARCHIVE, DELETE, RESTORE, REWIND, SYNC
+from rametd.services.converge import Converger
+from rametd.services.core import Core
+from rametd.services.creation import Creator
+from rametd.services.departures import Departures
+from rametd.services.forking import Forker
+from rametd.services.inserting import CREATE
+from rametd.services.landed import LandedTracker
+from rametd.services.landing import LandingQueue
+from rametd.services.lifecycle import log_update
+from rametd.services.orchestration import Orchestration
+from rametd.services.ownership import Ownership
+from rametd.services.plan_cleanup import PlanCleaner
+from rametd.services.plans import Plans
+from rametd.services.pool import Pool
+from rametd.services.pr_cleanup import PullRequestCleaner
+from rametd.services.pr_tracker import PullRequestTracker
+from rametd.services.pull_requests import PullRequests
+from rametd.services.radar import Radar
+from rametd.services.removal import Remover
+from rametd.services.restoring import Restorer
+from rametd.services.rewind import Rewinder
+from rametd.services.scheduler import Scheduler
+from rametd.services.sessions import Sessions
+from rametd.services.setup import Setup
+from rametd.services.supervisor import Supervisor
+from rametd.services.sync import Syncer
+from rametd.services.terminals import Terminals
+from rametd.services.warm import Warmer
+from rametd.store import Unit
+
+log = structlog.get_logger()
+
+REST_S = 5.0
+"""From a failure of something that runs in the background until it is begun again."""
+
+Recovery = Callable[[Intent], Awaitable[object]]
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """Made once by `assemble`; the servicers take from it what they serve."""
+
+    core: Core
+    supervisor: Supervisor
+    warmer: Warmer
+    scheduler: Scheduler
+    sessions: Sessions
+    pool: Pool
+    creator: Creator
+    forker: Forker
+    departures: Departures
+    checkpointer: Checkpointer
+    rewinder: Rewinder
+    syncer: Syncer
+    terminals: Terminals
+    setup: Setup
+    orchestration: Orchestration
+    ownership: Ownership
+    radar: Radar
+    queue: LandingQueue
+    pulls: PullRequests
+    pull_cleaner: PullRequestCleaner
+    plans: Plans
+    plan_cleaner: PlanCleaner
+    converger: Converger
+
+    @property
+    def recoveries(self) -> Mapping[str, Recovery]:
+        """What finishes or undoes each kind of intent that is done before anything is served; the others are their parts' own."""
+        return {
+            CREATE: self.creator.undo,
+            DELETE: self.departures.remover.complete,
+            ARCHIVE: self.departures.archiver.complete,
+            RESTORE: self.departures.restorer.complete,
+            REWIND: self.rewinder.complete,
+            SYNC: self.syncer.complete,
+        }
+
+    async def recover(self, stack: AsyncExitStack) -> None:
+        """Finish or undo what was begun, then take up every agent and command. ``stack`` ends what this begins."""
+        core = self.core
+        for close in (
+            self.warmer.stop,
+            self.supervisor.stop,
+            self.terminals.close,
+            self.setup.close,
+            core.trackers.close,
+            self.checkpointer.close,
+        ):
+            stack.push_async_callback(close)
+        await self.terminals.recover()
+        await self.warmer.recover()
+        recoveries = self.recoveries
+        for intent in await core.store.read(lambda reader: reader.intents.list()):
+            if intent.kind not in recoveries:
+                continue
+            log.info("unfinished", kind=intent.kind, session=intent.session_id)
+            try:
+                await recoveries[intent.kind](intent)
+            except RametError as error:
+                # One repository that is out of reach must not keep all others from being served: the next start tries again.
+                log.error("cannot be finished now", kind=intent.kind, session=intent.session_id, error=error.message)
+        if not core.config.permissions.allow_bypass:
+            await core.store.write(forbid_bypass)
+        await self.supervisor.recover()
+        await self.checkpointer.recover()
+        await core.trackers.recover()
+        await self.setup.recover()
+        stack.push_async_callback(self.queue.stop)
+        await self.queue.start()
+
+    def begin(self, stack: AsyncExitStack) -> None:
+        """Start what runs in the background beside the calls; ``stack`` ends it."""
+        stack.push_async_callback(self.pool.stop)
+        self.pool.start()
+        for name, run in (
+            ("warm-up", self.core.kinds["claude"].prepare),
+            ("housekeeping", lambda: housekeeping.run(self.core)),
+            ("trackers", self.core.trackers.run),
+            ("landed", self.departures.landed.run),
+            ("radar", self.radar.run),
+            ("pull-requests", PullRequestTracker(self.core, self.pulls).run),
+        ):
+            background = Background(name, run)
+            stack.callback(background.cancel)
+            background.start()
+
+
+class Background:
+    """A task that is begun again, a while after it failed: what it does is missed, and the rest of the daemon goes on."""
+
+    def __init__(self, name: str, run: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        self._name = name
+        self._run = run
+        self._task: asyncio.Task[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+
+    def start(self) -> None:
+        self._task = asyncio.create_task(self._run(), name=self._name)
+        self._task.add_done_callback(self._done)
+
+    def cancel(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._task is not None:
+            self._task.cancel()
+
+    def _done(self, task: "asyncio.Task[None]") -> None:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("failed in the background; begun again soon", task=self._name, exc_info=error)
+            self._timer = asyncio.get_running_loop().call_later(REST_S, self.start)
+
+
+def assemble(core: Core, commands: Executor) -> Parts:
+    """Make all parts and tell them of each other. ``commands`` holds what runs in worktrees beside agents."""
+    warmer = Warmer(core)
+    supervisor = Supervisor(core, warmer)
+    scheduler = Scheduler(core, supervisor)
+    core.wake, core.reattach, core.after_end = scheduler.wake, supervisor.reattach, supervisor.after_end
+    sessions = Sessions(core, supervisor)
+    pool = Pool(core, warmer)
+    creator = Creator(core, pool)
+    landed = LandedTracker(core)
+    departures = Departures(Remover(core, supervisor), Archiver(core, supervisor, sessions), Restorer(core), landed)
+    checkpointer = Checkpointer(core)
+    terminals = Terminals(core, commands)
+    setup = Setup(core, terminals)
+    radar = Radar(core)
+    pulls = PullRequests(core)
+    core.keep, core.kept = checkpointer.catch_up, checkpointer.settle
+    core.hurry, pool.prepare = setup.hurry, setup.run_in
+    core.after_creation += [setup.begin, warmer.session_made]
+    core.before_launch += [setup.ready, checkpointer.before_launch, core.trackers.before_launch]
+    core.after_turn += [checkpointer.after_turn, landed.after_turn]
+    core.before_tree_goes += [warmer.before_tree_goes, setup.tear_down, core.trackers.before_tree_goes]
+    core.trackers.on_begun.append(radar.follow)
+
+    async def archive(session: Session, principal: str) -> object:
+        return await departures.archiver.archive(session.id, force=False, principal=principal)
+
+    return Parts(
+        core=core,
+        supervisor=supervisor,
+        warmer=warmer,
+        scheduler=scheduler,
+        sessions=sessions,
+        pool=pool,
+        creator=creator,
+        forker=Forker(core, creator, checkpointer),
+        departures=departures,
+        checkpointer=checkpointer,
+        rewinder=Rewinder(core, supervisor, checkpointer),
+        syncer=Syncer(core),
+        terminals=terminals,
+        setup=setup,
+        orchestration=Orchestration(core, creator, sessions),
+        ownership=Ownership(core),
+        radar=radar,
+        queue=LandingQueue(core, setup),
+        pulls=pulls,
+        pull_cleaner=PullRequestCleaner(core, pulls, archive),
+        plans=Plans(core, creator),
+        plan_cleaner=PlanCleaner(core, departures.remover),
+        converger=Converger(core, pulls),
+    )
+
+
+def forbid_bypass(unit: Unit) -> None:
+    """Bypass was taken back in the configuration: sessions that have it ask from now on; their agents follow as they are taken up."""
+    for session in unit.sessions.list(include_archived=True):
+        if session.mode == Mode.BYPASS:
+            log_update(unit, unit.sessions.update(session.id, mode=Mode.DEFAULT), ["mode"], DAEMON)

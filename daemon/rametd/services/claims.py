@@ -1,0 +1,135 @@
+"""Who owns what in a repository: the patterns of its living sessions, and whose a path is."""
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+from rametd.domain.errors import InvalidInputError, PathsNotOwnedError, PathsOwnedError
+from rametd.domain.models import Session
+from rametd.domain.states import State
+from rametd.ownership import Patterns, contains, overlap
+from rametd.services.family import ancestors
+from rametd.store import Reader
+
+IGNORE_CASE = sys.platform == "darwin"
+"""Whether the usual file system of this platform takes Src and src for the same."""
+
+
+@dataclass(frozen=True, slots=True)
+class Foreign:
+    """A path that a session may not write: ``owner`` has it, or it is ``forbidden``, or neither and it lies outside the session's own."""
+
+    path: str
+    owner: Session | None
+    forbidden: bool
+
+    @property
+    def why(self) -> str:
+        if self.owner is not None:
+            return f"{self.path} belongs to the session {self.owner.name!r}"
+        if self.forbidden:
+            return f"{self.path} is one of the paths that you were told to leave alone"
+        return f"{self.path} is not within the paths that you own"
+
+
+@dataclass(frozen=True, slots=True)
+class Claims:
+    """What holds for one session; falsy where every path of its worktree is free."""
+
+    session: Session
+    owns: Patterns
+    forbids: Patterns
+    others: tuple[tuple[Session, Patterns], ...]
+    given: frozenset[str]  # ids of those to whom the session has given a part of its own: there they come first
+
+    def __bool__(self) -> bool:
+        return bool(self.owns or self.forbids or self.others)
+
+    def foreign(self, *names: str) -> Foreign | None:
+        """Judge a path, relative to the worktree's top, by all the names it has; what is said is the first. None: it may be written."""
+        mine = covers(self.owns, names)
+        owner = next(
+            (other for other, owns in self.others if (not mine or other.id in self.given) and covers(owns, names)), None
+        )
+        forbidden = covers(self.forbids, names)
+        if owner is None and not forbidden and (mine or not self.owns):
+            return None
+        return Foreign(names[0], owner, forbidden)
+
+
+def covers(patterns: Patterns, names: Sequence[str]) -> bool:
+    return any(patterns.matches(name, ignore_case=IGNORE_CASE) for name in names)
+
+
+@lru_cache(maxsize=1024)
+def patterns_of(texts: tuple[str, ...]) -> Patterns:
+    """Stored patterns. One that no path could have, which an earlier release took, owns nothing."""
+    try:
+        return Patterns.parse(texts)
+    except InvalidInputError as error:
+        at = int(error.data["index"])
+        return patterns_of(texts[:at] + texts[at + 1 :])
+
+
+def owners(reader: Reader, repo_id: str) -> list[Session]:
+    """The living sessions of a repository that own paths, the oldest first."""
+    found = [each for each in reader.sessions.list(repo_id=repo_id) if each.owns and each.state != State.ARCHIVED]
+    return sorted(found, key=lambda each: (each.create_time, each.id))
+
+
+def claims_of(reader: Reader, session: Session) -> Claims:
+    others = [each for each in owners(reader, session.repo_id) if each.id != session.id]
+    given = frozenset(
+        each.id
+        for each in others
+        if each.owns != session.owns and session.id in {above.id for above in ancestors(reader, each)}
+    )
+    return Claims(
+        session,
+        patterns_of(session.owns),
+        patterns_of(session.forbids),
+        tuple((each, patterns_of(each.owns)) for each in others),
+        given,
+    )
+
+
+def check_claims(
+    reader: Reader,
+    repo_id: str,
+    owns: Sequence[str],
+    forbids: Sequence[str],
+    *,
+    parent: Session | None,
+    session_id: str = "",
+) -> None:
+    """What a session is to own must be its parent's to give, and nobody else's; its own descendants have a part of it.
+
+    A child that was given no paths shares its parent's, with all who do. Raises `InvalidInputError`, `PathsNotOwnedError`, `PathsOwnedError`.
+    """
+    mine = Patterns.parse(owns)
+    Patterns.parse(forbids)
+    if not mine or (parent is not None and tuple(owns) == parent.owns):
+        return
+    if parent is not None and parent.owns:
+        outside = contains(patterns_of(parent.owns), mine, ignore_case=IGNORE_CASE)
+        if outside is not None:
+            raise PathsNotOwnedError(
+                f"{outside} is not within what you own: {', '.join(parent.owns)}",
+                hint="give away a part of your own",
+                path=outside,
+            )
+    above = {each.id for each in (parent, *ancestors(reader, parent))} if parent is not None else set()
+    for other in owners(reader, repo_id):
+        shares = parent is not None and other.owns == parent.owns and other.root_id == parent.root_id
+        below = session_id in {each.id for each in ancestors(reader, other)}
+        if other.id == session_id or other.id in above or shares or below:
+            continue
+        example = overlap(mine, patterns_of(other.owns), ignore_case=IGNORE_CASE)
+        if example is not None:
+            raise PathsOwnedError(
+                f"{example} belongs to the session {other.name!r}, which owns {', '.join(other.owns)}",
+                hint=f"use narrower patterns, or hand it over first: `rametctl set {other.name} --disown PATTERN`",
+                path=example,
+                owner=other.id,
+            )

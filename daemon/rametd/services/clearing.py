@@ -1,0 +1,145 @@
+"""What removing and archiving a session have in common: its agent and all it started end, and only then its worktree goes."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Generic, TypeVar
+
+import structlog
+
+from rametd.domain.errors import NotFoundError, RametError, WorkAtRiskError, WrongStateError
+from rametd.domain.models import Intent, Session, WorktreeKind
+from rametd.domain.states import State
+from rametd.git.repository import RepositoryInfo
+from rametd.git.risk import Risk
+from rametd.keeper.executor import Handle
+from rametd.keeper.place import Place
+from rametd.services.core import Core
+from rametd.services.repos import info_of
+from rametd.services.supervisor import Supervisor
+from rametd.store import Reader
+
+log = structlog.get_logger()
+
+DELETE = "delete"
+ARCHIVE = "archive"
+RESTORE = "restore"
+REWIND = "rewind"
+SYNC = "sync"
+LEAVING = frozenset({DELETE, ARCHIVE, RESTORE, REWIND, SYNC})
+END_GRACE_S = 1.0
+
+T = TypeVar("T")
+
+
+class Running(Generic[T]):
+    """One task a session: a second caller waits for the first one's, and one that hangs up does not cut it off."""
+
+    def __init__(self) -> None:
+        self._tasks: dict[str, asyncio.Task[T]] = {}
+
+    async def join(self, session_id: str, begin: Callable[[], Awaitable[T]]) -> T:
+        task = self._tasks.get(session_id)
+        if task is None:
+
+            async def run() -> T:
+                return await begin()
+
+            task = self._tasks[session_id] = asyncio.create_task(run(), name=f"clear-{session_id}")
+            task.add_done_callback(lambda _: self._tasks.pop(session_id, None))
+        return await asyncio.shield(task)
+
+
+def leaving(reader: Reader, session_id: str) -> Intent | None:
+    """The removal, archiving, restoring, rewinding or syncing of a session that is under way, or that failed and is to be tried again."""
+    return next((intent for intent in reader.intents.list(session_id) if intent.kind in LEAVING), None)
+
+
+def refuse_other(found: Intent | None, session: Session, kind: str) -> Intent | None:
+    """``found`` where it is of the same kind. Raises `WrongStateError` where something else is under way."""
+    if found is not None and found.kind != kind:
+        words = {DELETE: "removed", ARCHIVE: "archived", RESTORE: "brought back", REWIND: "rewound", SYNC: "synced"}[
+            found.kind
+        ]
+        raise WrongStateError(f"{session.name} is being {words}", hint="wait until that is done, then try again")
+    return found
+
+
+async def end_agent(core: Core, supervisor: Supervisor, session: Session, why: str) -> None:
+    """End its process. Without a runner there may be one too: recovery completes removals before it takes up any agent, and a
+    process may run whose handle a killed daemon had not stored yet."""
+    await supervisor.settled(session.id)
+    runner = core.runners.get(session.id)
+    if runner is not None:
+        await runner.end(why, END_GRACE_S)
+        return
+    for handle in await handles_of(core, session.id):
+        await core.executor.end(handle, END_GRACE_S, epoch=core.fence)
+
+
+async def handles_of(core: Core, session_id: str) -> list[Handle]:
+    """All processes that the session ever had and that left something, on record or not."""
+    found = await asyncio.to_thread(core.executor.discover)
+    return [handle for handle in found if Place.from_handle(handle).session == session_id]
+
+
+async def destroy_processes(core: Core, session_id: str) -> None:
+    for handle in await handles_of(core, session_id):
+        try:
+            await core.executor.destroy(handle)
+        except RametError as error:
+            log.warning("agent directory stays", session=session_id, error=error.message)
+
+
+async def work_at_risk(core: Core, session: Session) -> Risk:
+    """What removing a session would lose: nothing of a worktree that stays, nor what is on the branch that it lands on by now."""
+    if session.worktree_kind != WorktreeKind.OWN:
+        return Risk((), (), ())
+    repo = await core.store.read(lambda reader: reader.repos.get(session.repo_id))
+    try:
+        info = await info_of(core, repo)
+    except NotFoundError as error:
+        # Nothing can be saved into it: what lies in the worktree stays there, and that is told.
+        if await asyncio.to_thread(session.worktree.exists):
+            raise WorkAtRiskError(
+                f"the repository of {session.name} is gone, so that nothing of {session.worktree} can be saved into it",
+                hint="move the repository back, or add --force: the session is removed and that directory stays",
+            ) from error
+        return Risk((), (), ())
+    # A branch that was there before us stays; so only what no branch has counts there.
+    branch = session.branch if session.created_branch else ""
+    risk = await core.git.work_at_risk(info, session.worktree, branch, session.base_commit)
+    if session.state == State.ARCHIVED:
+        risk = await _with_archive(core, info, session, risk)
+    if risk.unique_commits and await _all_landed(core, info, session, risk.starts):
+        return Risk(risk.uncommitted, risk.untracked, (), risk.starts)
+    return risk
+
+
+async def _with_archive(core: Core, info: RepositoryInfo, session: Session, risk: Risk) -> Risk:
+    """What only the archive holds: changes that were not committed, and commits whose branch was deleted since."""
+    kept = await core.git.kept(info, archive_ref(session.id))
+    if kept is None:
+        return risk
+    commits, starts = risk.unique_commits, risk.starts
+    for commit in dict.fromkeys((kept.branch_commit, kept.head)):
+        if commit and commit not in starts and not await core.git.reachable(info, commit):
+            commits, starts = (*commits, (commit, "kept by the archive alone")), (*starts, commit)
+    return Risk(kept.changed, (), commits, starts)
+
+
+async def _all_landed(core: Core, info: RepositoryInfo, session: Session, starts: tuple[str, ...]) -> bool:
+    targets = await core.git.landing_targets(info, session.base_ref, session.branch)
+    ahead = [start for start in starts if start != session.base_commit]
+    answers = [await core.git.landed(info, start, session.base_commit, targets) for start in ahead]
+    return bool(answers) and all(answers)
+
+
+def last_known(reader: Reader, session: Session) -> tuple[str, str]:
+    """Commits that stand in for branch and files where somebody has deleted both: of the newest checkpoint, or where the session began."""
+    newest = reader.checkpoints.latest(session.id)
+    return (newest.head, newest.commit) if newest is not None else (session.base_commit, session.base_commit)
+
+
+def archive_ref(session_id: str) -> str:
+    """The ref that keeps what an archived session had."""
+    return f"refs/ramet/archive/{session_id}"

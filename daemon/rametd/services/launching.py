@@ -1,0 +1,56 @@
+"""What an agent's program is started with: computed in one way for a session, and for a spare that waits for one."""
+
+import asyncio
+from collections.abc import Mapping
+
+from rametd import environment
+from rametd.agents.base import Launch
+from rametd.domain.checkpoints import ConversationCut
+from rametd.domain.models import Repo, Session
+from rametd.keeper.executor import LaunchSpec
+from rametd.services.core import Core
+
+
+async def launch_of(
+    core: Core,
+    session: Session,
+    repo: Repo,
+    *,
+    around: Mapping[str, str],
+    briefing: str,
+    cut: ConversationCut | None = None,
+    environment_of: str = "",
+) -> Launch:
+    """``around`` are the variables that tell a process where it is. ``environment_of``: the session, by default this one, whose caller's
+    environment the agent gets."""
+    callers = await asyncio.to_thread(core.environments.read, environment_of or session.id) or {}
+    claude = core.config.agents.claude
+    fixed = {
+        "RAMET_SESSION": session.id,
+        "RAMET_TOKEN": core.tokens.give(session.id),
+        "RAMET_HOME": str(core.state_dir),
+        "RAMET_RUNTIME_DIR": str(core.runtime_dir),
+        **around,
+    }
+    if claude.config_dir is not None:
+        fixed["CLAUDE_CONFIG_DIR"] = str(claude.config_dir)
+    return core.kind(session.agent).launch(
+        session,
+        resume=session.conversation_begun,
+        trusted=repo.trusted,
+        environment=environment.build(core.daemon_environment, callers, claude.pass_env, fixed),
+        briefing=briefing,
+        cut=cut,
+    )
+
+
+def spec_of(core: Core, session: Session, launch: Launch, generation: int) -> LaunchSpec:
+    return LaunchSpec(
+        session_id=session.id,
+        generation=generation,
+        argv=launch.argv,
+        cwd=session.worktree,
+        environment=launch.environment,
+        cgroup=core.cgroup_of(session.id),
+        segment_bytes=core.config.journal.rotate_at,
+    )

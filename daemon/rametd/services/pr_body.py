@@ -1,0 +1,99 @@
+"""Title and body of a session's pull request.
+
+What is ours stands between two marks, above what the repository's template says; later updates replace what is between the marks and nothing else, so
+that whatever people write around it stays. Where somebody took the marks away, the body is theirs.
+"""
+
+import re
+from dataclasses import dataclass
+
+from rametd.domain.models import OWNER, Session
+from rametd.services.core import Core
+from rametd.services.orchestration import last_words
+from rametd.services.repos import info_of
+from rametd.store import Reader
+
+BEGIN, END = "<!-- ramet:begin -->", "<!-- ramet:end -->"
+TITLE_LIMIT = 100
+GOAL_LIMIT = 4000
+SUMMARY_LIMIT = 12_000
+BODY_LIMIT = 60_000
+"""Of GitHub's 65,536 characters."""
+TEMPLATES = (
+    ".github/PULL_REQUEST_TEMPLATE.md",
+    "PULL_REQUEST_TEMPLATE.md",
+    "docs/PULL_REQUEST_TEMPLATE.md",
+    ".github/PULL_REQUEST_TEMPLATE.txt",
+    "PULL_REQUEST_TEMPLATE.txt",
+    "PULL_REQUEST_TEMPLATE",
+)
+
+_BLOCK = re.compile(rf"{re.escape(BEGIN)}.*?{re.escape(END)}", re.DOTALL)
+_MARK = re.compile(r"<!--\s*ramet:")
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """What a pull request says of itself."""
+
+    title: str
+    body: str
+
+
+async def describe(core: Core, session: Session, note: str = "") -> Text:
+    """Made of the goal, or the first prompt, of what the session reported or last said, of its commits and cost, within the template."""
+    repo = await core.store.read(lambda reader: reader.repos.get(session.repo_id))
+    goal, title, summary = await core.store.read(lambda reader: _facts(reader, session))
+    template = await core.git.file_at(await info_of(core, repo), session.base_commit, TEMPLATES)
+    parts = [f"## Goal\n\n{shortened(goal, GOAL_LIMIT)}"] if goal else []
+    if summary:
+        parts.append(f"## Summary\n\n{shortened(summary, SUMMARY_LIMIT)}")
+    if note:
+        parts.append(note)
+    spent = f", ${session.cost_usd:.2f}" if session.cost_usd >= 0.005 else ""
+    turns = "1 turn" if session.turns == 1 else f"{session.turns} turns"
+    kept = session.checkpointed_turns
+    checkpoints = f", {kept} checkpoint{'' if kept == 1 else 's'}" if kept else ""
+    parts.append(f"<sub>Made by the session {code(session.name)}: {turns}{checkpoints}{spent}.</sub>")
+    body = marked("\n\n".join(parts))
+    if template is not None:
+        body += "\n\n" + template.decode(errors="replace").strip() + "\n"
+    return Text(title or one_line(goal) or session.name, body)
+
+
+def _facts(reader: Reader, session: Session) -> tuple[str, str, str]:
+    """Goal, title and summary; empty where there is none."""
+    thread = reader.plans.thread_of(session.id)
+    prompts = reader.prompts.list(session.id)
+    asked = next((prompt.text for prompt in prompts if prompt.source == OWNER), prompts[0].text if prompts else "")
+    goal = (thread.goal or thread.prompt) if thread is not None else ""
+    title = thread.title if thread is not None else ""
+    return (goal or asked).strip(), title, (session.result or last_words(reader, session.id)).strip()
+
+
+def marked(text: str) -> str:
+    """Our part of a body. Marks in the text itself are taken apart: an agent that quotes one must not end the block."""
+    return f"{BEGIN}\n{shortened(_MARK.sub('<!-- ramet :', text), BODY_LIMIT)}\n{END}"
+
+
+def updated(body: str, block: str) -> str:
+    """``body`` with our part replaced by that of ``block``; as it is where it has none."""
+    ours = _BLOCK.search(block)
+    return body if ours is None else _BLOCK.sub(lambda _: ours[0], body.replace("\r\n", "\n"), count=1)
+
+
+def one_line(text: str, limit: int = TITLE_LIMIT) -> str:
+    """The first line with a word in it, cut between words."""
+    line = next((line for line in text.splitlines() if line.strip(" #*-\t")), "")
+    words = " ".join(line.strip(" #*\t").split())
+    return words if len(words) <= limit else words[: limit - 1].rsplit(" ", 1)[0] + "…"
+
+
+def shortened(text: str, limit: int) -> str:
+    return text if len(text) <= limit else text[:limit].rstrip() + " …"
+
+
+def code(text: str) -> str:
+    """As code in Markdown, whatever is in it."""
+    fence = "`" * (max((len(run) for run in re.findall("`+", text)), default=0) + 1)
+    return f"{fence}{text}{fence}" if "`" not in text else f"{fence} {text} {fence}"

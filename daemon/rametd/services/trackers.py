@@ -1,0 +1,127 @@
+"""The change trackers of live sessions: begun when a session is at work or watched, ended when it has rested for long or before its tree goes."""
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+import structlog
+from ramet.v1 import event_pb2
+
+from rametd.domain.errors import RametError
+from rametd.domain.models import Session
+from rametd.domain.states import BUSY_STATES
+from rametd.git import Git, Tracker
+from rametd.services import events
+from rametd.store import Store
+
+log = structlog.get_logger()
+
+REST_S = 900.0
+"""How long a session rests before its tracker does."""
+PERIOD_S = 60.0
+
+
+class Trackers:
+    """Owns what `Git.watch_changes` makes. A session without one is looked at by scans: slower, never wrong."""
+
+    def __init__(self, store: Store, git: Git) -> None:
+        self._store = store
+        self._git = git
+        self._starting: dict[str, asyncio.Task[Tracker]] = {}
+        self._sessions: dict[str, Session] = {}
+        self._held: Counter[str] = Counter()
+        self._resting: dict[str, float] = {}  # since when, by the loop's clock
+        self.on_begun: list[Callable[[Session, Tracker], None]] = []  # who wants to read its changes
+
+    def follow(self, session: Session) -> None:
+        """Have its tracker begin, in a task: nobody waits for it."""
+        if session.id not in self._sessions:
+            self._start(session).add_done_callback(_retrieve)
+
+    async def get(self, session: Session) -> Tracker:
+        """Its tracker, begun unless it is there. Raises what `Git.watch_changes` raises."""
+        found = self._git.tracker(session.worktree)
+        return found if found is not None else await asyncio.shield(self._start(session))
+
+    @asynccontextmanager
+    async def held(self, session: Session) -> AsyncIterator[Tracker]:
+        """Its tracker, kept while somebody watches."""
+        self._held[session.id] += 1
+        try:
+            yield await self.get(session)
+        finally:
+            self._held[session.id] -= 1
+
+    async def before_launch(self, session: Session) -> None:
+        """A hook of `Core`."""
+        self.follow(session)
+
+    async def before_tree_goes(self, session: Session) -> None:
+        """A hook of `Core`."""
+        await self._stop(session)
+
+    async def recover(self) -> None:
+        """Follow what was at work when the last daemon ended."""
+        for session in await self._store.read(lambda reader: reader.sessions.list(states=BUSY_STATES)):
+            self.follow(session)
+
+    async def run(self) -> None:
+        """Let go of trackers of sessions that rest."""
+        while True:
+            await asyncio.sleep(PERIOD_S)
+            await self.sweep(asyncio.get_running_loop().time())
+
+    async def sweep(self, now: float) -> None:
+        for session in list(self._sessions.values()):
+            current = await self._find(session.id)
+            if current is not None and (current.state in BUSY_STATES or self._held[session.id]):
+                self._resting.pop(session.id, None)
+            elif now - self._resting.setdefault(session.id, now) >= REST_S or current is None:
+                await self._stop(session)
+
+    async def _find(self, session_id: str) -> Session | None:
+        return await self._store.read(lambda reader: reader.sessions.find(session_id))
+
+    async def close(self) -> None:
+        for session in list(self._sessions.values()):
+            await self._stop(session)
+
+    def _start(self, session: Session) -> "asyncio.Task[Tracker]":
+        task = self._starting.get(session.id)
+        if task is None:
+            self._sessions[session.id] = session
+            task = self._starting[session.id] = asyncio.create_task(self._begin(session), name=f"track-{session.id}")
+            task.add_done_callback(lambda _: self._starting.pop(session.id, None))
+        return task
+
+    async def _begin(self, session: Session) -> Tracker:
+        try:
+            tracker = await self._git.watch_changes(session.worktree)
+        except BaseException as error:
+            self._sessions.pop(session.id, None)
+            if isinstance(error, RametError):
+                log.warning("changes cannot be followed", session=session.id, error=error.message)
+            raise
+        if not tracker.live:
+            warning = event_pb2.Warning(message=f"changes are looked for by scans: {tracker.note}")
+            event = events.make(warning, session_id=session.id, repo_id=session.repo_id)
+            await self._store.write(lambda unit: unit.events.append(event))
+        for begun in self.on_begun:
+            begun(session, tracker)
+        return tracker
+
+    async def _stop(self, session: Session) -> None:
+        starting = self._starting.get(session.id)
+        if starting is not None:
+            starting.cancel()
+            await asyncio.wait([starting])
+        self._sessions.pop(session.id, None)
+        self._resting.pop(session.id, None)
+        await self._git.unwatch_changes(session.worktree)
+
+
+def _retrieve(task: "asyncio.Task[Tracker]") -> None:
+    """What went wrong was logged, and whoever asks for the tracker is told."""
+    if not task.cancelled():
+        task.exception()

@@ -1,0 +1,66 @@
+"""The trash: what was removed, until it is brought back, emptied, or expires."""
+
+import asyncio
+
+import structlog
+from ramet.v1 import worktree_pb2
+
+from rametd.domain.errors import AmbiguousError, NotFoundError, TrashEntryNotFoundError
+from rametd.domain.models import TrashEntry
+from rametd.services.checkpoints import drop_checkpoints
+from rametd.services.core import Core
+from rametd.services.repos import info_of
+from rametd.services.views import stamp
+from rametd.store import Reader
+
+log = structlog.get_logger()
+
+
+def find_entry(reader: Reader, name: str, repo_id: str | None = None) -> TrashEntry:
+    """By id, name where it is the only one, or unique prefix of an id. Raises `TrashEntryNotFoundError`, `AmbiguousError`."""
+    exact = reader.trash.get(name)
+    if exact is not None:
+        return exact
+    short = name.rpartition("/")[2]
+    named = [entry for entry in reader.trash.list(repo_id) if entry.name in {name, short}]
+    found = named or (reader.trash.find_by_prefix(name) if name else [])
+    if len(found) == 1:
+        return found[0]
+    if not found:
+        raise TrashEntryNotFoundError(
+            f"nothing called {name!r} is in the trash", hint="`rametctl trash ls` shows what is"
+        )
+    matches = ", ".join(f"{entry.name} ({entry.id})" for entry in found)
+    raise AmbiguousError(f"{name!r} fits several in the trash: {matches}", hint="use the id", matches=matches)
+
+
+def message(reader: Reader, entry: TrashEntry) -> worktree_pb2.TrashEntry:
+    return worktree_pb2.TrashEntry(
+        id=entry.id,
+        session_id=entry.session_id,
+        repo=reader.repos.get(entry.repo_id).name,
+        name=entry.name,
+        branch=entry.branch,
+        ref=entry.ref,
+        bytes=entry.bytes,
+        create_time=stamp(entry.create_time),
+        expire_time=stamp(entry.expire_time),
+    )
+
+
+async def drop(core: Core, entry: TrashEntry) -> None:
+    """Forget what a removed session had: refs and files first, so that nothing is left that no row knows of."""
+    repo = await core.store.read(lambda reader: reader.repos.get(entry.repo_id))
+    try:
+        info = await info_of(core, repo)
+    except NotFoundError as error:
+        log.warning("repository of dropped trash is gone", trash=entry.id, error=error.message)
+    else:
+        if entry.ref:
+            await core.git.drop_trash(info, entry.id)
+        await core.git.drop_refs(info, f"refs/ramet/checkpoints/{entry.session_id}/")
+    await drop_checkpoints(core, entry.session_id)
+    core.failpoint.hit("trash.dropped")
+    await asyncio.to_thread(core.environments.delete, entry.session_id)
+    await drop_checkpoints(core, entry.session_id)
+    await core.store.write(lambda unit: unit.trash.remove(entry.id))

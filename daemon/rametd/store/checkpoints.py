@@ -1,0 +1,61 @@
+"""What was kept of worktrees, and where conversations that were cut go on."""
+
+from collections.abc import Sequence
+
+from rametd.domain.checkpoints import Checkpoint, ConversationCut
+from rametd.store.rows import RowType, Table
+
+CHECKPOINTS = RowType(Checkpoint, "checkpoints", columns={"commit": "commit_id"})
+CUTS = RowType(ConversationCut, "conversation_cuts")
+
+
+class CheckpointReads(Table):
+    def list(self, session_id: str, *, before: int | None = None, limit: int | None = None) -> Sequence[Checkpoint]:
+        """The newest first; ``before`` is a number."""
+        return CHECKPOINTS.read_all(
+            self._db.execute(
+                f"{CHECKPOINTS.select} WHERE session_id = ?1 AND (?2 IS NULL OR number < ?2) ORDER BY number DESC LIMIT ?3",
+                (session_id, before, -1 if limit is None else limit),
+            )
+        )
+
+    def latest(self, session_id: str) -> Checkpoint | None:
+        return next(iter(self.list(session_id, limit=1)), None)
+
+    def by_number(self, session_id: str, number: int) -> Checkpoint | None:
+        return CHECKPOINTS.read_one(
+            self._db.execute(f"{CHECKPOINTS.select} WHERE session_id = ? AND number = ?", (session_id, number))
+        )
+
+    def find_by_prefix(self, session_id: str, prefix: str, *, limit: int = 20) -> Sequence[Checkpoint]:
+        """Those of a session whose id begins so."""
+        return CHECKPOINTS.read_all(
+            self._db.execute(
+                f"{CHECKPOINTS.select} WHERE session_id = ?1 AND id >= ?2 AND id < ?2 || char(0x10FFFF) ORDER BY id LIMIT ?3",
+                (session_id, prefix, limit),
+            )
+        )
+
+
+class Checkpoints(CheckpointReads):
+    def add(self, checkpoint: Checkpoint) -> Checkpoint:
+        self._db.execute(CHECKPOINTS.insert, CHECKPOINTS.values(checkpoint))
+        return checkpoint
+
+    def remove_all(self, session_id: str) -> None:
+        self._db.execute("DELETE FROM checkpoints WHERE session_id = ?", (session_id,))
+        self._db.execute("DELETE FROM conversation_cuts WHERE session_id = ?", (session_id,))
+
+
+class CutReads(Table):
+    def get(self, session_id: str) -> ConversationCut | None:
+        return CUTS.read_one(self._db.execute(f"{CUTS.select} WHERE session_id = ?", (session_id,)))
+
+
+class Cuts(CutReads):
+    def put(self, cut: ConversationCut) -> None:
+        self.remove(cut.session_id)
+        self._db.execute(CUTS.insert, CUTS.values(cut))
+
+    def remove(self, session_id: str) -> None:
+        self._db.execute("DELETE FROM conversation_cuts WHERE session_id = ?", (session_id,))

@@ -1,0 +1,106 @@
+"""Commands in worktrees, those that ended included."""
+
+import sqlite3
+from collections.abc import Sequence
+from typing import TypedDict, Unpack
+
+from rametd.domain.commands import Command, CommandState
+from rametd.domain.errors import CommandNotFoundError
+from rametd.store.rows import RowType, Table
+
+COMMANDS = RowType(Command, "commands")
+_LIVING = "state IN ('starting', 'running')"
+
+
+class CommandColumns(TypedDict, total=False):
+    state: CommandState
+    handle: str
+    pid: int
+    exit_status: str
+    stop_reason: str
+    told: int
+    output_bytes: int
+    end_time: float | None
+
+
+class CommandReads(Table):
+    def find(self, command_id: str) -> Command | None:
+        return COMMANDS.read_one(self._db.execute(f"{COMMANDS.select} WHERE id = ?", (command_id,)))
+
+    def get(self, command_id: str) -> Command:
+        """Raises ``CommandNotFoundError``."""
+        found = self.find(command_id)
+        if found is None:
+            raise CommandNotFoundError(f"there is no command {command_id!r}", hint="`rametctl run S --list` shows them")
+        return found
+
+    def find_by_prefix(self, prefix: str, *, limit: int = 20) -> Sequence[Command]:
+        return self._all("id >= ?1 AND id < ?1 || char(0x10FFFF) ORDER BY id LIMIT ?2", prefix, limit)
+
+    def living(self, session_id: str | None = None) -> Sequence[Command]:
+        """Those that run or are being started, of one session or of all, the oldest first."""
+        return self._all(f"{_LIVING} AND (?1 IS NULL OR session_id = ?1) ORDER BY start_time, id", session_id)
+
+    def list(
+        self,
+        session_id: str | None = None,
+        *,
+        include_ended: bool = True,
+        before: tuple[float, str] | None = None,
+        limit: int = -1,
+    ) -> Sequence[Command]:
+        """The newest first, of one session or of all sessions; ``before`` is the (start_time, id) that the page before ended with."""
+        time, last_id = before or (None, None)
+        return self._all(
+            f"session_id <> '' AND (?1 IS NULL OR session_id = ?1) AND (?2 OR {_LIVING})"
+            " AND (?3 IS NULL OR (start_time, id) < (?3, ?4)) ORDER BY start_time DESC, id DESC LIMIT ?5",
+            session_id,
+            include_ended,
+            time,
+            last_id,
+            limit,
+        )
+
+    def ids(self) -> frozenset[str]:
+        return frozenset(command_id for (command_id,) in self._db.execute("SELECT id FROM commands"))
+
+    def _all(self, condition: str, *values: str | float | None) -> Sequence[Command]:
+        rows: sqlite3.Cursor = self._db.execute(f"{COMMANDS.select} WHERE {condition}", values)
+        return COMMANDS.read_all(rows)
+
+
+class Commands(CommandReads):
+    def insert(self, command: Command) -> Command:
+        self._db.execute(COMMANDS.insert, COMMANDS.values(command))
+        return command
+
+    def update(self, command_id: str, **columns: Unpack[CommandColumns]) -> Command:
+        """Raises ``CommandNotFoundError``."""
+        statement, values = COMMANDS.update(columns)
+        self._db.execute(f"{statement} WHERE id = ?", (*values, command_id))
+        return self.get(command_id)
+
+    def remove(self, command_id: str) -> None:
+        """Forget it; what is forgotten already may be so again."""
+        self._db.execute("DELETE FROM commands WHERE id = ?", (command_id,))
+
+    def remove_apart(self) -> None:
+        """Forget those that belong to no session."""
+        self._db.execute("DELETE FROM commands WHERE session_id = ''")
+
+    def remove_strays(self) -> None:
+        """Forget those of sessions that there are no more."""
+        self._db.execute("DELETE FROM commands WHERE session_id <> '' AND session_id NOT IN (SELECT id FROM sessions)")
+
+    def prune(self, session_id: str, keep: int) -> None:
+        """Forget those of a session that ended, but the newest ``keep`` of them."""
+        self._db.execute(
+            f"DELETE FROM commands WHERE session_id = ?1 AND NOT {_LIVING} AND id NOT IN"  # noqa: S608 - a constant
+            f" (SELECT id FROM commands WHERE session_id = ?1 AND NOT {_LIVING} ORDER BY end_time DESC, id LIMIT ?2)",
+            (session_id, keep),
+        )
+
+    def note_offer(self, repo_id: str) -> bool:
+        """That a setup was offered for a repository; False when it had been before."""
+        added = self._db.execute("INSERT OR IGNORE INTO setup_offers (repo_id) VALUES (?)", (repo_id,))
+        return added.rowcount == 1

@@ -1,0 +1,54 @@
+"""Review comments, from when they are made until they are dealt with."""
+
+from typing import TypedDict, Unpack
+
+from rametd.domain.comments import Comment, CommentState
+from rametd.domain.errors import CommentNotFoundError
+from rametd.store.rows import RowType, Table
+
+COMMENTS = RowType(Comment, "comments")
+
+
+class CommentColumns(TypedDict, total=False):
+    """What ``update`` may set."""
+
+    state: CommentState
+    prompt_id: str
+    resolve_time: float
+
+
+class CommentReads(Table):
+    def get(self, comment_id: str) -> Comment:
+        """Raises ``CommentNotFoundError``."""
+        found = COMMENTS.read_one(self._db.execute(f"{COMMENTS.select} WHERE id = ?", (comment_id,)))
+        if found is None:
+            raise CommentNotFoundError(f"there is no comment {comment_id!r}", hint="`rametctl comment S` lists them")
+        return found
+
+    def find_by_prefix(self, prefix: str, *, limit: int = 20) -> "list[Comment]":
+        return COMMENTS.read_all(
+            self._db.execute(
+                f"{COMMENTS.select} WHERE id >= ?1 AND id < ?1 || char(0x10FFFF) ORDER BY id LIMIT ?2", (prefix, limit)
+            )
+        )
+
+    def list(self, session_id: str, *, resolved: bool = False) -> list[Comment]:
+        """The oldest first."""
+        return COMMENTS.read_all(
+            self._db.execute(
+                f"{COMMENTS.select} WHERE session_id = ? AND (? OR state <> 'resolved') ORDER BY create_time, id",
+                (session_id, resolved),
+            )
+        )
+
+
+class Comments(CommentReads):
+    def add(self, comment: Comment) -> Comment:
+        self._db.execute(COMMENTS.insert, COMMENTS.values(comment))
+        return comment
+
+    def update(self, comment_id: str, **columns: Unpack[CommentColumns]) -> Comment:
+        """Raises ``CommentNotFoundError``."""
+        statement, values = COMMENTS.update(dict(columns))
+        self._db.execute(f"{statement} WHERE id = ?", (*values, comment_id))
+        return self.get(comment_id)

@@ -1,0 +1,86 @@
+"""The merge queues: one row per entry, open or over."""
+
+from typing import TypedDict, Unpack
+
+from rametd.domain.errors import LandingNotFoundError
+from rametd.domain.landing import Landing, LandingState
+from rametd.store.rows import RowType, Table
+
+LANDINGS = RowType(Landing, "landings", columns={"commit": "commit_id", "after": "after_sessions"})
+OVER = "state IN ('landed', 'removed')"
+IN_ORDER = "ORDER BY repo_id, target, merge_order, position"
+
+
+class LandingColumns(TypedDict, total=False):
+    """What ``update`` may set."""
+
+    state: LandingState
+    reason: str
+    method: str
+    checks: tuple[str, ...]
+    returns: int
+    commit: str
+    old_target: str
+    new_target: str
+    check_command_id: str
+    batch: tuple[str, ...]
+
+
+class LandingReads(Table):
+    def get(self, landing_id: str) -> Landing:
+        """Raises ``LandingNotFoundError``."""
+        found = LANDINGS.read_one(self._db.execute(f"{LANDINGS.select} WHERE id = ?", (landing_id,)))
+        if found is None:
+            raise LandingNotFoundError(f"there is no landing {landing_id!r}", hint="`rametctl queue` shows them")
+        return found
+
+    def find_by_prefix(self, prefix: str, *, limit: int = 20) -> list[Landing]:
+        """Open or over, the open ones first."""
+        return LANDINGS.read_all(
+            self._db.execute(
+                f"{LANDINGS.select} WHERE id >= ?1 AND id < ?1 || char(0x10FFFF) ORDER BY {OVER}, id LIMIT ?2",
+                (prefix, limit),
+            )
+        )
+
+    def open(self, repo_id: str | None = None, target: str | None = None) -> list[Landing]:
+        """Queue by queue, each in the order in which its entries land."""
+        return LANDINGS.read_all(
+            self._db.execute(
+                f"{LANDINGS.select} WHERE NOT {OVER} AND (?1 IS NULL OR repo_id = ?1) AND (?2 IS NULL OR target = ?2)"
+                f" {IN_ORDER}",
+                (repo_id, target),
+            )
+        )
+
+    def ended(self, repo_id: str | None = None) -> list[Landing]:
+        """The newest first."""
+        return LANDINGS.read_all(
+            self._db.execute(
+                f"{LANDINGS.select} WHERE {OVER} AND (?1 IS NULL OR repo_id = ?1) ORDER BY update_time DESC, position DESC",
+                (repo_id,),
+            )
+        )
+
+    def of_session(self, session_id: str) -> Landing | None:
+        """The open entry of a session, else its newest."""
+        return LANDINGS.read_one(
+            self._db.execute(
+                f"{LANDINGS.select} WHERE session_id = ? ORDER BY {OVER}, position DESC LIMIT 1", (session_id,)
+            )
+        )
+
+
+class Landings(LandingReads):
+    def add(self, landing: Landing) -> Landing:
+        """``position`` is given here: behind all others."""
+        (last,) = self._db.execute("SELECT coalesce(max(position), 0) FROM landings").fetchone()
+        self._db.execute(LANDINGS.insert, LANDINGS.values(landing))
+        self._db.execute("UPDATE landings SET position = ? WHERE id = ?", (last + 1, landing.id))
+        return self.get(landing.id)
+
+    def update(self, landing_id: str, **columns: Unpack[LandingColumns]) -> Landing:
+        """Raises ``LandingNotFoundError``."""
+        statement, values = LANDINGS.update({**columns, "update_time": self._scope.now})
+        self._db.execute(f"{statement} WHERE id = ?", (*values, landing_id))
+        return self.get(landing_id)

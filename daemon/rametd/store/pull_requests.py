@@ -1,0 +1,59 @@
+"""Pull requests of sessions: one each."""
+
+from dataclasses import replace
+from typing import Any
+
+from rametd.domain.errors import PullRequestNotFoundError
+from rametd.domain.pull_requests import OPEN_STATES, PullRequest
+from rametd.store.rows import RowType, Table, marks
+
+PULL_REQUESTS = RowType(PullRequest, "pull_requests", columns={"commit": "commit_id"})
+
+
+class PullRequestReads(Table):
+    def find(self, session_id: str) -> PullRequest | None:
+        return PULL_REQUESTS.read_one(self._db.execute(f"{PULL_REQUESTS.select} WHERE session_id = ?", (session_id,)))
+
+    def get(self, session_id: str) -> PullRequest:
+        """Raises ``PullRequestNotFoundError``."""
+        found = self.find(session_id)
+        if found is None:
+            raise PullRequestNotFoundError(
+                "the session has no pull request", hint="`rametctl pr create` opens one, `rametctl pr link` names one"
+            )
+        return found
+
+    def open(self) -> list[PullRequest]:
+        """Those that may still change."""
+        states = sorted(OPEN_STATES)
+        return PULL_REQUESTS.read_all(
+            self._db.execute(
+                f"{PULL_REQUESTS.select} WHERE state IN ({marks(len(states))}) AND number > 0 ORDER BY create_time",
+                states,
+            )
+        )
+
+    def list(self, repo_id: str | None = None) -> list[PullRequest]:
+        """In the order in which they were made known."""
+        return PULL_REQUESTS.read_all(
+            self._db.execute(
+                f"{PULL_REQUESTS.select} WHERE ?1 IS NULL OR repo_id = ?1 ORDER BY create_time, session_id", (repo_id,)
+            )
+        )
+
+
+class PullRequests(PullRequestReads):
+    def put(self, pull: PullRequest) -> PullRequest:
+        """Add or replace a session's."""
+        now = self._scope.now
+        known = self.find(pull.session_id)
+        stored = replace(pull, create_time=known.create_time if known is not None else now, update_time=now)
+        self._db.execute("DELETE FROM pull_requests WHERE session_id = ?", (pull.session_id,))
+        self._db.execute(PULL_REQUESTS.insert, PULL_REQUESTS.values(stored))
+        return stored
+
+    def update(self, session_id: str, **changes: Any) -> PullRequest:
+        """Change fields by name. Raises ``PullRequestNotFoundError``."""
+        statement, values = PULL_REQUESTS.update({**changes, "update_time": self._scope.now})
+        self._db.execute(f"{statement} WHERE session_id = ?", (*values, session_id))
+        return self.get(session_id)

@@ -1,0 +1,118 @@
+"""A daemon that may die at any moment, and a caller who has it started again and calls once more, however often."""
+
+import asyncio
+import random
+import time
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import grpc
+from ramet.v1 import daemon_pb2
+
+from tests.support.daemon import Client, DaemonProcess, Sandbox, reason_of
+
+PATIENCE_S = 45.0
+FAILPOINTS = tuple(
+    f"{name}.{step}"
+    for name, steps in {
+        "archive": "intended agent-ended kept tree-removed",
+        "checkpoint": "start-kept turn-kept turn-kept manual-kept rewind-kept fork-kept",
+        "create": "intended worktree-made files-written inserted",
+        "launch": "started stored",
+        "prompt": "committed written",
+        "remove": "intended agent-ended trashed worktree-removed processes-destroyed forgotten",
+        "restore": "intended tree-made stored dropped",
+        "rewind": "intended agent-ended kept files-written branch-moved recorded",
+        "sync": "intended synced",
+    }.items()
+    for step in steps.split()
+)
+
+
+class Mortal:
+    """``kills`` counts the deaths, ``refused`` the refusals by call and reason; ``armed`` is the failpoint at which the present one dies."""
+
+    def __init__(self, sandbox: Sandbox, client: Client, chance: random.Random) -> None:
+        self.kills = 0
+        self.refused: Counter[str] = Counter()
+        self.armed = ""
+        self._sandbox = sandbox
+        self._client = client
+        self._chance = chance
+        self._daemon = DaemonProcess(sandbox)
+        self._calls = 0
+
+    async def start(self, arm: float = 0.3) -> None:
+        """Start one that serves; those that are armed, the first with the chance ``arm``, may die of their recovery before."""
+        while True:
+            self.armed = self._chance.choice(FAILPOINTS) if self._chance.random() < arm else ""
+            arm /= 2
+            self._daemon.start(wait=False, **({"RAMET_FAILPOINT": self.armed} if self.armed else {}))
+            if await self._serves():
+                return
+            self.kills += 1
+
+    async def _serves(self) -> bool:
+        deadline = time.monotonic() + PATIENCE_S
+        process = self._daemon.process
+        assert process is not None
+        while True:
+            if process.poll() is not None:
+                assert process.returncode == -9, self.words("the daemon ended by itself")
+                return False
+            assert time.monotonic() < deadline, self.words("the daemon does not serve")
+            try:
+                info = await self._client.daemon.GetInfo(daemon_pb2.GetInfoRequest(), timeout=2, wait_for_ready=True)
+            except grpc.aio.AioRpcError:
+                await asyncio.sleep(0.01)
+                continue
+            if info.serving and info.pid == process.pid:
+                return True
+            await asyncio.sleep(0.02)
+
+    def kill(self) -> None:
+        if self._daemon.process is not None and self._daemon.process.poll() is None:
+            self._daemon.kill()
+            self.kills += 1
+
+    async def strike(self, after: float) -> None:
+        """Kill it in so many seconds."""
+        await asyncio.sleep(after)
+        self.kill()
+
+    def stop(self) -> None:
+        self._daemon.stop()
+
+    async def call(self, method: Callable[..., Any], request: Any, *reasons: str) -> Any:
+        """Make a call until it is answered; None where it is refused for one of the reasons that there may be."""
+        if hasattr(request, "request_id"):
+            self._calls += 1
+            request.request_id = f"call-{self._calls}"
+        while True:
+            try:
+                return await method(request, metadata=self._client.metadata, timeout=PATIENCE_S)
+            except grpc.aio.AioRpcError as error:
+                if error.code() != grpc.StatusCode.UNAVAILABLE:
+                    reason, name = reason_of(error), type(request).__name__
+                    if reason not in reasons:
+                        words = self.words(f"{name}: {error.code()} {reason}: {error.details()}")
+                        raise AssertionError(words) from error
+                    self.refused[f"{name} {reason}"] += 1
+                    return None
+            await self._revive()
+
+    async def _revive(self) -> None:
+        """It does not answer: that is because it was killed, and for no other reason."""
+        process = self._daemon.process
+        assert process is not None
+        await asyncio.to_thread(process.wait, PATIENCE_S)
+        assert process.returncode == -9, self.words("the daemon ended by itself")
+        self.kills += 1
+        await self.start()
+
+    def words(self, what: str) -> str:
+        """``what``, and what the daemon has said."""
+        log = self._sandbox.root / "state" / "logs" / "rametd.log"
+        said = [path.read_text()[-2000:] for path in (self._sandbox.root / "rametd.out", log) if path.exists()]
+        return f"{what} (failpoint {self.armed!r}): {' | '.join(said)}"

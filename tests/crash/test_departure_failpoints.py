@@ -1,0 +1,143 @@
+"""Archiving, bringing back and emptying, killed after each step: the next daemon ends what was begun, and no byte is lost on the way."""
+
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from ramet.v1 import session_pb2, worktree_pb2
+
+from tests.crash.scene import delete, rows
+from tests.crash.test_failpoints import die_in, start_to_die
+from tests.support.daemon import Client, DaemonProcess, Sandbox, connected, git
+
+pytestmark = pytest.mark.crash
+
+ARCHIVED = session_pb2.SESSION_STATE_ARCHIVED
+Call = Callable[[Client], Awaitable[Any]]
+
+
+@pytest.fixture
+def killed(sandbox: Sandbox) -> DaemonProcess:
+    """A daemon that is not started yet: every test arms it first."""
+    return DaemonProcess(sandbox)
+
+
+def archive(client: Client) -> grpc.aio.UnaryUnaryCall[Any, Any]:
+    return client.sessions.ArchiveSession(session_pb2.ArchiveSessionRequest(session="one", request_id="archive"))
+
+
+def restore(client: Client) -> grpc.aio.UnaryUnaryCall[Any, Any]:
+    return client.sessions.RestoreSession(session_pb2.RestoreSessionRequest(session="one", request_id="restore"))
+
+
+async def worked_on(client: Client, repository: Path) -> tuple[session_pb2.Session, Path]:
+    made = await client.create(repository, name="one", environment={"ANTHROPIC_API_KEY": "the key"})
+    tree = Path(made.worktree)
+    (tree / "committed.txt").write_text("committed\n")
+    git(tree, "add", "-A")
+    git(tree, "commit", "-q", "-m", "committed")
+    (tree / "staged.txt").write_text("staged\n")
+    git(tree, "add", "-A")
+    (tree / "committed.txt").write_text("changed\n")
+    (tree / "untracked.txt").write_text("untracked\n")
+    return made, tree
+
+
+def state_of(tree: Path) -> list[str]:
+    return git(tree, "status", "--porcelain", "--branch").splitlines()
+
+
+WORKED = ["## ramet/one", " M committed.txt", "A  staged.txt", "?? untracked.txt"]
+
+
+async def test_an_archiving_that_is_killed_after_each_step_ends_complete(
+    killed: DaemonProcess, sandbox: Sandbox, repository: Path
+) -> None:
+    killed.start(RAMET_FAILPOINT="archive.intended")
+    async with connected(sandbox) as client:
+        made, tree = await worked_on(client, repository)
+    await die_in(killed, sandbox, archive)
+    for step in ("agent-ended", "kept", "tree-removed"):
+        start_to_die(killed, f"archive.{step}")
+        assert rows(sandbox, "SELECT kind FROM intents") == [("archive",)]
+    killed.start()
+
+    async with connected(sandbox) as client:
+        assert (await client.get("one")).state == ARCHIVED
+        assert not tree.exists()
+        assert rows(sandbox, "SELECT kind FROM intents") == []
+        assert (await archive(client)).session.id == made.id  # the answer that the first caller did not get
+        await restore(client)
+        assert state_of(tree) == WORKED
+    killed.kill()
+
+
+async def test_a_restoring_that_is_killed_after_each_step_ends_complete(
+    killed: DaemonProcess, sandbox: Sandbox, repository: Path
+) -> None:
+    killed.start(RAMET_FAILPOINT="restore.intended")
+    async with connected(sandbox) as client:
+        made, tree = await worked_on(client, repository)
+        await archive(client)
+    await die_in(killed, sandbox, restore)
+    for step in ("tree-made", "stored", "dropped"):
+        start_to_die(killed, f"restore.{step}")
+        assert rows(sandbox, "SELECT kind FROM intents") == [("restore",)]
+    killed.start()
+
+    async with connected(sandbox) as client:
+        assert (await client.get("one")).state == session_pb2.SESSION_STATE_IDLE
+        assert state_of(tree) == WORKED
+        assert rows(sandbox, "SELECT kind FROM intents") == []
+        assert not git(repository, "for-each-ref", "refs/ramet/archive")
+        assert (await restore(client)).session.id == made.id
+    killed.kill()
+
+
+async def test_a_removed_session_that_is_being_brought_back_is_there_once_however_often_that_is_killed(
+    killed: DaemonProcess, sandbox: Sandbox, repository: Path
+) -> None:
+    def bring_back(client: Client) -> grpc.aio.UnaryUnaryCall[Any, Any]:
+        return client.worktrees.RestoreTrash(worktree_pb2.RestoreTrashRequest(entry="one", request_id="back"))
+
+    killed.start(RAMET_FAILPOINT="restore.intended")
+    async with connected(sandbox) as client:
+        made, tree = await worked_on(client, repository)
+        await delete(client, "one")
+    await die_in(killed, sandbox, bring_back)
+    assert rows(sandbox, "SELECT id FROM trash") == [(made.id,)]
+    for step in ("tree-made", "stored", "dropped"):
+        start_to_die(killed, f"restore.{step}")
+    killed.start()
+
+    async with connected(sandbox) as client:
+        assert (await client.get("one")).id == made.id
+        assert state_of(tree) == WORKED
+        assert rows(sandbox, "SELECT id FROM trash") == []
+        assert rows(sandbox, "SELECT kind FROM intents") == []
+        assert (await bring_back(client)).session.id == made.id
+    killed.kill()
+
+
+async def test_an_emptying_that_is_killed_is_finished_by_the_same_call(
+    killed: DaemonProcess, sandbox: Sandbox, repository: Path
+) -> None:
+    def empty(client: Client) -> grpc.aio.UnaryUnaryCall[Any, Any]:
+        return client.worktrees.EmptyTrash(worktree_pb2.EmptyTrashRequest(request_id="empty"))
+
+    killed.start(RAMET_FAILPOINT="trash.dropped")
+    async with connected(sandbox) as client:
+        made, _ = await worked_on(client, repository)
+        await delete(client, "one")
+    await die_in(killed, sandbox, empty)
+    assert rows(sandbox, "SELECT id FROM trash") == [(made.id,)]
+    killed.start()
+
+    async with connected(sandbox) as client:
+        assert [entry.id for entry in (await empty(client)).entries] == [made.id]
+        assert rows(sandbox, "SELECT id FROM trash") == []
+        assert not git(repository, "for-each-ref", "refs/ramet")
+        assert not list((sandbox.root / "state").rglob(f"{made.id}.env"))
+    killed.kill()

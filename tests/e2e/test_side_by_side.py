@@ -1,0 +1,146 @@
+"""Sessions beside each other with the real Claude Code CLI: forks and rewinds of a conversation, and the radar's words."""
+
+import json
+import subprocess
+import sys
+import urllib.request
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ramet.v1 import common_pb2, session_pb2, worktree_pb2
+
+from tests.support.agents import script
+from tests.support.daemon import IDLE, Client, DaemonProcess, connected, daemon_process, make_sandbox
+from tests.support.eventually import eventually
+
+pytestmark = pytest.mark.real_cli
+
+EDITS = common_pb2.PERMISSION_MODE_ACCEPT_EDITS
+BYPASS = common_pb2.PERMISSION_MODE_BYPASS_PERMISSIONS
+Step = dict[str, Any]
+
+
+def write(name: str, text: str) -> Step:
+    return {"tool": "Write", "input": {"file_path": f"$CWD/{name}", "content": text}}
+
+
+def bash(command: str) -> Step:
+    return {"tool": "Bash", "input": {"command": command, "description": "x"}}
+
+
+@pytest.fixture(scope="module")
+def model() -> Iterator[int]:
+    """A scripted model; its port."""
+    process = subprocess.Popen([sys.executable, "-m", "rametd.scripted.model"], stdout=subprocess.PIPE, text=True)
+    with process:
+        assert process.stdout is not None
+        yield int(process.stdout.readline().rpartition(":")[2])
+        process.terminate()
+
+
+@pytest.fixture
+def daemon(model: int) -> Iterator[DaemonProcess]:
+    config = "[permissions]\nallow_bypass = true\n"
+    with make_sandbox(model_port=model, real_cli=True, config=config) as sandbox, daemon_process(sandbox) as running:
+        yield running
+
+
+@pytest.fixture
+async def client(daemon: DaemonProcess) -> AsyncIterator[Client]:
+    async with connected(daemon.sandbox) as connection:
+        yield connection
+
+
+def asked(model: int, word: str) -> list[str]:
+    """The newest conversation that the model was asked with and that holds a word: all that was said to it."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{model}/requests") as reply:
+        requests: list[dict[str, Any]] = json.load(reply)
+    for request in reversed(requests):
+        said: list[str] = request["said"]
+        if any(word in each for each in said):
+            return said
+    return []
+
+
+async def test_a_fork_knows_what_was_said_and_a_rewound_conversation_no_longer_does(
+    daemon: DaemonProcess, client: Client, model: int
+) -> None:
+    repository = daemon.sandbox.repository()
+    await client.create(repository, script(write("a.txt", "one\n"), {"text": "FIRST-ANSWER"}), name="lead", mode=EDITS)
+    await client.reach("lead", IDLE, within=40)
+    again = script(write("a.txt", "two\n"), {"text": "SECOND-ANSWER"})
+    await client.sessions.SendPrompt(session_pb2.SendPromptRequest(session="lead", prompt=again))
+    await eventually(lambda: two_turns(client), within=40)
+    lead = await client.get("lead")
+
+    request = session_pb2.ForkSessionRequest(session="lead", prompt=script({"text": "FORK-ANSWER"}), name="fork")
+    made: Any = await client.sessions.ForkSession(request)
+    fork = await client.reach("fork", IDLE, within=40)
+    assert (Path(fork.worktree) / "a.txt").read_text() == "two\n"
+    heard = " ".join(asked(model, "FORK-ANSWER"))
+    assert "FIRST-ANSWER" in heard
+    assert "SECOND-ANSWER" in heard
+    assert made.session.conversation_id != lead.conversation_id
+    assert fork.cost_usd < lead.cost_usd  # what its original had cost is not counted again
+
+    listed: Any = await client.worktrees.ListCheckpoints(worktree_pb2.ListCheckpointsRequest(session="lead"))
+    first = next(each for each in listed.checkpoints if each.turn == 1)
+    rewind = worktree_pb2.RewindSessionRequest(session="lead", checkpoint=first.id)
+    await client.worktrees.RewindSession(rewind)
+    assert (Path(lead.worktree) / "a.txt").read_text() == "one\n"
+    send = session_pb2.SendPromptRequest(session="lead", prompt=script({"text": "THIRD-ANSWER"}))
+    await client.sessions.SendPrompt(send)
+    await eventually(lambda: bool(asked(model, "THIRD-ANSWER")), within=40)
+    await client.reach("lead", IDLE, within=40)
+    heard = " ".join(asked(model, "THIRD-ANSWER"))
+    assert "FIRST-ANSWER" in heard
+    assert "SECOND-ANSWER" not in heard
+
+
+async def two_turns(client: Client) -> bool:
+    session = await client.get("lead")
+    return session.turns == 2 and session.state == IDLE
+
+
+async def test_agents_at_work_are_told_once_that_a_sibling_changes_the_same_lines(
+    daemon: DaemonProcess, client: Client, model: int
+) -> None:
+    repository = daemon.sandbox.repository()
+    for name in ("left", "right"):
+        steps = (
+            write("dir0/file0.txt", f"line one by {name}\nline two\n"),
+            bash("until [ -e go ]; do sleep 0.05; done"),
+            {"text": f"{name} is done"},
+        )
+        await client.create(repository, script(*steps), name=name, mode=BYPASS)
+
+    async def red() -> bool:
+        request = worktree_pb2.ListConflictsRequest(repo=str(repository))
+        answer: Any = await client.worktrees.ListConflicts(request)
+        return any(each.red for each in answer.conflicts)
+
+    await eventually(red, within=40)
+
+    async def told() -> bool:
+        pending = [
+            [event.prompt_queued.prompt for event in await client.log(name) if event.HasField("prompt_queued")]
+            for name in ("left", "right")
+        ]
+        return all(sum("will not merge" in each.text for each in prompts) == 1 for prompts in pending)
+
+    await eventually(told, within=10)
+    for name in ("left", "right"):
+        session = await client.get(name)
+        (Path(session.worktree) / "go").touch()
+    for name, other in (("left", "right"), ("right", "left")):
+        await client.reach(name, IDLE, within=40)
+        words = next(
+            event.prompt_queued.prompt.text
+            for event in await client.log(name)
+            if event.HasField("prompt_queued") and "will not merge" in event.prompt_queued.prompt.text
+        )
+        assert f"'{other}'" in words
+        assert "dir0/file0.txt, your lines 1, its lines 1" in words
+    assert asked(model, "will not merge")

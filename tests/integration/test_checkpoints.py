@@ -1,0 +1,351 @@
+"""Checkpoints and rewinds, over the socket of a real daemon, with scripted agents."""
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from ramet.v1 import common_pb2, event_pb2, session_pb2, worktree_pb2
+
+from tests.support.agents import script
+from tests.support.daemon import IDLE, Client, DaemonProcess, connected, git, reason_of
+from tests.support.eventually import eventually
+
+EDITS = common_pb2.PERMISSION_MODE_ACCEPT_EDITS
+START = worktree_pb2.CHECKPOINT_REASON_START
+TURN = worktree_pb2.CHECKPOINT_REASON_TURN
+REWIND = worktree_pb2.CHECKPOINT_REASON_REWIND
+
+
+def write(name: str, text: str) -> dict[str, object]:
+    return {"tool": "Write", "input": {"file_path": name, "content": text}}
+
+
+async def checkpoints(client: Client, name: str) -> list[worktree_pb2.Checkpoint]:
+    request = worktree_pb2.ListCheckpointsRequest(session=name)
+    return list((await client.worktrees.ListCheckpoints(request, metadata=client.metadata)).checkpoints)
+
+
+async def count(client: Client, name: str, number: int) -> list[worktree_pb2.Checkpoint]:
+    """Its checkpoints, once there are so many."""
+
+    async def look() -> list[worktree_pb2.Checkpoint]:
+        found = await checkpoints(client, name)
+        assert len(found) == number, [each.reason for each in found]
+        return found
+
+    return await eventually(look)
+
+
+async def rewind(client: Client, name: str, checkpoint: str, **fields: object) -> worktree_pb2.RewindSessionResponse:
+    request = worktree_pb2.RewindSessionRequest(session=name, checkpoint=checkpoint, **fields)  # type: ignore[arg-type]
+    return await client.worktrees.RewindSession(request, metadata=client.metadata)
+
+
+async def turn(client: Client, name: str, *steps: dict[str, object]) -> session_pb2.Session:
+    before = (await client.get(name)).turns
+    await client.send(name, script(*steps, {"text": "done"}))
+
+    async def over() -> session_pb2.Session:
+        session = await client.get(name)
+        assert (session.state, session.turns) == (IDLE, before + 1)
+        return session
+
+    return await eventually(over, within=20)
+
+
+@pytest.fixture
+async def worked(client: Client, repository: Path) -> session_pb2.Session:
+    """A session with two turns behind it."""
+    await client.create(repository, script(write("one.txt", "1\n"), {"text": "first"}), name="made", mode=EDITS)
+    await client.reach("made", IDLE)
+    await count(client, "made", 2)
+    return await turn(client, "made", write("two.txt", "2\n"), write("dir0/file0.txt", "changed\n"))
+
+
+async def test_the_start_and_every_turn_are_kept(client: Client, worked: session_pb2.Session, repository: Path) -> None:
+    second, first, start = await count(client, "made", 3)
+
+    assert [each.reason for each in (start, first, second)] == [START, TURN, TURN]
+    assert [each.number for each in (start, first, second)] == [1, 2, 3]
+    assert [each.turn for each in (start, first, second)] == [0, 1, 2]
+    assert (first.files, first.additions, second.files, second.additions, second.deletions) == (1, 1, 2, 2, 2)
+    assert first.summary.startswith("please DO")
+    assert git(repository, "rev-parse", f"refs/ramet/checkpoints/{worked.id}/3") == second.commit
+    assert git(repository, "rev-parse", f"{second.commit}^1") == second.head == worked.base_commit
+    assert git(repository, "show", f"{second.commit}:two.txt") == "2"
+    # The person's index, HEAD and stash are as they were.
+    assert git(Path(worked.worktree), "status", "--porcelain") == "M dir0/file0.txt\n?? one.txt\n?? two.txt"
+    assert git(repository, "stash", "list") == ""
+    told = [event for event in await client.log("made") if event.HasField("checkpoint_made")]
+    assert [event.checkpoint_made.checkpoint for event in told] == [start, first, second]
+
+
+async def test_one_asked_for_twice_without_a_change_is_one(client: Client, worked: session_pb2.Session) -> None:
+    await count(client, "made", 3)
+    (Path(worked.worktree) / "by-hand").write_text("1\n")
+    request = worktree_pb2.CreateCheckpointRequest(session="made")
+
+    made = (await client.worktrees.CreateCheckpoint(request, metadata=client.metadata)).checkpoint
+    again = (await client.worktrees.CreateCheckpoint(request, metadata=client.metadata)).checkpoint
+
+    assert (made.number, made.reason) == (4, worktree_pb2.CHECKPOINT_REASON_MANUAL)
+    assert again == made
+    assert len(await checkpoints(client, "made")) == 4
+
+
+async def test_a_rewind_brings_files_and_conversation_back_and_is_undone_by_another(
+    client: Client, worked: session_pb2.Session, daemon: DaemonProcess
+) -> None:
+    await count(client, "made", 3)
+    tree = Path(worked.worktree)
+    (tree / "by-hand").write_text("mine\n")
+    (tree / ".gitignore").write_text("*.log\n")
+    (tree / "debug.log").write_text("ignored\n")
+
+    answer = await rewind(client, "made", "2")
+
+    assert not (tree / "two.txt").exists()
+    assert not (tree / "by-hand").exists()
+    assert (tree / "one.txt").read_text() == "1\n"
+    assert (tree / "dir0/file0.txt").read_text() == "line one of 0\nline two\n"
+    assert (tree / "debug.log").read_text() == "ignored\n"
+    assert (answer.before.reason, answer.before.number, answer.checkpoint.number) == (REWIND, 4, 2)
+    assert {file.path for file in answer.files} == {"two.txt", "by-hand", ".gitignore", "dir0/file0.txt"}
+    assert answer.session.conversation_id != worked.conversation_id
+    assert [event for event in await client.log("made") if event.HasField("session_rewound")]
+
+    # The next turn goes on with what was said until then, and nothing later.
+    after = await turn(client, "made", write("three.txt", "3\n"))
+    assert after.conversation_id == answer.session.conversation_id
+    said = transcript(daemon, after.conversation_id)
+    assert "one.txt" in said
+    assert "two.txt" not in said
+
+    await rewind(client, "made", str(answer.before.number))
+    assert (tree / "two.txt").read_text() == "2\n"
+    assert (tree / "by-hand").read_text() == "mine\n"
+    again = await turn(client, "made", write("four.txt", "4\n"))
+    assert "two.txt" in transcript(daemon, again.conversation_id)
+    assert "three.txt" not in transcript(daemon, again.conversation_id)
+
+
+def transcript(daemon: DaemonProcess, conversation_id: str) -> str:
+    [file] = (daemon.sandbox.root / "claude").rglob(f"{conversation_id}.jsonl")
+    return "".join(json.dumps(json.loads(line)) for line in file.read_text().splitlines())
+
+
+async def test_files_alone_are_rewound_on_request(client: Client, worked: session_pb2.Session) -> None:
+    await count(client, "made", 3)
+
+    answer = await rewind(client, "made", "1", files_only=True)
+
+    assert not (Path(worked.worktree) / "one.txt").exists()
+    assert answer.session.conversation_id == worked.conversation_id
+
+
+async def test_the_start_has_no_conversation_to_go_on_with(
+    client: Client, worked: session_pb2.Session, daemon: DaemonProcess
+) -> None:
+    await count(client, "made", 3)
+
+    await rewind(client, "made", "1")
+
+    after = await turn(client, "made", write("anew.txt", "3\n"))
+    assert "one.txt" not in transcript(daemon, after.conversation_id)
+
+
+async def test_commits_made_since_are_taken_back_and_stay_reachable(
+    client: Client, worked: session_pb2.Session
+) -> None:
+    await count(client, "made", 3)
+    tree = Path(worked.worktree)
+    git(tree, "add", "-A")
+    git(tree, "commit", "-qm", "all of it")
+    made = git(tree, "rev-parse", "HEAD")
+
+    answer = await rewind(client, "made", "2")
+
+    assert git(tree, "rev-parse", "HEAD") == worked.base_commit
+    assert git(tree, "rev-parse", "--abbrev-ref", "HEAD") == worked.branch
+    assert git(tree, "status", "--porcelain") == "?? one.txt"
+    assert answer.before.head == made
+    assert git(tree, "rev-parse", f"{answer.before.ref}^1") == made
+
+
+async def test_an_ignored_file_in_the_place_of_one_that_comes_back_is_kept_first(
+    client: Client, worked: session_pb2.Session
+) -> None:
+    await count(client, "made", 3)
+    tree = Path(worked.worktree)
+    (tree / ".gitignore").write_text("two.txt\n")
+    (tree / "two.txt").unlink()
+    await client.worktrees.CreateCheckpoint(
+        worktree_pb2.CreateCheckpointRequest(session="made"), metadata=client.metadata
+    )
+    (tree / "two.txt").write_text("secret\n")
+
+    answer = await rewind(client, "made", "3")
+
+    assert (tree / "two.txt").read_text() == "2\n"
+    assert git(tree, "show", f"{answer.before.commit}:two.txt") == "secret"
+
+
+async def test_a_rewind_waits_for_no_turn_and_names_what_is_not_there(
+    client: Client, worked: session_pb2.Session
+) -> None:
+    await count(client, "made", 3)
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await rewind(client, "made", "77")
+    assert reason_of(caught.value) == "CHECKPOINT_NOT_FOUND"
+
+    await client.send("made", script({"sleep": 30}, {"text": "late"}))
+    await eventually(lambda: at_work(client))
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await rewind(client, "made", "1")
+    assert reason_of(caught.value) == "WRONG_STATE"
+
+
+async def at_work(client: Client) -> bool:
+    return (await client.get("made")).state == session_pb2.SESSION_STATE_WORKING
+
+
+async def test_a_checkpoint_that_cannot_be_made_keeps_nobody_waiting(
+    client: Client, worked: session_pb2.Session
+) -> None:
+    await count(client, "made", 3)
+    tree = Path(worked.worktree)
+    pointer = (tree / ".git").read_text()
+    (tree / ".git").write_text("gitdir: /nowhere\n")
+
+    async def warned() -> bool:
+        return any("no checkpoint" in event.warning.message for event in await client.log("made"))
+
+    await client.send("made", script({"text": "without git"}))
+    await eventually(warned, within=20)
+    (tree / ".git").write_text(pointer)
+
+    await client.send("made", script({"text": "again"}))
+    await eventually(lambda: has_turns(client, 4), within=20)
+
+
+async def has_turns(client: Client, turns: int) -> bool:
+    return (await client.get("made")).turns == turns
+
+
+async def test_the_next_turn_begins_only_when_the_last_one_is_kept_also_after_a_kill(
+    daemon: DaemonProcess, repository: Path
+) -> None:
+    daemon.kill()
+    daemon.start(RAMET_FAILPOINT="checkpoint.turn-kept")
+    async with connected(daemon.sandbox) as client:
+        await client.create(repository, script(write("one.txt", "1\n"), {"text": "first"}), name="made", mode=EDITS)
+    assert daemon.process is not None
+    await asyncio.to_thread(daemon.process.wait, 30)
+    daemon.start()
+    async with connected(daemon.sandbox) as client:
+        await client.send("made", script(write("one.txt", "overwritten\n"), {"text": "second"}))
+        await eventually(lambda: has_turns(client, 2), within=20)
+        first = (await with_reason(client, TURN))[0]
+        assert (first.turn, git(repository, "show", f"{first.commit}:one.txt")) == (1, "1")
+
+
+async def test_a_prompt_that_came_within_a_turn_begins_its_own_only_when_that_turn_is_kept(
+    client: Client, worked: session_pb2.Session, repository: Path
+) -> None:
+    await count(client, "made", 3)
+    await client.send("made", script({"sleep": 0.5}, write("one.txt", "3\n"), {"text": "third"}))
+    await eventually(lambda: at_work(client))
+
+    for number in (4, 5):  # they reach the agent at once, and it goes on by itself
+        await client.send("made", script(write("one.txt", f"{number}\n"), {"text": str(number)}))
+    await eventually(lambda: has_turns(client, 5))
+
+    await count(client, "made", 6)
+    kept = {each.turn: git(repository, "show", f"{each.commit}:one.txt") for each in await with_reason(client, TURN)}
+    assert kept == {1: "1", 2: "1", 3: "3", 4: "4", 5: "5"}
+
+
+async def with_reason(client: Client, reason: int) -> list[worktree_pb2.Checkpoint]:
+    return [each for each in reversed(await checkpoints(client, "made")) if each.reason == reason]
+
+
+async def test_a_diff_is_made_against_what_is_named(
+    client: Client, worked: session_pb2.Session, repository: Path
+) -> None:
+    await count(client, "made", 3)
+    await client.create(repository, "", name="other")
+    tree = Path(worked.worktree)
+
+    async def paths(**fields: object) -> list[str]:
+        request = worktree_pb2.GetDiffRequest(session="made", **fields)  # type: ignore[arg-type]
+        found = await client.worktrees.GetDiff(request, metadata=client.metadata)
+        return [file.path for file in found.files]
+
+    everything = ["dir0/file0.txt", "one.txt", "two.txt"]
+    assert await paths() == await paths(against="base") == await paths(against="target") == everything
+    assert await paths(against="2") == ["dir0/file0.txt", "two.txt"]
+    assert await paths(against="other") == await paths(against="main") == everything
+    assert await paths(paths=["dir0", "one.txt"]) == ["dir0/file0.txt", "one.txt"]
+    (tree / "one.txt").write_text("1  \n")
+    assert await paths(against="3") == ["one.txt"]
+    assert await paths(against="3", whitespace=worktree_pb2.WHITESPACE_IGNORE_AT_EOL) == []
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await paths(paths=["../outside"])
+    assert reason_of(caught.value) == "INVALID_INPUT"
+
+
+async def test_every_kind_of_change_and_what_is_not_shown_has_a_name(
+    client: Client, worked: session_pb2.Session
+) -> None:
+    await count(client, "made", 3)
+    tree = Path(worked.worktree)
+    (tree / "dir1/file1.txt").unlink()
+    (tree / "dir1/file1.txt").symlink_to("elsewhere")
+    (tree / "dir2/file2.txt").rename(tree / "moved.txt")
+    (tree / "picture").write_bytes(b"\0\1" * 100)
+    (tree / "huge").write_bytes(b"x\n" * (3 << 20))
+
+    found = await client.worktrees.GetDiff(worktree_pb2.GetDiffRequest(session="made"), metadata=client.metadata)
+
+    files = {file.path: file for file in found.files}
+    assert files["dir1/file1.txt"].kind == worktree_pb2.CHANGE_KIND_TYPE_CHANGED
+    assert (files["moved.txt"].kind, files["moved.txt"].old_path) == (
+        worktree_pb2.CHANGE_KIND_RENAMED,
+        "dir2/file2.txt",
+    )
+    assert (files["picture"].binary, files["huge"].too_large) == (True, True)
+    assert list(found.warnings) == ["too large to be shown: huge"]
+
+
+async def test_changes_are_streamed_as_they_happen(client: Client, worked: session_pb2.Session) -> None:
+    tree = Path(worked.worktree)
+    request = worktree_pb2.WatchChangesRequest(session="made", include_patch=True)
+    stream: Any = client.worktrees.WatchChanges(request, metadata=client.metadata, timeout=20)
+    first = await stream.read()
+    assert [file.path for file in first.files] == ["dir0/file0.txt", "one.txt", "two.txt"]
+    assert (first.live, first.note) == (True, "")
+
+    (tree / "fresh.txt").write_text("hello\n")
+    seen: set[str] = set()
+    while "fresh.txt" not in seen:
+        answer = await stream.read()
+        seen |= set(answer.changed_paths)
+    assert b"+hello" in answer.patch
+    assert "fresh.txt" in [file.path for file in answer.files]
+    stream.cancel()
+
+
+def test_an_event_tells_of_a_rewind_in_words() -> None:
+    from rametctl.render.event import summary_spans
+
+    event = event_pb2.Event(
+        session_rewound=event_pb2.SessionRewound(
+            checkpoint=worktree_pb2.Checkpoint(number=2), before=worktree_pb2.Checkpoint(number=4), conversation=True
+        )
+    )
+    assert (
+        summary_spans(event)[0][0] == "back at checkpoint 2, its conversation too; checkpoint 4 holds what was before"
+    )

@@ -1,0 +1,41 @@
+"""archive, restore, rm, trash, gc and doctor, as a person types them."""
+
+import json
+from pathlib import Path
+
+from tests.support.daemon import DaemonProcess, git
+
+
+def test_every_message_tells_what_happened_and_what_can_be_undone(daemon: DaemonProcess, repository: Path) -> None:
+    def ctl(*arguments: str, code: int = 0) -> str:
+        done = daemon.sandbox.ctl(*arguments, cwd=repository)
+        assert done.code == code, (arguments, done.stdout, done.stderr)
+        return done.stdout + done.stderr
+
+    made = json.loads(ctl("new", "--name", "fix", "--json"))
+    tree = Path(made["worktree"])
+    (tree / "only.txt").write_text("here\n")
+    assert "to bring it back: rametctl restore fix" in ctl("archive", "fix")
+    assert not tree.exists()
+    assert "bring it back with" in ctl("send", "fix", "more", code=1)
+    assert str(tree) in ctl("restore", "fix")
+    assert "untracked: only.txt" in ctl("rm", "fix", code=1)
+    assert "rametctl trash restore fix" in ctl("rm", "fix", "--force")
+    assert "ramet/fix" in ctl("trash")
+    assert [entry["name"] for entry in json.loads(ctl("trash", "ls", "--json"))] == ["fix"]
+    assert str(tree) in ctl("trash", "restore", "fix")
+    assert (tree / "only.txt").read_text() == "here\n"
+    assert "1 untracked (only.txt)" in ctl("gc")
+    assert json.loads(ctl("gc", "--yes", "--json"))["items"][0]["removed"] is False
+    ctl("gc", "--yes", "--dry-run", code=2)
+    assert "all is well" in ctl("doctor")
+    ctl("rm", "fix", "--force")
+    ctl("trash", "empty", code=2)
+    assert "forgot 1 removed session" in ctl("trash", "empty", "--yes")
+    assert "the trash is empty" in ctl("trash", "ls")
+    assert not git(repository, "for-each-ref", "refs/ramet")
+
+    made = json.loads(ctl("new", "--name", "two", "--json"))
+    (Path(made["worktree"]) / ".git").unlink()
+    assert "worktree-broken" in ctl("doctor", code=1)
+    assert json.loads(ctl("doctor", "--fix", "--json", code=1))["findings"][0]["code"] == "worktree-broken"

@@ -1,0 +1,472 @@
+"""Pull requests: the real git with a bare repository as remote, and the real `gh` against a scripted GitHub."""
+
+import uuid
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from ramet.v1 import landing_pb2, session_pb2
+
+from tests.support.agents import script
+from tests.support.daemon import (
+    IDLE,
+    WORKING,
+    Client,
+    DaemonProcess,
+    Sandbox,
+    connected,
+    daemon_process,
+    git,
+    make_sandbox,
+    reason_of,
+)
+from tests.support.eventually import eventually
+from tests.support.github import HERE, GitHubModel, log_in, need_gh, serving, with_remote
+
+need_gh()
+
+
+@dataclass
+class Shop:
+    """A repository whose ``origin`` is written as people have it, and leads to a bare one on disk."""
+
+    sandbox: Sandbox
+    path: Path
+    bare: Path
+    github: GitHubModel
+    client: Client
+    daemon: DaemonProcess
+
+    async def session(self, name: str, files: dict[str, str] | None = None, **fields: Any) -> session_pb2.Session:
+        """A session that has committed some files."""
+        made = await self.client.create(self.path, name=name, base_ref=fields.pop("base_ref", "main"), **fields)
+        self.commit(made, files if files is not None else {f"{name}.txt": f"{name}\n"}, f"Add {name}")
+        return made
+
+    def commit(self, session: session_pb2.Session, files: dict[str, str], message: str = "more") -> str:
+        tree = Path(session.worktree)
+        for file, text in files.items():
+            (tree / file).write_text(text)
+        git(tree, "add", "-A")
+        git(tree, "commit", "-qm", message)
+        return git(tree, "rev-parse", "HEAD")
+
+    async def create(self, session: str, **fields: Any) -> landing_pb2.CreatePullRequestResponse:
+        fields.setdefault("request_id", str(uuid.uuid4()))
+        request = landing_pb2.CreatePullRequestRequest(session=session, **fields)
+        return await self.client.landing.CreatePullRequest(request)
+
+    async def status(self, session: str, *, refresh: bool = True) -> landing_pb2.PullRequest:
+        request = landing_pb2.ListPullRequestsRequest(sessions=[session], refresh=refresh)
+        (pull,) = (await self.client.landing.ListPullRequests(request)).pull_requests
+        return pull
+
+    async def fix(self, session: str) -> landing_pb2.FixPullRequestResponse:
+        request = landing_pb2.FixPullRequestRequest(session=session, request_id=str(uuid.uuid4()))
+        return await self.client.landing.FixPullRequest(request)
+
+    async def clean(self, *sessions: str, **fields: Any) -> list[landing_pb2.PullRequestCleanUp]:
+        request = landing_pb2.CleanUpPullRequestsRequest(
+            sessions=sessions, repo=str(self.path), request_id=str(uuid.uuid4()), **fields
+        )
+        return list((await self.client.landing.CleanUpPullRequests(request)).sessions)
+
+
+@dataclass
+class World:
+    """What outlives a test: the daemon, and the scripted GitHub's socket."""
+
+    sandbox: Sandbox
+    daemon: DaemonProcess
+    socket: Path
+
+
+@pytest.fixture(scope="module")
+def world() -> Iterator[World]:
+    with make_sandbox() as sandbox:
+        socket = sandbox.root / "github.sock"
+        log_in(sandbox.root / "config" / "gh", socket)
+        with daemon_process(sandbox) as daemon:
+            yield World(sandbox, daemon, socket)
+
+
+@pytest.fixture
+async def shop(world: World) -> AsyncIterator[Shop]:
+    path, bare = with_remote(world.sandbox, f"shop-{uuid.uuid4().hex[:8]}")
+    github = GitHubModel(bare)
+    with serving(github, world.socket):
+        async with connected(world.sandbox) as client:
+            yield Shop(world.sandbox, path, bare, github, client, world.daemon)
+            listed = await client.sessions.ListSessions(
+                session_pb2.ListSessionsRequest(repo=str(path), include_archived=True)
+            )
+            for session in listed.sessions:
+                await client.sessions.DeleteSession(session_pb2.DeleteSessionRequest(session=session.id, force=True))
+
+
+# ── creating ─────────────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_a_pull_request_is_opened_as_a_draft_with_goal_and_summary_above_the_template(shop: Shop) -> None:
+    (shop.path / ".github").mkdir()
+    (shop.path / ".github" / "pull_request_template.md").write_text("## Checklist\n- [ ] tested\n")
+    git(shop.path, "add", "-A")
+    git(shop.path, "commit", "-qm", "template")
+    git(shop.path, "push", "-q", str(shop.bare), "main")
+    made = await shop.session("told")
+    await shop.client.send("told", "Fix the *login*\n\nIt fails twice.\n" + script({"text": "The login works now."}))
+    await eventually(lambda: _turns(shop, "told", 1))
+
+    answer = await shop.create("told")
+
+    (pull,) = shop.github.pulls
+    assert (answer.action, list(answer.warnings)) == ("opened", [])
+    assert (pull.branch, pull.base, pull.draft, pull.title) == (made.branch, "main", True, "Fix the *login")
+    assert "Fix the *login*" in pull.body
+    assert pull.body.index("The login works now.") < pull.body.index("<!-- ramet:end -->")
+    assert pull.body.rstrip().endswith("<!-- ramet:end -->\n\n## Checklist\n- [ ] tested")
+    assert shop.github.tip(made.branch) == git(shop.path, "rev-parse", made.branch)
+    assert (answer.pull_request.number, answer.pull_request.state) == (pull.number, "draft")
+    assert answer.pull_request.commit == shop.github.tip(made.branch)
+    assert list(answer.pull_request.blockers) == ["it is a draft"]
+
+
+async def _turns(shop: Shop, name: str, count: int) -> bool:
+    session = await shop.client.get(name)
+    return session.turns >= count and session.state == IDLE
+
+
+async def test_creating_again_changes_our_part_alone_and_opens_no_second_one(shop: Shop) -> None:
+    made = await shop.session("again")
+    await shop.create("again", title="Mine", draft=False)
+    (pull,) = shop.github.pulls
+    pull.title, pull.body = "Theirs", f"Before.\r\n{pull.body}\r\nAfter."
+    before = len(shop.github.calls("PATCH"))
+
+    same = await shop.create("again")
+    assert (same.action, len(shop.github.calls("PATCH"))) == ("updated", before), "nothing differs"
+    commit = shop.commit(made, {"more.txt": "x\n"})
+    await shop.create("again", body="Said by hand.")
+
+    assert [each.title for each in shop.github.pulls] == ["Theirs"]
+    assert pull.body.startswith("Before.\n<!-- ramet:begin -->\nSaid by hand.\n<!-- ramet:end -->")
+    assert pull.body.endswith("\nAfter.")
+    assert shop.github.tip(made.branch) == commit
+    assert not pull.draft
+
+
+async def test_what_a_person_opened_is_adopted_and_its_body_left_alone(shop: Shop) -> None:
+    made = await shop.session("byhand")
+    git(shop.path, "push", "-q", str(shop.bare), made.branch)
+    pull = shop.github.open(made.branch, body="All mine.")
+
+    answer = await shop.create("byhand", draft=True, base="main")
+
+    assert (answer.action, answer.pull_request.number) == ("adopted", pull.number)
+    assert (pull.body, pull.title, pull.draft) == ("All mine.", "by hand", True)
+
+
+async def test_drafts_are_left_out_where_the_repository_has_none(shop: Shop) -> None:
+    shop.github.drafts = False
+    await shop.session("plain")
+    answer = await shop.create("plain")
+    assert (answer.action, answer.pull_request.state) == ("opened", "open")
+    assert "draft" in answer.warnings[0]
+
+
+async def test_uncommitted_work_is_warned_of_and_a_branch_without_commits_refused(shop: Shop) -> None:
+    made = await shop.session("dirty")
+    (Path(made.worktree) / "loose.txt").write_text("x")
+    answer = await shop.create("dirty")
+    assert list(answer.warnings) == ["1 file is not committed, and so not in it: loose.txt"]
+
+    await shop.client.create(shop.path, name="fresh", base_ref="main")
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await shop.create("fresh")
+    assert reason_of(caught.value) == "WRONG_STATE"
+    assert len(shop.github.pulls) == 1
+
+
+async def test_a_rebased_branch_replaces_what_we_pushed_and_never_what_somebody_else_did(shop: Shop) -> None:
+    made = await shop.session("rebased")
+    await shop.create("rebased")
+    tree = Path(made.worktree)
+    git(tree, "commit", "--amend", "-qm", "amended")
+    amended = git(tree, "rev-parse", "HEAD")
+    await shop.create("rebased")
+    assert shop.github.tip(made.branch) == amended
+
+    other = shop.sandbox.root / f"other-{made.id}"
+    git(shop.sandbox.root, "clone", "-q", "-b", made.branch, str(shop.bare), str(other))
+    (other / "theirs.txt").write_text("x")
+    git(other, "add", "-A")
+    git(other, "commit", "-qm", "theirs")
+    git(other, "push", "-q", "origin", made.branch)
+    theirs = shop.github.tip(made.branch)
+    git(tree, "commit", "--amend", "-qm", "amended again")
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await shop.create("rebased")
+    assert reason_of(caught.value) == "PUSH_REFUSED"
+    assert shop.github.tip(made.branch) == theirs
+
+
+async def test_what_the_servers_hook_says_is_told(shop: Shop) -> None:
+    await shop.session("hooked")
+    hook = shop.bare / "hooks" / "pre-receive"
+    hook.write_text("#!/bin/sh\necho 'no pushes on Saturdays' >&2\nexit 1\n")
+    hook.chmod(0o755)
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await shop.create("hooked")
+    assert reason_of(caught.value) == "PUSH_REFUSED"
+    assert "no pushes on Saturdays" in (caught.value.details() or "")
+
+
+# ── without gh ───────────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("address", "expected"),
+    [
+        ("https://github.com/acme/{name}.git", "https://github.com/acme/{name}/compare/main...{branch}?expand=1"),
+        ("git@gitlab.example.org:a/b/{name}.git", "https://gitlab.example.org/a/b/{name}/-/merge_requests/new?"),
+        ("ssh://git@codeberg.org/acme/{name}", "https://codeberg.org/acme/{name}/compare/main...{branch}"),
+        ("https://bitbucket.org/acme/{name}", "https://bitbucket.org/acme/{name}/pull-requests/new?source="),
+        ("https://user:secret@forge.example.org/acme/{name}", "https://forge.example.org/new/{branch}"),
+    ],
+)
+async def test_without_a_login_the_branch_is_pushed_and_the_address_told(
+    world: World, address: str, expected: str
+) -> None:
+    name = f"away-{uuid.uuid4().hex[:8]}"
+    path, bare = with_remote(world.sandbox, name, address.format(name=name))
+    hook = bare / "hooks" / "post-receive"
+    hook.write_text(
+        '#!/bin/sh\nread old new ref\necho "To open one, visit:"; echo "  https://forge.example.org/new/${ref#refs/heads/}"\n'
+    )
+    hook.chmod(0o755)
+    hosts = world.sandbox.root / "config" / "gh" / "hosts.yml"
+    login = hosts.read_text()
+    hosts.unlink()
+    try:
+        async with connected(world.sandbox) as client:
+            shop = Shop(world.sandbox, path, bare, GitHubModel(bare), client, world.daemon)
+            made = await shop.session(name)
+            for _ in range(2):
+                answer = await shop.create(name)
+                assert answer.action == "pushed"
+                assert answer.pull_request.url.startswith(expected.format(name=name, branch=made.branch))
+            assert git(bare, "rev-parse", made.branch) == git(path, "rev-parse", made.branch)
+            assert (await shop.status(name)).state == "none"
+            request = landing_pb2.LinkPullRequestRequest(session=name, number=1)
+            with pytest.raises(grpc.aio.AioRpcError) as caught:
+                await client.landing.LinkPullRequest(request)
+            assert reason_of(caught.value) == "FORGE_LOGIN"
+            await client.sessions.DeleteSession(session_pb2.DeleteSessionRequest(session=name, force=True))
+    finally:
+        hosts.write_text(login)
+
+
+async def test_a_repository_without_a_remote_is_told_what_to_do(world: World) -> None:
+    path = world.sandbox.repository(f"alone-{uuid.uuid4().hex[:8]}")
+    async with connected(world.sandbox) as client:
+        shop = Shop(world.sandbox, path, path, GitHubModel(path), client, world.daemon)
+        await shop.session("alone")
+        for fields in ({}, {"remote": "nowhere"}):
+            with pytest.raises(grpc.aio.AioRpcError) as caught:
+                await shop.create("alone", **fields)
+            assert reason_of(caught.value) == "REMOTE_NOT_FOUND"
+
+
+# ── looking ──────────────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_the_state_is_told_with_four_valued_checks_reviews_and_blockers_in_words(shop: Shop) -> None:
+    await shop.session("seen")
+    await shop.create("seen", draft=False)
+    (pull,) = shop.github.pulls
+    none = await shop.status("seen")
+    shop.github.check(pull, "lint", "success")
+    passed = await shop.status("seen")
+    shop.github.check(pull, "build", None)
+    running = await shop.status("seen")
+    shop.github.check(pull, "test", "failure")
+    pull.mergeable, pull.review = "CONFLICTING", "CHANGES_REQUESTED"
+    shop.github.comment(pull, "seen.txt", 1, "why?")
+    failed = await shop.status("seen")
+
+    names = [landing_pb2.ChecksState.Name(each.checks) for each in (none, passed, running, failed)]
+    assert [name.removeprefix("CHECKS_STATE_") for name in names] == ["NONE", "PASSED", "RUNNING", "FAILED"]
+    assert list(none.blockers) == []
+    assert (failed.review, failed.mergeable, list(failed.failed_checks)) == (
+        "changes_requested",
+        "conflicting",
+        ["test"],
+    )
+    assert list(failed.blockers) == [
+        "it conflicts with main",
+        "failed: test",
+        "changes are requested",
+        "1 open review thread",
+    ]
+    log = await shop.client.log("seen")
+    told = [event.pull_request_changed.pull_request for event in log if event.HasField("pull_request_changed")]
+    assert told[-1].blockers == failed.blockers
+
+
+async def test_an_outage_keeps_what_was_seen_and_says_why_it_is_old(shop: Shop) -> None:
+    await shop.session("dark")
+    before = (await shop.create("dark")).pull_request
+    shop.github.fail(502, "unicorn")
+    seen = await shop.status("dark")
+    assert (seen.number, seen.state, seen.check_time) == (before.number, before.state, before.check_time)
+    assert "unicorn" in seen.error
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await shop.create("dark")
+    assert reason_of(caught.value) == "FORGE_UNAVAILABLE"
+    shop.github.fail(403, "API rate limit exceeded", headers={"Retry-After": "7"})
+    assert "less often" in (await shop.status("dark")).error
+    shop.github.heal()
+    assert (await shop.status("dark")).error == ""
+
+
+async def test_linking_takes_the_number_and_refuses_one_that_is_not_there(shop: Shop) -> None:
+    made = await shop.session("linked")
+    git(shop.path, "push", "-q", str(shop.bare), f"{made.branch}:elsewhere")
+    pull = shop.github.open("elsewhere", title="From elsewhere")
+    request = landing_pb2.LinkPullRequestRequest(session="linked", number=pull.number)
+    answer = await shop.client.landing.LinkPullRequest(request)
+    assert (answer.pull_request.title, answer.pull_request.branch) == ("From elsewhere", "elsewhere")
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await shop.client.landing.LinkPullRequest(landing_pb2.LinkPullRequestRequest(session="linked", number=9))
+    assert reason_of(caught.value) in {"FORGE_REFUSED", "PULL_REQUEST_NOT_FOUND"}
+
+
+# ── what reviewers and checks said ───────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_comments_and_failed_checks_reach_the_agent_once_quoted_and_marked(shop: Shop) -> None:
+    await shop.session("fixed")
+    await shop.create("fixed", draft=False)
+    (pull,) = shop.github.pulls
+    thread = shop.github.comment(
+        pull, "fixed.txt", 3, "Name it better.\n```\nend of block", hunk="@@ -0,0 +1 @@\n+fixed"
+    )
+    shop.github.comment(pull, "done.txt", 1, "resolved already")["isResolved"] = True
+    pull.reviews.append(
+        {"id": "R1", "author": {"login": "rita"}, "state": "CHANGES_REQUESTED", "body": "Nearly.", "url": ""}
+    )
+    shop.github.check(
+        pull, "unit tests", "failure", summary="2 failed", log="2026-01-01T00:00:00Z \x1b[31mE  assert\x1b[0m"
+    )
+    shop.github.check(pull, "lint", "success")
+
+    first = await shop.fix("fixed")
+
+    assert (first.comments, first.checks) == (2, 1)
+    text = first.prompt.text
+    assert text.startswith("[What follows was written by others on https://github.com/acme/shop/pull/")
+    assert "### fixed.txt:3\n```diff\n@@ -0,0 +1 @@\n+fixed\n```\n\nrita wrote:\n> Name it better." in text
+    assert "### Review (changes requested)\n\nrita wrote:\n> Nearly." in text
+    assert "### Failed check: unit tests" in text
+    assert "2 failed" in text
+    assert "```\nE  assert\n```" in text, "without times and colours"
+    assert "resolved already" not in text
+    assert "lint" not in text
+
+    again = await shop.fix("fixed")
+    assert not again.HasField("prompt")
+    thread["comments"]["nodes"].append(
+        {"id": "C-late", "author": None, "body": "Still not.", "diffHunk": "", "url": ""}
+    )
+    late = await shop.fix("fixed")
+    assert (late.comments, late.checks) == (1, 0)
+    assert "Name it better." in late.prompt.text, "an answer means nothing without what it answers"
+    assert "somebody wrote:\n> Still not." in late.prompt.text
+
+
+# ── cleaning up ──────────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_what_is_merged_is_archived_and_its_branches_go_and_nothing_else(shop: Shop) -> None:
+    merged = await shop.session("merged")
+    await shop.session("stays")
+    for name in ("merged", "stays"):
+        await shop.create(name, draft=False)
+    shop.github.merge(shop.github.pulls[0].number)
+
+    foretold = await shop.clean(dry_run=True)
+    assert [(each.session_name, each.done) for each in foretold] == [("merged", True), ("stays", False)]
+    assert (await shop.client.get("merged")).state == IDLE
+    (done, kept) = await shop.clean(remote_branches=True)
+
+    assert done.reason == f"archived, branch {merged.branch} deleted, {merged.branch} deleted on origin"
+    assert kept.reason == "its pull request is open"
+    assert (await shop.client.get("merged")).state == session_pb2.SESSION_STATE_ARCHIVED
+    assert not Path(merged.worktree).exists()
+    assert shop.github.tip(merged.branch) is None
+    assert merged.branch not in git(shop.path, "branch", "--format=%(refname:short)")
+    assert [each.session_name for each in await shop.clean(remote_branches=True)] == ["stays"], (
+        "run again, nothing is left to do"
+    )
+
+
+async def test_work_that_was_not_merged_is_kept_and_said(shop: Shop) -> None:
+    ahead, dirty, moved = [await shop.session(name) for name in ("ahead", "dirty", "moved")]
+    for name in ("ahead", "dirty", "moved"):
+        await shop.create(name, draft=False)
+    for pull in shop.github.pulls:
+        shop.github.merge(pull.number)
+    shop.commit(ahead, {"later.txt": "x\n"})
+    (Path(dirty.worktree) / "loose.txt").write_text("x")
+    git(shop.path, "push", "-q", str(shop.bare), f"+main:{moved.branch}")
+
+    answers = {each.session_name: each for each in await shop.clean("ahead", "dirty", "moved", remote_branches=True)}
+
+    assert not any(each.done for each in answers.values())
+    assert answers["ahead"].reason == f"{ahead.branch} has moved on from what was merged"
+    assert answers["dirty"].reason == "not committed: loose.txt"
+    assert f"{moved.branch} on origin has moved on to" in answers["moved"].reason
+    assert shop.github.tip(moved.branch) == git(shop.path, "rev-parse", "main")
+
+
+# ── the command line ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_the_verbs_say_what_happened(shop: Shop) -> None:
+    made = await shop.session("spoken")
+    ctl = shop.sandbox.ctl
+    created = ctl("pr", "create", "spoken", "--title", "Speak", "--ready", cwd=shop.path)
+    number = shop.github.pulls[0].number
+    url = f"{HERE}/pull/{number}"
+    assert (created.code, created.stdout) == (0, f"opened #{number} Speak\n{url}\n")
+    status = ctl("pr", cwd=shop.path)
+    assert status.stdout.splitlines()[1].split() == ["spoken", f"#{number}", "open", "none", "-", "ready"]
+    (shown,) = ctl("pr", "status", "spoken", "--json", "--refresh", cwd=shop.path).json
+    assert (shown["url"], shown["checks"], shown["branch"]) == (url, "none", made.branch)
+    assert ctl("pr", "open", "spoken", "--json", cwd=shop.path).json["url"] == url
+    assert ctl("pr", "fix", "spoken", cwd=shop.path).stdout == "nothing new to be fixed\n"
+    kept = ctl("pr", "cleanup", "spoken", cwd=shop.path)
+    assert (kept.code, kept.stdout) == (1, "spoken: its pull request is open\n")
+    linked = ctl("pr", "link", "spoken", "--pr", str(number), cwd=shop.path)
+    assert linked.stdout.splitlines()[0] == f"#{number} Speak is spoken's"
+    await shop.client.create(shop.path, name="nothing", base_ref="main")
+    missing = ctl("pr", "open", "nothing", cwd=shop.path)
+    assert missing.code == 3
+
+
+async def test_gh_speaks_with_the_token_of_whoever_made_the_session_and_the_agent_does_not_get_it(shop: Shop) -> None:
+    made = shop.sandbox.ctl(
+        "new", "--name", "keyed", script({"text": "hello"}, {"hang": True}), cwd=shop.path, GH_TOKEN="another-token"
+    )
+    assert made.code == 0, made.stderr
+    session = await shop.client.reach("keyed", WORKING)
+    (agent,) = [each for each in shop.sandbox.agents() if each.environ().get("RAMET_SESSION") == session.id]
+    assert "GH_TOKEN" not in agent.environ()
+    shop.commit(session, {"keyed.txt": "x\n"})
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await shop.create("keyed")
+    assert reason_of(caught.value) == "FORGE_LOGIN", "the scripted GitHub knows another token alone"
+    assert {each.authorization for each in shop.github.requests} == {"token another-token"}

@@ -1,0 +1,142 @@
+"""The radar on a running daemon: work in two worktrees that will not merge is told before it is committed."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ramet.v1 import attention_pb2, session_pb2, worktree_pb2
+
+from tests.support.daemon import Client, git
+
+LINES = [f"{number} is a line of its own\n" for number in range(30)]
+
+
+def commit(place: Path, message: str) -> None:
+    git(place, "add", "-A")
+    git(place, "commit", "-qm", message)
+
+
+def edited(number: int, text: str) -> str:
+    return "".join([*LINES[:number], text + "\n", *LINES[number + 1 :]])
+
+
+@pytest.fixture
+def shared(repository: Path) -> Path:
+    (repository / "shared.txt").write_text("".join(LINES))
+    commit(repository, "a file that everybody wants")
+    return repository
+
+
+async def make(client: Client, repository: Path, name: str) -> session_pb2.Session:
+    request = session_pb2.CreateSessionRequest(path=str(repository), name=name)
+    answer = await client.sessions.CreateSession(request)
+    assert isinstance(answer, session_pb2.CreateSessionResponse)
+    return answer.session
+
+
+async def listed(
+    client: Client, repository: Path, *sessions: str, clean: bool = False
+) -> worktree_pb2.ListConflictsResponse:
+    request = worktree_pb2.ListConflictsRequest(repo=str(repository), sessions=sessions, include_clean=clean)
+    answer = await client.worktrees.ListConflicts(request)
+    assert isinstance(answer, worktree_pb2.ListConflictsResponse)
+    return answer
+
+
+def write(session: session_pb2.Session, path: str, text: str) -> None:
+    (Path(session.worktree) / path).write_text(text)
+
+
+async def inbox(client: Client) -> list[attention_pb2.AttentionRequest]:
+    answer = await client.attention.ListRequests(attention_pb2.ListRequestsRequest())
+    return [each for each in answer.requests if each.kind == attention_pb2.ATTENTION_KIND_CONFLICT]
+
+
+async def test_uncommitted_work_on_the_same_lines_is_red_with_its_lines_and_in_the_inbox_once(
+    client: Client, shared: Path
+) -> None:
+    one, two = [await make(client, shared, name) for name in ("one", "two")]
+    write(one, "shared.txt", edited(10, "one was here"))
+    write(two, "shared.txt", edited(20, "two was here"))
+    (pair,) = (await listed(client, shared)).conflicts
+    assert (pair.kind, pair.red) == (worktree_pb2.CONFLICT_KIND_SAME_FILE, False)
+    assert await inbox(client) == []
+
+    write(two, "shared.txt", edited(10, "two was here"))
+    answer = await listed(client, shared)
+    (pair,) = answer.conflicts
+    assert (pair.kind, pair.red) == (worktree_pb2.CONFLICT_KIND_OVERLAP, True)
+    (file,) = pair.files
+    assert (file.path, file.lines[0].start, file.other_lines[0].end) == ("shared.txt", 11, 11)
+    assert answer.order_conflicts == 1
+    assert (await listed(client, shared)).conflicts[0].change_time == pair.change_time
+    (request,) = await inbox(client)
+    assert "shared.txt (11)" in request.reason
+
+    # Answered: it stays away until the pair is red over another file.
+    yes = attention_pb2.Resolution(approve=attention_pb2.Approval())
+    await client.attention.ResolveRequest(attention_pb2.ResolveRequestRequest(request=request.id, resolution=yes))
+    write(two, "shared.txt", edited(10, "two was here again"))
+    assert (await listed(client, shared)).conflicts[0].red
+    assert await inbox(client) == []
+    for each in (one, two):
+        write(each, "README.md", f"all of it is {each.name}'s\n")
+    await listed(client, shared)
+    (again,) = await inbox(client)
+    assert again.id != request.id
+
+    # And it goes when they merge again.
+    write(two, "shared.txt", "".join(LINES))
+    (Path(two.worktree) / "README.md").write_bytes((Path(one.worktree) / "README.md").read_bytes())
+    assert not any(each.red for each in (await listed(client, shared)).conflicts)
+    assert await inbox(client) == []
+
+
+async def test_a_new_file_of_both_and_a_deletion_against_a_change_are_told_apart(client: Client, shared: Path) -> None:
+    one, two = [await make(client, shared, name) for name in ("one", "two")]
+    for each in (one, two):
+        write(each, "fresh.txt", f"{each.name}\n")
+    write(one, "shared.txt", edited(3, "changed"))
+    (Path(two.worktree) / "shared.txt").unlink()
+    answer = await listed(client, shared, "one")
+    kinds = {file.path: file.kind for pair in answer.conflicts for file in pair.files}
+    assert kinds == {
+        "fresh.txt": worktree_pb2.CONFLICT_KIND_ADD_ADD,
+        "shared.txt": worktree_pb2.CONFLICT_KIND_DELETE_EDIT,
+    }
+
+
+@pytest.mark.own_changes("shared.txt", ".git/COMMIT_EDITMSG", "index", "what the index says", "HEAD at", "reflog")
+async def test_a_session_is_held_against_where_its_base_has_gone(client: Client, shared: Path) -> None:
+    one = await make(client, shared, "one")
+    write(one, "shared.txt", edited(5, "one was here"))
+    assert (await listed(client, shared)).conflicts == []
+    (shared / "shared.txt").write_text(edited(5, "the base was here"))
+    commit(shared, "the base moves")
+    (pair,) = (await listed(client, shared)).conflicts
+    assert (pair.other_id, pair.other_name, pair.red) == ("", one.base_ref, True)
+
+
+async def test_a_removed_session_takes_its_conflicts_and_questions_along(client: Client, shared: Path) -> None:
+    one, two, three = [await make(client, shared, name) for name in ("one", "two", "three")]
+    for each in (one, two):
+        write(each, "shared.txt", edited(8, each.name))
+    assert len((await listed(client, shared)).conflicts) == 1
+    assert len(await inbox(client)) == 1
+    await client.sessions.DeleteSession(session_pb2.DeleteSessionRequest(session=max(one.id, two.id), force=True))
+    answer = await listed(client, shared, clean=True)
+    assert [each for each in answer.conflicts if each.red] == []
+    assert three.id in answer.session_ids
+    assert await inbox(client) == []
+
+
+async def test_a_watch_tells_of_a_pair_that_turns_red_by_itself(client: Client, shared: Path) -> None:
+    one, two = [await make(client, shared, name) for name in ("one", "two")]
+    stream = client.worktrees.WatchConflicts(worktree_pb2.WatchConflictsRequest(repo=str(shared)))
+    first: Any = await stream.read()
+    assert first.conflicts == []
+    for each in (one, two):
+        write(each, "shared.txt", edited(8, each.name))
+    second: Any = await stream.read()
+    assert [pair.red for pair in second.conflicts] == [True]
+    stream.cancel()

@@ -1,0 +1,91 @@
+"""What the tests of landing share: sessions with work, and their way onto the target."""
+
+import uuid
+from pathlib import Path
+from typing import Any
+
+from ramet.v1 import landing_pb2, landing_pb2_grpc, session_pb2
+
+from tests.support.daemon import Client, git
+from tests.support.eventually import eventually
+
+QUEUED = landing_pb2.LANDING_STATE_QUEUED
+CHECKING = landing_pb2.LANDING_STATE_CHECKING
+WAITING = landing_pb2.LANDING_STATE_WAITING
+RETURNED = landing_pb2.LANDING_STATE_RETURNED
+HELD = landing_pb2.LANDING_STATE_HELD
+LANDED = landing_pb2.LANDING_STATE_LANDED
+REMOVED = landing_pb2.LANDING_STATE_REMOVED
+
+
+class Landings:
+    """The calls on the merge queues."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._stub = landing_pb2_grpc.LandingServiceStub(client.channel)
+
+    async def land(self, *sessions: str, **fields: Any) -> list[landing_pb2.Landing]:
+        fields.setdefault("request_id", str(uuid.uuid4()))
+        request = landing_pb2.LandSessionsRequest(sessions=sessions, **fields)
+        return list((await self._stub.LandSessions(request, metadata=self._client.metadata)).landings)
+
+    async def wait(self, *names: str, seconds: float = 30) -> dict[str, landing_pb2.Landing]:
+        """By name of the session, once all are over or a person is needed."""
+        request = landing_pb2.WaitLandingsRequest(landings=names, timeout_seconds=seconds)
+        response = await self._stub.WaitLandings(request, metadata=self._client.metadata)
+        assert not response.timed_out, response.landings
+        return {each.session_name: each for each in response.landings}
+
+    async def list(self, **fields: Any) -> list[landing_pb2.Landing]:
+        request = landing_pb2.ListLandingsRequest(**fields)
+        return list((await self._stub.ListLandings(request, metadata=self._client.metadata)).landings)
+
+    async def remove(self, name: str, **fields: Any) -> landing_pb2.Landing:
+        request = landing_pb2.RemoveLandingRequest(landing=name, **fields)
+        return (await self._stub.RemoveLanding(request, metadata=self._client.metadata)).landing
+
+    async def retry(self, name: str, **fields: Any) -> landing_pb2.Landing:
+        request = landing_pb2.RetryLandingRequest(landing=name, **fields)
+        return (await self._stub.RetryLanding(request, metadata=self._client.metadata)).landing
+
+    async def reach(self, name: str, state: int, words: str = "", within: float = 20.0) -> landing_pb2.Landing:
+        """Wait until the entry of a session is in a state, and says ``words``."""
+
+        async def look() -> landing_pb2.Landing:
+            named = [each for each in await self.list(include_ended=True) if each.session_name == name]
+            assert named, f"{name} is in no queue"
+            found = named[0]  # the open one, else the newest
+            assert found.state == state, f"{landing_pb2.LandingState.Name(found.state)}: {found.reason}"
+            assert words in found.reason, found.reason
+            return found
+
+        return await eventually(look, within=within)
+
+
+async def with_work(client: Client, repository: Path, name: str, *files: str, **fields: Any) -> session_pb2.Session:
+    """A session whose branch has a commit with these files, each holding its session's name."""
+    session = await client.create(repository, name=name, **fields)
+    commit(session, **dict.fromkeys(files or (f"{name}.txt",), f"{name}\n"))
+    return session
+
+
+def commit(session: session_pb2.Session, **files: str) -> str:
+    """Write files in a session's worktree and commit them; a file's name may have its dots and slashes."""
+    tree = Path(session.worktree)
+    for name, content in files.items():
+        (tree / name).parent.mkdir(parents=True, exist_ok=True)
+        (tree / name).write_text(content)
+    git(tree, "add", "-A")
+    git(tree, "commit", "-qm", f"work of {session.name}")
+    return git(tree, "rev-parse", "HEAD")
+
+
+def subjects(repository: Path, ref: str = "main") -> list[str]:
+    """Of the first parents, the newest first."""
+    return git(repository, "log", "--first-parent", "--format=%s", ref).splitlines()
+
+
+def moves(repository: Path, branch: str = "main") -> int:
+    """How often a branch was moved since it was made."""
+    return len(git(repository, "reflog", "show", "--format=%H", f"refs/heads/{branch}").splitlines()) - 1

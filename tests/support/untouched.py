@@ -1,0 +1,60 @@
+"""What a person's own checkout is, byte for byte: files, index, HEAD, stash, reflogs."""
+
+import hashlib
+import stat
+from collections.abc import Mapping
+from fnmatch import fnmatch
+from pathlib import Path
+
+from tests.support.daemon import git
+
+SHARED = ("ramet", "worktrees", "objects", "refs", "packed-refs", "logs", "index", "ORIG_HEAD", "FETCH_HEAD")
+"""In a git directory: what is looked at in another way, or is not the checkout's own."""
+
+
+def fingerprint(checkout: Path) -> dict[str, str]:
+    """Everything in a checkout that is its owner's: all files, ignored ones too, with their modes and times of change; the index; HEAD, its
+    branch's commit, the reflog of HEAD, the stash, configuration and hooks.
+
+    The index counts by its bytes: whoever looks at it, a test too, does so with ``GIT_OPTIONAL_LOCKS=0``, so that git refreshes nothing in it.
+    """
+    found: dict[str, str] = {}
+    for path in sorted(checkout.rglob("*")):
+        place = path.relative_to(checkout)
+        if place.parts[0] == ".git" and (len(place.parts) == 1 or place.parts[1] in SHARED):
+            continue
+        found[str(place)] = _of(path, times=place.parts[0] != ".git")
+    git_dir = Path(git(checkout, "rev-parse", "--absolute-git-dir"))
+    index = git_dir / "index"
+    found["index"] = hashlib.sha256(index.read_bytes()).hexdigest() if index.exists() else ""
+    found["what the index says"] = git(checkout, "ls-files", "--stage", "-v")
+    found["stash"] = git(checkout, "stash", "list")
+    found["HEAD at"] = git(checkout, "rev-parse", "HEAD")
+    reflog = git_dir / "logs" / "HEAD"
+    found["reflog"] = reflog.read_text() if reflog.exists() else ""
+    return found
+
+
+def differences(
+    before: Mapping[str, str], after: Mapping[str, str], *allowed: str
+) -> dict[str, tuple[str | None, str | None]]:
+    """What is not as it was, each with what it was and what it is; ``allowed`` are globs of names that may differ."""
+    return {
+        name: (before.get(name), after.get(name))
+        for name in sorted(before.keys() | after.keys())
+        if before.get(name) != after.get(name) and not any(fnmatch(name, each) for each in allowed)
+    }
+
+
+def is_checkout(value: object) -> bool:
+    """Whether a fixture's value is a person's own checkout: a repository's main worktree."""
+    return isinstance(value, Path) and (value / ".git").is_dir()
+
+
+def _of(path: Path, *, times: bool) -> str:
+    status = path.lstat()
+    if stat.S_ISLNK(status.st_mode):
+        return f"link to {path.readlink()}"
+    if not stat.S_ISREG(status.st_mode):
+        return f"{status.st_mode:o}"
+    return f"{status.st_mode:o} {status.st_mtime_ns if times else ''} {hashlib.sha256(path.read_bytes()).hexdigest()}"
