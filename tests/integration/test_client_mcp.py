@@ -21,7 +21,7 @@ from tests.support.fake_daemon import Refusal
 
 TOOLS = {
     "spawn_session", "list_sessions", "get_session", "get_diff", "get_transcript", "send_message", "read_messages",
-    "wait_for_sessions", "stop_session", "report_result",
+    "wait_for_sessions", "stop_session", "report_result", "request_path", "own",
 }  # fmt: skip
 
 

@@ -757,7 +757,8 @@ async def test_every_call_is_served_to_those_who_may_and_to_nobody_else(running:
         for who, metadata in callers.items():
             if (name, who) == ("Shutdown", "owner"):
                 continue  # has a test of its own
-            request = rpc.request(snapshot=True) if rpc.streams else rpc.request()
+            fields = {"snapshot": True} if "snapshot" in rpc.method.input_type.fields_by_name else {}
+            request = rpc.request(**fields)
             verdicts[name, who] = await rpc.refusal(shared.channel, request, metadata)
 
     known = {"", *reasons()}
@@ -963,5 +964,8 @@ async def test_a_secret_is_in_no_database_no_event_no_log_and_no_argument(
     shown = daemon.sandbox.ctl("show", "keeps", "--json").stdout + daemon.sandbox.ctl("log", "keeps").stdout
     assert canary not in shown
     daemon.sandbox.ctl("rm", "keeps", "--force")
+    kept = [path for path in state.rglob("*") if path.is_file() and canary.encode() in path.read_bytes()]
+    assert [path.parent.name for path in kept] == ["secrets"], "what can be brought back keeps its environment"
+    assert daemon.sandbox.ctl("trash", "empty", "keeps").code == 0
     assert [path for path in state.rglob("*") if path.is_file() and canary.encode() in path.read_bytes()] == []
     assert json.loads(daemon.sandbox.ctl("ls", "--all", "--json").stdout) == []

@@ -150,7 +150,7 @@ async def test_a_repository_without_a_commit_is_refused(tmp_path: Path, environm
     assert repo.head == Head("main", None)
     with pytest.raises(UnbornBranchError, match="no commit on main") as caught:
         await git.resolve_base(repo)
-    assert "make a first commit" in caught.value.hint
+    assert "--initial-commit" in caught.value.hint
 
 
 async def test_every_kind_of_ref_is_a_base(tmp_path: Path, environment: dict[str, str], git: Git) -> None:

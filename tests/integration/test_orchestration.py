@@ -30,7 +30,7 @@ from tests.support.family import EDITS, Member, bash, gate, refusal, root, sessi
 def test_the_tools_are_the_contracts_with_a_schema_and_words_for_every_argument() -> None:
     assert set(tools()) == {
         "spawn_session", "list_sessions", "get_session", "get_diff", "get_transcript", "send_message", "read_messages",
-        "wait_for_sessions", "stop_session", "report_result",
+        "wait_for_sessions", "stop_session", "report_result", "request_path", "own",
     }  # fmt: skip
     for each in tools().values():
         assert len(each.description) > 60, each.name

@@ -21,6 +21,7 @@ from rametd.domain.conflicts import (
 from rametd.domain.models import DAEMON, Request, RequestKind, RequestState, Session
 from rametd.services import events
 from rametd.services.ids import new_id
+from rametd.services.landing_words import goal_of
 from rametd.services.lifecycle import log_request
 from rametd.services.mail import TURN_STATES, has_agent, post
 from rametd.services.policy import Policy
@@ -47,7 +48,6 @@ WORDS = {
 }
 NAMED = 5
 """Files that are named in words; the rest are counted."""
-GOAL_LIMIT = 300
 
 
 def record(unit: Unit, session: Session, other: Session | None, files: tuple[FileConflict, ...]) -> PairConflict | None:
@@ -154,14 +154,13 @@ def tell_agents(unit: Unit, pair: PairConflict, policy: Policy) -> list[str]:
 
 def warning(reader: Reader, other: Session, files: tuple[FileConflict, ...]) -> str:
     """What an agent is told of a sibling whose work will not merge with its own."""
-    prompts = [prompt.text for prompt in reader.prompts.list(other.id) if not prompt.continues]
-    goal = " ".join(prompts[0].split())[:GOAL_LIMIT] if prompts else ""
+    goal = goal_of(reader, other)
     lines = [
         f"[Ramet] Your work and that of the session {other.name!r} ({other.id}), which runs beside you, will not merge as they are:",
         *(f"- {each}" for each in listed(files)),
     ]
     if goal:
-        lines.append(f"It was asked, in words that are not for you: “{goal}”.")
+        lines.append(f"What it is for, in words that were said to it and not to you: “{goal}”.")
     lines.append(
         "Nothing is lost, and you need not undo anything now. Keep to your own task; where the same lines need both of you, agree with it by"
         " send_message on who changes what, or look at its work with get_diff first."
