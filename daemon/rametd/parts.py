@@ -14,7 +14,7 @@ from rametd.keeper.executor import Executor
 from rametd.services import housekeeping
 from rametd.services.archive import Archiver
 from rametd.services.checkpoints import Checkpointer
-from rametd.services.clearing import ARCHIVE, DELETE, RESTORE, REWIND, SYNC
+from rametd.services.clearing import ARCHIVE, DELETE, DROP, RESTORE, REWIND, SYNC
 from rametd.services.converge import Converger
 from rametd.services.core import Core
 from rametd.services.creation import Creator
@@ -42,6 +42,7 @@ from rametd.services.setup import Setup
 from rametd.services.supervisor import Supervisor
 from rametd.services.sync import Syncer
 from rametd.services.terminals import Terminals
+from rametd.services.trash import complete_drop
 from rametd.services.warm import Warmer
 from rametd.store import Unit
 
@@ -88,9 +89,10 @@ class Parts:
             CREATE: self.creator.undo,
             DELETE: self.departures.remover.complete,
             ARCHIVE: self.departures.archiver.complete,
-            RESTORE: self.departures.restorer.complete,
+            RESTORE: self.departures.restorer.recover,
             REWIND: self.rewinder.complete,
             SYNC: self.syncer.complete,
+            DROP: lambda intent: complete_drop(self.core, intent),
         }
 
     async def recover(self, stack: AsyncExitStack) -> None:
@@ -117,6 +119,9 @@ class Parts:
             except RametError as error:
                 # One repository that is out of reach must not keep all others from being served: the next start tries again.
                 log.error("cannot be finished now", kind=intent.kind, session=intent.session_id, error=error.message)
+            except Exception as error:
+                # Nor may a damaged repository, or a fault of ours: a daemon that does not start serves nobody.
+                log.error("cannot be finished", kind=intent.kind, session=intent.session_id, exc_info=error)
         if not core.config.permissions.allow_bypass:
             await core.store.write(forbid_bypass)
         await self.supervisor.recover()

@@ -28,7 +28,9 @@ from tests.support.daemon import Client, DaemonProcess, Sandbox, connected, make
 from tests.support.eventually import eventually
 
 MODE = common_pb2.PERMISSION_MODE_ACCEPT_EDITS
-CONFIG = "max_working = 100\n"
+CONFIG = (
+    "max_working = 100\n[radar]\ntell_agents = false\n"  # they all write one file, and what they are told is counted
+)
 OUTSTANDING = 3
 """Prompts that a session has before it at most."""
 LINGER_S = 1.5

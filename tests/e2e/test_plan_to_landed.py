@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 from ramet.v1 import attention_pb2, event_pb2, session_pb2
-from rametd.services.conflicts import GOAL_LIMIT
 
 from tests.support.agents import script
 from tests.support.daemon import IDLE, Client, DaemonProcess, Ran, Sandbox, connected, daemon_process, git, make_sandbox
@@ -24,8 +23,6 @@ Step = dict[str, Any]
 RED_WITHIN_S = 2.0
 SHARED = "shared.txt"
 LINES = [f"{number} is a line of its own\n" for number in range(20)]
-POLITELY = "Please do your part of the shop. " * (GOAL_LIMIT // 20)
-"""Before a script: what a sibling is told of a prompt when they conflict ends before the script, which is not for it."""
 UNTITLED = "web/page.txt has no title"
 """What the check of one thread prints when it fails, and what has the scripted model mend it."""
 MEND = "{ echo TITLE; cat web/page.txt; } > new && mv new web/page.txt && git commit -qam titled"
@@ -116,7 +113,7 @@ def plan(log: Path) -> str:
         text += (
             f'[[threads]]\nid = "{name}"\ngoal = "The part of {name}"\nmerge_order = {place}\n'
             f"owns = {json.dumps(['api/'] if name == 'api' else [])}\n"
-            f"check = {json.dumps([f'echo {name} >> {log}', check])}\nprompt = {json.dumps(POLITELY + script(*steps))}\n"
+            f"check = {json.dumps([f'echo {name} >> {log}', check])}\nprompt = {json.dumps(script(*steps))}\n"
         )
     return text
 

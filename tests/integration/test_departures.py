@@ -264,6 +264,28 @@ async def test_an_archived_session_that_is_removed_comes_back_from_the_trash_wit
     assert state_of(tree) == before
 
 
+async def test_what_somebody_committed_on_the_branch_of_an_archived_session_goes_to_the_trash_too(
+    client: Client, repository: Path
+) -> None:
+    made = await client.create(repository, name="goes-on")
+    work_on(Path(made.worktree))
+    archived = await archive(client, "goes-on")
+    kept = git(repository, "rev-parse", archived.ref)
+    ours = f"refs/heads/{made.branch}"
+    tip = git(repository, "commit-tree", "-p", ours, "-m", "by hand", f"{ours}^{{tree}}")
+    git(repository, "update-ref", ours, tip)
+
+    removed = await remove(client, "goes-on", force=True)
+
+    assert not git(repository, "branch", "--list", made.branch)
+    for commit in (tip, kept):
+        git(repository, "merge-base", "--is-ancestor", commit, removed.trash_ref)
+    back = await bring_back(client, "goes-on")
+    assert git(repository, "rev-parse", ours) == tip
+    assert any(kept[:12] in warning for warning in back.warnings)
+    assert git(repository, "rev-parse", "--verify", removed.trash_ref)
+
+
 async def test_a_removed_session_comes_back_by_one_command_as_it_was(
     client: Client, sandbox: Sandbox, repository: Path
 ) -> None:

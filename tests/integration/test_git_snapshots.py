@@ -3,6 +3,7 @@
 import shutil
 import tempfile
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -408,6 +409,25 @@ async def test_a_removal_repeated_after_a_kill_keeps_the_first_trash(
     assert await git.trash(repo, "s-1", tree.path, "work") == first
 
 
+async def test_commits_made_since_an_earlier_trash_are_kept_where_the_directory_is_gone(
+    git: Git, repo: RepositoryInfo, sample: Sample, tree: Sample
+) -> None:
+    tree.write("uncommitted")
+    first = await git.trash(repo, "s-1", tree.path, "work")
+    tip = tree.commit("went on")
+    shutil.rmtree(tree.path)
+
+    second = await git.trash(repo, "s-1", tree.path, "work")
+    await git.remove_worktree(repo, tree.path, "work", delete_branch=True)
+
+    for commit in (tip, first.commit):
+        assert sample.git("merge-base", "--is-ancestor", commit, second.ref) == ""
+    kept = await git.kept(repo, second.ref)
+    assert kept is not None
+    assert (kept.branch_commit, kept.earlier, kept.changed) == (tip, first.commit, ())
+    assert await git.trash(repo, "s-1", tree.path, "work") == replace(second, branch_commit=None)
+
+
 async def test_a_branch_is_trashed_when_its_directory_is_gone(
     git: Git, repo: RepositoryInfo, sample: Sample, tree: Sample
 ) -> None:
@@ -472,6 +492,32 @@ async def test_the_users_own_checkout_can_be_looked_at(git: Git, repo: Repositor
 
     assert (await git.work_at_risk(repo, sample.path, "main", None)).untracked == ("mine",)
     assert sample.git("show", f"{(await git.trash(repo, 's-1', sample.path, 'main')).commit}:mine") == "text"
+
+
+async def test_commits_of_a_submodule_that_were_never_pushed_are_kept(
+    git: Git, tmp_path: Path, environment: dict[str, str]
+) -> None:
+    sample = repositories.with_submodule(tmp_path / "sub", environment)
+    repo = await git.discover(sample.path)
+    (tmp_path / "trees").mkdir()
+    tree = Sample(tmp_path / "trees" / "s-1", environment)
+    await git.create_worktree(repo, tree.path, "work", sample.head, new_branch=True)
+    tree.write("lib/made", "1\n")
+    tree.git("add", "made", at=tree.path / "lib")
+    tree.git("commit", "-q", "-m", "made", at=tree.path / "lib")
+    inner = tree.git("rev-parse", "HEAD", at=tree.path / "lib")
+    tree.git("commit", "-q", "-a", "-m", "the submodule went on")
+
+    record = await git.archive(repo, "s-1", tree.path, "work")
+    await git.remove_worktree(repo, tree.path, "work", delete_branch=False)
+
+    assert sample.git("merge-base", "--is-ancestor", inner, record.commit) == ""
+    kept = await git.kept(repo, record.ref)
+    assert kept is not None
+    warnings = await git.revive(repo, tree.path, kept, "work", kept.branch_commit, new_branch=False)
+    assert (tree.path / "lib" / "made").read_text() == "1\n"
+    assert any("never pushed" in words for words in warnings)
+    sample.git("fsck", "--connectivity-only")
 
 
 async def test_repositories_inside_the_worktree_are_trashed_too(

@@ -98,6 +98,9 @@ async def test_what_is_no_whole_spare_is_not_claimed(
             await here.claim_spare(repo, path, "two", sample.head, new_branch=True)
     with pytest.raises(BranchTakenError):
         await here.claim_spare(repo, await fresh("good"), "one", sample.head, new_branch=True)
+    sample.git("branch", "gone-on", "HEAD~1")
+    with pytest.raises(WorktreeChangedError, match="moved on"):
+        await here.claim_spare(repo, tmp_path / "good", "gone-on", sample.head, new_branch=False)
     assert "two" not in sample.git("branch", "--list")
     assert (await here.remove_spare(repo, claimed)).kept, "somebody may work in a tree with a branch"
     assert claimed.exists()

@@ -1,12 +1,15 @@
 """The radar on a running daemon: work in two worktrees that will not merge is told before it is committed."""
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from ramet.v1 import attention_pb2, session_pb2, worktree_pb2
 
-from tests.support.daemon import Client, git
+from tests.support.agents import script
+from tests.support.daemon import WORKING, Client, git
+from tests.support.eventually import eventually
 
 LINES = [f"{number} is a line of its own\n" for number in range(30)]
 
@@ -140,3 +143,28 @@ async def test_a_watch_tells_of_a_pair_that_turns_red_by_itself(client: Client, 
     second: Any = await stream.read()
     assert [pair.red for pair in second.conflicts] == [True]
     stream.cancel()
+
+
+async def test_an_agent_at_work_is_told_of_all_its_siblings_at_once_and_an_idle_one_of_none(
+    client: Client, shared: Path
+) -> None:
+    names = ("one", "two", "three", "four")
+    for name in names:
+        prompt = "" if name == "four" else script({"text": "at it"}, {"hang": True})
+        await client.create(shared, prompt, name=name)
+    sessions = {name: await client.get(name) for name in names}
+    for name in names[:3]:
+        await client.reach(name, WORKING)
+    for name in names:
+        write(sessions[name], "shared.txt", edited(4, name))
+    for _ in range(2):
+        assert sum(each.red for each in (await listed(client, shared)).conflicts) == 6
+
+    async def warnings(name: str) -> list[str]:
+        prompts = [event.prompt_queued.prompt for event in await client.log(name) if event.HasField("prompt_queued")]
+        return [each.text for each in prompts if "will not merge" in each.text]
+
+    for name in names[:3]:
+        (words,) = await eventually(partial(warnings, name))
+        assert {other for other in names if f"'{other}'" in words} == set(names) - {name}
+    assert await warnings("four") == []

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from ramet.v1 import session_pb2, worktree_pb2
+from rametd.git.registrations import REASON
 
 from tests.support.agents import script
 from tests.support.daemon import IDLE, Client, Sandbox, connected, daemon_here, git
@@ -116,8 +117,10 @@ async def test_what_was_left_of_sessions_that_are_gone_goes_unless_it_holds_work
     made = await client.create(repository, name="lives")
     folder = Path(made.worktree).parent
     clean, worked = folder / "aaaaaaa2", folder / "aaaaaaa3"
+    foreign = folder / "aaaaaaa7"
     for tree in (clean, worked):
-        git(repository, "worktree", "add", "-q", "--detach", str(tree))
+        git(repository, "worktree", "add", "-q", "--detach", "--lock", "--reason", REASON, str(tree))
+    git(repository, "worktree", "add", "-q", "--detach", str(foreign))
     (worked / "only.txt").write_text("here\n")
     (folder / "not-an-id").mkdir()
     for branch, start in (("ramet/old", "main"), ("ramet/own", "main")):
@@ -136,10 +139,11 @@ async def test_what_was_left_of_sessions_that_are_gone_goes_unless_it_holds_work
     assert {name for name, item in gone.items() if item.removed} == removed
     assert {item.verdict for name, item in gone.items() if name in removed} == {"orphaned"}
     assert {name for name, item in gone.items() if item.verdict == "kept"} == {
-        str(worked), "ramet/own", "refs/ramet/archive/aaaaaaa6",
+        str(worked), str(foreign), "ramet/own", "refs/ramet/archive/aaaaaaa6",
     }  # fmt: skip
     assert not clean.exists()
     assert (worked / "only.txt").exists()
+    assert foreign.exists()
     assert (folder / "not-an-id").exists()
     assert "mine" in git(repository, "branch")
     assert Path(made.worktree).exists()

@@ -256,10 +256,10 @@ class Git:
         """Forget what was kept under ``identity``; git's own garbage collection frees it."""
         await trash.drop(self._context, repo, trash.PREFIX + identity)
 
-    async def drop_ref(self, repo: RepositoryInfo, ref: str) -> None:
-        """Delete a ref below ``refs/ramet/``; none is fine."""
+    async def drop_ref(self, repo: RepositoryInfo, ref: str, commit: str | None = None) -> None:
+        """Delete a ref below ``refs/ramet/``; none is fine. With ``commit`` only while it keeps that, else GitFailedError."""
         assert ref.startswith("refs/ramet/"), ref
-        await trash.drop(self._context, repo, ref)
+        await trash.drop(self._context, repo, ref, commit)
 
     async def drop_refs(self, repo: RepositoryInfo, folder: str) -> None:
         """Delete all refs below a folder of ``refs/ramet/``, in one step."""
@@ -334,9 +334,9 @@ class Git:
         """
         return await syncing.sync(self._context, worktree, branch, commit, rebase=rebase, message=message)
 
-    async def abort_sync(self, worktree: Path) -> None:
-        """Take back a merge or rebase that did not finish; none is no error."""
-        await syncing.abort(self._context, worktree)
+    async def abort_sync(self, worktree: Path, commit: str) -> None:
+        """Take back a merge of, or rebase onto, ``commit`` that did not finish; none is no error, and what else is under way stays."""
+        await syncing.abort(self._context, worktree, commit)
 
     def matrix(self, repo: RepositoryInfo) -> Matrix:
         """What compares the work of a repository's sessions, and keeps what it computed: made once for each."""

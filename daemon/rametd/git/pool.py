@@ -19,7 +19,7 @@ from rametd.git.context import GitContext
 from rametd.git.process import failed
 from rametd.git.registrations import REASON, registered_at, verify_worktree
 from rametd.git.removal import Removal
-from rametd.git.repository import RepositoryInfo, commit_exists, open_repository
+from rametd.git.repository import RepositoryInfo, branch_tip, commit_exists, open_repository
 from rametd.git.submodules import populate_submodules
 
 _SPARSE: Final = re.compile(rb"^\s*sparse\w*\s*=.*$", re.IGNORECASE | re.MULTILINE)
@@ -65,6 +65,9 @@ async def claim_spare(
         if head != commit:
             raise WorktreeChangedError(f"the spare {path} is at {head[:12]}, not at {commit[:12]}", worktree=str(path))
         await git.compute(branches.require_free, repo, branch, new=new_branch)
+        if not new_branch and (tip := await git.compute(branch_tip, repo, branch)) != commit:
+            # Its files would show as changes that undo what somebody has committed there since.
+            raise WorktreeChangedError(f"{branch} has moved on to {(tip or 'nothing')[:12]}", worktree=str(path))
         try:
             await git.compute(_take_up, repo, git_dir, path, branch, commit if new_branch else None)
         except GitFailedError:

@@ -34,6 +34,8 @@ class Kept:
     nested: tuple[tuple[str, str], ...]
     changed: tuple[str, ...]
     time: int
+    earlier: str = ""
+    """What was kept while the files were there, where the branch went on after that."""
 
     @property
     def start(self) -> str:
@@ -76,6 +78,7 @@ def read_kept(repo: RepositoryInfo, ref: str) -> Kept | None:
         nested=tuple(nested),
         changed=changed,
         time=commit.commit_time,
+        earlier=words.get("earlier", ""),
     )
 
 
@@ -98,6 +101,8 @@ async def revive(
         warnings += await _restore_nested(git, repo, path, made, place)
     if kept.begun:
         warnings.append(f"the {kept.begun} that was under way is not any more: its files are as they were")
+    if kept.earlier:
+        warnings.append(f"the branch went on after its files were kept: they are in {kept.earlier[:12]}")
     return tuple(warnings)
 
 
@@ -137,6 +142,8 @@ async def _restore_nested(git: GitContext, repo: RepositoryInfo, worktree: Path,
         await git.process.write(target, *there, "checkout-index", "--all", "--force", environment=environment)
     finally:
         await git.compute(shutil.rmtree, scratch)
+    own = await git.compute(lambda: bool(open_repository(repo.common_dir)[commit].peel(pygit2.Commit).parent_ids))
     if await git.compute(existing_git_dir, target) is not None:
-        return []
-    return [f"{place} was a repository of its own: its files are back, its history is not"]
+        return [f"{place} had commits that were never pushed: {commit[:12]} has them"] if own else []
+    words = f"its commits are in {commit[:12]}" if own else "its history is not"
+    return [f"{place} was a repository of its own: its files are back, {words}"]

@@ -1,6 +1,7 @@
 """Bringing a base's commits into the branch of a worktree: by merge or rebase, or, where that conflicts, not at all."""
 
 import os
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -50,7 +51,8 @@ async def sync(
             return Synced(old, old, 0, _names(trial.stdout.partition(b"\0")[2]))
     who = by(None, await identity(git, worktree))
     words = (
-        ("rebase", "--no-autostash", commit)
+        # What moves with it by configuration would be other branches, the person's and those of other sessions.
+        ("-c", "rebase.updateRefs=false", "-c", "rebase.autoSquash=false", "rebase", "--no-autostash", commit)
         if rebase
         else ("merge", "--no-edit", "--no-autostash", "-m", message, commit)
     )
@@ -58,16 +60,16 @@ async def sync(
     if done.returncode == 0:
         return Synced(old, await git.compute(_head, git_dir), int(missing))
     unmerged = await git.process.read(worktree, *there, "diff", "--name-only", "--diff-filter=U", "-z")
-    await abort(git, worktree)
+    await abort(git, worktree, commit)
     if not unmerged:
         raise _refused(done, words)
     return Synced(old, old, 0, _names(unmerged))
 
 
-async def abort(git: GitContext, worktree: Path) -> None:
+async def abort(git: GitContext, worktree: Path, commit: str) -> None:
     """See `Git.abort_sync`."""
     git_dir = await git.compute(verify_worktree, worktree, None)
-    if (busy := await git.compute(_under_way, git_dir)) is not None:
+    if (busy := await git.compute(_under_way, git_dir)) is not None and await git.compute(_brings_in, git_dir, commit):
         there = (f"--git-dir={git_dir}", f"--work-tree={worktree}")
         await git.process.write(worktree, *there, busy, "--abort")
 
@@ -87,10 +89,21 @@ def _under_way(git_dir: Path) -> str | None:
     return next((what for name, what in UNDER_WAY.items() if (git_dir / name).exists()), None)
 
 
+def _brings_in(git_dir: Path, commit: str) -> bool:
+    """Whether what is under way brings in that commit; a merge of the agent's or the person's is theirs to end."""
+    for name in ("MERGE_HEAD", "rebase-merge/onto", "rebase-apply/onto"):
+        with suppress(FileNotFoundError, NotADirectoryError):
+            return (git_dir / name).read_text().split() == [commit]
+    return False
+
+
 def _head(git_dir: Path) -> str:
-    commit = head_of(open_repository(git_dir)).commit
-    assert commit is not None, "a worktree of a session has a commit"
-    return commit
+    head = head_of(open_repository(git_dir))
+    if head.commit is None:
+        raise WorktreeChangedError(
+            f"{head.branch} has no commit any more", hint="look at its worktree: somebody has deleted the branch"
+        )
+    return head.commit
 
 
 def _names(output: bytes) -> tuple[str, ...]:

@@ -88,6 +88,9 @@ class Targets:
             found = await git.compute(_checkout, repo, branch)
             if found is not None and found.busy:
                 return f"{found.busy} is under way in {found.path}"
+            before = await git.compute(branch_tip, repo, branch)
+            if before not in {old, new}:  # a merge would go on from wherever its owner has put it back to
+                return f"{branch} has moved to {(before or 'nothing')[:12]}"
             if found is None:
                 done = await git.process.run(
                     repo.common_dir, "update-ref", "-m", words, f"refs/heads/{branch}", new, old, lock=lock

@@ -3,7 +3,7 @@
 The commit's tree is the worktree, uncommitted and untracked files included; its parents keep everything else reachable: the
 branch's tip first, then another HEAD, the index, the files of repositories nested inside (which a tree can only point at). Its
 message says which is which, a line each: ``branch COMMIT``, ``head COMMIT``, ``on BRANCH``, ``index COMMIT``, ``begun WHAT`` (a merge or
-the like that was under way), ``nested COMMIT PLACE``. `revival` reads it.
+the like that was under way), ``nested COMMIT PLACE``, ``earlier COMMIT`` (what was kept when there were still files). `revival` reads it.
 """
 
 import os
@@ -16,7 +16,7 @@ import pygit2
 from rametd.domain.errors import GitFailedError, RefNotFoundError
 from rametd.git.context import GitContext
 from rametd.git.registrations import existing_git_dir, locate
-from rametd.git.repository import Head, RepositoryInfo, branch_tip, open_repository
+from rametd.git.repository import Head, RepositoryInfo, branch_tip, common_dir, open_repository
 from rametd.git.snapshot import WorktreeTree, write_commit, write_tree
 
 PREFIX: Final = "refs/ramet/trash/"
@@ -50,7 +50,7 @@ async def keep(
         written = await write_tree(git, worktree, git_dir)
         nested = await _keep_nested(git, repo, worktree, git_dir)
         notes = await _notes(git, repo, worktree, git_dir, written.head, branch)
-    elif earlier is not None:
+    elif earlier is not None and (tip is None or await git.compute(_holds, repo, earlier, tip)):
         # An earlier run got as far as moving the directory aside; what it kept is more than what is left to see.
         return TrashRecord(ref, earlier, tip, await size_of(git, repo, earlier, branch))
     files = written.tree if written is not None else ""
@@ -75,6 +75,8 @@ async def keep(
         lines = [f"{kind}: {branch} ({identity})", ""]
         lines += [f"branch {tip}"] if tip is not None else []
         lines += [*notes, *(f"nested {made} {place}" for made, place in nested)]
+        if earlier is not None and written is None:  # files that are not those of the branch's tip
+            lines.append(f"earlier {earlier}")
         return write_commit(repository, tree, "\n".join(lines).rstrip() + "\n", parents)
 
     made = await git.compute(commit)
@@ -106,9 +108,9 @@ async def _notes(
     return notes + await git.compute(commit)
 
 
-async def drop(git: GitContext, repo: RepositoryInfo, ref: str) -> None:
-    """Delete a ref of ours; none is fine."""
-    await git.process.write(repo.common_dir, "update-ref", "-d", ref)
+async def drop(git: GitContext, repo: RepositoryInfo, ref: str, commit: str | None = None) -> None:
+    """Delete a ref of ours, where ``commit`` is given only at that; none is fine without."""
+    await git.process.write(repo.common_dir, "update-ref", "-d", ref, *([commit] if commit else []))
 
 
 async def drop_all(git: GitContext, repo: RepositoryInfo, folder: str) -> None:
@@ -148,6 +150,11 @@ def _stand_in(repo: RepositoryInfo, head: str, files: str) -> tuple[str | None, 
     return head, str(repository[files].peel(pygit2.Tree).id)
 
 
+def _holds(repo: RepositoryInfo, kept: str, tip: str) -> bool:
+    """Whether what is kept has the branch's commits; the branch may have gone on since, as what came back once is still kept."""
+    return kept == tip or open_repository(repo.common_dir).descendant_of(kept, tip)
+
+
 def _same(repository: pygit2.Repository, earlier: str, tree: str, parents: list[str]) -> bool:
     commit = repository[earlier].peel(pygit2.Commit)
     return str(commit.tree.id) == tree and set(parents) <= {earlier, *(str(oid) for oid in commit.parent_ids)}
@@ -163,7 +170,8 @@ async def size_of(git: GitContext, repo: RepositoryInfo, commit: str, branch: st
 async def _keep_nested(git: GitContext, repo: RepositoryInfo, worktree: Path, git_dir: Path) -> list[tuple[str, str]]:
     """(commit, place) for each repository inside the worktree whose files a tree of ours cannot hold, copied into ours.
 
-    A submodule that stands clean at the recorded commit is left out. History that only a nested repository has is not copied.
+    A submodule that stands clean at the recorded commit is left out, unless that commit was never pushed: it goes with the worktree.
+    Commits that are on none of its remotes come along; those of its other branches, and of a shallow or partial clone, do not.
     """
     kept: list[tuple[str, str]] = []
     for place, recorded in await _nested(git, worktree, git_dir):
@@ -172,14 +180,32 @@ async def _keep_nested(git: GitContext, repo: RepositoryInfo, worktree: Path, gi
             continue
         written = await write_tree(git, worktree / place, inner)
         repository = await git.compute(open_repository, inner)
-        if not await git.compute(_clean_at, repository, written, recorded):
+        own, whole = False, True
+        if await git.compute(common_dir, inner) != repo.common_dir:  # else a worktree of ours, whose commits stay
+            own, whole = await _own_commits(git, worktree / place, inner, written.head)
+        if own or not await git.compute(_clean_at, repository, written, recorded):
+            head = written.head.commit
+            parents = [head] if head is not None and own and whole else []
             made = await git.compute(
-                write_commit, repository, written.tree, f"nested {place}\n\nHEAD {written.head.commit}\n", []
+                write_commit, repository, written.tree, f"nested {place}\n\nHEAD {head}\n", parents
             )
             await _copy_objects(git, worktree / place, inner, repo.common_dir, made)
             kept.append((made, place))
         kept += [(made, f"{place}/{deep}") for made, deep in await _keep_nested(git, repo, worktree / place, inner)]
     return kept
+
+
+async def _own_commits(git: GitContext, place: Path, inner: Path, head: Head) -> tuple[bool, bool]:
+    """Whether what is checked out has commits that are on none of the repository's remotes, and whether all its history is there."""
+    if head.commit is None:
+        return False, True
+    there = f"--git-dir={inner}"
+    first = await git.process.read(
+        place, there, "rev-list", "--max-count=1", head.commit, "--not", "--remotes", "--tags", "--"
+    )
+    shallow = await git.process.read(place, there, "rev-parse", "--is-shallow-repository")
+    partial = await git.process.run(place, there, "config", "--get", "extensions.partialclone")
+    return bool(first.strip()), shallow.strip() == b"false" and partial.returncode != 0
 
 
 def _clean_at(repository: pygit2.Repository, written: WorktreeTree, recorded: str | None) -> bool:

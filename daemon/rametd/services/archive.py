@@ -83,12 +83,15 @@ class Archiver:
         info = await info_of(core, repo)
         last = await core.store.read(lambda reader: last_known(reader, session))
         record: TrashRecord | None = None
+        # Before the files are kept: what is written between that and the removal would be lost.
+        freed = await asyncio.to_thread(tree_bytes, session.worktree)
         try:
             record = await core.git.archive(info, session.id, session.worktree, session.branch, last)
         except RefNotFoundError as error:
             log.warning("nothing is left to keep", session=session.id, error=error.message)
+        for words in record.skipped if record is not None else ():
+            log.warning("not kept in the archive", session=session.id, what=words)
         core.failpoint.hit("archive.kept")
-        freed = await asyncio.to_thread(tree_bytes, session.worktree)
         removal = await core.git.remove_worktree(info, session.worktree, session.branch, delete_branch=False)
         for kept in removal.kept:
             log.warning("archiving left something", session=session.id, what=kept)

@@ -25,7 +25,8 @@ ARCHIVE = "archive"
 RESTORE = "restore"
 REWIND = "rewind"
 SYNC = "sync"
-LEAVING = frozenset({DELETE, ARCHIVE, RESTORE, REWIND, SYNC})
+DROP = "drop"
+LEAVING = frozenset({DELETE, ARCHIVE, RESTORE, REWIND, SYNC, DROP})
 END_GRACE_S = 1.0
 
 T = TypeVar("T")
@@ -57,9 +58,14 @@ def leaving(reader: Reader, session_id: str) -> Intent | None:
 def refuse_other(found: Intent | None, session: Session, kind: str) -> Intent | None:
     """``found`` where it is of the same kind. Raises `WrongStateError` where something else is under way."""
     if found is not None and found.kind != kind:
-        words = {DELETE: "removed", ARCHIVE: "archived", RESTORE: "brought back", REWIND: "rewound", SYNC: "synced"}[
-            found.kind
-        ]
+        words = {
+            DELETE: "removed",
+            ARCHIVE: "archived",
+            RESTORE: "brought back",
+            REWIND: "rewound",
+            SYNC: "synced",
+            DROP: "dropped from the trash",
+        }[found.kind]
         raise WrongStateError(f"{session.name} is being {words}", hint="wait until that is done, then try again")
     return found
 

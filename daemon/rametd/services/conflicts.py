@@ -1,7 +1,7 @@
 """What the radar found, as rows, events and words. Everything here that takes a unit runs inside it."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from ramet.v1 import event_pb2, worktree_pb2
@@ -131,36 +131,43 @@ def _requests(reader: Reader, session: Session) -> list[Request]:
     return [each for each in reader.requests.list(session.id) if each.kind == RequestKind.CONFLICT]
 
 
-def tell_agents(unit: Unit, pair: PairConflict, policy: Policy) -> list[str]:
-    """Tell those of a red pair that are at work and do not know; returns the sessions that were told something.
+Clash = tuple[Session, tuple[FileConflict, ...]]
+"""A sibling, and the files that its work and one's own will not merge in."""
 
-    An idle one is told when it is at work again: a warning is not worth a turn.
+
+def tell_agents(unit: Unit, pairs: Sequence[PairConflict], policy: Policy, resting: Collection[str]) -> list[str]:
+    """Tell those of red pairs that are at work and do not know, each of all its siblings at once; returns the sessions that were told.
+
+    An idle one is told when it is at work again, as a warning is not worth a turn; one that is ``resting`` from the last warning, later.
     """
-    told: list[str] = []
-    sessions = [unit.sessions.find(identity) for identity in (pair.session_id, pair.other_id)]
-    for one, other, files in (
-        (sessions[0], sessions[1], load(pair.files)),
-        (sessions[1], sessions[0], mirrored(load(pair.files))),
-    ):
-        if one is None or other is None or one.id in pair.told:
+    untold: dict[str, list[tuple[PairConflict, Clash]]] = {}
+    for pair in pairs:
+        one, other = unit.sessions.find(pair.session_id), unit.sessions.find(pair.other_id)
+        if one is None or other is None:
             continue
-        if one.state in TURN_STATES and has_agent(unit, one):
-            post(unit, policy.kinds[one.agent], one, warning(unit, other, files), DAEMON)
-            told.append(one.id)
-    if told:
-        unit.conflicts.put(replace(pair, told=(*pair.told, *told)))
-    return told
+        files = load(pair.files)
+        for session, clash in ((one, (other, files)), (other, (one, mirrored(files)))):
+            at_work = session.state in TURN_STATES and has_agent(unit, session)
+            if at_work and session.id not in resting and session.id not in pair.told:
+                untold.setdefault(session.id, []).append((pair, clash))
+    for session_id, clashes in untold.items():
+        session = unit.sessions.get(session_id)
+        post(unit, policy.kinds[session.agent], session, warning(unit, [clash for _, clash in clashes]), DAEMON)
+        for pair, _ in clashes:
+            now = unit.conflicts.get(pair.session_id, pair.other_id) or pair
+            unit.conflicts.put(replace(now, told=(*now.told, session_id)))
+    return list(untold)
 
 
-def warning(reader: Reader, other: Session, files: tuple[FileConflict, ...]) -> str:
-    """What an agent is told of a sibling whose work will not merge with its own."""
-    goal = goal_of(reader, other)
-    lines = [
-        f"[Ramet] Your work and that of the session {other.name!r} ({other.id}), which runs beside you, will not merge as they are:",
-        *(f"- {each}" for each in listed(files)),
-    ]
-    if goal:
-        lines.append(f"What it is for, in words that were said to it and not to you: “{goal}”.")
+def warning(reader: Reader, clashes: Sequence[Clash]) -> str:
+    """What an agent is told of siblings whose work will not merge with its own."""
+    lines = ["[Ramet] Your work will not merge as it is with that of sessions which run beside you."]
+    for other, files in clashes[:NAMED]:
+        goal = goal_of(reader, other)
+        purpose = f", which is for (words that were said to it, not to you): “{goal}”" if goal else ""
+        lines += [f"The session {other.name!r} ({other.id}){purpose}:", *(f"- {each}" for each in listed(files))]
+    if len(clashes) > NAMED:
+        lines.append(f"And {len(clashes) - NAMED} more sessions.")
     lines.append(
         "Nothing is lost, and you need not undo anything now. Keep to your own task; where the same lines need both of you, agree with it by"
         " send_message on who changes what, or look at its work with get_diff first."

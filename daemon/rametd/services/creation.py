@@ -83,7 +83,7 @@ class Creator:
                     insert(unit, ports.with_ports(unit, one.session, one.wanted.config), one.wanted.new, one.intent.id)
                 remember(unit, [one.session for one in made])
 
-            await core.store.write(insert_all)
+            await self._insert(insert_all)
             core.failpoint.hit("create.inserted")
         except (RametError, asyncio.CancelledError, OSError):
             # Also when the caller hung up: what is not stored must not be left in the world.
@@ -99,6 +99,16 @@ class Creator:
             self._pool.session_made(one.session.repo_id)
         core.wake()
         return [Created(one.session, one.warnings) for one in made]
+
+    async def _insert(self, work: Callable[[Unit], None]) -> None:
+        """Store the rows. What the store was handed is done also when the caller hangs up, and is then not to be undone."""
+        writing = asyncio.ensure_future(self._core.store.write(work))
+        try:
+            await asyncio.shield(writing)
+        except asyncio.CancelledError:
+            await asyncio.wait([writing])
+            if writing.cancelled() or writing.exception() is not None:
+                raise
 
     async def _wanted(self, new: NewSession, batch: Collection[str]) -> Wanted:
         core = self._core
@@ -307,6 +317,9 @@ class Creator:
     async def undo(self, intent: Intent) -> None:
         """Take back what a creation left that did not finish; a worktree that was there before stays as it is."""
         core = self._core
+        # In turn with what was handed to the store before: a session that is stored after all keeps everything.
+        if await core.store.write(lambda unit: unit.intents.get(intent.id)) is None:
+            return
         path, branch = Path(intent.data["worktree"]), intent.data["branch"]
         await self._pool.warmer.end(intent.session_id)
         if intent.data.get("kind", WorktreeKind.OWN) == WorktreeKind.OWN:

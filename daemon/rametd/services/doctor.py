@@ -215,8 +215,9 @@ class Doctor:
             expired = kept is not None and core.clock() - kept.time > core.config.retention.trash
             safe = expired or await core.git.reachable(info, commit)
 
-            async def drop(ref: str = ref) -> None:
-                await core.git.drop_ref(info, ref)
+            async def drop(ref: str = ref, commit: str = commit) -> None:
+                if await core.store.read(lambda reader: is_orphan(reader, ref)):
+                    await core.git.drop_ref(info, ref, commit)
 
             if safe:
                 advice = "doctor --fix deletes it: branches have its commits, or it is older than trash is kept"

@@ -49,6 +49,7 @@ class Garbage:
     reason: str
     bytes: int = 0
     removed: bool = False
+    commit: str = ""  # of a branch or ref, as it was judged
 
     @property
     def goes(self) -> bool:
@@ -139,7 +140,7 @@ class Collector:
                 continue
             risk = await core.git.work_at_risk(info, path, "", None)
             size = await asyncio.to_thread(tree_bytes, path)
-            registered = any(entry.path == path for entry in inventory.registrations)
+            registered = any(entry.path == path and inventory.ours(entry) for entry in inventory.registrations)
             if risk:
                 yield Garbage(
                     "worktree", str(path), "", repo.name, KEPT, f"no session has it; it holds {describe(risk)}", size
@@ -148,7 +149,13 @@ class Collector:
                 yield Garbage("worktree", str(path), "", repo.name, "orphaned", "no session has it", size)
             else:
                 yield Garbage(
-                    "worktree", str(path), "", repo.name, KEPT, "no session has it, and git does not know it", size
+                    "worktree",
+                    str(path),
+                    "",
+                    repo.name,
+                    KEPT,
+                    "no session has it, and git does not know it as ours",
+                    size,
                 )
 
     def _folder(self, repo: Repo) -> Iterator[Path]:
@@ -192,6 +199,7 @@ class Collector:
                     f"its session is gone, and it is {answer.reason}"
                     if answer
                     else "its session is gone, and other branches have its commits",
+                    commit=tip,
                 )
 
     async def _refs(
@@ -209,13 +217,11 @@ class Collector:
             kept = await core.git.kept(info, ref)
             age = now - kept.time if kept is not None else 0.0
             if await core.git.reachable(info, commit):
-                yield Garbage(
-                    "ref", ref, identity, repo.name, "orphaned", "nothing needs it, and a branch has its commits"
-                )
+                reason = "nothing needs it, and a branch has its commits"
+                yield Garbage("ref", ref, identity, repo.name, "orphaned", reason, commit=commit)
             elif age > core.config.retention.trash:
-                yield Garbage(
-                    "ref", ref, identity, repo.name, "orphaned", f"nothing needs it for {age / DAY_S:.0f} days"
-                )
+                reason = f"nothing needs it for {age / DAY_S:.0f} days"
+                yield Garbage("ref", ref, identity, repo.name, "orphaned", reason, commit=commit)
             else:
                 yield Garbage(
                     "ref", ref, identity, repo.name, KEPT, "no session needs it, but it may hold what nothing else does"
@@ -274,10 +280,11 @@ class Collector:
             removal = await core.git.remove_worktree(info, Path(item.name), "", delete_branch=False)
             return not removal.kept
         if item.kind == "branch":
-            inventory = await core.git.inventory(info)
-            tip = inventory.tips.get(item.name)
-            return tip is not None and await core.git.delete_branch(info, item.name, tip) is None
-        await core.git.drop_ref(info, item.name)
+            return await core.git.delete_branch(info, item.name, item.commit) is None
+        # An archive that came back may have been archived again since it was judged.
+        if not await core.store.read(lambda reader: is_orphan(reader, item.name)):
+            return False
+        await core.git.drop_ref(info, item.name, item.commit)
         return True
 
 

@@ -30,4 +30,7 @@ async def clean(core: Core, clock: Callable[[], float]) -> None:
     now = clock()
     await core.store.write(lambda unit: unit.calls.prune(now - CALLS_KEPT_S))
     for entry in await core.store.read(lambda reader: reader.trash.expired(now)):
-        await drop(core, entry)
+        try:
+            await drop(core, entry)
+        except RametError as error:  # the others need not wait for it
+            log.warning("housekeeping", trash=entry.id, error=error.message)

@@ -125,7 +125,12 @@ class Pool:
         core = self._core
         inherits = await core.git.inheritance(info)
         spares = await core.store.read(lambda reader: reader.spares.list(repo.id))
-        fitting = [each for each in spares if each.state == SpareState.READY and each.inherits == inherits]
+        # One that is no whole spare any more, since somebody works in it, is not to be taken back as a claim that failed.
+        fitting = [
+            each
+            for each in spares
+            if each.state == SpareState.READY and each.inherits == inherits and await self._is_whole(each)
+        ]
         differences = {
             each: await core.git.files_between(info, each, commit) for each in {spare.commit for spare in fitting}
         }

@@ -32,6 +32,8 @@ log = structlog.get_logger()
 
 DEBOUNCE_S = 0.3
 """From the first change until the work is looked at: a commit or a refactoring touches many files in a row."""
+REST_S = 60.0
+"""An agent is told of conflicts at most this often: each warning may cost it a turn."""
 BASE = "base:"
 """Begins the name of a base among those of sessions."""
 OF_INTEREST = frozenset(
@@ -71,6 +73,7 @@ class Radar:
         self._noted: set[str] = set()  # sessions
         self._news = asyncio.Event()
         self._readers: set[asyncio.Task[None]] = set()
+        self._told: dict[str, float] = {}  # when a session's agent was last told something
 
     def follow(self, session: Session, tracker: Tracker) -> None:
         """Note its changes until the tracker is closed."""
@@ -193,22 +196,24 @@ class Radar:
         config = await for_repository(core, repo, info)
         tell = config.radar.tell_agents
         policy = core.policy
+        self._told = {each: when for each, when in self._told.items() if core.loop_time() - when < REST_S}
+        resting = frozenset(self._told)
 
         def work(unit: Unit) -> list[str]:
-            told: list[str] = []
             for (one, other), files in found.items():
                 session = unit.sessions.find(one)
                 sibling = None if other.startswith(BASE) else unit.sessions.find(other)
                 if session is not None and (sibling is not None or other.startswith(BASE)):  # else removed meanwhile
                     conflicts.record(unit, session, sibling, files)
-            for pair in unit.conflicts.list(repo.id):
-                if pair.other_id and unit.sessions.find(pair.other_id) is None:
+            siblings = [pair for pair in unit.conflicts.list(repo.id) if pair.other_id]
+            for pair in siblings:
+                if unit.sessions.find(pair.other_id) is None:
                     conflicts.forget(unit, pair)
-                elif tell and pair.red and pair.other_id:
-                    told += conflicts.tell_agents(unit, pair, policy)
-            return told
+            red = [pair for pair in siblings if pair.red]
+            return conflicts.tell_agents(unit, red, policy, resting) if tell else []
 
         for session_id in await write_for_sure(core.store, work):
+            self._told[session_id] = core.loop_time()
             core.wake_session(session_id)
 
     # ── asking ───────────────────────────────────────────────────────────────────────────────────────────────────────────────────

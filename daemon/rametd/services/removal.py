@@ -126,13 +126,18 @@ class Remover:
         """Keep the work; None where nothing is left of it."""
         core = self._core
         if session.state == State.ARCHIVED and (moved := await core.git.archive_to_trash(info, session.id)) is not None:
-            return self._entry(session, moved)
+            tip = await core.git.branch_tip(info, session.branch)
+            if tip is None or not (await core.git.ahead_behind(info, tip, moved.commit))[0]:
+                return self._entry(session, moved)
+            # Somebody has gone on with its branch, which goes too: what it has now is added to what was kept.
         last = await core.store.read(lambda reader: last_known(reader, session))
         try:
             record = await core.git.trash(info, session.id, session.worktree, session.branch, last)
         except RefNotFoundError as error:
             log.warning("nothing is left to keep", session=session.id, error=error.message)
             return None
+        for words in record.skipped:
+            log.warning("not kept in the trash", session=session.id, what=words)
         return self._entry(session, record)
 
     def _entry(self, session: Session, record: TrashRecord | None = None) -> TrashEntry:

@@ -19,6 +19,7 @@ from rametd.domain.errors import (
     RametError,
     RefNotFoundError,
     RepoNotFoundError,
+    TrashEntryNotFoundError,
     WorktreeChangedError,
     WrongStateError,
 )
@@ -117,11 +118,18 @@ class Restorer:
         new = Intent(new_id(), RESTORE, session.id, data, core.clock())
 
         def begin(unit: Unit) -> Intent:
-            return refuse_other(leaving(unit, session.id), session, RESTORE) or unit.intents.add(new)
+            found = refuse_other(leaving(unit, session.id), session, RESTORE)
+            if found is None and origin == TRASH and unit.trash.get(session.id) is None:
+                raise TrashEntryNotFoundError(f"{session.name} is in the trash no more", hint="`rametctl trash ls`")
+            return found or unit.intents.add(new)
 
         intent = await core.store.write(begin)
         core.failpoint.hit("restore.intended")
         return await self._running.join(session.id, lambda: self._attempt(intent))
+
+    async def recover(self, intent: Intent) -> None:
+        """Carry on with what a killed daemon had begun, or take it back: what is half brought back can be asked for again then."""
+        await self._attempt(intent)
 
     async def _attempt(self, intent: Intent) -> Restored:
         try:

@@ -50,9 +50,12 @@ class Done:
 class Syncer:
     def __init__(self, core: Core) -> None:
         self._core = core
+        self._tasks: set[asyncio.Task[Done]] = set()
 
     async def sync(self, session: Session, wanted: Sync, remember: Callable[[Unit, Done], None]) -> Done:
-        """Raises `WrongStateError` while a turn runs, `RefNotFoundError`, and git's own words where uncommitted changes are in the way."""
+        """A caller that hangs up does not cut it off: git would be left in the middle of it, and the session held.
+
+        Raises `WrongStateError` while a turn runs, `RefNotFoundError`, and git's own words where uncommitted changes are in the way."""
         core = self._core
         repo = await core.store.read(lambda reader: reader.repos.get(session.repo_id))
         info = await info_of(core, repo)
@@ -62,7 +65,16 @@ class Syncer:
             environment = await asyncio.to_thread(core.environments.read, session.id) or {}
             fetched = await core.git.fetch_base(info, ref, session.worktree, environment)
         base = fetched or await core.git.resolve_base(info, ref, None)
-        intent = await core.store.write(lambda unit: self._begin(unit, session.id))
+        task = asyncio.create_task(self._bring_in(session, base, ref, wanted, remember), name=f"sync-{session.id}")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return await asyncio.shield(task)
+
+    async def _bring_in(
+        self, session: Session, base: Base, ref: str, wanted: Sync, remember: Callable[[Unit, Done], None]
+    ) -> Done:
+        core = self._core
+        intent = await core.store.write(lambda unit: self._begin(unit, session.id, base.commit))
         core.failpoint.hit("sync.intended")
         await core.kept(session.id)
         try:
@@ -97,7 +109,7 @@ class Syncer:
         core.wake_session(session.id)
         return done
 
-    def _begin(self, unit: Unit, session_id: str) -> Intent:
+    def _begin(self, unit: Unit, session_id: str, commit: str) -> Intent:
         session = unit.sessions.get(session_id)
         if session.worktree_kind == WorktreeKind.IN_PLACE:
             raise WrongStateError(
@@ -114,13 +126,13 @@ class Syncer:
             )
         if refuse_other(leaving(unit, session_id), session, SYNC) is not None:
             raise WrongStateError(f"{session.name} is being synced", hint="wait until that is done, then try again")
-        return unit.intents.add(Intent(new_id(), SYNC, session_id, {}, unit.now))
+        return unit.intents.add(Intent(new_id(), SYNC, session_id, {"commit": commit}, unit.now))
 
     async def complete(self, intent: Intent) -> None:
         """A daemon was killed in the middle: what git had begun is taken back, what it had done stays."""
         session = await self._core.store.read(lambda reader: reader.sessions.get(intent.session_id))
         try:
-            await self._core.git.abort_sync(session.worktree)
+            await self._core.git.abort_sync(session.worktree, intent.data["commit"])
         except RametError as error:
             log.warning("a sync could not be taken back", session=session.id, error=error.message)
         await write_for_sure(self._core.store, lambda unit: unit.intents.remove(intent.id))

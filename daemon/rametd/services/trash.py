@@ -5,13 +5,16 @@ import asyncio
 import structlog
 from ramet.v1 import worktree_pb2
 
-from rametd.domain.errors import AmbiguousError, NotFoundError, TrashEntryNotFoundError
-from rametd.domain.models import TrashEntry
+from rametd.domain.errors import AmbiguousError, NotFoundError, RametError, TrashEntryNotFoundError, WrongStateError
+from rametd.domain.models import Intent, TrashEntry
 from rametd.services.checkpoints import drop_checkpoints
+from rametd.services.clearing import DROP, leaving
 from rametd.services.core import Core
+from rametd.services.ids import new_id
+from rametd.services.persistence import write_for_sure
 from rametd.services.repos import info_of
 from rametd.services.views import stamp
-from rametd.store import Reader
+from rametd.store import Reader, Unit
 
 log = structlog.get_logger()
 
@@ -49,7 +52,41 @@ def message(reader: Reader, entry: TrashEntry) -> worktree_pb2.TrashEntry:
 
 
 async def drop(core: Core, entry: TrashEntry) -> None:
-    """Forget what a removed session had: refs and files first, so that nothing is left that no row knows of."""
+    """Forget what a removed session had. Nothing is done for one that is in the trash no more; raises `WrongStateError` while it is brought back."""
+    new = Intent(new_id(), DROP, entry.session_id, {"entry": entry.id}, core.clock())
+
+    def begin(unit: Unit) -> Intent | None:
+        if unit.trash.get(entry.id) is None:
+            return None
+        found = leaving(unit, entry.session_id)
+        if found is not None and found.kind != DROP:
+            raise WrongStateError(f"{entry.name} is being brought back", hint="wait until that is done")
+        return found or unit.intents.add(new)
+
+    intent = await core.store.write(begin)
+    if intent is None:
+        return
+    try:
+        await complete_drop(core, intent)
+    except RametError:
+        await write_for_sure(core.store, lambda unit: unit.intents.remove(intent.id))
+        raise
+
+
+async def complete_drop(core: Core, intent: Intent) -> None:
+    """Carry it through: refs and files first, so that nothing is left that no row knows of."""
+    entry = await core.store.read(lambda reader: reader.trash.get(intent.data["entry"]))
+    if entry is not None:
+        await _forget(core, entry)
+
+    def done(unit: Unit) -> None:
+        unit.trash.remove(intent.data["entry"])
+        unit.intents.remove(intent.id)
+
+    await core.store.write(done)
+
+
+async def _forget(core: Core, entry: TrashEntry) -> None:
     repo = await core.store.read(lambda reader: reader.repos.get(entry.repo_id))
     try:
         info = await info_of(core, repo)
@@ -62,5 +99,3 @@ async def drop(core: Core, entry: TrashEntry) -> None:
     await drop_checkpoints(core, entry.session_id)
     core.failpoint.hit("trash.dropped")
     await asyncio.to_thread(core.environments.delete, entry.session_id)
-    await drop_checkpoints(core, entry.session_id)
-    await core.store.write(lambda unit: unit.trash.remove(entry.id))

@@ -1,0 +1,67 @@
+"""Bringing a base into a branch: what is not ours to take back or to move stays."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from rametd.domain.errors import WorktreeChangedError
+from rametd.git import Git, RepositoryInfo
+
+from tests.support import repositories
+from tests.support.repositories import Sample
+
+
+@pytest.fixture
+def sample(tmp_path: Path) -> Sample:
+    return repositories.plain(tmp_path / "repo", repositories.git_environment(tmp_path / "home"))
+
+
+@pytest.fixture
+async def git(sample: Sample) -> AsyncIterator[Git]:
+    git = Git(sample.environment, threads=2)
+    yield git
+    await git.aclose()
+
+
+@pytest.fixture
+async def repo(git: Git, sample: Sample) -> RepositoryInfo:
+    return await git.discover(sample.path)
+
+
+@pytest.fixture
+async def tree(git: Git, repo: RepositoryInfo, sample: Sample, tmp_path: Path) -> Sample:
+    (tmp_path / "trees").mkdir()
+    await git.create_worktree(repo, tmp_path / "trees" / "s-1", "work", sample.head, new_branch=True)
+    return Sample(tmp_path / "trees" / "s-1", sample.environment)
+
+
+async def test_only_the_merge_that_brings_the_commit_in_is_taken_back(git: Git, sample: Sample, tree: Sample) -> None:
+    base = sample.commit("base")
+    tree.commit("own")
+    tree.git("merge", "--no-commit", "--no-ff", base)
+    tree.write("resolved by hand")
+
+    await git.abort_sync(tree.path, tree.head)
+    assert tree.git("rev-parse", "MERGE_HEAD") == base
+    await git.abort_sync(tree.path, base)
+    with pytest.raises(AssertionError):
+        tree.git("rev-parse", "--verify", "--quiet", "MERGE_HEAD")
+
+
+async def test_a_rebase_moves_no_other_branch(git: Git, sample: Sample, tree: Sample) -> None:
+    sample.git("config", "rebase.updateRefs", "true")
+    first = tree.commit("first")
+    tree.commit("second")
+    sample.git("branch", "stacked", first)
+    base = sample.commit("base")
+
+    synced = await git.sync(tree.path, "work", base, rebase=True, message="")
+
+    assert (synced.new, synced.commits) == (tree.head, 1)
+    assert sample.git("rev-parse", "stacked") == first
+
+
+async def test_a_branch_that_was_deleted_is_said(git: Git, sample: Sample, tree: Sample) -> None:
+    sample.git("update-ref", "-d", "refs/heads/work")
+    with pytest.raises(WorktreeChangedError, match="no commit"):
+        await git.sync(tree.path, "work", sample.head, rebase=False, message="")
