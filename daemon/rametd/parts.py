@@ -42,7 +42,7 @@ from rametd.services.setup import Setup
 from rametd.services.supervisor import Supervisor
 from rametd.services.sync import Syncer
 from rametd.services.terminals import Terminals
-from rametd.services.trash import complete_drop
+from rametd.services.trash import undo_drop
 from rametd.services.warm import Warmer
 from rametd.store import Unit
 
@@ -92,7 +92,7 @@ class Parts:
             RESTORE: self.departures.restorer.recover,
             REWIND: self.rewinder.complete,
             SYNC: self.syncer.complete,
-            DROP: lambda intent: complete_drop(self.core, intent),
+            DROP: lambda intent: undo_drop(self.core, intent),
         }
 
     async def recover(self, stack: AsyncExitStack) -> None:

@@ -1,4 +1,4 @@
-"""Bringing a base into a branch: what is not ours to take back or to move stays."""
+"""Bringing a base into a branch, and a branch forward: what is not ours to take back or to move stays."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -65,3 +65,26 @@ async def test_a_branch_that_was_deleted_is_said(git: Git, sample: Sample, tree:
     sample.git("update-ref", "-d", "refs/heads/work")
     with pytest.raises(WorktreeChangedError, match="no commit"):
         await git.sync(tree.path, "work", sample.head, rebase=False, message="")
+
+
+async def test_a_branch_is_not_moved_under_a_checkout_that_cannot_be_found(git: Git, tmp_path: Path) -> None:
+    environment = repositories.git_environment(tmp_path / "home")
+    sample = repositories.plain(tmp_path / "apart", environment, "--separate-git-dir", str(tmp_path / "elsewhere"))
+    repo, old = await git.discover(sample.path), sample.head
+    branch = sample.git("branch", "--show-current")
+    new = sample.git("commit-tree", "-p", old, "-m", "new", f"{old}^{{tree}}")
+
+    assert "checkout" in await git.landing.targets.move(repo, branch, old, new, "land")
+    assert sample.head == old
+
+
+async def test_a_branch_that_its_owner_has_put_back_is_not_moved(
+    git: Git, repo: RepositoryInfo, sample: Sample
+) -> None:
+    branch, old = sample.git("branch", "--show-current"), sample.head
+    new = sample.git("commit-tree", "-p", old, "-m", "new", f"{old}^{{tree}}")
+    sample.git("reset", "-q", "--hard", "HEAD~1")
+    back = sample.head
+
+    assert "has moved" in await git.landing.targets.move(repo, branch, old, new, "land")
+    assert sample.head == back

@@ -123,17 +123,20 @@ class Targets:
 
 
 def _checkout(repo: RepositoryInfo, branch: str) -> Checkout | None:
+    ref = f"refs/heads/{branch}"
     places = [entry.path for entry in registrations(repo.common_dir) if entry.path is not None]
     for path in (*(() if repo.is_bare else (repo.root,)), *places):
         git_dir = existing_git_dir(path)
         if git_dir is None or not path.is_dir():
             continue
-        ref = f"refs/heads/{branch}"
         busy = next((words for name, words in _UNDER_WAY.items() if (git_dir / name).exists()), "")
         rebased = {_text(git_dir / folder / "head-name") for folder in ("rebase-merge", "rebase-apply")}
         bisected = {f"refs/heads/{_text(git_dir / 'BISECT_START')}"}
         if _text(git_dir / "HEAD") == f"ref: {ref}" or ref in rebased | bisected:
             return Checkout(path, busy)
+    if not repo.is_bare and repo.root == repo.common_dir and _text(repo.common_dir / "HEAD") == f"ref: {ref}":
+        # `git init --separate-git-dir`: moved on its own, the branch would make that checkout undo what has landed.
+        return Checkout(repo.root, "work in a checkout of which git does not say where it is")
     return None
 
 

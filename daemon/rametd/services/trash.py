@@ -5,7 +5,7 @@ import asyncio
 import structlog
 from ramet.v1 import worktree_pb2
 
-from rametd.domain.errors import AmbiguousError, NotFoundError, RametError, TrashEntryNotFoundError, WrongStateError
+from rametd.domain.errors import AmbiguousError, NotFoundError, TrashEntryNotFoundError, WrongStateError
 from rametd.domain.models import Intent, TrashEntry
 from rametd.services.checkpoints import drop_checkpoints
 from rametd.services.clearing import DROP, leaving
@@ -53,7 +53,7 @@ def message(reader: Reader, entry: TrashEntry) -> worktree_pb2.TrashEntry:
 
 async def drop(core: Core, entry: TrashEntry) -> None:
     """Forget what a removed session had. Nothing is done for one that is in the trash no more; raises `WrongStateError` while it is brought back."""
-    new = Intent(new_id(), DROP, entry.session_id, {"entry": entry.id}, core.clock())
+    new = Intent(new_id(), DROP, entry.session_id, {}, core.clock())
 
     def begin(unit: Unit) -> Intent | None:
         if unit.trash.get(entry.id) is None:
@@ -67,26 +67,25 @@ async def drop(core: Core, entry: TrashEntry) -> None:
     if intent is None:
         return
     try:
-        await complete_drop(core, intent)
-    except RametError:
-        await write_for_sure(core.store, lambda unit: unit.intents.remove(intent.id))
+        await _forget(core, entry)
+    except BaseException:  # also when the caller hangs up: nobody is to wait for it
+        await asyncio.shield(undo_drop(core, intent))
         raise
 
-
-async def complete_drop(core: Core, intent: Intent) -> None:
-    """Carry it through: refs and files first, so that nothing is left that no row knows of."""
-    entry = await core.store.read(lambda reader: reader.trash.get(intent.data["entry"]))
-    if entry is not None:
-        await _forget(core, entry)
-
     def done(unit: Unit) -> None:
-        unit.trash.remove(intent.data["entry"])
+        unit.trash.remove(entry.id)
         unit.intents.remove(intent.id)
 
     await core.store.write(done)
 
 
+async def undo_drop(core: Core, intent: Intent) -> None:
+    """Leave the entry as far as it is dropped: the same call, or its expiry, drops the rest."""
+    await write_for_sure(core.store, lambda unit: unit.intents.remove(intent.id))
+
+
 async def _forget(core: Core, entry: TrashEntry) -> None:
+    """Refs and files go before the row, so that nothing is left that no row knows of."""
     repo = await core.store.read(lambda reader: reader.repos.get(entry.repo_id))
     try:
         info = await info_of(core, repo)
