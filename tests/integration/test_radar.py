@@ -145,6 +145,48 @@ async def test_a_watch_tells_of_a_pair_that_turns_red_by_itself(client: Client, 
     stream.cancel()
 
 
+@pytest.mark.own_changes("shared.txt", ".git/COMMIT_EDITMSG", "index", "what the index says", "HEAD at", "reflog")
+async def test_what_a_session_has_from_its_base_is_not_held_against_it(client: Client, shared: Path) -> None:
+    one = await make(client, shared, "one")
+    write(one, "shared.txt", edited(5, "one was here"))
+    (shared / "shared.txt").write_text(edited(5, "the base was here"))
+    commit(shared, "the base moves")
+    two = await make(client, shared, "two")
+    write(two, "of its own.txt", "two\n")
+    pairs = {(each.session_id, each.other_id) for each in (await listed(client, shared)).conflicts}
+    assert pairs == {(one.id, "")}
+    assert await inbox(client) == []
+
+
+async def test_what_waits_in_the_inbox_about_a_removed_session_goes_by_itself(client: Client, shared: Path) -> None:
+    one, two = [await make(client, shared, name) for name in ("one", "two")]
+    for each in (one, two):
+        write(each, "shared.txt", edited(8, each.name))
+    await listed(client, shared)
+    assert len(await inbox(client)) == 1
+    await client.sessions.DeleteSession(session_pb2.DeleteSessionRequest(session=max(one.id, two.id), force=True))
+
+    async def gone() -> bool:
+        return not await inbox(client)
+
+    await eventually(gone)
+
+
+async def test_an_idle_agent_is_told_when_it_is_at_work_again(client: Client, shared: Path) -> None:
+    one, two = [await make(client, shared, name) for name in ("one", "two")]
+    for each in (one, two):
+        write(each, "shared.txt", edited(4, each.name))
+    await listed(client, shared)
+    prompt = script({"text": "at it"}, {"hang": True})
+    await client.sessions.SendPrompt(session_pb2.SendPromptRequest(session="one", prompt=prompt))
+
+    async def told() -> list[str]:
+        prompts = [event.prompt_queued.prompt for event in await client.log("one") if event.HasField("prompt_queued")]
+        return [each.text for each in prompts if "will not merge" in each.text]
+
+    assert len(await eventually(told)) == 1
+
+
 async def test_an_agent_at_work_is_told_of_all_its_siblings_at_once_and_an_idle_one_of_none(
     client: Client, shared: Path
 ) -> None:

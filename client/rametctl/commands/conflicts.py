@@ -50,7 +50,7 @@ def command(app: App, sessions: tuple[str, ...], with_clean: bool, watch: bool, 
     if app.output.json_mode:
         app.output.json(to_json(answer))
     else:
-        _show(app, answer)
+        _show(app, answer, every_pair=not sessions)
 
 
 def _ids(app: App, sessions: tuple[str, ...]) -> list[str]:
@@ -73,10 +73,10 @@ def _repo(app: App, repo: str | None, sessions: tuple[str, ...]) -> str:
     return here
 
 
-def _show(app: App, answer: "ListConflictsResponse | WatchConflictsResponse") -> None:
+def _show(app: App, answer: "ListConflictsResponse | WatchConflictsResponse", *, every_pair: bool) -> None:
     from rametctl.render.conflicts import conflict_lines
 
-    app.output.show(*conflict_lines(app.output, answer, _names(app, answer)))
+    app.output.show(*conflict_lines(app.output, answer, _names(app, answer), every_pair=every_pair))
 
 
 def _names(app: App, answer: "ListConflictsResponse | WatchConflictsResponse") -> dict[str, str]:
@@ -101,9 +101,10 @@ def _watch(app: App, request: "ListConflictsRequest") -> None:
             if app.output.json_mode:
                 app.output.json(to_json(answer), stream=True)
             else:
-                _show(app, answer)
+                _show(app, answer, every_pair=not request.sessions)
         return
     with app.output.live() as view:
         view.update([line(("comparing …", "dim"))])
         for answer in stream:
-            view.update(conflict_lines(app.output, answer, _names(app, answer)))
+            names = _names(app, answer)
+            view.update(conflict_lines(app.output, answer, names, every_pair=not request.sessions))

@@ -33,25 +33,37 @@ WORDS = {
 
 
 def conflict_lines(
-    output: "Output", answer: "ListConflictsResponse | WatchConflictsResponse", names: Mapping[str, str]
+    output: "Output",
+    answer: "ListConflictsResponse | WatchConflictsResponse",
+    names: Mapping[str, str],
+    *,
+    every_pair: bool = True,
 ) -> Sequence[Line]:
-    """All of it: matrix, pairs, the order of landing. ``names`` are those of the sessions compared."""
-    return list(_lines(output, answer, names))
+    """All of it: matrix, pairs, the order of landing. ``names`` are those of the sessions compared.
+
+    Without ``every_pair`` the answer holds those of some sessions only, and a matrix would show the others as clean.
+    """
+    return list(_lines(output, answer, names, every_pair))
 
 
 def _lines(
-    output: "Output", answer: "ListConflictsResponse | WatchConflictsResponse", names: Mapping[str, str]
+    output: "Output",
+    answer: "ListConflictsResponse | WatchConflictsResponse",
+    names: Mapping[str, str],
+    every_pair: bool,
 ) -> Iterator[Line]:
     pairs = [each for each in answer.conflicts if enum_name(each, "kind") != "clean"]
     if not names:
         yield line("no sessions to compare")
         return
-    if 1 < len(names) <= MATRIX_LIMIT:
+    if every_pair and 1 < len(names) <= MATRIX_LIMIT:
         yield from _matrix(output, answer.conflicts, names)
     red = [each for each in pairs if each.red]
     for each in pairs:
         yield from _pair_lines(each)
-    if not red:
+    if not red and not every_pair:
+        yield line(("nothing of it will not merge", "green"))
+    elif not red:
         what = f"all {len(names)} sessions merge" if len(names) > 1 else f"{next(iter(names.values()))} merges"
         yield line(
             (printable(what), "green"), " with each other and with their base" if len(names) > 1 else " with its base"

@@ -26,10 +26,15 @@ Value = TypeVar("Value")
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """A piece of work: its files, and the commit that they are built on."""
+    """A piece of work: its files, and the commit that they are built on.
+
+    ``base`` is the commit that it is to land on, "" where that is not known. What it has from there is not its own: two pieces of work meet
+    only in files that both have changed, though one of them may have been begun later than the other.
+    """
 
     tree: str
     head: str
+    base: str = ""
 
 
 class Matrix:
@@ -55,8 +60,18 @@ class Matrix:
         for one, other in pairs:
             base = self._base(repository, works[one].head, works[other].head)
             sides = [self._from(repository, base, works[name].tree) for name in (one, other)]
-            found[one, other] = predict(repository, *sides, ignore_case=self._ignore_case)
+            met = predict(repository, *sides, ignore_case=self._ignore_case)
+            for name in (one, other):
+                own = self._own(repository, works[name])
+                met = tuple(each for each in met if own is None or own & {each.path, each.other_path})
+            found[one, other] = met
         return found
+
+    def _own(self, repository: pygit2.Repository, work: Work) -> frozenset[str] | None:
+        """The paths that a piece of work has changed since it parted from its base; None where that is not known."""
+        if not work.base:
+            return None
+        return self._from(repository, self._base(repository, work.head, work.base), work.tree).paths
 
     def _base(self, repository: pygit2.Repository, one: str, other: str) -> str:
         key = frozenset((one, other))

@@ -8,7 +8,7 @@ import asyncio
 from collections import defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import combinations
 
 import structlog
@@ -39,10 +39,10 @@ BASE = "base:"
 OF_INTEREST = frozenset(
     {
         "session_created", "session_removed", "session_archived", "session_restored", "session_rewound", "session_synced",
-        "turn_ended", "checkpoint_made", "target_moved",
+        "turn_started", "turn_ended", "checkpoint_made", "target_moved",
     }
 )  # fmt: skip
-"""Events after which work may go together in another way, though no file event tells."""
+"""Events after which work may go together in another way, though no file event tells, or after which somebody can be told."""
 
 
 @dataclass(slots=True)
@@ -113,7 +113,8 @@ class Radar:
                 for event in await watcher.next():
                     if event.kind in OF_INTEREST:
                         sessions = [event.session_id] if event.session_id else []
-                        if not sessions and event.repo_id:
+                        # What is gone is in no pair any more: those that were in one with it are looked at.
+                        if event.repo_id and (not sessions or event.kind == "session_removed"):
                             sessions = await self._sessions_of(event.repo_id)
                         for session_id in sessions:
                             self.note(session_id)
@@ -172,23 +173,25 @@ class Radar:
         """The work of each session, and of each base; what cannot be read is left out."""
         git = self._core.git
         works: dict[str, Work] = {}
-        for session in sessions:
-            known = area.works.get(session.id)
-            if known is not None and noted is not None and session.id not in noted:
-                works[session.id] = known
-                continue
-            try:
-                head = await git.head_commit(session.worktree)
-                if head is not None:
-                    works[session.id] = Work(await git.tree(session.worktree), head)
-            except RametError as error:
-                log.warning("radar cannot see", session=session.id, error=error.message)
-        for ref in {session.base_ref for session in sessions if session.id in works}:
+        for ref in {session.base_ref for session in sessions}:
             try:
                 tip = (await git.resolve_base(info, ref, None)).commit
                 works[base_key(ref)] = Work(await git.tree_of(info, tip), tip)
             except RametError:
                 continue  # the base is gone: there is nothing to compare with
+        for session in sessions:
+            known = area.works.get(session.id)
+            base = works.get(base_key(session.base_ref))
+            tip = base.head if base is not None else ""
+            if known is not None and noted is not None and session.id not in noted:
+                works[session.id] = replace(known, base=tip)
+                continue
+            try:
+                head = await git.head_commit(session.worktree)
+                if head is not None:
+                    works[session.id] = Work(await git.tree(session.worktree), head, tip)
+            except RametError as error:
+                log.warning("radar cannot see", session=session.id, error=error.message)
         return works
 
     async def _store(self, repo: Repo, info: RepositoryInfo, found: dict[Pair, tuple[FileConflict, ...]]) -> None:
@@ -214,6 +217,8 @@ class Radar:
 
         for session_id in await write_for_sure(core.store, work):
             self._told[session_id] = core.loop_time()
+            # What turns red meanwhile is told when it has rested.
+            asyncio.get_running_loop().call_later(REST_S, self.note, session_id)
             core.wake_session(session_id)
 
     # ── asking ───────────────────────────────────────────────────────────────────────────────────────────────────────────────────
