@@ -124,7 +124,7 @@ class Remotes:
         if there != commit:
             return f"{branch} on {remote} has moved on to {there[:12]}"
         lease = f"--force-with-lease=refs/heads/{branch}:{commit}"
-        arguments = ("push", "--porcelain", lease, "--delete", "--", remote, branch)
+        arguments = ("push", "--porcelain", lease, "--delete", "--", remote, f"refs/heads/{branch}")
         done = await self._talk(repo.common_dir, arguments, environment)
         if done.returncode == 0 or not await self.tip(repo, remote, branch, environment):
             return None

@@ -220,9 +220,10 @@ class Pool:
         """A pool that cannot be kept up is said, and tried again later; it is never in the way of anything else."""
         try:
             await work
-        except RametError as error:
-            self._held[repo_id] = error.message
-            log.warning("pool", repo=repo_id, error=error.message)
+        except (RametError, OSError) as error:
+            words = error.message if isinstance(error, RametError) else str(error)
+            self._held[repo_id] = words
+            log.warning("pool", repo=repo_id, error=words)
 
     async def _tend(self, repo_id: str) -> None:
         """Do what is missing in a repository's pool; `drain` cuts it short."""
