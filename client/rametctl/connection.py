@@ -181,10 +181,14 @@ class Connection:
             pause = min(pause * 2, 1.0)
 
     def stream(
-        self, method: Callable[["Connection"], Method[Request, Cancellable[Response]]], request: Request
+        self,
+        method: Callable[["Connection"], Method[Request, Cancellable[Response]]],
+        request: Request,
+        *,
+        timeout: float | None = None,
     ) -> Iterator[Response]:
-        """Call a server-streaming method; its iteration raises a ClientError when it breaks."""
-        call = method(self)(request, metadata=self._metadata)
+        """Call a server-streaming method; its iteration raises a ClientError when it breaks, and TimedOutError after ``timeout`` seconds."""
+        call = method(self)(request, timeout=timeout, metadata=self._metadata)
         try:
             yield from call
         except grpc.RpcError as error:

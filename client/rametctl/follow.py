@@ -35,10 +35,12 @@ def follow(
     after: "Cursor | None" = None,
     include_frames: bool = False,
     snapshot: bool = False,
+    end: float | None = None,
 ) -> Iterator["WatchEventsResponse"]:
     """Steps of a watch, heartbeats left out, without a gap and without an end.
 
     ``after`` None means from now on. A Reset is passed on, and what follows it begins with a Snapshot of the other log.
+    ``end``, on the monotonic clock, is when TimedOutError is raised.
     Raises UnreachableError once no daemon is there for ``GIVE_UP`` seconds, and what the daemon refuses.
     """
     from ramet.v1 import event_pb2
@@ -54,7 +56,8 @@ def follow(
             after=None if snapshot else cursor, sessions=sessions, include_frames=include_frames, snapshot=snapshot
         )
         try:
-            stream = connection.stream(lambda daemon: daemon.events.WatchEvents, request)
+            left = None if end is None else max(end - time.monotonic(), 0.0)
+            stream = connection.stream(lambda daemon: daemon.events.WatchEvents, request, timeout=left)
             for item in stream:
                 failing_since, pause = None, 0.1
                 kind = item.WhichOneof("item")

@@ -1,12 +1,14 @@
 """What the verbs of landing do with entries: list all pages, follow some to their end, and say how that was."""
 
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from rametctl.errors import ClientError, PersonNeededError, TimedOutError
 
 if TYPE_CHECKING:
     from ramet.v1.common_pb2 import Cursor
+    from ramet.v1.event_pb2 import WatchEventsResponse
     from ramet.v1.landing_pb2 import Landing
 
     from rametctl.app import App
@@ -40,12 +42,14 @@ def wait_landings(app: "App", landings: "Sequence[Landing]", timeout: float | No
             lambda daemon: daemon.landing.WaitLandings, request, timeout=None if timeout is None else timeout + 1.0
         )
     if answer.timed_out:
-        raise TimedOutError("the time is over", hint="it goes on: rametctl queue")
+        raise TimedOutError(f"the time is over: {standing(answer.landings)}", hint="it goes on: rametctl queue")
     return list(answer.landings)
 
 
-def follow_landings(app: "App", landings: "Sequence[Landing]", after: "Cursor") -> "list[Landing]":
-    """Show what becomes of entries, a line for each change, until nothing more does by itself."""
+def follow_landings(
+    app: "App", landings: "Sequence[Landing]", after: "Cursor", timeout: float | None = None
+) -> "list[Landing]":
+    """Show what becomes of entries, a line for each change, until nothing more does by itself. Raises TimedOutError after ``timeout`` seconds."""
     from rametctl.follow import follow
     from rametctl.render.landing import landing_line, landing_state
 
@@ -61,9 +65,10 @@ def follow_landings(app: "App", landings: "Sequence[Landing]", after: "Cursor") 
 
     for each in landings:
         show(each)
-    for item in follow(app.connection, after=after):
+    end = None if timeout is None else time.monotonic() + timeout
+    for item in _within(follow(app.connection, after=after, end=end), latest):
         if item.HasField("reset"):
-            return wait_landings(app, landings, None)
+            return wait_landings(app, landings, None if end is None else max(end - time.monotonic(), 0.001))
         if item.event.HasField("landing_changed") and item.event.landing_changed.landing.id in latest:
             landing = item.event.landing_changed.landing
             latest[landing.id] = landing
@@ -71,6 +76,23 @@ def follow_landings(app: "App", landings: "Sequence[Landing]", after: "Cursor") 
             if all(landing_state(each) in OVER for each in latest.values()):
                 break
     return list(latest.values())
+
+
+def _within(items: "Iterator[WatchEventsResponse]", latest: "Mapping[str, Landing]") -> "Iterator[WatchEventsResponse]":
+    """``items``; when their time is over the error tells how far each of the entries has come."""
+    try:
+        yield from items
+    except TimedOutError as error:
+        raise TimedOutError(
+            f"the time is over: {standing(list(latest.values()))}", hint="it goes on: rametctl queue"
+        ) from error
+
+
+def standing(landings: "Sequence[Landing]") -> str:
+    """What has landed and what waits for what, in one line."""
+    from rametctl.render.landing import landing_line
+
+    return "; ".join(" ".join(landing_line(each).text.split()) for each in landings)
 
 
 def check_landed(landings: "Sequence[Landing]") -> None:

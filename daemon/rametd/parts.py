@@ -212,7 +212,7 @@ def assemble(core: Core, commands: Executor) -> Parts:
         departures=departures,
         checkpointer=checkpointer,
         rewinder=Rewinder(core, supervisor, checkpointer),
-        syncer=Syncer(core),
+        syncer=Syncer(core, checkpointer),
         terminals=terminals,
         setup=setup,
         orchestration=Orchestration(core, creator, sessions),

@@ -87,7 +87,7 @@ def unchanged(box: Sandbox, repo: Path | None = None) -> Iterator[None]:
     """Nothing is made, or left, by what happens inside."""
     before = World.of(box, repo)
     yield
-    eventually_sync(lambda: World.of(box, repo).is_no_more_than(before), within=5)
+    eventually_sync(lambda: World.of(box, repo).is_no_more_than(before), within=20)
 
 
 # ── repositories and refs ────────────────────────────────────────────────────────────────────────────────────────────────────────

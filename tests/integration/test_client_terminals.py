@@ -32,7 +32,7 @@ def trusted(sandbox: Sandbox, daemon: DaemonProcess, repository: Path) -> Path:
     git(repository, "add", "-A")
     git(repository, "commit", "-qm", "settings")
     assert sandbox.ctl("repo", "add", str(repository)).code == 0
-    assert sandbox.ctl("repo", "trust", cwd=repository).code == 0
+    assert sandbox.ctl("repo", "trust", "--yes", cwd=repository).code == 0
     return repository
 
 

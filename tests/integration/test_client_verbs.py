@@ -559,7 +559,9 @@ def test_what_is_no_repository_is_told_with_what_the_verb_takes(world: World) ->
 def test_repositories_are_added_shown_trusted_and_forgotten(world: World) -> None:
     assert "trusted        no" in world.run("repo", "add").out
     assert world.state.called("RegisterRepo")[0].path == str(world.cwd)
-    assert json.loads(world.run("repo", "trust", "--json").out)["trusted"] is True
+    refused = world.run("repo", "trust")
+    assert (refused.code, "add --yes" in refused.err, world.state.called("UpdateRepo")) == (2, True, [])
+    assert json.loads(world.run("repo", "trust", "--yes", "--json").out)["trusted"] is True
     assert json.loads(world.run("repo", "trust", "cwd", "--no", "--json").out)["trusted"] is False
     assert lines(world.run("repo", "ls").out)[1].split()[:3] == ["cwd", "0", "no"]
     assert json.loads(world.run("repo", "show", "--json").out)["root"] == str(world.cwd)

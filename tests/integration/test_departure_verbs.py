@@ -31,6 +31,7 @@ def test_every_message_tells_what_happened_and_what_can_be_undone(daemon: Daemon
     assert "all is well" in ctl("doctor")
     ctl("rm", "fix", "--force")
     ctl("trash", "empty", code=2)
+    assert "add --yes" in ctl("trash", "empty", "fix", code=2)
     assert "forgot 1 removed session" in ctl("trash", "empty", "--yes")
     assert "the trash is empty" in ctl("trash", "ls")
     assert not git(repository, "for-each-ref", "refs/ramet")
@@ -39,3 +40,28 @@ def test_every_message_tells_what_happened_and_what_can_be_undone(daemon: Daemon
     (Path(made["worktree"]) / ".git").unlink()
     assert "worktree-broken" in ctl("doctor", code=1)
     assert json.loads(ctl("doctor", "--fix", "--json", code=1))["findings"][0]["code"] == "worktree-broken"
+
+
+def test_a_refusal_names_what_was_meant(daemon: DaemonProcess, repository: Path) -> None:
+    def ctl(*arguments: str, code: int) -> str:
+        done = daemon.sandbox.ctl(*arguments, cwd=repository)
+        assert done.code == code, (arguments, done.stdout, done.stderr)
+        return done.stdout + done.stderr
+
+    tree = Path(json.loads(ctl("new", "--name", "one", "--json", code=0))["worktree"])
+    assert "one has no checkpoint 99, and it is no ref" in ctl("diff", "one", "--against", "99", code=3)
+    assert "there is no such path" in ctl("diff", "one", "nonexistent", code=0)
+    assert "the comment has no text" in ctl("comment", "one", "dir0/file0.txt:1", "", code=2)
+    assert "counted from 1" in ctl("comment", "one", "dir0/file0.txt:0", "no", code=2)
+    assert "`--base main` makes a new branch from it" in ctl("new", "--existing", "main", code=1)
+    assert "--existing origin/feat/x --fetch" in ctl("new", "--existing", "feat/x", code=3)
+    for place, words in ((tree, "mine"), (repository, "theirs")):
+        (place / "both").write_text(words)
+        git(place, "add", "-A")
+        git(place, "commit", "-qm", words)
+    told = ctl("sync", "one", "--base", "main", "--rebase", code=1)
+    assert "rametctl sync one --base main --rebase --ask-agent" in told
+    git(tree, "reset", "-q", "--hard", "HEAD^")
+    told = ctl("sync", "one", code=0)
+    assert "merged 1 new commit of its base" in told
+    assert "to undo this: rametctl rewind one " in told

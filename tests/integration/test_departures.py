@@ -478,3 +478,52 @@ async def test_both_answers_are_given_again_after_a_kill(daemon: DaemonProcess, 
         again = await archive(client, "kill", request_id="a")
         assert (str(again), again) == (str(first), first)
         assert await client.sessions.RestoreSession(request) == second
+
+
+@pytest.mark.parametrize("way", ["archive", "remove"])
+async def test_a_departure_that_git_holds_up_is_refused_and_the_session_works_on_as_before(
+    client: Client, repository: Path, way: str
+) -> None:
+    made = await client.create(repository, name="held")
+    lock = repository / ".git" / "refs" / "ramet" / ("archive" if way == "archive" else "trash") / f"{made.id}.lock"
+    lock.parent.mkdir(parents=True)
+    lock.touch()
+
+    reason, _ = await refusal(archive(client, "held") if way == "archive" else remove(client, "held"))
+
+    assert reason in {"GIT_BUSY", "GIT_FAILED"}
+    lock.unlink()
+    assert Path(made.worktree).exists()
+    await client.send("held", script({"text": "on"}))
+    await eventually(lambda: turns(client, "held", 1))
+    assert not git(repository, "for-each-ref", "refs/ramet/trash", "refs/ramet/archive")
+
+
+async def test_review_comments_come_back_from_the_trash(client: Client, repository: Path) -> None:
+    made = await client.create(repository, name="reviewed")
+    (Path(made.worktree) / "a.txt").write_text("line\n")
+    added = await client.worktrees.AddComment(
+        worktree_pb2.AddCommentRequest(session="reviewed", path="a.txt", line=0, text="why?")
+    )
+    await remove(client, "reviewed", force=True)
+    await bring_back(client, "reviewed")
+    listed = await client.worktrees.ListComments(worktree_pb2.ListCommentsRequest(session="reviewed"))
+    assert [each.id for each in listed.comments] == [added.comment.id]
+
+
+async def test_files_that_git_cannot_read_are_not_archived_away(
+    client: Client, repository: Path, tmp_path: Path
+) -> None:
+    made = await client.create(repository, name="unread")
+    tree = Path(made.worktree)
+    git(repository, "config", "filter.broken.clean", "false")
+    git(repository, "config", "filter.broken.required", "true")
+    (repository / ".git" / "info" / "attributes").write_text("secret filter=broken\n")
+    (tree / "secret").write_text("only here\n")
+
+    reason, words = await refusal(archive(client, "unread"))
+
+    assert reason in {"WORK_AT_RISK", "GIT_FAILED"}
+    assert "secret" in words
+    assert (tree / "secret").read_text() == "only here\n"
+    assert not git(repository, "for-each-ref", "refs/ramet/archive")

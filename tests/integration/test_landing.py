@@ -305,7 +305,11 @@ async def test_what_cannot_be_landed_is_refused_before_anything_is_done(
     git(repository, "config", "branch.followed.merge", "refs/heads/main")
 
     assert (await refusal(landings.land("fresh")))[0] == "WRONG_STATE"
-    assert (await refusal(landings.land("works", target="followed")))[0] == "PROTECTED_BRANCH"
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await landings.land("works", target="followed")
+    assert reason_of(caught.value) == "PROTECTED_BRANCH"
+    hint = str(dict(caught.value.trailing_metadata() or ())["grpc-status-details-bin"])
+    assert all(way in hint for way in ("rametctl pr create works", "protected = []", "daemon restart")), hint
     assert (await refusal(landings.land("works", target="nowhere")))[0] == "REF_NOT_FOUND"
     assert (await refusal(landings.land("works", target=session.branch)))[0] == "INVALID_INPUT"
     assert (await refusal(landings.land("works", method="octopus")))[0] == "INVALID_INPUT"
@@ -357,22 +361,49 @@ async def test_an_entry_can_be_taken_out_while_it_is_checked_and_nothing_of_the_
     assert await landings.list() == []
 
 
-async def test_a_check_that_fails_on_the_target_itself_is_nobodys_fault_but_a_persons_matter(
-    client: Client, landings: Landings, repository: Path
+async def test_a_repositorys_check_that_fails_on_the_target_itself_is_nobodys_fault_but_a_persons_matter(
+    client: Client, landings: Landings, sandbox: Sandbox
 ) -> None:
-    await with_work(client, repository, "one", base_ref="main")
+    repository = sandbox.repository("set-up")
+    (repository / ".ramet.toml").write_text('[land]\ncheck = "exit 7"\n')
+    git(repository, "add", "-A")
+    git(repository, "commit", "-qm", "settings")
+    await with_work(client, repository, "one")
+    trust = repo_pb2.UpdateRepoRequest(repo_id="set-up", repo=repo_pb2.Repo(trusted=True))
+    trust.update_mask.paths.append("trusted")
+    await client.repos.UpdateRepo(trust, metadata=client.metadata)
 
-    await landings.land("one", check=["exit 7"])
+    await landings.land("one")
     held = (await landings.wait("one"))["one"]
 
     assert (held.state, held.returns) == (HELD, 0)
     assert held.reason.startswith("the check fails on main itself")
-    (request,) = (
+    (asked,) = (
         await client.attention.ListRequests(attention_pb2.ListRequestsRequest(), metadata=client.metadata)
     ).requests
-    assert request.kind == attention_pb2.ATTENTION_KIND_LANDING
-    await resolve(client, request.id, deny=attention_pb2.Denial(message="not now"))
+    assert asked.kind == attention_pb2.ATTENTION_KIND_LANDING
+    await resolve(client, asked.id, deny=attention_pb2.Denial(message="not now"))
     assert (await landings.reach("one", REMOVED)).reason == "not now"
+
+
+async def test_a_check_of_its_own_that_the_target_fails_too_goes_back_to_the_agent_which_may_bring_what_it_asks_for(
+    client: Client, landings: Landings, repository: Path
+) -> None:
+    session = await with_work(client, repository, "one", base_ref="main")
+
+    await landings.land("one", check=["test -f docs/guide.md || { echo no guide; exit 1; }"])
+    held = (await landings.wait("one"))["one"]
+
+    assert held.returns == 2, "its agent had it, and did nothing"
+    assert (
+        "before: the check fails (and on main without this work): code 1: no guide; its agent had it 2" in held.reason
+    )
+    prompts = [event.prompt_queued.prompt for event in await client.log("one") if event.HasField("prompt_queued")]
+    assert "It fails on main without your work too." in prompts[0].text
+    assert "no guide" in prompts[0].text
+    commit(session, **{"docs/guide.md": "guide\n"})
+    await landings.retry("one")
+    assert (await landings.wait("one"))["one"].state == LANDED
 
 
 async def test_an_approved_entry_is_tried_again(client: Client, landings: Landings, repository: Path) -> None:
@@ -382,7 +413,9 @@ async def test_an_approved_entry_is_tried_again(client: Client, landings: Landin
     await landings.reach("one", HELD)
     flag.touch()
 
-    await resolve(client, "one", approve=attention_pb2.Approval())
+    found = await client.attention.ListRequests(attention_pb2.ListRequestsRequest(), metadata=client.metadata)
+    (request,) = [each for each in found.requests if each.kind == attention_pb2.ATTENTION_KIND_LANDING]
+    await resolve(client, request.id, approve=attention_pb2.Approval())
 
     assert (await landings.wait("one"))["one"].state == LANDED
 
@@ -415,3 +448,72 @@ async def test_a_session_that_is_removed_leaves_its_queue(client: Client, landin
 
     assert (await landings.reach("second", REMOVED)).reason == "its session was removed"
     assert QUEUED not in {each.state for each in await landings.list()}
+
+
+async def test_a_session_that_is_removed_while_its_check_runs_does_not_land_and_the_check_ends(
+    client: Client, landings: Landings, repository: Path, sandbox: Sandbox
+) -> None:
+    session = await with_work(client, repository, "slow", base_ref="main")
+    await with_work(client, repository, "other", base_ref="main")
+    pid = sandbox.root / "pid"
+    await landings.land("slow", check=[f"echo $$ > {pid}; sleep 600"])
+    await landings.reach("slow", CHECKING)
+    await eventually(lambda: pid.exists() and pid.read_text().strip())
+
+    request = session_pb2.DeleteSessionRequest(session=session.id, force=True)
+    removed = await client.sessions.DeleteSession(request, metadata=client.metadata)
+
+    assert removed.landing_target == "main"
+    (entry,) = await landings.list(include_ended=True)
+    assert (entry.state, entry.reason) == (REMOVED, "its session was removed")
+    await eventually(lambda: not Path(f"/proc/{pid.read_text().strip()}").exists())
+    await landings.land("other")
+    assert (await landings.wait("other"))["other"].state == LANDED
+    assert subjects(repository)[:2] == ["Merge branch 'ramet/other' into main", "second"]
+
+
+async def test_a_session_that_is_archived_in_the_queue_lands_from_its_branch(
+    client: Client, landings: Landings, repository: Path
+) -> None:
+    await with_work(client, repository, "first", base_ref="main")
+    second = await with_work(client, repository, "second", base_ref="main", after=["first"])
+    await landings.land("second")
+    await landings.reach("second", WAITING, "first is to land first")
+    await client.sessions.ArchiveSession(session_pb2.ArchiveSessionRequest(session=second.id), metadata=client.metadata)
+
+    await landings.land("first")
+
+    assert (await landings.wait(*(each.id for each in await landings.list())))["second"].state == LANDED
+
+
+@pytest.mark.parametrize("how", ["merge", "squash", "rebase"])
+async def test_what_has_landed_is_not_queued_again(
+    client: Client, landings: Landings, repository: Path, how: str
+) -> None:
+    await with_work(client, repository, "one", base_ref="main")
+    await landings.land("one", method=how)
+    await landings.wait("one")
+
+    reason, words = await refusal(landings.land("one"))
+
+    assert reason == "WRONG_STATE"
+    assert words.startswith("one has landed already: ")
+    assert "main" in words
+    assert len(await landings.list(include_ended=True)) == 1
+
+
+async def test_what_somebody_squashed_onto_the_target_while_it_was_queued_is_landed_without_an_empty_merge(
+    client: Client, landings: Landings, repository: Path
+) -> None:
+    await with_work(client, repository, "first", base_ref="main")
+    second = await with_work(client, repository, "second", base_ref="main", after=["first"])
+    await landings.land("second")
+    await landings.reach("second", WAITING)
+    by_hand = git(repository, "commit-tree", "-p", "main", "-m", "by hand", f"{second.branch}^{{tree}}")
+    git(repository, "update-ref", "refs/heads/main", by_hand)
+
+    await landings.land("first")
+    landed = (await landings.wait("first", "second"))["second"]
+
+    assert (landed.state, landed.reason) == (LANDED, "already: its content is on main")
+    assert subjects(repository)[:2] == ["Merge branch 'ramet/first' into main", "by hand"]

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.daemon import Client, DaemonProcess, Ran, Sandbox, connected, git
-from tests.support.landing import Landings, with_work
+from tests.support.landing import Landings, commit, with_work
 
 
 @pytest.fixture
@@ -34,7 +34,8 @@ async def test_landing_shows_how_it_goes_and_ends_with_what_came_of_it(
 
     held = await typed(sandbox, "land", "three", "--check", "exit 3")
     assert held.code == 4
-    assert "three needs you: the check fails on main itself" in held.stderr
+    assert "three needs you: its agent has ended the turn without a new commit" in held.stderr
+    assert "the check fails (and on main without this work): code 3" in held.stderr
     listed = await typed(sandbox, "queue")
     assert [line.split()[:4] for line in listed.stdout.splitlines()][1] == ["1", "three", "main", "held"]
     again = await typed(sandbox, "land", "three", "--check", "true", "--json")
@@ -57,7 +58,8 @@ async def test_what_is_refused_or_taken_out_is_no_success(client: Client, sandbo
     detached = await typed(sandbox, "land", "one", "--check", "sleep 600", "--detach")
     assert (detached.code, detached.stdout) == (0, "one  queued for main, place 1\n")
     late = await typed(sandbox, "land", "one", "--check", "sleep 600", "--timeout", "0.3")
-    assert late.code == 124
+    assert (late.code, late.stdout) == (124, "one  its check runs\n")
+    assert "the time is over: one its check runs" in late.stderr
     waiting = asyncio.create_task(typed(sandbox, "land", "two", "--check", "sleep 600"))
     await Landings(client).reach("two", 1)
     removed = await typed(sandbox, "queue", "rm", "two", "--json")
@@ -67,3 +69,32 @@ async def test_what_is_refused_or_taken_out_is_no_success(client: Client, sandbo
     assert "two did not land: removed, taken out" in ended.stderr
     assert (await typed(sandbox, "queue", "retry", "two")).code == 1
     assert (await typed(sandbox, "queue", "rm", "one")).stdout == "one  removed: taken out\n"
+
+
+async def test_the_queue_shows_the_last_line_of_a_failed_check_and_a_removal_says_what_it_took_out(
+    client: Client, sandbox: Sandbox, repository: Path
+) -> None:
+    failed = await typed(sandbox, "land", "one", "--check", "echo noise; echo the last of it; exit 3")
+    assert failed.code == 4
+    (row,) = [line for line in (await typed(sandbox, "queue")).stdout.splitlines() if " one " in line]
+    assert "code 3: the last of it; its agent had it 2 times" in row
+    assert "noise" not in row
+
+    removed = await typed(sandbox, "rm", "--force", "one")
+    assert removed.code == 0
+    assert "it was taken out of the queue of main: it does not land" in removed.stdout.splitlines()
+
+
+@pytest.mark.own_changes("one.txt", "index", "what the index says", "HEAD at", "reflog")
+async def test_landing_within_a_time_shows_each_step_and_what_has_landed_when_it_is_over(
+    client: Client, sandbox: Sandbox, repository: Path
+) -> None:
+    await client.create(repository, name="last", after=["two"])
+    commit(await client.get("last"), **{"last.txt": "last\n"})
+    late = await typed(sandbox, "land", "one", "last", "--timeout", "3")
+
+    assert late.code == 124
+    assert late.stdout.splitlines()[0] == "one  queued for main, place 1"
+    assert any(line.startswith("one  landed on main as ") for line in late.stdout.splitlines())
+    assert "the time is over: one landed on main as " in late.stderr
+    assert "last waiting: two is to land first" in late.stderr

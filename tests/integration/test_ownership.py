@@ -287,3 +287,26 @@ async def test_an_agent_asks_for_the_path_and_writes_it_once_it_has_it(
         return (Path((await client.get(name)).worktree) / "api/routes.py").read_text() == "mine"
 
     assert await eventually(written)
+
+
+async def test_what_is_disowned_takes_its_exceptions_along_and_must_have_been_owned(
+    client: Client, sandbox: Sandbox, path: Path
+) -> None:
+    name = f"api-{path.name}"
+    owner = await client.create(path, name=name, owns=["api/", "web/"])
+
+    def disown(pattern: str) -> Any:
+        return sandbox.ctl("set", name, "--disown", pattern)
+
+    async def owns() -> list[str]:
+        return list((await client.get(owner.id)).owns)
+
+    for _ in range(2):
+        assert disown("api/a.py").code == 0
+        assert await owns() == ["api/", "web/", "!api/a.py"]
+    assert "docs/ is not owned" in disown("docs/").stderr
+    assert disown("api/").code == 0
+    assert await owns() == ["web/"]
+    assert "may write only what it owns: web/" in sandbox.ctl("set", name, "--allow", "x/").stdout
+    assert disown("web/").code == 0
+    assert await owns() == []

@@ -77,6 +77,13 @@ async def test_pull_requests_are_opened_in_order_and_only_what_differs_is_change
             assert {action for _, _, action in await converge(client, path)} == {"unchanged"}
             assert len(github.calls("POST", "/pulls")) + len(github.calls("PATCH")) == before
 
+            # What fails for one leaves the next on its branch.
+            commit(a, "more")
+            other = git(path, "commit-tree", "HEAD^{tree}", "-m", "somebody else's")
+            git(path, "push", "-q", "-f", str(bare), f"{other}:refs/heads/{a.branch}")
+            assert (await converge(client, path))[:2] == [("a", "main", "failed"), ("b", a.branch, "unchanged")]
+            git(path, "push", "-q", "-f", str(bare), f"{a.branch}:refs/heads/{a.branch}")
+
             # One is merged, one gets another title, one another commit: the chain closes up.
             github.merge(github.pulls[0].number)
             await apply(client, path, PLAN.replace("Second", "Then"))

@@ -7,6 +7,7 @@ from typing import Any
 
 import grpc
 import pytest
+from google.protobuf.field_mask_pb2 import FieldMask
 from ramet.v1 import common_pb2, plan_pb2, session_pb2
 
 from tests.support.agents import script
@@ -524,3 +525,36 @@ async def test_paths_go_from_one_thread_to_another_and_to_a_new_one(client: Clie
         "b": ["dir1/"],
         "c": ["dir0/"],
     }
+
+
+@pytest.mark.own_changes("dir[019]/*", ".git/*", "index", "what the index says", "HEAD at", "reflog")
+async def test_what_was_merged_in_from_the_target_is_not_a_threads_own(client: Client, repository: Path) -> None:
+    made = await apply(client, repository, 'threads = [{id="a", owns=["dir0/"]}, {id="b", owns=["dir1/"]}]')
+    tree = Path(made.sessions[0].worktree)
+    (tree / "dir0" / "own.txt").write_text("own\n")
+    git(tree, "add", "-A")
+    git(tree, "commit", "-qm", "own")
+    for text in ("one", "two"):  # the target goes on after it was merged in
+        (repository / "dir1" / "landed.txt").write_text(text)
+        git(repository, "add", "-A")
+        git(repository, "commit", "-qm", text)
+        if text == "one":
+            git(tree, "merge", "-q", "--no-edit", "main")
+    stands = (await status(client, repository)).threads[0]
+    assert (list(stands.inside), list(stands.outside)) == (["dir0/own.txt"], [])
+
+
+async def test_an_unchanged_plan_is_applied_after_a_path_went_to_a_session_outside_it(
+    client: Client, repository: Path
+) -> None:
+    plan = 'threads = [{id="a", owns=["dir0/"]}, {id="b", owns=["dir1/"]}]'
+    made = await apply(client, repository, plan)
+    request = session_pb2.UpdateSessionRequest(
+        session_id=made.sessions[0].id,
+        session=session_pb2.Session(owns=["dir0/", "!dir0/file0.txt"]),
+        update_mask=FieldMask(paths=["owns"]),
+    )
+    await client.sessions.UpdateSession(request, metadata=client.metadata)
+    await client.create(repository, name="beside", owns=["dir0/file0.txt"])
+    assert actions(await apply(client, repository, plan)) == [("keep", "a"), ("keep", "b")]
+    assert list((await client.get(of(repository, "a"))).owns) == ["dir0/", "!dir0/file0.txt"]

@@ -134,6 +134,29 @@ async def test_new_commits_of_the_base_come_in_and_uncommitted_work_stays(
     assert sorted(file.path for file in diff.files) == ["draft.txt", "mine.txt"]
     assert (await sync(client, method=method)).commits == 0
 
+    # One rewind takes it back: files, the branch, also where it was rebased, and what counts as its work.
+    request = worktree_pb2.RewindSessionRequest(session="one", checkpoint=str(answer.checkpoint.number))
+    back: Any = await client.worktrees.RewindSession(request)
+    assert git(tree, "rev-parse", "HEAD").strip() == answer.old_commit
+    assert (list(back.warnings), back.session.base_commit) == ([], session.base_commit)
+    assert not (tree / "theirs.txt").exists()
+    assert back.before.head == answer.new_commit
+
+
+async def test_a_branch_that_is_not_ours_stays_at_a_rewind_and_that_is_said(client: Client, repository: Path) -> None:
+    git(repository, "branch", "theirs")
+    session = await client.create(repository, name="one", existing_branch="theirs")
+    tree = Path(session.worktree)
+    commit(tree, "mine.txt", "mine\n")
+    commit(repository, "base.txt", "base\n")
+    rebase = worktree_pb2.SYNC_METHOD_REBASE
+    answer = await sync(client, method=rebase, base_ref="main")
+    request = worktree_pb2.RewindSessionRequest(session="one", checkpoint=str(answer.checkpoint.number))
+    back: Any = await client.worktrees.RewindSession(request)
+    assert git(tree, "rev-parse", "HEAD").strip() == answer.new_commit
+    assert "theirs stays where it is" in back.warnings[0]
+    assert not (tree / "base.txt").exists()
+
 
 @pytest.mark.parametrize("method", [worktree_pb2.SYNC_METHOD_MERGE, worktree_pb2.SYNC_METHOD_REBASE])
 async def test_a_conflict_leaves_everything_as_it_was_and_can_be_given_to_the_agent(

@@ -12,6 +12,7 @@ import grpc
 import pytest
 import structlog
 from ramet.v1 import repo_pb2, session_pb2, terminal_pb2
+from rametctl.render.session import details, needs
 
 from tests.support.agents import script
 from tests.support.blocking import no_blocking_calls
@@ -179,6 +180,10 @@ async def test_a_setup_that_fails_says_so_and_the_agent_works_all_the_same(clien
     assert (await client.reach("bad", IDLE)).setup == FAILED
     changes = await told(client, "bad", "setup_changed")
     assert changes[-1].reason == "code 4: not here"
+    shown = await client.sessions.GetSession(session_pb2.GetSessionRequest(session="bad"), metadata=client.metadata)
+    assert shown.setup_failure == "code 4: not here"
+    assert "failed: code 4: not here" in str(details(shown))
+    assert needs(shown.session) == "setup failed"
     assert not Path(session.worktree, "never").exists()
 
 

@@ -293,6 +293,26 @@ def test_two_names_of_one_directory_are_one() -> None:
     assert [code for code, _, _ in errors(two('owns = ["real/"]', 'owns = ["link/"]'), linked)] == ["overlap"]
 
 
+def test_an_overlap_through_a_link_names_the_patterns_and_the_link() -> None:
+    linked = World(bases={"": Tree(("services/a.py", "svc"), {"svc": "services"})})
+    (problem,) = problems(two('owns = ["services/"]', 'owns = ["x/", "svc/"]'), linked)
+    assert problem.key == "threads[1].owns[1]"
+    assert problem.message == ("thread b owns svc/, which overlaps services/ of thread a; svc is a link to services")
+
+
+def test_an_id_that_is_the_name_of_another_thread_is_warned_of() -> None:
+    found = problems('threads = [\n{id="a", goal="x", owns=["a/"]},\n{id="d", name="a", goal="x", owns=["d/"]}]\n')
+    assert [(each.code, each.severity, each.line) for each in found] == [("name-twice", "warning", 3)]
+    assert "called 'a-2'" in found[0].message
+
+
+def test_what_a_thread_was_applied_with_is_not_judged_again() -> None:
+    plan = 'threads = [{id="a", goal="x", owns=["src/"]}]'
+    owners = {"other": ("src/api/",)}
+    assert [code for code, _, _ in errors(plan, World(owners=owners))] == ["overlap-session"]
+    assert errors(plan, World(owners=owners, agreed={"a"})) == []
+
+
 def test_case_counts_where_it_does() -> None:
     plan = two('owns = ["src/"]', 'owns = ["SRC/x"]')
     assert errors(plan) == []

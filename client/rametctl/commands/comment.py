@@ -42,7 +42,7 @@ def command(
         raise UsageError("several things were asked for at once", hint="make a comment, --send, or --resolve one")
     session_id = get_session(app, session).session.id
     if place is not None:
-        said = read_prompt(text, None, sys.stdin)
+        said = None if text is not None and not text.strip() else read_prompt(text, None, sys.stdin)
         if said is None:
             raise UsageError("the comment has no text", hint=f"rametctl comment {session} {place} TEXT")
         _add(app, session_id, place, said, quiet=send)
@@ -69,8 +69,12 @@ def _add(app: App, session_id: str, place: str, text: str, *, quiet: bool) -> No
 
 def _place(place: str) -> tuple[str, int]:
     """``FILE:LINE``, or a file alone; a colon that no number follows belongs to the name."""
+    from rametctl.errors import UsageError
+
     path, colon, number = place.rpartition(":")
     if colon and path and number.isascii() and number.isdigit() and len(number) < 10:
+        if not int(number):
+            raise UsageError("lines are counted from 1, not 0", hint="leave :LINE out for the whole file")
         return path, int(number)
     return place, 0
 

@@ -77,6 +77,8 @@ def command(
     with app.output.spinner("comparing …"):
         answer = app.connection.call(lambda daemon: daemon.worktrees.GetDiff, request)
     _show(app, answer, stat=stat, name_only=name_only)
+    if paths and not answer.files:
+        app.output.note("rametctl: nothing that is named has changed, or there is no such path")
 
 
 def _show(app: App, answer: "GetDiffResponse", *, stat: bool, name_only: bool) -> None:

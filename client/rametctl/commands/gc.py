@@ -43,12 +43,14 @@ def command(app: App, repo: str | None, yes: bool, dry_run: bool) -> None:
         app.output.text("nothing is there that could go")
         return
     items = sorted(answer.items, key=lambda item: (item.verdict == "kept", item.kind, item.name))
+    with_repo = len({item.repo for item in items}) > 1
     app.output.show(
         *app.output.table(
-            ["WHAT", "NAME", "VERDICT", "SIZE", "WHY"],
+            ["WHAT", *(["REPO"] if with_repo else []), "NAME", "VERDICT", "SIZE", "WHY"],
             [
                 [
                     (item.kind, "dim"),
+                    *([(item.repo, "")] if with_repo else []),
                     (item.name, "bold"),
                     ("removed" if item.removed else item.verdict, "dim" if item.verdict == "kept" else "yellow"),
                     (size(item.bytes), ""),

@@ -63,10 +63,12 @@ def command(
         request_id=new_request_id(),
     )
     landings = list(app.connection.call(lambda daemon: daemon.landing.LandSessions, request).landings)
-    live = not app.output.json_mode and timeout is None
+    live = not app.output.json_mode
     try:
         if not detach:
-            landings = follow_landings(app, landings, cursor) if live else wait_landings(app, landings, timeout)
+            landings = (
+                follow_landings(app, landings, cursor, timeout) if live else wait_landings(app, landings, timeout)
+            )
     except KeyboardInterrupt:
         app.output.note("landing goes on: rametctl queue")
         raise

@@ -252,6 +252,7 @@ def _print_json(app: App, made: "Sequence[Session | ClientError]", *, stream: bo
 
 
 def _wait(app: App, made: "Sequence[Session | ClientError]") -> None:
+    from rametctl.render.session import reference, setup_failed
     from rametctl.sessions import check_outcome, show_end, wait_sessions
 
     answer = wait_sessions(app, [each.id for each in made if not isinstance(each, ClientError)])
@@ -264,4 +265,6 @@ def _wait(app: App, made: "Sequence[Session | ClientError]") -> None:
             if not isinstance(each, ClientError):
                 app.output.text("")
                 show_end(app, each)
+                if setup_failed(each):
+                    app.output.note(f"rametctl: warning: its setup failed; see: rametctl show {reference(each)}")
     check_outcome(answer)

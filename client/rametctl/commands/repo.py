@@ -104,7 +104,7 @@ def show(app: App, repo: str | None) -> None:
 @command.command("trust", cls=Verb, short_help="Let its own settings and commands run.")
 @click.argument("repo", required=False)
 @click.option("--no", "withdraw", is_flag=True, help="Take the trust back.")
-@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask. Needed where nobody can be asked.")
 @click.pass_obj
 def trust(app: App, repo: str | None, withdraw: bool, yes: bool) -> int:
     """Trust repository REPO, the one around us otherwise: its .ramet.toml may
@@ -120,7 +120,15 @@ def trust(app: App, repo: str | None, withdraw: bool, yes: bool) -> int:
     from google.protobuf.field_mask_pb2 import FieldMask
     from ramet.v1 import repo_pb2
 
+    from rametctl.errors import UsageError
+
     found = _get(app, repo)
+    asked = not app.output.json_mode and app.output.terminal and sys.stdin is not None and sys.stdin.isatty()
+    if not (withdraw or yes or found.trusted or asked):
+        raise UsageError(
+            f"nobody can be asked whether {found.name} is to be trusted",
+            hint="add --yes; `rametctl config` shows what would run",
+        )
     if not withdraw and not app.output.json_mode and not _agreed(app, found, yes=yes):
         app.output.text(f"{found.name} is not trusted; nothing was changed")
         return 1
@@ -148,7 +156,7 @@ def _agreed(app: App, repo: "Repo", *, yes: bool) -> bool:
     if lines:
         app.output.text("Once it is trusted, this runs or is copied without being asked for again:")
         app.output.show(*lines)
-    if yes or repo.trusted or not (app.output.terminal and sys.stdin is not None and sys.stdin.isatty()):
+    if yes or repo.trusted:
         return True
     return click.confirm(f"Trust {repo.name}?", err=True)
 

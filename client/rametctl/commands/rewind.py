@@ -36,6 +36,8 @@ def command(app: App, session: str, checkpoint: str, files_only: bool) -> None:
     )
     with app.output.spinner("bringing it back …"):
         answer = app.connection.call(lambda daemon: daemon.worktrees.RewindSession, request)
+    for warning in answer.warnings:
+        app.output.note(f"rametctl: warning: {printable(warning)}")
     if app.output.json_mode:
         app.output.json(to_json(answer))
         return

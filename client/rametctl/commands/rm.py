@@ -85,6 +85,8 @@ def _show(app: App, answer: "DeleteSessionResponse") -> None:
 
     session = answer.session
     app.output.show(line("removed ", (printable(session.name), "bold")))
+    if answer.landing_target:
+        app.output.text(f"it was taken out of the queue of {printable(answer.landing_target)}: it does not land")
     if session.worktree_kind in {session_pb2.WORKTREE_KIND_IN_PLACE, session_pb2.WORKTREE_KIND_ADOPTED}:
         app.output.text(f"{printable(session.worktree)} and its branch are as they were")
     if answer.HasField("expire_time"):

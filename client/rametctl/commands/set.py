@@ -89,7 +89,7 @@ def _changed(patterns: Sequence[str], more: Sequence[str], less: Sequence[str]) 
     """Patterns with some more and some less: one that is there goes, a part of one is left out of it."""
     kept = [pattern for pattern in patterns if pattern not in less]
     out = [f"!{pattern}" for pattern in less if pattern not in patterns and kept]
-    return [*kept, *(pattern for pattern in more if pattern not in kept), *out]
+    return list(dict.fromkeys([*kept, *more, *out]))
 
 
 def _said(path: str, session: "Session") -> str:
@@ -109,6 +109,11 @@ def _said(path: str, session: "Session") -> str:
         case "owns":
             return f"owns {printable(', '.join(session.owns))}" if session.owns else "owns no paths"
         case "forbids":
-            return f"leaves alone {printable(', '.join(session.forbids))}" if session.forbids else "may write anywhere"
+            if session.forbids:
+                return f"leaves alone {printable(', '.join(session.forbids))}"
+            where = (
+                f"only what it owns: {printable(', '.join(session.owns))}" if session.owns else "what nobody else owns"
+            )
+            return f"is forbidden nothing, and may write {where}"
         case _:
             return f"priority {session.priority}"

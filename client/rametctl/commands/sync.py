@@ -1,5 +1,6 @@
 """`rametctl sync`: bring the base's newest commits into a session."""
 
+import shlex
 from typing import TYPE_CHECKING
 
 import click
@@ -24,6 +25,7 @@ def command(app: App, session: str, rebase: bool, base_ref: str, fetch: bool, as
     """Merge the newest commits of its base into the branch of session S, which must
     be idle. Where that conflicts, nothing is changed and the files are listed.
     Uncommitted changes stay as they are; git refuses where they are in the way.
+    What it was before is a checkpoint, to which `rametctl rewind` goes back.
 
     \b
     Examples:
@@ -49,24 +51,35 @@ def command(app: App, session: str, rebase: bool, base_ref: str, fetch: bool, as
     if app.output.json_mode:
         app.output.json(to_json(answer))
     else:
-        _show(app, answer)
+        options = [
+            *(("--base", base_ref) if base_ref else ()),
+            *(["--rebase"] if rebase else ()),
+            *(["--fetch"] if fetch else ()),
+        ]
+        _show(app, answer, rebased=rebase, options=shlex.join(options))
     if answer.conflicts and not answer.HasField("prompt"):
         raise SystemExit(1)
 
 
-def _show(app: App, answer: "SyncSessionResponse") -> None:
+def _show(app: App, answer: "SyncSessionResponse", *, rebased: bool, options: str) -> None:
+    """``options`` are those that were given, for the same again with the agent's help."""
     from rametctl.lines import line, printable
     from rametctl.render.format import plural
     from rametctl.render.session import reference
 
     name = printable(answer.session.name)
     if not answer.conflicts:
-        what = (
-            f"has {plural(answer.commits, 'new commit')} of its base"
-            if answer.commits
-            else "has all of its base already"
+        if not answer.commits:
+            app.output.show(line((name, "bold"), "  has all of its base already"))
+            return
+        came = f"{plural(answer.commits, 'new commit')} of its base"
+        what = f"rebased onto {came}" if rebased else f"merged {came}"
+        app.output.show(
+            line((name, "bold"), f"  {what}, ", (f"{answer.old_commit[:12]} → {answer.new_commit[:12]}", "dim"))
         )
-        app.output.show(line((name, "bold"), f"  {what}"))
+        if answer.HasField("checkpoint"):
+            undo = f"rametctl rewind {reference(answer.session)} {answer.checkpoint.number}"
+            app.output.text(f"to undo this: {undo}")
         return
     app.output.show(line((name, "bold"), "  conflicts with its base; nothing was changed:"))
     for path in answer.conflicts:
@@ -75,5 +88,11 @@ def _show(app: App, answer: "SyncSessionResponse") -> None:
         app.output.show(line("its agent is asked to bring it in"))
     else:
         app.output.show(
-            line((f"to have its agent do it: rametctl sync {reference(answer.session)} --ask-agent", "dim"))
+            line(
+                (
+                    "to have its agent do it: "
+                    + " ".join(filter(None, ["rametctl sync", reference(answer.session), options, "--ask-agent"])),
+                    "dim",
+                )
+            )
         )

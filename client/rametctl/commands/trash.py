@@ -84,7 +84,7 @@ def empty(app: App, entries: tuple[str, ...], repo: str | None, yes: bool) -> in
 
     \b
     Examples:
-      rametctl trash empty fix-login
+      rametctl trash empty fix-login --yes
       rametctl trash empty --yes
     """
     from ramet.jsonify import to_json
@@ -93,10 +93,11 @@ def empty(app: App, entries: tuple[str, ...], repo: str | None, yes: bool) -> in
     from rametctl.errors import UsageError
     from rametctl.render.format import plural
 
-    if not yes and not entries:
-        count = len(_list(app, repo))
+    if not yes:
+        count = len(entries) or len(_list(app, repo))
         if not (app.output.terminal and app.output.error_terminal):
-            raise UsageError("it would forget everything in the trash", hint="add --yes, or name what is meant")
+            what = "what is named" if entries else "everything in the trash"
+            raise UsageError(f"it would forget {what} for good, and nobody can be asked", hint="add --yes")
         if count and not click.confirm(f"Forget {plural(count, 'removed session')} for good?", err=True):
             return 1
     request = worktree_pb2.EmptyTrashRequest(

@@ -54,7 +54,13 @@ def needs(session: "Session") -> str:
         return f"{asks}: {session.state_reason}" if session.state_reason else asks
     if session.landed_reason and not session.state_reason:
         return f"landed: {session.landed_reason}"
+    if setup_failed(session) and not session.state_reason and state_name(session) == "idle":
+        return "setup failed"
     return session.state_reason
+
+
+def setup_failed(session: "Session") -> bool:
+    return enum_name(session, "setup") == "failed"
 
 
 def in_tree_order(sessions: Sequence["Session"]) -> list[tuple[int, "Session"]]:
@@ -164,7 +170,9 @@ def details(answer: "GetSessionResponse", *, parent: str = "", spent_below: floa
         for key, value in (
             ("disk", size(answer.disk_bytes) if answer.disk_bytes else ""),
             ("parent", parent or session.parent_id),
+            ("plan", f"{session.plan_id}, thread {session.thread}" if session.plan_id else ""),
             ("landed", session.landed_reason),
+            ("setup", f"failed: {answer.setup_failure}" if answer.setup_failure else ""),
             ("owns", ", ".join(session.owns)),
             ("forbidden", ", ".join(session.forbids)),
             ("after", ", ".join(session.after)),

@@ -10,6 +10,7 @@ from rametd.api.context import principal
 from rametd.api.paging import offset, position_of, size_of, token_of
 from rametd.domain.comments import Comment
 from rametd.domain.models import Prompt
+from rametd.services.checkpoints import checkpoint_message
 from rametd.services.comments import Reviewer, comment_message
 from rametd.services.core import Core
 from rametd.services.lookup import find_session
@@ -115,6 +116,7 @@ class ReviewCalls:
                     new_commit=done.synced.new,
                     conflicts=done.synced.conflicts,
                     prompt=prompt_message(done.prompt) if done.prompt is not None else None,
+                    checkpoint=checkpoint_message(done.before) if done.before is not None else None,
                 )
                 answers.append(answer)
                 call.remember(unit, answer)

@@ -25,6 +25,7 @@ from rametd.services.listing import SessionMessages
 from rametd.services.lookup import find_session
 from rametd.services.orchestration import Orchestration, Spawn
 from rametd.services.sessions import Changes, Sessions
+from rametd.services.setup import why_failed
 from rametd.services.views import (
     MODES_BACK,
     STATES_BACK,
@@ -173,6 +174,7 @@ class SessionServicer(session_pb2_grpc.SessionServiceServicer):
                 pending_prompts=[prompt_message(prompt) for prompt in reader.prompts.open(session.id)],
                 open_requests=request_messages(reader, reader.requests.open(session.id)),
                 children=sessions_messages(reader, children),
+                setup_failure=why_failed(reader, session),
             )
             return response, reader.agents.latest(session.id)
 

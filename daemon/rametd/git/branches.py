@@ -55,7 +55,9 @@ def require_free(repo: RepositoryInfo, branch: str, *, new: bool) -> None:
         gone = "" if place.is_dir() else ", which is gone: git worktree prune frees it"
         raise BranchTakenError(
             f"branch {branch} is checked out at {place}{gone}",
-            hint="choose another name with --branch, or check out something else there",
+            hint="choose another name with --branch, or check out something else there"
+            if new
+            else f"`--base {branch}` makes a new branch from it; or check out something else there",
             branch=branch,
             worktree=str(place),
         )

@@ -1,4 +1,5 @@
-"""A worktree kept as it is, and brought back to what was kept. The user's stash is never used, and HEAD moves only back along its own branch."""
+"""A worktree kept as it is, and brought back to what was kept. The user's stash is never used, and HEAD moves only back along its own branch,
+or, on a branch of ours, to what was kept of it before it was rebased."""
 
 import os
 from collections.abc import Awaitable, Callable
@@ -9,7 +10,7 @@ from typing import Final
 import pygit2
 
 from rametd.git.context import GitContext
-from rametd.git.registrations import verify_worktree
+from rametd.git.registrations import registrations, verify_worktree
 from rametd.git.repository import head_of, open_repository
 from rametd.git.snapshot import ADD_ALL, current_tree, private_index, write_commit
 
@@ -72,7 +73,7 @@ async def bring_back(
     return now
 
 
-async def move_back(git: GitContext, worktree: Path, commit: str) -> bool:
+async def move_back(git: GitContext, worktree: Path, commit: str, *, ours: str | None = None, tip: str = "") -> bool:
     """See `Git.move_back`."""
     git_dir = await git.compute(verify_worktree, worktree, None)
     there = (f"--git-dir={git_dir}", f"--work-tree={worktree}")
@@ -82,11 +83,13 @@ async def move_back(git: GitContext, worktree: Path, commit: str) -> bool:
         head = head_of(repository)
         if head.commit is None:
             return head.branch, None, False
-        same = head.commit == commit
-        return head.branch, head.commit, same or repository.descendant_of(head.commit, commit)
+        # What was committed since ``tip`` was kept is in no checkpoint: then the branch stays.
+        movable = head.branch is not None and head.branch == ours and head.commit == tip
+        back = head.commit == commit or repository.descendant_of(head.commit, commit)
+        return head.branch, head.commit, back or (movable and not _elsewhere(git_dir, head.branch))
 
-    branch, old, behind = await git.compute(where)
-    if old is None or not behind:
+    branch, old, possible = await git.compute(where)
+    if old is None or not possible:
         return False
     ref = ("HEAD", "--no-deref") if branch is None else (f"refs/heads/{branch}",)
     if old != commit:
@@ -95,6 +98,13 @@ async def move_back(git: GitContext, worktree: Path, commit: str) -> bool:
     await git.process.write(worktree, *there, "read-tree", commit)
     await git.process.run(worktree, *there, "update-index", "-q", "--refresh")
     return True
+
+
+def _elsewhere(git_dir: Path, branch: str | None) -> bool:
+    """Whether another worktree has the branch checked out too, as `git worktree add --force` allows."""
+    common = git_dir.parent.parent if git_dir.parent.name == "worktrees" else git_dir
+    linked = any(entry.branch == branch and entry.admin_dir != git_dir for entry in registrations(common))
+    return linked or (common != git_dir and head_of(open_repository(common)).branch == branch)
 
 
 def _in_the_way(worktree: Path, wanted: list[str]) -> set[str]:

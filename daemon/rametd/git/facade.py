@@ -326,13 +326,24 @@ class Git:
         if tracker is not None:
             await tracker.close()
 
-    async def sync(self, worktree: Path, branch: str | None, commit: str, *, rebase: bool, message: str) -> Synced:
+    async def sync(
+        self,
+        worktree: Path,
+        branch: str | None,
+        commit: str,
+        *,
+        rebase: bool,
+        message: str,
+        before_changing: Callable[[], Awaitable[None]] | None = None,
+    ) -> Synced:
         """Bring the commits of ``commit`` into the branch checked out, by a merge or by a rebase onto it; where that conflicts everything
-        is as it was.
+        is as it was. ``before_changing`` is awaited before git writes anything, and not where there is nothing to bring in.
 
         Raises WorktreeChangedError in the middle of another merge, and GitFailedError where uncommitted changes are in the way.
         """
-        return await syncing.sync(self._context, worktree, branch, commit, rebase=rebase, message=message)
+        return await syncing.sync(
+            self._context, worktree, branch, commit, rebase=rebase, message=message, before_changing=before_changing
+        )
 
     async def abort_sync(self, worktree: Path, commit: str) -> None:
         """Take back a merge of, or rebase onto, ``commit`` that did not finish; none is no error, and what else is under way stays."""
@@ -372,9 +383,13 @@ class Git:
         """
         return await checkpoints.bring_back(self._context, worktree, target, before_overwriting)
 
-    async def move_back(self, worktree: Path, commit: str) -> bool:
-        """Have the branch that is checked out stand at an earlier commit of its own, and the index be that commit's. False where it is none."""
-        return await checkpoints.move_back(self._context, worktree, commit)
+    async def move_back(self, worktree: Path, commit: str, *, ours: str | None = None, tip: str = "") -> bool:
+        """Have the branch that is checked out stand at an earlier commit of its own, and the index be that commit's.
+
+        A commit of another line will do where the branch is ``ours``, stands at ``tip``, which the caller has kept, and no other worktree has it.
+        False, with nothing changed, otherwise.
+        """
+        return await checkpoints.move_back(self._context, worktree, commit, ours=ours, tip=tip)
 
     async def diff(
         self,

@@ -1,6 +1,7 @@
 """Bringing a base's commits into the branch of a worktree: by merge or rebase, or, where that conflicts, not at all."""
 
 import os
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,7 +28,14 @@ class Synced:
 
 
 async def sync(
-    git: GitContext, worktree: Path, branch: str | None, commit: str, *, rebase: bool, message: str
+    git: GitContext,
+    worktree: Path,
+    branch: str | None,
+    commit: str,
+    *,
+    rebase: bool,
+    message: str,
+    before_changing: Callable[[], Awaitable[None]] | None = None,
 ) -> Synced:
     """See `Git.sync`."""
     git_dir = await git.compute(verify_worktree, worktree, branch)
@@ -49,6 +57,8 @@ async def sync(
         )
         if trial.returncode == 1:
             return Synced(old, old, 0, _names(trial.stdout.partition(b"\0")[2]))
+    if before_changing is not None:
+        await before_changing()
     who = by(None, await identity(git, worktree))
     words = (
         # What moves with it by configuration would be other branches, the person's and those of other sessions.

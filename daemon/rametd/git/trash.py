@@ -34,6 +34,8 @@ class TrashRecord:
     branch_commit: str | None
     size: int
     skipped: tuple[str, ...] = ()
+    unread: tuple[str, ...] = ()
+    """Of these, files that go with the tree; the rest stays where it is."""
 
 
 async def keep(
@@ -82,7 +84,8 @@ async def keep(
     made = await git.compute(commit)
     await git.process.write(repo.common_dir, "update-ref", ref, made)
     skipped = (*(written.skipped if written is not None else ()), *([why] if why is not None else []))
-    return TrashRecord(ref, made, tip, await size_of(git, repo, made, branch), skipped)
+    unread = written.skipped if written is not None else ()
+    return TrashRecord(ref, made, tip, await size_of(git, repo, made, branch), skipped, unread)
 
 
 async def _notes(

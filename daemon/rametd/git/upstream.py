@@ -43,7 +43,7 @@ async def fetch_base(
         shown = ref or repo.head.branch or "what is checked out"
         raise RefNotFoundError(
             f"{shown} comes from no remote, so that there is nothing to fetch",
-            hint="leave --fetch out, or name a remote branch such as origin/main",
+            hint=f"leave --fetch out, or name it with its remote, such as origin/{ref or 'main'}",
         )
     local, remote = source
     command = ("fetch", "--quiet", "--no-recurse-submodules", "--no-write-fetch-head", "--no-auto-maintenance")

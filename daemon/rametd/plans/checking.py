@@ -1,7 +1,7 @@
 """What is wrong with a plan: in itself, and in the world that it is to be applied in."""
 
 import difflib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
 from typing import Any
@@ -10,7 +10,7 @@ from rametd.domain.errors import BadNameError, InvalidInputError, RametError
 from rametd.domain.models import Mode
 from rametd.git import names
 from rametd.git.tree import Tree
-from rametd.ownership import Patterns, overlap, overlap_files
+from rametd.ownership import Patterns, aliases, overlap, overlap_files
 from rametd.plans.keys import PLAN, THREAD
 from rametd.plans.model import WARNING, Problem, Thread, ThreadText
 from rametd.plans.reading import Reading
@@ -25,6 +25,7 @@ class World:
     branches: Mapping[str, str] = field(default_factory=dict)  # those that are taken, each with who has it, in words
     names: Mapping[str, str] = field(default_factory=dict)  # of sessions, each with its id
     bases: Mapping[str, Tree | RametError] = field(default_factory=dict)  # by what is asked for; "" for none
+    agreed: Collection[str] = ()  # ids of threads that own what they were applied with: nobody is asked again
     target: RametError | None = None  # why there is no such branch
     prompt_files: Mapping[str, RametError | None] = field(default_factory=dict)  # why each cannot be read
     agents: Sequence[str] = ("claude",)
@@ -86,6 +87,18 @@ class _Checker:
                         "give each its own",
                         **{**self._at(thread.text, key), "threads": tuple({other.id: None, thread.id: None})},
                     )
+
+        given = {thread.text.name: thread for thread in self._threads if thread.text.name}
+        for thread in self._threads:
+            namesake = given.get(thread.id)
+            if namesake is not None and not thread.text.name:
+                yield Problem(
+                    "name-twice",
+                    f"{thread.id!r} is the id of one thread and the name of another, {namesake.id}: its session is called {thread.name!r}",
+                    "give the other another name",
+                    severity=WARNING,
+                    **{**self._at(namesake.text, "name"), "threads": tuple(dict.fromkeys((thread.id, namesake.id)))},
+                )
 
     def _dependencies(self) -> Iterator[Problem]:
         for thread in self._threads:
@@ -237,14 +250,27 @@ class _Checker:
             return
         if met is not None:
             path, examples = met
-            first, second = self._which(one.text.owns, path), self._which(two.text.owns, path)
+            links = {**self._tree(one.text.base).links, **self._tree(two.text.base).links}
+            named = list(aliases(path, links))
+            first, second = self._which(one.text.owns, *named), self._which(two.text.owns, *named)
             if second is not None:
                 place = self._at(two.text, "owns", second)
             mine = two.text.owns[second] if second is not None else "its paths"
             theirs = one.text.owns[first] if first is not None else "its paths"
+            # A link is told where a pattern takes the path in under the link's name alone.
+            through = "".join(
+                f"; {link} is a link to {leads}"
+                for link, leads in links.items()
+                if any(name.startswith(f"{link}/") for name in named)
+                and None
+                in {
+                    self._which(texts, *(name for name in named if not name.startswith(f"{link}/")))
+                    for texts in (one.text.owns, two.text.owns)
+                }
+            )
             yield Problem(
                 "overlap",
-                f"thread {two.id} owns {mine}, which overlaps {theirs} of thread {one.id}",
+                f"thread {two.id} owns {mine}, which overlaps {theirs} of thread {one.id}{through}",
                 f"give each file one owner, or leave it out of one with !{path}",
                 **{**place, "threads": (one.id, two.id)},
                 examples=examples,
@@ -274,6 +300,8 @@ class _Checker:
             )
 
     def _others(self, thread: Thread, owns: Patterns) -> Iterator[Problem]:
+        if thread.id in self._world.agreed:
+            return
         for name, texts in self._world.owners.items():
             try:
                 met = self._meeting(owns, Patterns.parse(texts), thread.text.base) if owns else None
@@ -288,9 +316,10 @@ class _Checker:
                     **self._at(thread.text, "owns"),
                 )
 
-    def _which(self, texts: Sequence[str], path: str) -> int | None:
-        """The first pattern that takes a path in; None where it is owned under another name only."""
-        for number, text in enumerate(texts):
-            if not text.startswith("!") and Patterns.parse([text]).matches(path, ignore_case=self._ignore_case):
-                return number
+    def _which(self, texts: Sequence[str], *named: str) -> int | None:
+        """The first pattern that takes a path in, by any of its names."""
+        for path in named:
+            for number, text in enumerate(texts):
+                if not text.startswith("!") and Patterns.parse([text]).matches(path, ignore_case=self._ignore_case):
+                    return number
         return None

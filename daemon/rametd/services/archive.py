@@ -5,13 +5,24 @@ import asyncio
 import structlog
 from ramet.v1 import event_pb2, session_pb2
 
-from rametd.domain.errors import RefNotFoundError, WrongStateError
+from rametd.domain.errors import RametError, RefNotFoundError, WorkAtRiskError, WrongStateError
 from rametd.domain.models import Hold, Intent, Session, WorktreeKind
 from rametd.domain.states import State
 from rametd.git.trash import TrashRecord
 from rametd.platform.disk import tree_bytes
 from rametd.services import events
-from rametd.services.clearing import ARCHIVE, Running, archive_ref, end_agent, last_known, leaving, refuse_other
+from rametd.services.clearing import (
+    ARCHIVE,
+    Running,
+    archive_ref,
+    end_agent,
+    give_up,
+    kept_under,
+    last_known,
+    leaving,
+    refuse_other,
+    tree_goes,
+)
 from rametd.services.core import Core
 from rametd.services.ids import new_id
 from rametd.services.lifecycle import change_state
@@ -59,7 +70,14 @@ class Archiver:
 
         intent = await core.store.write(begin)
         core.failpoint.hit("archive.intended")
-        return await self._running.join(session_id, lambda: self.complete(intent))
+        return await self._running.join(session_id, lambda: self._attempt(intent))
+
+    async def _attempt(self, intent: Intent) -> Archived:
+        try:
+            return await self.complete(intent)
+        except RametError as error:
+            await give_up(self._core, intent, error)
+            raise
 
     async def complete(self, intent: Intent) -> Archived:
         """Carry it through; a daemon that finds the intent calls it again, and every step may have been done before."""
@@ -73,10 +91,10 @@ class Archiver:
         record: TrashRecord | None = None
         freed = 0
         if session.worktree_kind == WorktreeKind.OWN:
-            record, freed = await self._clear(session)
+            record, freed = await self._clear(intent, session)
         return await core.store.write(lambda unit: self._archived(unit, intent, record, freed))
 
-    async def _clear(self, session: Session) -> tuple[TrashRecord | None, int]:
+    async def _clear(self, intent: Intent, session: Session) -> tuple[TrashRecord | None, int]:
         """Keep the files and remove the tree; the branch stays. What was kept, and the bytes that were freed."""
         core = self._core
         repo = await core.store.read(lambda reader: reader.repos.get(session.repo_id))
@@ -85,14 +103,21 @@ class Archiver:
         record: TrashRecord | None = None
         # Before the files are kept: what is written between that and the removal would be lost.
         freed = await asyncio.to_thread(tree_bytes, session.worktree)
-        try:
-            record = await core.git.archive(info, session.id, session.worktree, session.branch, last)
-        except RefNotFoundError as error:
-            log.warning("nothing is left to keep", session=session.id, error=error.message)
-        for words in record.skipped if record is not None else ():
-            log.warning("not kept in the archive", session=session.id, what=words)
-        core.failpoint.hit("archive.kept")
-        removal = await core.git.remove_worktree(info, session.worktree, session.branch, delete_branch=False)
+        async with kept_under(core, info, intent, session, archive_ref(session.id)):
+            try:
+                record = await core.git.archive(info, session.id, session.worktree, session.branch, last)
+            except RefNotFoundError as error:
+                log.warning("nothing is left to keep", session=session.id, error=error.message)
+            if record is not None and record.unread:
+                raise WorkAtRiskError(
+                    f"{session.name} has files that git cannot read, so that they would be lost: {'; '.join(record.unread)}",
+                    hint="make them readable, move them away or have git ignore them, then try again",
+                )
+            for words in record.skipped if record is not None else ():
+                log.warning("not kept in the archive", session=session.id, what=words)
+            core.failpoint.hit("archive.kept")
+            await tree_goes(core, intent, session)
+            removal = await core.git.remove_worktree(info, session.worktree, session.branch, delete_branch=False)
         for kept in removal.kept:
             log.warning("archiving left something", session=session.id, what=kept)
         await asyncio.to_thread(unlink_by_name, session.worktree)

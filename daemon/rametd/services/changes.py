@@ -7,7 +7,14 @@ from pathlib import Path, PurePosixPath
 from ramet.v1 import worktree_pb2
 
 from rametd.domain.checkpoints import Checkpoint
-from rametd.domain.errors import InvalidInputError, NotFoundError, RefNotFoundError, WrongStateError
+from rametd.domain.errors import (
+    AmbiguousError,
+    CheckpointNotFoundError,
+    InvalidInputError,
+    NotFoundError,
+    RefNotFoundError,
+    WrongStateError,
+)
 from rametd.domain.models import Session
 from rametd.domain.states import State
 from rametd.git.diff import Diff, DiffOptions, FileChange
@@ -25,6 +32,8 @@ KINDS = {
     "copied": worktree_pb2.CHANGE_KIND_COPIED,
     "typechange": worktree_pb2.CHANGE_KIND_TYPE_CHANGED,
 }
+SHORT = 7
+"""Digits from which on a number is likelier a hash than a checkpoint's."""
 NAMED = 3
 """Files that one warning names."""
 
@@ -84,8 +93,13 @@ async def against(core: Core, session: Session, name: str, *, sessions: bool = T
         return Against(parted or session.base_commit, parted or session.base_commit)
     try:
         commit = (await core.git.resolve_base(info, name, None)).commit
-    except RefNotFoundError:
+    except (RefNotFoundError, AmbiguousError) as error:
         found = await core.store.read(lambda reader: _checkpoint(reader, session, name))
+        if found is None and name.isascii() and name.isdigit() and len(name) < SHORT:
+            raise CheckpointNotFoundError(
+                f"{session.name} has no checkpoint {name}, and it is no ref",
+                hint=f"`rametctl checkpoints {session.name}` shows them",
+            ) from error
         if found is None:
             raise
         commit = found.commit

@@ -1,7 +1,9 @@
 """What removing and archiving a session have in common: its agent and all it started end, and only then its worktree goes."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Generic, TypeVar
 
 import structlog
@@ -14,9 +16,10 @@ from rametd.git.risk import Risk
 from rametd.keeper.executor import Handle
 from rametd.keeper.place import Place
 from rametd.services.core import Core
+from rametd.services.lifecycle import change_state
 from rametd.services.repos import info_of
 from rametd.services.supervisor import Supervisor
-from rametd.store import Reader
+from rametd.store import Reader, Unit
 
 log = structlog.get_logger()
 
@@ -28,6 +31,10 @@ SYNC = "sync"
 DROP = "drop"
 LEAVING = frozenset({DELETE, ARCHIVE, RESTORE, REWIND, SYNC, DROP})
 END_GRACE_S = 1.0
+TREE = "tree"
+"""In an intent's data, from when its tree may go on: "1" where it was there then."""
+FAILED = "failed"
+"""In an intent's data: in words, why it could not be finished."""
 
 T = TypeVar("T")
 
@@ -138,6 +145,64 @@ async def _all_landed(core: Core, info: RepositoryInfo, session: Session, starts
     ahead = [start for start in starts if start != session.base_commit]
     answers = [await core.git.landed(info, start, session.base_commit, targets) for start in ahead]
     return bool(answers) and all(answers)
+
+
+async def tree_goes(core: Core, intent: Intent, session: Session) -> None:
+    """Note that the tree may be gone from here on."""
+    there = "1" if await asyncio.to_thread(session.worktree.exists) else "0"
+
+    def note(unit: Unit) -> None:
+        now = unit.intents.get(intent.id)
+        if now is not None and TREE not in now.data:
+            unit.intents.remove(now.id)
+            unit.intents.add(replace(now, data={**now.data, TREE: there}))
+
+    await core.store.write(note)
+
+
+async def is_touched(core: Core, intent: Intent, session: Session) -> bool:
+    """Whether something was removed already, so that there is no way back."""
+    now = await core.store.read(lambda reader: reader.intents.get(intent.id))
+    noted = now.data.get(TREE) if now is not None else None
+    return noted == "0" or (noted == "1" and not await asyncio.to_thread(session.worktree.exists))
+
+
+@asynccontextmanager
+async def kept_under(
+    core: Core, info: RepositoryInfo, intent: Intent, session: Session, ref: str
+) -> AsyncIterator[None]:
+    """Inside, the work is kept under ``ref`` and the tree goes. What fails before the tree went leaves no ref that was not there."""
+    before = await core.git.kept(info, ref)
+    try:
+        yield
+    except RametError:
+        if before is None and not await is_touched(core, intent, session):
+            try:
+                if await core.git.kept(info, ref) is not None:  # else whatever held us up would do so again
+                    await core.git.drop_ref(info, ref)
+            except RametError as error:
+                log.warning("ref stays", ref=ref, error=error.message)
+        raise
+
+
+async def give_up(core: Core, intent: Intent, error: RametError) -> None:
+    """After a failure: take the intent back while the session is whole; else say on the session what waits to be tried again."""
+    session = await core.store.read(lambda reader: reader.sessions.find(intent.session_id))
+    touched = session is not None and await is_touched(core, intent, session)
+    what, verb = ("removal", "rm") if intent.kind == DELETE else ("archiving", "archive")
+
+    def work(unit: Unit) -> None:
+        found, now = unit.sessions.find(intent.session_id), unit.intents.get(intent.id)
+        if now is None:
+            return
+        unit.intents.remove(intent.id)
+        if found is not None and touched:
+            why = f"its {what} could not be finished: {error.message}; `rametctl {verb} {found.name}` tries again"
+            unit.intents.add(replace(now, data={**now.data, FAILED: why}))
+            change_state(unit, found, found.state, reason=why, hold=found.hold)
+
+    await core.store.write(work)
+    core.wake()
 
 
 def last_known(reader: Reader, session: Session) -> tuple[str, str]:

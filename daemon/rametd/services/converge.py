@@ -57,11 +57,18 @@ class Converger:
             except RametError as error:
                 hint = f"; {error.hint}" if error.hint else ""
                 step = Step(thread.id, thread.branch, base, FAILED, f"{error.message}{hint}", title)
-            if step.action not in {"landed", "skipped", FAILED}:
+            if step.action not in {"landed", "skipped", FAILED} or (
+                step.action == FAILED and await self._is_open(thread)
+            ):
                 open_branches[thread.id] = thread.branch
             steps.append(step)
             core.failpoint.hit("converge.step")
         return steps
+
+    async def _is_open(self, thread: PlanThread) -> bool:
+        """Whether it has an open pull request, as far as is known: the next one stays on its branch though it could not be brought up to date."""
+        pull = await self._core.store.read(lambda reader: reader.pull_requests.find(thread.session_id))
+        return pull is not None and pull.number > 0 and pull.state in OPEN_STATES
 
     async def _one(
         self,

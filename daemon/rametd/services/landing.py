@@ -8,6 +8,7 @@ from fnmatch import fnmatchcase
 from typing import TypeVar
 
 import structlog
+from ramet.v1 import event_pb2
 
 from rametd.config import Config
 from rametd.domain.errors import (
@@ -21,6 +22,7 @@ from rametd.domain.errors import (
 from rametd.domain.landing import ENDED, Landing, LandingState
 from rametd.domain.models import Event, RequestKind, Session, WorktreeKind
 from rametd.domain.states import BUSY_STATES, State
+from rametd.git import Landed, Target
 from rametd.git.repository import RepositoryInfo
 from rametd.services import landing_entries as entries
 from rametd.services.core import Core
@@ -101,7 +103,12 @@ class LandingQueue:
         self._news.set()
 
     def _events(self, events: Sequence[Event]) -> None:
-        if any(event.kind in WAKING for event in events):
+        # An entry may be taken out by whoever removes its session: the check that runs for it ends whoever it was.
+        gone = [landing for event in events if (landing := taken_out(event))]
+        for landing in gone:
+            for each in self._serving.values():
+                each.lane.taken_out(landing)
+        if gone or any(event.kind in WAKING for event in events):
             self.wake()
 
     async def _run(self) -> None:
@@ -232,14 +239,17 @@ class LandingQueue:
         if protected:
             raise ProtectedBranchError(
                 f"{target} is changed by pull requests only",
-                hint=f"`rametctl pr create {session.name}` (land.protected says which branches are)",
+                hint=(
+                    f"`rametctl pr create {session.name}`; to land on it all the same, put `protected = []` under [land] into config.toml"
+                    " and restart the daemon (`rametctl daemon restart`), or into the .ramet.toml of a trusted repository"
+                ),
                 branch=target,
             )
 
     async def _check_work(self, info: RepositoryInfo, session: Session, target: str, message: str) -> None:
         """Commit what is not committed, where that is asked for; raise `WrongStateError` where there is nothing to land, or not all of it."""
         git = self._core.git
-        tip = await git.branch_tip(info, session.branch)
+        tip, onto = await git.branch_tip(info, session.branch), await git.branch_tip(info, target)
         if tip is None:
             raise RefNotFoundError(f"the branch {session.branch} of {session.name} is gone", hint="bring it back")
         if session.state in BUSY_STATES | {State.QUEUED, State.LOST}:
@@ -255,6 +265,14 @@ class LandingQueue:
                     files="\n".join(dirty),
                 )
             tip = await git.landing.commit_all(session.worktree, session.branch, message)
+        there = Landed(False, "")
+        if onto is not None:
+            there = await git.landed(info, tip, session.base_commit, (Target(target, onto),))
+        if there:
+            raise WrongStateError(
+                f"{session.name} has landed already: {there.reason}",
+                hint=f"nothing is left to do; `rametctl rm {session.name}` tidies it away",
+            )
         if await git.landing.targets.holds(info, target, tip):
             raise WrongStateError(
                 f"{session.name} has nothing to land: {target} has all commits of {session.branch}",
@@ -264,16 +282,10 @@ class LandingQueue:
     async def remove(self, name: str, principal: str, answer: Callable[[Unit, Landing], Answer]) -> Answer:
         """Take an entry out. Raises LandingNotFoundError, WrongStateError."""
 
-        def work(unit: Unit) -> tuple[Landing, Answer]:
-            landing = entries.remove(unit, entries.find_landing(unit, name), "taken out", principal)
-            return landing, answer(unit, landing)
+        def work(unit: Unit) -> Answer:
+            return answer(unit, entries.remove(unit, entries.find_landing(unit, name), "taken out", principal))
 
-        landing, made = await self._core.store.write(work)
-        serving = self._serving.get(landing.lane)
-        if serving is not None:
-            serving.lane.taken_out(landing.id)
-        self.wake()
-        return made
+        return await self._core.store.write(work)
 
     async def retry(self, name: str, principal: str, answer: Callable[[Unit, Landing], Answer]) -> Answer:
         """Queue an entry again. Raises LandingNotFoundError, WrongStateError."""
@@ -307,6 +319,14 @@ class LandingQueue:
             watcher.close()
 
 
+def taken_out(event: Event) -> str:
+    """The id of the entry that an event says was taken out, "" of all others."""
+    if event.kind != "landing_changed":
+        return ""
+    landing = event_pb2.Event.FromString(event.payload).landing_changed.landing
+    return landing.id if landing.state == entries.STATES[LandingState.REMOVED] else ""
+
+
 def is_settled(landings: Sequence[Landing]) -> bool:
     """Whether nothing more comes of them by itself."""
     return all(each.state in ENDED | {LandingState.HELD} for each in landings)
@@ -314,7 +334,7 @@ def is_settled(landings: Sequence[Landing]) -> bool:
 
 def queue(unit: Unit, draft: Landing, principal: str) -> Landing:
     """Store an entry, or take up the one that the session has. Raises `WrongStateError` for one that is to land elsewhere."""
-    if unit.sessions.find(draft.session_id) is None:
+    if unit.sessions.find(draft.session_id) is None or entries.is_removed(unit, draft.session_id):
         raise SessionNotFoundError(f"{draft.session_name} was removed", hint="`rametctl ls` shows what there is")
     known = unit.landings.of_session(draft.session_id)
     if known is None or known.state in ENDED:

@@ -98,9 +98,13 @@ class Bisection:
         if landing.state != S.CHECKING:
             return
         before = await self._check_one(scene, scene.old, landing.checks) if alone else None
-        if before is not None and not before.passed:
+        on_target = before is not None and not before.passed
+        # What the repository checks has passed before the work came; a check of the entry's own may ask for just what the work is to bring.
+        if on_target and (landing.checks == scene.config.land.check or culprit.in_setup):
             # Its agent cannot mend what others broke, nor would it be right to blame it.
-            await self._outcomes.hold(landing, f"the check fails on {self._target} itself: {culprit.words}")
+            what = "setup" if culprit.in_setup else "check"
+            await self._outcomes.hold(landing, f"the {what} fails on {self._target} itself: {culprit.words}")
             return
-        prompt = words.failure_prompt(landing, culprit.words, culprit.output)
-        await self._outcomes.give_back(landing, f"the check fails: {culprit.words}", prompt, step.ready.tip)
+        prompt = words.failure_prompt(landing, culprit.words, culprit.output, on_target=on_target)
+        without = f" (and on {self._target} without this work)" if on_target else ""
+        await self._outcomes.give_back(landing, f"the check fails{without}: {culprit.words}", prompt, step.ready.tip)

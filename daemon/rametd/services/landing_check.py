@@ -21,6 +21,7 @@ class Checked:
 
     words: str
     output: str
+    in_setup: bool = False  # the check itself has not run
 
     @property
     def passed(self) -> bool:
@@ -42,7 +43,7 @@ class Checker:
         variables = {"CI": "1", "RAMET_TARGET": target, **await self._ports(config)}
         unfit = await self._prepare(tree, repo, config, variables)
         if unfit is not None and not unfit.ok:
-            return Checked(f"the setup failed: {unfit.words}", unfit.tail)
+            return Checked(f"the setup failed: {unfit.words}", unfit.tail, in_setup=True)
         within = config.land.check_timeout
         result = await self._setup.check(commands, tree.path, repo, timeout=within, variables=variables, remember=note)
         return Checked("" if result.ok else result.words or "it failed without a word", result.tail)

@@ -11,6 +11,7 @@ from rametd.domain.landing import AT_WORK, ENDED, Landing, LandingState
 from rametd.domain.models import DAEMON, Hold, Intent, Request, RequestKind, RequestState, Session
 from rametd.domain.states import State
 from rametd.services import events
+from rametd.services.clearing import DELETE
 from rametd.services.ids import new_id
 from rametd.services.lifecycle import log_request, log_update
 from rametd.services.lookup import find_session
@@ -21,6 +22,7 @@ from rametd.store.landings import LandingColumns
 
 LAND = "land"
 """The kind of intent that a move of a target is."""
+GONE = "its session was removed"
 STATES = {state: landing_pb2.LandingState.Value(f"LANDING_STATE_{state.name}") for state in LandingState}
 S = LandingState
 
@@ -117,6 +119,23 @@ def remove(unit: Unit, landing: Landing, reason: str, principal: str) -> Landing
     return change(unit, landing, S.REMOVED, reason, principal=principal)
 
 
+def leave(unit: Unit, session_id: str, principal: str) -> str:
+    """Take out what a session has in a queue, since it is about to be removed: in the unit of work that begins its removal.
+
+    Returns the target that it does not land on, "" where nothing was queued. A target that is being moved to the work at this moment
+    has it; should the move come to nothing, the next round finds the removal (`is_removed`).
+    """
+    landing = unit.landings.of_session(session_id)
+    if landing is None or landing.state in ENDED or move_of(unit, landing) is not None:
+        return ""
+    return remove(unit, landing, GONE, principal).target
+
+
+def is_removed(reader: Reader, session_id: str) -> bool:
+    """Whether a session's removal has begun: from then on nothing of it lands."""
+    return any(intent.kind == DELETE for intent in reader.intents.list(session_id))
+
+
 def retry(unit: Unit, landing: Landing, principal: str) -> Landing:
     """Queue again what is held or went back to its agent; what is queued anyway stays as it is. Raises `WrongStateError` for what has landed."""
     if landing.state in ENDED:
@@ -132,7 +151,7 @@ def hold(unit: Unit, landing: Landing, reason: str) -> Landing:
     """Ask a person: approve puts the entry back into the queue, deny takes it out."""
     session = unit.sessions.find(landing.session_id)
     if session is None:
-        return change(unit, landing, S.REMOVED, "its session was removed")
+        return change(unit, landing, S.REMOVED, GONE)
     landing = change(unit, landing, S.HELD, reason)
     request = Request(
         id=new_id(),

@@ -150,7 +150,12 @@ class Lane:
         core = self._core
         found = await core.store.read(
             lambda reader: [
-                (landing, reader.sessions.find(landing.session_id))
+                (
+                    landing,
+                    None
+                    if entries.is_removed(reader, landing.session_id)
+                    else reader.sessions.find(landing.session_id),
+                )
                 for landing in reader.landings.open(self._repo_id, self._target)
                 if landing.state in READY
             ]
@@ -158,7 +163,7 @@ class Lane:
         ready: list[Ready] = []
         for landing, session in found:
             if session is None:
-                await self._outcomes.change(landing, S.REMOVED, "its session was removed")
+                await self._outcomes.change(landing, S.REMOVED, entries.GONE)
                 continue
             tip = await core.git.branch_tip(info, landing.branch)
             if tip is None:
@@ -210,7 +215,7 @@ class Lane:
         again = False
         for landing, session, has_prompts in found:
             if session is None:
-                await self._outcomes.change(landing, S.REMOVED, "its session was removed")
+                await self._outcomes.change(landing, S.REMOVED, entries.GONE)
             elif entries.cannot_work(session):
                 await self._outcomes.hold(landing, f"{landing.reason}; {session.name} is {session.state}")
             elif session.state == State.IDLE and not has_prompts:

@@ -8,6 +8,7 @@ from rametd.domain.errors import RametError, UnavailableError
 from rametd.domain.landing import Landing, LandingState
 from rametd.domain.models import Repo, Session
 from rametd.domain.states import BUSY_STATES
+from rametd.git import Target
 from rametd.git.landing import Combined, Conflict, LandingTree
 from rametd.git.repository import RepositoryInfo
 from rametd.services import landing_entries as entries
@@ -82,6 +83,10 @@ class Composer:
                 continue  # in the next round
             await self._outcomes.change(each.landing, S.MERGING, "")
             try:
+                if there := await self._has_landed(scene, each):
+                    await self._already_there(each, there)
+                    off = True
+                    continue
                 combined = await self._combine(scene, each, onto)
                 if isinstance(combined, Conflict) and onto != scene.old:
                     alone = await self._combine(scene, each, scene.old)
@@ -101,7 +106,7 @@ class Composer:
                 await self._outcomes.give_back(each.landing, reason, prompt, each.tip)
                 off = True
             elif combined.commit == scene.old:
-                await self._already_there(each)
+                await self._already_there(each, f"on {self._target} already")
                 off = True
             else:
                 steps.append(Step(each, onto, combined.commit))
@@ -121,12 +126,18 @@ class Composer:
             case _:
                 return await scene.tree.merge(onto, each.tip, words.merge_message(session, self._target, goal))
 
-    async def _already_there(self, each: Ready) -> None:
+    async def _has_landed(self, scene: Scene, each: Ready) -> str:
+        """How its content came to be on the target without us, "" where it is not there: merging it again would be an empty commit."""
+        onto = Target(self._target, scene.old)
+        there = await self._core.git.landed(scene.info, each.tip, each.session.base_commit, (onto,))
+        return f"already: {there.reason}" if there else ""
+
+    async def _already_there(self, each: Ready, reason: str) -> None:
         def work(unit: Unit) -> None:
             landing = unit.landings.get(each.landing.id)
             if landing.state == S.MERGING:
                 unit.landings.update(landing.id, commit=each.tip)
-                entries.landed(unit, landing, f"on {self._target} already")
+                entries.landed(unit, landing, reason)
 
         await self._core.store.write(work)
 

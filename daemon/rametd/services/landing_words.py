@@ -50,11 +50,13 @@ def conflict_prompt(landing: Landing, paths: Sequence[str]) -> str:
     )
 
 
-def failure_prompt(landing: Landing, words: str, output: str) -> str:
+def failure_prompt(landing: Landing, words: str, output: str, *, on_target: bool) -> str:
+    """``on_target``: the check fails on the target as it is, too."""
     fence = "`" * 4
     said = f"The end of its output:\n\n{fence}\n{output.rstrip()}\n{fence}\n\n" if output.strip() else ""
+    without = f" It fails on {landing.target} without your work too." if on_target else ""
     return (
-        f"Your branch {landing.branch} was not landed on {landing.target}: together with it, the check fails: {words}.\n\n"
+        f"Your branch {landing.branch} was not landed on {landing.target}: together with it, the check fails: {words}.{without}\n\n"
         f"{said}{_what_to_do(landing)}"
     )
 

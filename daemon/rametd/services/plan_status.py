@@ -1,6 +1,7 @@
 """How the threads of an applied plan stand: in git, in their paths, in the order of landing."""
 
 import asyncio
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from rametd.domain.errors import RametError, RefNotFoundError
@@ -62,7 +63,7 @@ async def thread_status(core: Core, info: RepositoryInfo, plan: Plan, thread: Pl
         ahead, behind = await core.git.ahead_behind(info, session.branch, plan.target)
     except RefNotFoundError as error:  # of its branch or of the target: landed_reason tells the rest
         ahead, behind, line = 0, 0, line or error.message
-    touched, dirty = await _touched(core, info, session)
+    touched, dirty = await _touched(core, info, plan, session)
     owned = Patterns.parse(session.owns)
     forbidden = Patterns.parse(session.forbids)
     inside = tuple(path for path in touched if (not owned or owned.matches(path)) and not forbidden.matches(path))
@@ -81,21 +82,49 @@ async def thread_status(core: Core, info: RepositoryInfo, plan: Plan, thread: Pl
     )
 
 
-async def _touched(core: Core, info: RepositoryInfo, session: Session) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The paths it has changed since it began, and those of them that are not committed."""
+async def _touched(
+    core: Core, info: RepositoryInfo, plan: Plan, session: Session
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The paths of its own work, and those that are not committed.
+
+    What it has merged in since it began is others' work: only what differs from its beginning, from where it last met the target, and from the
+    target as it is, is its own.
+    """
     if session.state == State.ARCHIVED or not await asyncio.to_thread(session.worktree.exists):
         tip = await core.git.branch_tip(info, session.branch)
         if tip is None:
             return (), ()
-        diff = await core.git.diff_commits(info, session.base_commit, tip, patch=False)
-        return tuple(change.path for change in diff.files), ()
+        diffs = [
+            await core.git.diff_commits(info, old, tip, patch=False)
+            for old in await _origins(core, info, plan, session)
+        ]
+        return _in_all([change.path for change in diff.files] for diff in diffs), ()
     try:
         return (
-            await core.git.changed_files(session.worktree, session.base_commit),
+            _in_all(
+                [
+                    await core.git.changed_files(session.worktree, old)
+                    for old in await _origins(core, info, plan, session)
+                ]
+            ),
             await core.git.changed_files(session.worktree, "HEAD"),
         )
     except RametError:  # the tree is no longer what was recorded: `doctor` tells, and the rest of the plan is shown
         return (), ()
+
+
+async def _origins(core: Core, info: RepositoryInfo, plan: Plan, session: Session) -> list[str]:
+    """The commits whose files are not a session's own work."""
+    try:
+        met = await core.git.merge_base(info, session.branch, plan.target)
+    except RefNotFoundError:  # the target or the branch is gone: its beginning is all there is
+        return [session.base_commit]
+    tip = await core.git.branch_tip(info, plan.target)
+    return list(dict.fromkeys(filter(None, (session.base_commit, met, tip))))
+
+
+def _in_all(lists: Iterable[Iterable[str]]) -> tuple[str, ...]:
+    return tuple(sorted(set.intersection(*map(set, lists))))
 
 
 async def landed_of(core: Core, info: RepositoryInfo, plan: Plan, session: Session) -> Landed:

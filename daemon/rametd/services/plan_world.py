@@ -69,6 +69,8 @@ async def check_plan(core: Core, path: Path, text: str, file: str) -> Checked:
     threads = resolve(plan, settled, {session.name for session in sessions})
     world, target = await _world(core, info, path, plan, stored, sessions, mine)
     world = replace(world, sessions={name: known[name].session_id for name in settled})
+    unchanged = {each.id for each in threads if each.id in mine and each.text.owns == known[each.id].owns}
+    world = replace(world, agreed=unchanged)
     prompts, unread = await asyncio.to_thread(read_prompts, threads, Path(file).parent if file else path)
     world = replace(world, prompt_files=unread)
     problems = [*await asyncio.to_thread(check, reading, threads, world), *_values(reading, threads, prompts)]

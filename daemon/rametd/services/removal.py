@@ -8,22 +8,26 @@ from pathlib import Path
 import structlog
 from ramet.v1 import event_pb2, session_pb2
 
-from rametd.domain.errors import NotFoundError, RefNotFoundError, WorkAtRiskError, WrongStateError
+from rametd.domain.errors import NotFoundError, RametError, RefNotFoundError, WorkAtRiskError, WrongStateError
 from rametd.domain.models import Intent, PromptState, Session, TrashEntry, WorktreeKind
 from rametd.domain.states import State
 from rametd.git.repository import RepositoryInfo
 from rametd.git.risk import Risk
 from rametd.git.trash import TrashRecord
-from rametd.services import events
+from rametd.services import events, landing_entries
 from rametd.services.checkpoints import drop_checkpoints
 from rametd.services.clearing import (
     DELETE,
+    TREE,
     Running,
     destroy_processes,
     end_agent,
+    give_up,
+    kept_under,
     last_known,
     leaving,
     refuse_other,
+    tree_goes,
     work_at_risk,
 )
 from rametd.services.core import Core
@@ -33,7 +37,7 @@ from rametd.services.predecessors import settle_successors
 from rametd.services.repos import info_of
 from rametd.services.supervisor import Supervisor
 from rametd.services.views import one_session_message, stamp
-from rametd.store import Reader, Unit, dump_prompt, dump_rule, dump_session
+from rametd.store import Reader, Unit, dump_comment, dump_prompt, dump_rule, dump_session
 
 log = structlog.get_logger()
 
@@ -58,7 +62,9 @@ class Remover:
         ``request_id`` and ``digest`` are the call's, to be remembered with its answer.
         """
         core = self._core
-        if not force:
+        begun = await core.store.read(lambda reader: leaving(reader, session.id))
+        # Of one that is half gone nothing can be lost any more: its work is in the trash.
+        if not force and (begun is None or begun.kind != DELETE or TREE not in begun.data):
             if session.state in {State.STARTING, State.WORKING, State.WAITING}:
                 raise WrongStateError(
                     f"{session.name} is {session.state}", hint=f"`rametctl stop {session.name}` first, or add --force"
@@ -76,11 +82,22 @@ class Remover:
         new = Intent(new_id(), DELETE, session.id, data, core.clock())
 
         def begin(unit: Unit) -> Intent:
-            return refuse_other(leaving(unit, session.id), session, DELETE) or unit.intents.add(new)
+            found = refuse_other(leaving(unit, session.id), session, DELETE)
+            if found is None:
+                target = landing_entries.leave(unit, session.id, principal)
+                found = unit.intents.add(replace(new, data={**data, "target": target}))
+            return found
 
         intent = await core.store.write(begin)
         core.failpoint.hit("remove.intended")
-        return await self._running.join(session.id, lambda: self.complete(intent))
+        return await self._running.join(session.id, lambda: self._attempt(intent))
+
+    async def _attempt(self, intent: Intent) -> Removed:
+        try:
+            return await self.complete(intent)
+        except RametError as error:
+            await give_up(self._core, intent, error)
+            raise
 
     async def complete(self, intent: Intent) -> Removed:
         """Carry a removal through; a daemon that finds the intent calls it again, and every step may have been done before."""
@@ -102,11 +119,15 @@ class Remover:
             except NotFoundError as error:
                 log.warning("repository of a removed session is gone", session=session.id, error=error.message)
             else:
-                entry = await self._trash(session, info)
-                core.failpoint.hit("remove.trashed")
-                removal = await core.git.remove_worktree(
-                    info, session.worktree, session.branch, delete_branch=session.created_branch
-                )
+                if session.state == State.ARCHIVED:  # what is kept moves to the trash first
+                    await tree_goes(core, intent, session)
+                async with kept_under(core, info, intent, session, f"refs/ramet/trash/{session.id}"):
+                    entry = await self._trash(session, info)
+                    core.failpoint.hit("remove.trashed")
+                    await tree_goes(core, intent, session)
+                    removal = await core.git.remove_worktree(
+                        info, session.worktree, session.branch, delete_branch=session.created_branch
+                    )
                 for kept in removal.kept:
                     log.warning("removal left something", session=session.id, what=kept)
             core.failpoint.hit("remove.worktree-removed")
@@ -162,6 +183,7 @@ class Remover:
             session=one_session_message(unit, session),
             trash_ref=entry.ref if entry else "",
             expire_time=stamp(entry.expire_time) if entry else None,
+            landing_target=intent.data.get("target", ""),
         )
         if entry is not None and unit.trash.get(entry.id) is None:
             unit.trash.add(replace(entry, belongings=belongings(unit, session)))
@@ -184,12 +206,13 @@ class Remover:
 
 
 def belongings(reader: Reader, session: Session) -> str:
-    """What goes with the row and comes back with it: the session's rules, and prompts that its agent has not got. JSON."""
+    """What goes with the row and comes back with it: the session's rules, review comments, and prompts that its agent has not got. JSON."""
     rules = [rule for rule in reader.rules.list(session.repo_id) if rule.session_id == session.id]
     waiting = [
         prompt for prompt in reader.prompts.open(session.id) if prompt.state in {PromptState.QUEUED, PromptState.SENT}
     ]
     kept = {"rules": [dump_rule(rule) for rule in rules], "prompts": [dump_prompt(prompt) for prompt in waiting]}
+    kept["comments"] = [dump_comment(each) for each in reader.comments.list(session.id, resolved=True)]
     return json.dumps(kept)
 
 

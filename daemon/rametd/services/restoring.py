@@ -35,7 +35,7 @@ from rametd.services.lifecycle import change_state
 from rametd.services.places import link_by_name
 from rametd.services.repos import info_of
 from rametd.services.views import one_session_message
-from rametd.store import Reader, Unit, dump_session, load_prompt, load_rule, load_session
+from rametd.store import Reader, Unit, dump_session, load_comment, load_prompt, load_rule, load_session
 
 log = structlog.get_logger()
 
@@ -244,6 +244,8 @@ class Restorer:
             unit.sessions.insert(_row(unit, self._core, replace(session, branch=data["branch"]), warnings))
             for text in kept.get("rules", ()):
                 unit.rules.add(load_rule(text))
+            for text in kept.get("comments", ()):
+                unit.comments.add(load_comment(text))
             for prompt in (load_prompt(text) for text in kept.get("prompts", ())):
                 unit.prompts.add(prompt.id, session.id, prompt.text, prompt.source, hops=prompt.hops)
         else:

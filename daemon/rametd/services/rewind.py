@@ -7,6 +7,7 @@ it again, beginning with another checkpoint: what somebody wrote meanwhile is ke
 
 import uuid
 from dataclasses import replace
+from fnmatch import fnmatchcase
 
 import structlog
 from google.protobuf.message import Message
@@ -14,7 +15,7 @@ from ramet.v1 import event_pb2, worktree_pb2
 
 from rametd.domain.checkpoints import Checkpoint, CheckpointReason, ConversationCut
 from rametd.domain.errors import RametError, WrongStateError
-from rametd.domain.models import Intent, Session, WorktreeKind
+from rametd.domain.models import Intent, Repo, Session, WorktreeKind
 from rametd.domain.states import BUSY_STATES, State
 from rametd.services import events
 from rametd.services.changes import change_message
@@ -22,8 +23,10 @@ from rametd.services.checkpoints import Checkpointer, checkpoint_message
 from rametd.services.clearing import REWIND, Running, end_agent, leaving, refuse_other
 from rametd.services.core import Core
 from rametd.services.ids import new_id
+from rametd.services.lifecycle import log_update
 from rametd.services.persistence import write_for_sure
 from rametd.services.repos import info_of
+from rametd.services.settings import for_session
 from rametd.services.supervisor import Supervisor
 from rametd.services.views import one_session_message
 from rametd.store import Reader, Unit
@@ -110,24 +113,39 @@ class Rewinder:
         core.failpoint.hit("rewind.agent-ended")
         await core.kept(session_id)
 
+        heads: list[str] = []
+
         async def keep(tree: str) -> None:
             made = await self._checkpointer.make(
                 session_id, CheckpointReason.REWIND, tree=tree, principal=intent.data["principal"]
             )
+            heads.append(made.head)
             await write_for_sure(core.store, lambda unit: remember_before(unit, intent, made))
             core.failpoint.hit("rewind.kept")
 
         await core.git.bring_back(session.worktree, checkpoint.commit, keep)
         core.failpoint.hit("rewind.files-written")
-        moved = not checkpoint.head or await core.git.move_back(session.worktree, checkpoint.head)
+        repo = await core.store.read(lambda reader: reader.repos.get(session.repo_id))
+        info = await info_of(core, repo)
+        ours = session.branch if await self._may_move(session, repo) else None
+        moved = not checkpoint.head or await core.git.move_back(
+            session.worktree, checkpoint.head, ours=ours, tip=heads[-1]
+        )
+        warnings = [] if moved else [stays(session, checkpoint)]
+        # After a sync that is taken back its work is what it had beyond the older base again.
+        base = None
+        if moved and checkpoint.head and session.base_commit:
+            base = await core.git.merge_base(info, session.base_commit, checkpoint.head)
         core.failpoint.hit("rewind.branch-moved")
         before = await core.store.read(lambda reader: what_was_before(reader, intent))
-        info = await info_of(core, await core.store.read(lambda reader: reader.repos.get(session.repo_id)))
         files = (await core.git.diff_commits(info, before.commit, checkpoint.commit, patch=False)).files
         kept = before
 
         def record(unit: Unit) -> Rewound:
             now = unit.sessions.get(session_id)
+            if base and base != now.base_commit:
+                now = unit.sessions.update(session_id, base_commit=base)
+                log_update(unit, now, ["base_commit"], intent.data["principal"])
             if not intent.data["files_only"]:
                 cut_conversation(unit, now, checkpoint)
             rewound = event_pb2.SessionRewound(
@@ -135,12 +153,7 @@ class Rewinder:
                 checkpoint=checkpoint_message(checkpoint),
                 conversation=not intent.data["files_only"],
             )
-            told: list[Message] = [rewound]
-            if not moved:
-                words = (
-                    f"{session.branch} stays where it is: checkpoint {checkpoint.number} is of another line of commits"
-                )
-                told.append(event_pb2.Warning(message=words))
+            told: list[Message] = [rewound, *(event_pb2.Warning(message=words) for words in warnings)]
             for payload in told:
                 unit.events.append(
                     events.make(payload, session_id=now.id, repo_id=now.repo_id, principal=intent.data["principal"])
@@ -151,6 +164,7 @@ class Rewinder:
                 before=checkpoint_message(kept),
                 checkpoint=checkpoint_message(checkpoint),
                 files=[change_message(file) for file in files],
+                warnings=warnings,
             )
             if intent.data["request_id"]:
                 digest = bytes.fromhex(intent.data["digest"])
@@ -161,6 +175,21 @@ class Rewinder:
         core.failpoint.hit("rewind.recorded")
         core.wake()
         return done
+
+    async def _may_move(self, session: Session, repo: Repo) -> bool:
+        """Whether its branch may leave its own line of commits: one that we made, and that nobody protects."""
+        if not session.created_branch or not session.branch:
+            return False
+        protected = (await for_session(self._core, session, repo)).config.land.protected
+        return not any(fnmatchcase(session.branch, glob) for glob in protected)
+
+
+def stays(session: Session, checkpoint: Checkpoint) -> str:
+    """The warning where files came back and the branch did not."""
+    return (
+        f"{session.branch or 'HEAD'} stays where it is: checkpoint {checkpoint.number} is of another line of commits,"
+        f" from {checkpoint.head[:12]} on"
+    )
 
 
 def remember_before(unit: Unit, intent: Intent, checkpoint: Checkpoint) -> None:

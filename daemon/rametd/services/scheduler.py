@@ -9,7 +9,7 @@ from rametd.domain.models import DAEMON, Agent, AgentState, Hold, PromptState, S
 from rametd.domain.states import SLOT_STATES, State
 from rametd.services import budgets
 from rametd.services.checkpoints import outstanding
-from rametd.services.clearing import leaving
+from rametd.services.clearing import FAILED, leaving
 from rametd.services.core import Core
 from rametd.services.delivery import deliver
 from rametd.services.lifecycle import change_state
@@ -64,7 +64,10 @@ class Scheduler:
         to_launch: list[tuple[Session, Agent]] = []
         to_send: list[str] = []
         for session in self._by_turns(unit):
-            if leaving(unit, session.id) is not None:
+            if (intent := leaving(unit, session.id)) is not None:
+                why = intent.data.get(FAILED, "")
+                if why and session.state_reason != why:
+                    change_state(unit, session, State.QUEUED, reason=why)
                 continue  # no process may start in a worktree that is going
             if outstanding(session):
                 self._unkept.append(session.id)

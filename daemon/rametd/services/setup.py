@@ -274,3 +274,12 @@ def change(
 
 def newest_setup(reader: Reader, session_id: str) -> Command | None:
     return next((each for each in reader.commands.list(session_id) if each.kind == CommandKind.SETUP), None)
+
+
+def why_failed(reader: Reader, session: Session) -> str:
+    """Why its setup failed, in one line; "" where it did not."""
+    if session.setup != SetupState.FAILED:
+        return ""
+    told = reader.events.list(session_id=session.id, kinds=("setup_changed",), limit=1, newest=True)
+    reason = event_pb2.Event.FromString(told[-1].payload).setup_changed.reason if told else ""
+    return reason or "it failed"

@@ -100,7 +100,8 @@ async def _existing(core: Core, info: RepositoryInfo, new: "NewSession") -> Star
     remote = await core.git.find_remote_branch(info, branch)
     if remote is None:
         near = ", ".join(sorted(await core.git.branch_names(info))[:5])
-        raise RefNotFoundError(f"there is no branch {branch!r}", hint=f"branches: {near}")
+        fetch = f"; one of a remote's that was not fetched yet: --existing origin/{branch} --fetch"
+        raise RefNotFoundError(f"there is no branch {branch!r}", hint=f"branches: {near}{fetch}")
     found = await core.git.resolve_base(info, f"refs/remotes/{remote.tracking}", None)
     return Start(
         new.base_ref or remote.tracking,

@@ -10,11 +10,13 @@ from dataclasses import dataclass
 import structlog
 from ramet.v1 import event_pb2
 
+from rametd.domain.checkpoints import Checkpoint, CheckpointReason
 from rametd.domain.errors import RametError, WrongStateError
 from rametd.domain.models import OWNER, Intent, Prompt, Session, WorktreeKind
 from rametd.domain.states import BUSY_STATES, State
 from rametd.git import Base, Synced
 from rametd.services import events
+from rametd.services.checkpoints import Checkpointer
 from rametd.services.clearing import SYNC, leaving, refuse_other
 from rametd.services.core import Core
 from rametd.services.ids import new_id
@@ -45,11 +47,14 @@ class Done:
     session: Session
     synced: Synced
     prompt: Prompt | None
+    before: Checkpoint | None
+    """What a rewind goes back to; None where nothing was changed."""
 
 
 class Syncer:
-    def __init__(self, core: Core) -> None:
+    def __init__(self, core: Core, checkpointer: Checkpointer) -> None:
         self._core = core
+        self._checkpointer = checkpointer
         self._tasks: set[asyncio.Task[Done]] = set()
 
     async def sync(self, session: Session, wanted: Sync, remember: Callable[[Unit, Done], None]) -> Done:
@@ -77,10 +82,23 @@ class Syncer:
         intent = await core.store.write(lambda unit: self._begin(unit, session.id, base.commit))
         core.failpoint.hit("sync.intended")
         await core.kept(session.id)
+        kept: list[Checkpoint] = []
+
+        async def keep() -> None:
+            kept.append(await self._checkpointer.make(session.id, CheckpointReason.MANUAL, principal=wanted.principal))
+            core.failpoint.hit("sync.kept")
+
         try:
             branch = session.branch or None
             message = f"Merge {base.ref} into {session.branch}"
-            synced = await core.git.sync(session.worktree, branch, base.commit, rebase=wanted.rebase, message=message)
+            synced = await core.git.sync(
+                session.worktree,
+                branch,
+                base.commit,
+                rebase=wanted.rebase,
+                message=message,
+                before_changing=keep,
+            )
             core.failpoint.hit("sync.synced")
         except RametError:
             await write_for_sure(core.store, lambda unit: unit.intents.remove(intent.id))
@@ -101,7 +119,7 @@ class Syncer:
                 old_commit=synced.old, new_commit=synced.new, conflicts=synced.conflicts[:LISTED]
             )
             unit.events.append(events.make(payload, session_id=now.id, repo_id=now.repo_id, principal=wanted.principal))
-            done = Done(now, synced, prompt)
+            done = Done(now, synced, prompt, kept[0] if kept and synced.commits else None)
             remember(unit, done)
             return done
 

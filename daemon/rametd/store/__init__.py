@@ -1,6 +1,7 @@
 """The daemon's memory: SQLite, one writer, works grouped into transactions."""
 
 from rametd.store.calls import Call
+from rametd.store.comments import COMMENTS
 from rametd.store.ledger import Grouping, Spent
 from rametd.store.prompts import PROMPTS
 from rametd.store.rebuild import Rebuilt, RecoveredSession
@@ -15,6 +16,7 @@ dump_repo, load_repo = REPOS.dump, REPOS.load
 dump_session, load_session = SESSIONS.dump, SESSIONS.load
 dump_prompt, load_prompt = PROMPTS.dump, PROMPTS.load
 dump_rule, load_rule = RULES.dump, RULES.load
+dump_comment, load_comment = COMMENTS.dump, COMMENTS.load
 
 __all__ = [
     "Call",
@@ -25,10 +27,12 @@ __all__ = [
     "Spent",
     "Store",
     "Unit",
+    "dump_comment",
     "dump_prompt",
     "dump_repo",
     "dump_rule",
     "dump_session",
+    "load_comment",
     "load_prompt",
     "load_repo",
     "load_rule",

@@ -708,8 +708,11 @@ class GetSessionResponse(_message.Message):
     PROCESS_FIELD_NUMBER: _builtins.int
     CHILDREN_FIELD_NUMBER: _builtins.int
     DISK_BYTES_FIELD_NUMBER: _builtins.int
+    SETUP_FAILURE_FIELD_NUMBER: _builtins.int
     disk_bytes: _builtins.int
     """Bytes that its worktree takes on disk, where asked for."""
+    setup_failure: _builtins.str
+    """Why its setup failed, in one line, where it did."""
     @_builtins.property
     def session(self) -> Global___Session:
         """The session."""
@@ -739,10 +742,11 @@ class GetSessionResponse(_message.Message):
         process: Global___AgentProcess | None = ...,
         children: _abc.Iterable[Global___Session] | None = ...,
         disk_bytes: _builtins.int = ...,
+        setup_failure: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["process", b"process", "session", b"session"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["children", b"children", "disk_bytes", b"disk_bytes", "open_requests", b"open_requests", "pending_prompts", b"pending_prompts", "process", b"process", "session", b"session"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["children", b"children", "disk_bytes", b"disk_bytes", "open_requests", b"open_requests", "pending_prompts", b"pending_prompts", "process", b"process", "session", b"session", "setup_failure", b"setup_failure"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1187,8 +1191,11 @@ class DeleteSessionResponse(_message.Message):
     SESSION_FIELD_NUMBER: _builtins.int
     TRASH_REF_FIELD_NUMBER: _builtins.int
     EXPIRE_TIME_FIELD_NUMBER: _builtins.int
+    LANDING_TARGET_FIELD_NUMBER: _builtins.int
     trash_ref: _builtins.str
     """The ref that holds what it had, or empty when nothing was at risk."""
+    landing_target: _builtins.str
+    """The branch that it was queued to land on, and does not; empty when it was in no queue."""
     @_builtins.property
     def session(self) -> Global___Session:
         """The session as it was."""
@@ -1203,10 +1210,11 @@ class DeleteSessionResponse(_message.Message):
         session: Global___Session | None = ...,
         trash_ref: _builtins.str = ...,
         expire_time: _timestamp_pb2.Timestamp | None = ...,
+        landing_target: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["expire_time", b"expire_time", "session", b"session"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["expire_time", b"expire_time", "session", b"session", "trash_ref", b"trash_ref"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["expire_time", b"expire_time", "landing_target", b"landing_target", "session", b"session", "trash_ref", b"trash_ref"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

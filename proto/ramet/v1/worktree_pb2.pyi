@@ -683,6 +683,7 @@ class RewindSessionResponse(_message.Message):
     BEFORE_FIELD_NUMBER: _builtins.int
     CHECKPOINT_FIELD_NUMBER: _builtins.int
     FILES_FIELD_NUMBER: _builtins.int
+    WARNINGS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def session(self) -> _session_pb2.Session:
         """The session as it is now."""
@@ -699,6 +700,10 @@ class RewindSessionResponse(_message.Message):
     def files(self) -> _containers.RepeatedCompositeFieldContainer[Global___FileChange]:
         """Files that were written or removed."""
 
+    @_builtins.property
+    def warnings(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """What could not be brought back, such as a branch that is not ours to move."""
+
     def __init__(
         self,
         *,
@@ -706,10 +711,11 @@ class RewindSessionResponse(_message.Message):
         before: Global___Checkpoint | None = ...,
         checkpoint: Global___Checkpoint | None = ...,
         files: _abc.Iterable[Global___FileChange] | None = ...,
+        warnings: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["before", b"before", "checkpoint", b"checkpoint", "session", b"session"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["before", b"before", "checkpoint", b"checkpoint", "files", b"files", "session", b"session"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["before", b"before", "checkpoint", b"checkpoint", "files", b"files", "session", b"session", "warnings", b"warnings"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1069,6 +1075,7 @@ class SyncSessionResponse(_message.Message):
     NEW_COMMIT_FIELD_NUMBER: _builtins.int
     CONFLICTS_FIELD_NUMBER: _builtins.int
     PROMPT_FIELD_NUMBER: _builtins.int
+    CHECKPOINT_FIELD_NUMBER: _builtins.int
     commits: _builtins.int
     """Commits that were brought in."""
     old_commit: _builtins.str
@@ -1087,6 +1094,10 @@ class SyncSessionResponse(_message.Message):
     def prompt(self) -> _session_pb2.Prompt:
         """The prompt that asks the agent, where that was wanted."""
 
+    @_builtins.property
+    def checkpoint(self) -> Global___Checkpoint:
+        """What the worktree was before; rewind to it undoes this. Unset where nothing was changed."""
+
     def __init__(
         self,
         *,
@@ -1096,10 +1107,11 @@ class SyncSessionResponse(_message.Message):
         new_commit: _builtins.str = ...,
         conflicts: _abc.Iterable[_builtins.str] | None = ...,
         prompt: _session_pb2.Prompt | None = ...,
+        checkpoint: Global___Checkpoint | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["prompt", b"prompt", "session", b"session"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["checkpoint", b"checkpoint", "prompt", b"prompt", "session", b"session"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["commits", b"commits", "conflicts", b"conflicts", "new_commit", b"new_commit", "old_commit", b"old_commit", "prompt", b"prompt", "session", b"session"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["checkpoint", b"checkpoint", "commits", b"commits", "conflicts", b"conflicts", "new_commit", b"new_commit", "old_commit", b"old_commit", "prompt", b"prompt", "session", b"session"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
