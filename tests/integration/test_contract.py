@@ -966,6 +966,6 @@ async def test_a_secret_is_in_no_database_no_event_no_log_and_no_argument(
     daemon.sandbox.ctl("rm", "keeps", "--force")
     kept = [path for path in state.rglob("*") if path.is_file() and canary.encode() in path.read_bytes()]
     assert [path.parent.name for path in kept] == ["secrets"], "what can be brought back keeps its environment"
-    assert daemon.sandbox.ctl("trash", "empty", "keeps").code == 0
+    assert daemon.sandbox.ctl("trash", "empty", "keeps", "--yes").code == 0
     assert [path for path in state.rglob("*") if path.is_file() and canary.encode() in path.read_bytes()] == []
     assert json.loads(daemon.sandbox.ctl("ls", "--all", "--json").stdout) == []

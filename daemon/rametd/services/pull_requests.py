@@ -30,7 +30,7 @@ from rametd.services.pr_feedback import Feedback, gather
 from rametd.services.pr_look import look, seen
 from rametd.services.pr_target import Target, base_branch
 from rametd.services.pr_views import store
-from rametd.store import Reader, Unit
+from rametd.store import Unit
 
 TO_DRAFT = "mutation($id: ID!) { convertPullRequestToDraft(input: {pullRequestId: $id}) { clientMutationId } }"
 TO_READY = "mutation($id: ID!) { markPullRequestReadyForReview(input: {pullRequestId: $id}) { clientMutationId } }"
@@ -214,7 +214,7 @@ class PullRequests(PullRequestBook):
     # ── linking and looking ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def link(self, session: Session, number: int, principal: str) -> PullRequest:
-        """Raises `PullRequestNotFoundError`, `ForgeLoginError`, and `WrongStateError` for one of another branch or session."""
+        """Raises `PullRequestNotFoundError`, `ForgeLoginError`."""
         async with self.lock(session.id):
             target = await self._target(session, "")
             if target.github is None:
@@ -224,32 +224,9 @@ class PullRequests(PullRequestBook):
             if pull.number != number:
                 pull = replace(pull, sent=(), etags={})
             pull = replace(pull, host=target.github.host, slug=target.slug, number=number)
-            told = await look(target.github, pull)
-            await self._check_link(session, pull, told["headRefName"])
-            kept = await self._store(seen(pull, told, self._core.clock()), principal)
+            kept = await self._look(target.github, pull, principal)
             self.changed()
             return kept
-
-    async def _check_link(self, session: Session, pull: PullRequest, head: str) -> None:
-        if head != session.branch:
-            raise WrongStateError(
-                f"pull request {pull.number} is of the branch {head}, and {session.name} works on {session.branch}",
-                hint=f"link one of {session.branch}, or open one: `rametctl pr create {session.name}`",
-            )
-
-        def holder(reader: Reader) -> Session | None:
-            for each in reader.pull_requests.list():
-                same = (each.host, each.slug, each.number) == (pull.host, pull.slug, pull.number)
-                if same and each.session_id != session.id:
-                    return reader.sessions.find(each.session_id)
-            return None
-
-        other = await self._core.store.read(holder)
-        if other is not None:
-            raise WrongStateError(
-                f"pull request {pull.number} is that of the session {other.name}, and so not of {session.name}",
-                hint=f"`rametctl pr status {other.name}` shows it",
-            )
 
     # ── what reviewers and checks said ───────────────────────────────────────────────────────────────────────────────────────────
 
