@@ -11,39 +11,39 @@ import structlog
 from rametd.domain.errors import RametError
 from rametd.domain.models import DAEMON, Intent, Mode, Session
 from rametd.keeper.executor import Executor
-from rametd.services import housekeeping
-from rametd.services.archive import Archiver
-from rametd.services.checkpoints import Checkpointer
-from rametd.services.clearing import ARCHIVE, DELETE, DROP, RESTORE, REWIND, SYNC
-from rametd.services.converge import Converger
+from rametd.services.agents.supervisor import Supervisor
+from rametd.services.commands.setup import Setup
+from rametd.services.commands.terminals import Terminals
 from rametd.services.core import Core
-from rametd.services.creation import Creator
-from rametd.services.departures import Departures
-from rametd.services.forking import Forker
-from rametd.services.inserting import CREATE
-from rametd.services.landed import LandedTracker
-from rametd.services.landing import LandingQueue
+from rametd.services.creation.creator import Creator
+from rametd.services.creation.forking import Forker
+from rametd.services.creation.inserting import CREATE
+from rametd.services.creation.pool import Pool
+from rametd.services.creation.warm import Warmer
+from rametd.services.departures.archive import Archiver
+from rametd.services.departures.clearing import ARCHIVE, DELETE, DROP, RESTORE, REWIND, SYNC
+from rametd.services.departures.departures import Departures
+from rametd.services.departures.removal import Remover
+from rametd.services.departures.restoring import Restorer
+from rametd.services.departures.trash import undo_drop
+from rametd.services.landing.landed import LandedTracker
+from rametd.services.landing.queue import LandingQueue
 from rametd.services.lifecycle import log_update
 from rametd.services.orchestration import Orchestration
-from rametd.services.ownership import Ownership
-from rametd.services.plan_cleanup import PlanCleaner
-from rametd.services.plans import Plans
-from rametd.services.pool import Pool
-from rametd.services.pr_cleanup import PullRequestCleaner
-from rametd.services.pr_tracker import PullRequestTracker
-from rametd.services.pull_requests import PullRequests
-from rametd.services.radar import Radar
-from rametd.services.removal import Remover
-from rametd.services.restoring import Restorer
-from rametd.services.rewind import Rewinder
+from rametd.services.ownership.handover import Ownership
+from rametd.services.plans.applying import Plans
+from rametd.services.plans.cleanup import PlanCleaner
+from rametd.services.plans.converge import Converger
+from rametd.services.pull_requests.cleanup import PullRequestCleaner
+from rametd.services.pull_requests.requests import PullRequests
+from rametd.services.pull_requests.tracker import PullRequestTracker
+from rametd.services.radar.radar import Radar
 from rametd.services.scheduler import Scheduler
 from rametd.services.sessions import Sessions
-from rametd.services.setup import Setup
-from rametd.services.supervisor import Supervisor
-from rametd.services.sync import Syncer
-from rametd.services.terminals import Terminals
-from rametd.services.trash import undo_drop
-from rametd.services.warm import Warmer
+from rametd.services.upkeep import housekeeping
+from rametd.services.worktrees.checkpoints import Checkpointer
+from rametd.services.worktrees.rewind import Rewinder
+from rametd.services.worktrees.sync import Syncer
 from rametd.store import Unit
 
 log = structlog.get_logger()

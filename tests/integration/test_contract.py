@@ -32,8 +32,8 @@ from ramet.v1 import (
 from rametd.api import event as event_api
 from rametd.api.roles import allowed
 from rametd.domain import errors
+from rametd.services.agents.supervisor import Supervisor
 from rametd.services.sessions import Sessions
-from rametd.services.supervisor import Supervisor
 from rametd.services.tokens import Tokens
 
 from tests.support.agents import script

@@ -12,8 +12,8 @@ from rametd.keeper.local import LocalExecutor
 from rametd.services.core import Core
 from rametd.services.hub import Hub
 from rametd.services.index import SessionIndex
-from rametd.services.pr_tracker import LONGEST_S, PERIOD_S, PullRequestTracker
-from rametd.services.pull_requests import PullRequests
+from rametd.services.pull_requests.requests import PullRequests
+from rametd.services.pull_requests.tracker import LONGEST_S, PERIOD_S, PullRequestTracker
 from rametd.services.tokens import Tokens
 from rametd.store import Store
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from rametd.services.carry import Carried, Order, bring
-from rametd.services.projects import Project, named_files, recognise
+from rametd.services.commands.carry import Carried, Order, bring
+from rametd.services.commands.projects import Project, named_files, recognise
 
 MIB = 1 << 20
 

@@ -8,8 +8,8 @@ from typing import Any, cast
 import pytest
 from rametd.domain.errors import ReadOnlyError
 from rametd.services.core import Core
-from rametd.services.creation import Creator
-from rametd.services.pool import Pool
+from rametd.services.creation.creator import Creator
+from rametd.services.creation.pool import Pool
 
 
 class SlowStore:

@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 from rametd.domain.errors import ForgeLoginError, ForgeRefusedError, ForgeUnavailableError
 from rametd.environment import ALLOWED, FORGE, NEVER, allowed, build
 from rametd.git.remotes import Remote
-from rametd.services.forges import Place, may_be_github, opening_address, place_of
-from rametd.services.github import _judge, _parse
-from rametd.services.pr_body import BEGIN, END, code, marked, one_line, updated
-from rametd.services.pr_feedback import fenced
-from rametd.services.pr_target import choose
+from rametd.services.pull_requests.body import BEGIN, END, code, marked, one_line, updated
+from rametd.services.pull_requests.feedback import fenced
+from rametd.services.pull_requests.forges import Place, may_be_github, opening_address, place_of
+from rametd.services.pull_requests.github import _judge, _parse
+from rametd.services.pull_requests.target import choose
 
 # Addresses
 

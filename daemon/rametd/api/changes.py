@@ -10,10 +10,10 @@ from rametd.domain.errors import InvalidInputError
 from rametd.domain.models import Session
 from rametd.git.diff import MAX_PATCH, Diff, DiffOptions, Whitespace
 from rametd.git.tracker import Tracker
-from rametd.services.changes import Against, against, change_message, compare, paths_inside, warnings_of
 from rametd.services.core import Core
 from rametd.services.lookup import find_session
 from rametd.services.repos import info_of
+from rametd.services.worktrees.changes import Against, against, change_message, compare, paths_inside, warnings_of
 
 Context = grpc.aio.ServicerContext[Any, Any]
 

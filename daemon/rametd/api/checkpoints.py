@@ -10,10 +10,10 @@ from rametd.api.context import principal
 from rametd.api.paging import offset, position_of, size_of, token_of
 from rametd.domain.checkpoints import CheckpointReason
 from rametd.domain.models import Session
-from rametd.services.checkpoints import Checkpointer, checkpoint_message, find_checkpoint
 from rametd.services.core import Core
 from rametd.services.lookup import find_session
-from rametd.services.rewind import Rewinder
+from rametd.services.worktrees.checkpoints import Checkpointer, checkpoint_message, find_checkpoint
+from rametd.services.worktrees.rewind import Rewinder
 from rametd.store import Reader
 
 Context = grpc.aio.ServicerContext[Any, Any]

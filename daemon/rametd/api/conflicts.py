@@ -11,10 +11,10 @@ from rametd.api.repo import resolve_repo
 from rametd.domain.conflicts import PairConflict
 from rametd.domain.errors import InvalidInputError
 from rametd.domain.models import Session
-from rametd.services import conflicts
 from rametd.services.core import Core
 from rametd.services.lookup import find_session
-from rametd.services.radar import Picture, Radar
+from rametd.services.radar import conflicts
+from rametd.services.radar.radar import Picture, Radar
 from rametd.store import Reader
 
 Context = grpc.aio.ServicerContext[Any, Any]

@@ -14,10 +14,10 @@ from rametd.domain.errors import InvalidInputError, RepoNotFoundError
 from rametd.domain.landing import Landing
 from rametd.services import repos
 from rametd.services.core import Core
-from rametd.services.landing import LandingQueue, NewLandings, listed
-from rametd.services.landing_entries import message
-from rametd.services.pr_cleanup import PullRequestCleaner
-from rametd.services.pull_requests import PullRequests
+from rametd.services.landing.entries import message
+from rametd.services.landing.queue import LandingQueue, NewLandings, listed
+from rametd.services.pull_requests.cleanup import PullRequestCleaner
+from rametd.services.pull_requests.requests import PullRequests
 from rametd.store import Reader, Unit
 
 Context = grpc.aio.ServicerContext[Any, Any]

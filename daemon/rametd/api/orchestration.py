@@ -17,14 +17,14 @@ from rametd.api.repo import absolute
 from rametd.domain.errors import InvalidInputError, RametError
 from rametd.domain.models import Mode, Session
 from rametd.services import family
-from rametd.services.changes import change_message
 from rametd.services.core import Core
-from rametd.services.creation import Creator
+from rametd.services.creation.creator import Creator
+from rametd.services.creation.wanted import NewSession
 from rametd.services.delivery import SESSION, sender_of
 from rametd.services.orchestration import Orchestration, Spawn, find_member, member_of, message_of, transcript
-from rametd.services.ownership import Ownership
+from rametd.services.ownership.handover import Ownership
 from rametd.services.waiting import Condition, Outcome, judge_one
-from rametd.services.wanted import NewSession
+from rametd.services.worktrees.changes import change_message
 from rametd.store import Reader, Unit
 
 Context = grpc.aio.ServicerContext[Any, Any]

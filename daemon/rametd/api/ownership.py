@@ -8,7 +8,7 @@ from ramet.v1 import orchestration_pb2, orchestration_pb2_grpc
 from rametd.api.calls import Call, Calls
 from rametd.api.context import principal
 from rametd.services.delivery import sender_of
-from rametd.services.ownership import Decision, Ownership
+from rametd.services.ownership.handover import Decision, Ownership
 
 Context = grpc.aio.ServicerContext[Any, Any]
 

@@ -15,12 +15,12 @@ from rametd.domain.models import Mode, Repo
 from rametd.domain.plans import Plan, PlanThread
 from rametd.plans import Problem, Thread
 from rametd.services import repos
-from rametd.services.converge import FAILED, Converger
 from rametd.services.core import Core
-from rametd.services.plan_cleanup import CleanedUp, PlanCleaner
-from rametd.services.plan_lookup import find_plan
-from rametd.services.plan_status import ThreadStatus, plan_status
-from rametd.services.plans import Application, Applied, Plans
+from rametd.services.plans.applying import Application, Applied, Plans
+from rametd.services.plans.cleanup import CleanedUp, PlanCleaner
+from rametd.services.plans.converge import FAILED, Converger
+from rametd.services.plans.lookup import find_plan
+from rametd.services.plans.status import ThreadStatus, plan_status
 from rametd.services.views import MODES, sessions_messages, stamp
 from rametd.store import Reader, Unit
 

@@ -9,7 +9,7 @@ from rametd.api.calls import Call, Calls
 from rametd.api.repo import resolve_repo
 from rametd.domain.spares import Spare
 from rametd.services.core import Core
-from rametd.services.pool import Pool, PoolStatus
+from rametd.services.creation.pool import Pool, PoolStatus
 from rametd.services.views import stamp
 
 Context = grpc.aio.ServicerContext[Any, Any]

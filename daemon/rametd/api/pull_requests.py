@@ -15,10 +15,10 @@ from rametd.domain.errors import InvalidInputError
 from rametd.domain.models import Prompt, Session
 from rametd.services.core import Core
 from rametd.services.lookup import find_session
-from rametd.services.pr_cleanup import CleanedUp, PullRequestCleaner
-from rametd.services.pr_feedback import Feedback
-from rametd.services.pr_views import pull_message
-from rametd.services.pull_requests import PullRequests, Wanted
+from rametd.services.pull_requests.cleanup import CleanedUp, PullRequestCleaner
+from rametd.services.pull_requests.feedback import Feedback
+from rametd.services.pull_requests.messages import pull_message
+from rametd.services.pull_requests.requests import PullRequests, Wanted
 from rametd.services.views import prompt_message
 from rametd.store import Unit
 

@@ -13,9 +13,9 @@ from rametd.domain.errors import InvalidInputError, RepoNotFoundError
 from rametd.domain.models import Repo
 from rametd.services import repos
 from rametd.services.core import Core
-from rametd.services.landing_trees import remove_unused
+from rametd.services.creation.pool import Pool
+from rametd.services.landing.trees import remove_unused
 from rametd.services.lookup import find_repo
-from rametd.services.pool import Pool
 from rametd.services.views import repo_message
 from rametd.store import Reader, Unit
 

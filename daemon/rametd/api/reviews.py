@@ -10,12 +10,12 @@ from rametd.api.context import principal
 from rametd.api.paging import offset, position_of, size_of, token_of
 from rametd.domain.comments import Comment
 from rametd.domain.models import Prompt
-from rametd.services.checkpoints import checkpoint_message
-from rametd.services.comments import Reviewer, comment_message
 from rametd.services.core import Core
 from rametd.services.lookup import find_session
-from rametd.services.sync import Done, Sync, Syncer
 from rametd.services.views import one_session_message, prompt_message
+from rametd.services.worktrees.checkpoints import checkpoint_message
+from rametd.services.worktrees.comments import Reviewer, comment_message
+from rametd.services.worktrees.sync import Done, Sync, Syncer
 from rametd.store import Unit
 
 Context = grpc.aio.ServicerContext[Any, Any]

@@ -16,16 +16,17 @@ from rametd.domain.errors import InvalidInputError, NotAllowedError, RepoNotFoun
 from rametd.domain.models import Agent, Mode, Prompt, Session
 from rametd.platform.disk import tree_bytes
 from rametd.services import repos
+from rametd.services.commands.setup import why_failed
 from rametd.services.core import Core
-from rametd.services.creation import Creator
+from rametd.services.creation.creator import Creator
+from rametd.services.creation.forking import Forker, Wanted
+from rametd.services.creation.wanted import NewSession
 from rametd.services.delivery import sender_of
-from rametd.services.departures import Departures
-from rametd.services.forking import Forker, Wanted
+from rametd.services.departures.departures import Departures
 from rametd.services.listing import SessionMessages
 from rametd.services.lookup import find_session
 from rametd.services.orchestration import Orchestration, Spawn
 from rametd.services.sessions import Changes, Sessions
-from rametd.services.setup import why_failed
 from rametd.services.views import (
     MODES_BACK,
     STATES_BACK,
@@ -35,7 +36,6 @@ from rametd.services.views import (
     stamp,
 )
 from rametd.services.waiting import Condition, Outcome, wait
-from rametd.services.wanted import NewSession
 from rametd.store import Reader, Unit
 
 Context = grpc.aio.ServicerContext[Any, Any]

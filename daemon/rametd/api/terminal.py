@@ -22,14 +22,14 @@ from rametd.domain.errors import (
 from rametd.domain.models import Repo, Session
 from rametd.domain.states import State
 from rametd.platform import listeners, processes
-from rametd.services import ports, surroundings
+from rametd.services.commands import ports, surroundings
+from rametd.services.commands.setup import Setup
+from rametd.services.commands.terminals import NewCommand, Terminals
+from rametd.services.commands.trust import check_trust
 from rametd.services.core import Core
 from rametd.services.delivery import sender_of
 from rametd.services.lookup import find_session
 from rametd.services.settings import Settings, for_session
-from rametd.services.setup import Setup
-from rametd.services.terminals import NewCommand, Terminals
-from rametd.services.trust import check_trust
 from rametd.services.views import command_message
 from rametd.store import Reader, Unit
 

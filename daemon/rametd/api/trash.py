@@ -10,8 +10,8 @@ from rametd.api.context import principal
 from rametd.api.paging import position_of, size_of, time_and_id, token_of
 from rametd.api.repo import resolve_repo
 from rametd.services.core import Core
-from rametd.services.restoring import Restorer
-from rametd.services.trash import drop, find_entry, message
+from rametd.services.departures.restoring import Restorer
+from rametd.services.departures.trash import drop, find_entry, message
 from rametd.store import Reader
 
 Context = grpc.aio.ServicerContext[Any, Any]

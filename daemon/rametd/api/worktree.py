@@ -10,16 +10,16 @@ from rametd.api.pool import PoolCalls
 from rametd.api.reviews import ReviewCalls
 from rametd.api.trash import TrashCalls
 from rametd.api.upkeep import UpkeepCalls
-from rametd.services.checkpoints import Checkpointer
-from rametd.services.comments import Reviewer
 from rametd.services.core import Core
-from rametd.services.departures import Departures
-from rametd.services.doctor import Doctor
-from rametd.services.garbage import Collector
-from rametd.services.pool import Pool
-from rametd.services.radar import Radar
-from rametd.services.rewind import Rewinder
-from rametd.services.sync import Syncer
+from rametd.services.creation.pool import Pool
+from rametd.services.departures.departures import Departures
+from rametd.services.radar.radar import Radar
+from rametd.services.upkeep.doctor import Doctor
+from rametd.services.upkeep.garbage import Collector
+from rametd.services.worktrees.checkpoints import Checkpointer
+from rametd.services.worktrees.comments import Reviewer
+from rametd.services.worktrees.rewind import Rewinder
+from rametd.services.worktrees.sync import Syncer
 
 
 class WorktreeServicer(

@@ -21,11 +21,11 @@ from rametd.services.hub import Hub
 from rametd.services.index import SessionIndex
 from rametd.services.policy import Policy
 from rametd.services.tokens import Tokens
-from rametd.services.trackers import Trackers
+from rametd.services.worktrees.trackers import Trackers
 from rametd.store import Store, Unit
 
 if TYPE_CHECKING:
-    from rametd.services.runner import Runner
+    from rametd.services.agents.runner import Runner
 
 Hook = Callable[[Session], Awaitable[None]]
 """Something to be done at a moment of a session's life."""

@@ -9,16 +9,16 @@ from ramet.v1 import event_pb2, orchestration_pb2
 from rametd.domain.errors import InvalidInputError, NotAllowedError, PromptTooLargeError, TooManyMessagesError
 from rametd.domain.models import OWNER, Mode, Prompt, PromptState, Session
 from rametd.services import budgets, family
-from rametd.services.checks import check_prompt
 from rametd.services.core import Core
-from rametd.services.creation import Creator
+from rametd.services.creation.checks import check_prompt
+from rametd.services.creation.creator import Creator
+from rametd.services.creation.wanted import Created, NewSession
 from rametd.services.delivery import SESSION, sender_of
 from rametd.services.lifecycle import log_update
 from rametd.services.lookup import find_session
 from rametd.services.mail import outcome, post
 from rametd.services.sessions import Sessions
 from rametd.services.views import MODES, stamp
-from rametd.services.wanted import Created, NewSession
 from rametd.store import Reader, Unit
 
 MESSAGE_LIMIT = 16 << 10

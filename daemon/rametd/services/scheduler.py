@@ -8,15 +8,15 @@ from itertools import count
 from rametd.domain.models import DAEMON, Agent, AgentState, Hold, PromptState, Session
 from rametd.domain.states import SLOT_STATES, State
 from rametd.services import budgets
-from rametd.services.checkpoints import outstanding
-from rametd.services.clearing import FAILED, leaving
+from rametd.services.agents.supervisor import Supervisor
 from rametd.services.core import Core
 from rametd.services.delivery import deliver
+from rametd.services.departures.clearing import FAILED, leaving
 from rametd.services.lifecycle import change_state
 from rametd.services.persistence import write_for_sure
 from rametd.services.predecessors import blocked_by
 from rametd.services.sessions import release
-from rametd.services.supervisor import Supervisor
+from rametd.services.worktrees.checkpoints import outstanding
 from rametd.store import Unit
 
 PERIOD_S = 30.0

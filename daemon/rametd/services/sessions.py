@@ -11,14 +11,14 @@ from rametd.domain.errors import BypassForbiddenError, NameTakenError, WrongStat
 from rametd.domain.models import Event, Hold, Mode, Prompt, PromptState, Session
 from rametd.domain.states import State
 from rametd.services import budgets
-from rametd.services.checks import check_budget, check_model, check_name, check_prompt
+from rametd.services.agents.runner import Runner
+from rametd.services.agents.supervisor import Supervisor
 from rametd.services.core import Core
+from rametd.services.creation.checks import check_budget, check_model, check_name, check_prompt
 from rametd.services.lifecycle import change_state, log_update
 from rametd.services.mail import TURN_STATES, post
+from rametd.services.ownership.transfers import set_paths
 from rametd.services.predecessors import let_go
-from rametd.services.runner import Runner
-from rametd.services.supervisor import Supervisor
-from rametd.services.transfers import set_paths
 from rametd.store import Unit
 
 STOP_GRACE_S = 5.0

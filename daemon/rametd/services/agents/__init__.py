@@ -1,0 +1,1 @@
+"""Running agents: their processes, what they say, what they are owed."""

@@ -1,0 +1,195 @@
+"""What the control channel of one agent asks of the daemon: answers that survive a crash, a person's decisions, judgements, tools.
+
+Settings and costs pass the other way: the agent is brought to the mode and model that its session wants, and asked what it has cost.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import Any, Unpack
+
+import structlog
+
+from rametd.agents.base import AgentKind, Channel, Decision, Judged, ToolUse
+from rametd.domain.models import Agent, Mode, OutgoingKind, Request, RequestState, Session
+from rametd.keeper.executor import Attachment
+from rametd.services import budgets
+from rametd.services.attention import decision_of
+from rametd.services.core import Core
+from rametd.services.ownership.audit import Watch
+from rametd.services.ownership.guard import judge
+from rametd.services.persistence import write_for_sure
+from rametd.services.worktrees.checkpoints import outstanding
+from rametd.store import Unit
+from rametd.store.agents import AgentColumns
+
+log = structlog.get_logger()
+
+OPEN_PATIENCE_S = 55.0
+"""How long an agent may take from its start until it answers; the SDK gives up after a minute."""
+
+
+class Conversation:
+    """The `ChannelIO` of one process. ``owed`` is called when a line was committed to be written to it."""
+
+    def __init__(
+        self,
+        core: Core,
+        kind: AgentKind,
+        session: Session,
+        agent: Agent,
+        attachment: Attachment,
+        owed: Callable[[], None],
+    ) -> None:
+        self._core = core
+        self._kind = kind
+        self._session_id, self._generation = session.id, agent.generation
+        self._agent = agent
+        # A resumed process counts on from what its conversation has cost before, which the ledger has.
+        self._counts_on = bool(session.turns or session.forked_from) and not agent.activity
+        self._attachment = attachment
+        self._owed = owed
+        self._watch = Watch(core)
+        self._channel: Channel | None = None
+        self._unfed: list[dict[str, Any]] = []  # stored, for the channel once it is there
+        self._answers: dict[str, asyncio.Future[Request]] = {}  # by request
+        self._interrupting: asyncio.Task[None] | None = None
+        self.ready = asyncio.Event()  # the agent takes prompts
+
+    async def open(self) -> None:
+        """Speak the protocol until the agent takes prompts; raises `TimeoutError` for one that does not come up."""
+        await self._kind.prepare()
+        channel = self._channel = self._kind.channel(self._agent, self)
+        for message in self._unfed:
+            channel.feed(message)
+        self._unfed.clear()
+        await asyncio.wait_for(channel.open(), OPEN_PATIENCE_S)
+        if self._counts_on and (said := await channel.cost()):
+            await self.note(cost_base=said)
+        self.ready.set()
+        await self.follow_settings()
+
+    def feed(self, message: dict[str, Any]) -> None:
+        """Hand over a stored line of the agent that concerns the protocol."""
+        if self._channel is None:
+            self._unfed.append(message)
+        else:
+            self._channel.feed(message)
+
+    async def close(self) -> None:
+        if self._channel is not None:
+            await self._channel.close()
+
+    async def interrupt(self) -> None:
+        """Ask the agent to end its turn; its result tells when it has."""
+        await self.ready.wait()
+        if self._channel is not None:
+            await self._channel.interrupt()
+
+    async def follow_settings(self) -> None:
+        """Bring the agent's mode and model to what the session wants, where they differ."""
+        session_id, generation = self._session_id, self._generation
+        if self._channel is None or not self.ready.is_set():
+            return
+        session, agent = await self._core.store.read(
+            lambda reader: (reader.sessions.get(session_id), reader.agents.get(session_id, generation))
+        )
+        if agent is None or (agent.mode, agent.model) == (session.mode, session.model):
+            return
+        if agent.mode != session.mode:
+            await self._channel.set_mode(session.mode)
+        if agent.model != session.model:
+            await self._channel.set_model(session.model)
+        await self.note(mode=session.mode, model=session.model)
+
+    async def note(self, **columns: Unpack[AgentColumns]) -> None:
+        """Store something about the process."""
+        session_id, generation = self._session_id, self._generation
+        await write_for_sure(self._core.store, lambda unit: unit.agents.update(session_id, generation, **columns))
+
+    def answered(self, request: Request) -> None:
+        """A person has answered; called once that is committed."""
+        future = self._answers.pop(request.id, None)
+        if future is not None and not future.done():
+            future.set_result(request)
+
+    # ── ChannelIO ────────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def write(self, line: bytes) -> None:
+        await self._attachment.write(line)
+
+    async def answer(self, control_id: str, line: bytes) -> None:
+        session_id, generation = self._session_id, self._generation
+
+        def work(unit: Unit) -> bool:
+            if not unit.control.set_answer(session_id, generation, control_id, line):
+                return False
+            unit.outbox.add(session_id, generation, OutgoingKind.ANSWER, control_id, line)
+            return True
+
+        if await write_for_sure(self._core.store, work):
+            self._owed()
+
+    async def initialized(self, hook_table: str) -> None:
+        await self.note(hook_table=hook_table)
+
+    async def decide(self, control_id: str) -> Decision:
+        session_id, generation = self._session_id, self._generation
+        request = await self._core.store.read(
+            lambda reader: reader.requests.by_control(session_id, generation, control_id)
+        )
+        if request is None:
+            return Decision(allow=False, message="The request is not known any more; ask again.")
+        if request.state == RequestState.OPEN:
+            # Registered before the second look: an answer that is committed between the two looks would else be missed.
+            future = self._answers.setdefault(request.id, asyncio.get_running_loop().create_future())
+            identity = request.id
+            request = await self._core.store.read(lambda reader: reader.requests.get(identity))
+            if request.state == RequestState.OPEN:
+                request = await asyncio.shield(future)
+        mode = await self._core.store.read(lambda reader: reader.sessions.get(session_id).mode)
+        return decision_of(request, mode if mode != Mode.PLAN else Mode.DEFAULT)
+
+    async def guard(self, use: ToolUse) -> Judged:
+        """Judge a call before it is made: budgets first, as it comes right after a model's call was paid; then rules.
+
+        It waits until the turn before is kept: a prompt that came while that one ran begins the next within the agent.
+        """
+        session_id = self._session_id
+        session = await self._core.store.read(lambda reader: reader.sessions.get(session_id))
+        if outstanding(session):
+            await self._core.kept(session_id)
+        budget = self._core.config.budget
+        if await self._core.store.read(lambda reader: budgets.spendings(reader, session, budget)):
+            self._core.running_costs[session_id] = await self._running_cost()
+            running = dict(self._core.running_costs)  # the store's threads read it
+            spent = await self._core.store.read(
+                lambda reader: budgets.exceeded(reader, session, budget, running=running)
+            )
+            if spent is not None:
+                await self.note(over_budget=spent.reason)
+                # Not awaited: the agent takes the interrupt only once it has this answer.
+                self._interrupting = asyncio.create_task(self.interrupt(), name=f"budget-{session_id}")
+                return Judged("deny", f"{spent}. The session is held until the person raises the limit; stop here.")
+        judged = await judge(self._core, session, use)
+        if judged.effect != "deny":
+            await self._watch.begin(session, use)
+        return judged
+
+    async def judge_result(self, use: ToolUse) -> str:
+        session_id = self._session_id
+        return await self._watch.end(await self._core.store.read(lambda reader: reader.sessions.get(session_id)), use)
+
+    async def _running_cost(self) -> float:
+        """What the running turn has cost beyond the ledger, in dollars."""
+        session_id, generation = self._session_id, self._generation
+        said = await self._channel.cost() if self._channel is not None else None
+        agent = await self._core.store.read(lambda reader: reader.agents.get(session_id, generation))
+        return max(0.0, said - agent.cost_base) if said is not None and agent is not None else 0.0
+
+    async def use_tools(self, control_id: str, message: Mapping[str, Any]) -> dict[str, Any] | None:
+        """A call of the daemon's own tools. Its key is that of the control request: asked again after a crash, it is the same call."""
+        key = f"{self._session_id}:{self._generation}:{control_id}"
+        return await self._core.use_tools(self._session_id, key, message)
+
+    def failed(self, error: BaseException) -> None:
+        log.error("control channel", session=self._session_id, exc_info=error)

@@ -1,0 +1,104 @@
+"""What follows from the end of an agent's process."""
+
+import uuid
+
+from ramet.v1 import event_pb2
+
+from rametd.agents.base import AgentKind
+from rametd.domain.models import AgentState, NewEvent, OutgoingKind, Session
+from rametd.domain.states import BUSY_STATES, State
+from rametd.keeper.executor import ExitRecord
+from rametd.services import events
+from rametd.services.agents.projection import first_line
+from rametd.services.lifecycle import change_state
+from rametd.store import Unit
+
+STDERR_LIMIT = 4096
+
+
+def record_end(
+    unit: Unit,
+    kind: AgentKind,
+    session_id: str,
+    generation: int,
+    *,
+    record: ExitRecord | None,
+    stderr_tail: str,
+    unterminated: bytes,
+    max_resumes: int,
+) -> Session:
+    """Store how a process ended and decide how its session goes on. Doing so twice changes nothing.
+
+    ``record`` is None when nobody saw the end. An end that we asked for leaves the state to whoever asked.
+    """
+    session = unit.sessions.get(session_id)
+    agent = unit.agents.get(session_id, generation)
+    if agent is None or agent.state in {AgentState.EXITED, AgentState.LOST}:
+        return session
+    status = exit_status(record)
+    appended: list[NewEvent] = []
+    if unterminated:
+        noise = event_pb2.AgentNoise(text=unterminated[:STDERR_LIMIT].decode("utf-8", "replace"), unterminated=True)
+        appended.append(events.make(noise, session_id=session_id, repo_id=session.repo_id))
+    payload = event_pb2.AgentExited(
+        generation=generation,
+        exit_status=status,
+        stop_intent=agent.stop_intent,
+        stderr_tail=stderr_tail[-STDERR_LIMIT:],
+    )
+    appended.append(events.make(payload, session_id=session_id, repo_id=session.repo_id))
+    unit.events.append(*appended)
+    unit.agents.update(
+        session_id,
+        generation,
+        state=AgentState.LOST if record is None else AgentState.EXITED,
+        end_time=unit.now if record is None else record.ended_at,
+        exit_status=status,
+    )
+    unit.prompts.requeue_unreceived(session_id, generation)
+    owed = unit.outbox.pending(session_id, generation)
+    unit.outbox.drop(session_id, generation)
+    # An answer that the agent has surely not got still counts when it asks again; one that it may have got is asked for again, since
+    # what was approved may have run.
+    unanswered = {request.id for request in unit.control.open(session_id, generation)}
+    unwritten = {line.ref for line in owed if line.kind == OutgoingKind.ANSWER}
+    unit.requests.detach_answered(session_id, generation, unanswered | unwritten)
+    unit.control.prune(session_id, generation)
+    unit.requests.detach(session_id, generation)
+    if agent.stop_intent or session.state not in BUSY_STATES:
+        return session
+
+    interrupted = session.interrupted or (session.state in {State.WORKING, State.WAITING} and not agent.result)
+    session = unit.sessions.update(session_id, interrupted=interrupted)
+    words = kind.exit_reason(stderr_tail)
+    if kind.conversation_exists(stderr_tail):
+        session = unit.sessions.update(session_id, conversation_begun=True)
+    elif kind.conversation_missing(stderr_tail):
+        unit.conversation_cuts.remove(session_id)  # or what it was to be a part of
+        # Its transcript is gone (cleaned up, another configuration directory). A new conversation in the same tree is told what was asked.
+        session = unit.sessions.update(
+            session_id, conversation_begun=False, conversation_id=str(uuid.uuid4()), interrupted=True
+        )
+    elif not agent.initialize_reply and record is not None and record.code:
+        # It never came up and said why: trying again would say it again.
+        return change_state(unit, session, State.FAILED, reason=words or f"the agent did not start ({status})")
+    return lose(unit, session, words or f"the agent ended ({status or 'nobody saw how'})", max_resumes)
+
+
+def lose(unit: Unit, session: Session, reason: str, max_resumes: int) -> Session:
+    """The agent is gone without a word: LOST, to be resumed, or FAILED when that has been tried often enough."""
+    reason = first_line(reason)
+    session = change_state(unit, session, State.LOST, reason=reason)
+    if session.resumes >= max_resumes:
+        tries = f"; resumed {session.resumes} times without a turn that ended" if session.resumes else ""
+        return change_state(
+            unit, session, State.FAILED, reason=f"{reason}{tries}: `rametctl resume {session.name}` tries again"
+        )
+    return session
+
+
+def exit_status(record: ExitRecord | None) -> str:
+    """As the contract writes it: "code 0", "signal SIGKILL", or "" where nobody knows."""
+    if record is None or (record.code is None and record.signal is None):
+        return ""
+    return f"signal {record.signal}" if record.signal is not None else f"code {record.code}"

@@ -1,0 +1,367 @@
+"""One running agent, from the daemon's side: reads its lines, writes what is owed to it, speaks its control protocol, notices its end.
+
+A runner holds nothing that a crash could lose: what it reads is committed with its offset, what it writes was committed before. Another daemon
+begins where this one was killed.
+"""
+
+import asyncio
+from collections.abc import Coroutine
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import takewhile
+from typing import Any
+
+import structlog
+from ramet.v1 import event_pb2
+
+from rametd.agents.base import AgentKind, Frame
+from rametd.domain.errors import RametError, SessionNotFoundError, StaleBatchError
+from rametd.domain.models import Agent, ControlRequest, Request, Session
+from rametd.domain.states import BUSY_STATES, State
+from rametd.keeper.executor import Attachment, Handle, Liveness
+from rametd.services import events
+from rametd.services.agents.conversation import Conversation
+from rametd.services.agents.endings import record_end
+from rametd.services.agents.outgoing import RELEASE_BYTES, Sender
+from rametd.services.agents.projection import Projected, is_urgent, project, store_calm
+from rametd.services.core import Core
+from rametd.services.delivery import deliver
+from rametd.services.lifecycle import change_state
+from rametd.services.persistence import write_for_sure
+from rametd.store import Unit
+
+log = structlog.get_logger()
+
+BACKLOG = 256
+"""Lines read ahead of the store, and so in one unit of work at most; beyond them the keeper's journal is the buffer."""
+BACKLOG_BYTES = 4 << 20
+"""The same for their bytes, as a line may have megabytes."""
+LATE_EXIT_GRACE_S = 10.0
+"""An agent that outlived its keeper has lost its input and is finishing its turn; it gets this long to do so."""
+FAULT_PAUSE_S = 2.0
+"""How long an agent rests from a daemon that has failed over it, so that a fault that comes again does not come in a loop."""
+IDLE_GRACE_S = 2.0
+"""An agent that says it is idle without having given a result has ended its turn after all when this has passed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Live:
+    """What there is of a runner once it is attached."""
+
+    attachment: Attachment
+    sender: Sender
+    conversation: Conversation
+
+
+class Runner:
+    """From `start` until the agent's end or `detach`."""
+
+    def __init__(self, core: Core, session: Session, agent: Agent) -> None:
+        self.session_id = session.id
+        self.generation = agent.generation
+        self.ended = asyncio.Event()
+        self._core = core
+        self._kind: AgentKind = core.kind(session.agent)
+        self._handle = Handle(agent.handle)
+        self._session = session
+        self._agent = agent
+        self._attached: Live | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+        self._faulty: asyncio.Task[None] | None = None
+        self._frames: list[Frame] = []  # read, not yet stored
+        self._news = asyncio.Event()
+        self._room = asyncio.Event()
+        self._at_end = False
+        self._released = agent.journal_offset
+        self._idle_timer: asyncio.TimerHandle | None = None
+        self._sleep_timer: asyncio.TimerHandle | None = None
+        self._log = log.bind(session=session.id, generation=agent.generation)
+
+    # ── beginning and end ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def start(self) -> None:
+        """Attach; everything else goes on in tasks. Raises what `Executor.attach` raises."""
+        core, session_id, generation = self._core, self.session_id, self.generation
+        attachment = await core.executor.attach(self._handle, epoch=core.fence, offset=self._agent.journal_offset)
+        conversation = Conversation(core, self._kind, self._session, self._agent, attachment, self.wake_sender)
+        sender = Sender(core, self._agent, attachment, conversation.ready)
+        self._attached = Live(attachment, sender, conversation)
+        await sender.reconcile()
+
+        def load(unit: Unit) -> list[ControlRequest]:
+            payload = event_pb2.AgentAttached(generation=generation, offset=self._agent.journal_offset)
+            unit.events.append(events.make(payload, session_id=session_id, repo_id=self._session.repo_id))
+            return unit.control.open(session_id, generation)
+
+        for request in await write_for_sure(core.store, load):
+            self._feed(self._kind.read(self._agent, 0, 0, request.frame))
+        core.runners[session_id] = self
+        self._spawn(self._pump(), "pump")
+        self._spawn(self._project(), "project")
+        self._spawn(sender.run(), "send")
+        self._spawn(self._open(), "open")
+
+    @property
+    def _live(self) -> Live:
+        assert self._attached is not None, "a runner is used once it has started"
+        return self._attached
+
+    def _spawn(self, coroutine: Coroutine[Any, Any, None], name: str) -> None:
+        task = asyncio.create_task(coroutine, name=f"{name}-{self.session_id}")
+        task.add_done_callback(self._task_done)
+        self._tasks.append(task)
+
+    def _task_done(self, task: "asyncio.Task[None]") -> None:
+        if task in self._tasks:
+            self._tasks.remove(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._log.error("runner task failed", task=task.get_name(), exc_info=error)
+            self._faulty = asyncio.create_task(self._start_over(), name=f"start-over-{self.session_id}")
+
+    async def _start_over(self) -> None:
+        """Something of this runner failed that should not have: let go, and let another one take the agent up from what is stored."""
+        await asyncio.sleep(FAULT_PAUSE_S)
+        await self.detach()
+        self._core.reattach(self.session_id)
+
+    async def detach(self) -> None:
+        """Let go of the agent, which lives on."""
+        for timer in (self._idle_timer, self._sleep_timer):
+            if timer is not None:
+                timer.cancel()
+        if self._core.runners.get(self.session_id) is self:
+            del self._core.runners[self.session_id]
+            self._core.running_costs.pop(self.session_id, None)
+        current = asyncio.current_task()
+        tasks = [task for task in self._tasks if task is not current]
+        for task in tasks:
+            task.cancel()
+        if self._attached is not None:
+            await self._attached.conversation.close()
+        if tasks:
+            await asyncio.wait(tasks)
+        if self._attached is not None:
+            await self._attached.attachment.close()
+        self.ended.set()  # whoever waits for the end has nothing to wait for here any more
+
+    async def end(self, intent: str, grace: float) -> None:
+        """End the agent with all its processes, and return when that is on record. ``intent`` is stored before the first signal."""
+        await self._live.conversation.note(stop_intent=intent)
+        self._core.failpoint.hit("end.intended")
+        await self._core.executor.end(self._handle, grace, epoch=self._core.fence)
+        await self.ended.wait()
+
+    # ── lines in ─────────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def _pump(self) -> None:
+        # What agents said while there was no daemon must not keep a new one from serving; it waits in the keepers' journals.
+        await self._core.recovered.wait()
+        try:
+            async for line in self._live.attachment:
+                self._frames.append(self._kind.read(self._agent, line.start, line.end, line.data))
+                self._news.set()
+                if len(self._frames) >= BACKLOG or line.end - self._frames[0].start >= BACKLOG_BYTES:
+                    self._room.clear()
+                    await self._room.wait()
+        except RametError as error:
+            # Fenced by a newer daemon, or the keeper broke: either way nothing more comes over this connection.
+            self._log.warning("keeper connection ended", error=error.message)
+        finally:
+            self._at_end = True
+            self._news.set()
+
+    async def _project(self) -> None:
+        while True:
+            await self._news.wait()
+            if not self._frames:
+                if self._at_end:
+                    break
+                self._news.clear()
+                continue
+            try:
+                await self._apply()
+            except StaleBatchError:
+                # Another daemon took over between our read and our commit: what we read is its to store.
+                self._log.warning("superseded by another daemon")
+                return
+            except SessionNotFoundError:
+                return
+        await self._finish()
+
+    async def _apply(self) -> None:
+        session_id, generation = self.session_id, self.generation
+        urgent = is_urgent(self._frames)
+        frames: list[Frame] = []
+
+        def work(unit: Unit) -> Projected:
+            # Taken when the work is done, not when it is handed in: what came while it waited its turn goes along instead of waiting
+            # for another one. Runs in the store's thread, while the loop's may append; only what is committed is removed. An urgent
+            # line, which wants a commit of its own kind, ends what a work that is not urgent takes.
+            frames[:] = self._frames[:] if urgent else takewhile(lambda frame: not is_urgent([frame]), self._frames[:])
+            if any(frame.facts for frame in frames):
+                return project(unit, session_id, generation, frames, self._core.policy)
+            store_calm(unit, self._session, generation, frames)
+            return Projected(self._session, self._agent, turn_ended=False, told=())
+
+        projected = await write_for_sure(self._core.store, work, lifecycle=urgent)
+        del self._frames[: len(frames)]
+        self._room.set()
+        self._session, self._agent = projected.session, projected.agent
+        for frame in frames:
+            self._feed(frame)
+        self._mind_timers()
+        for told in projected.told:
+            self._core.wake_session(told)
+        if projected.turn_ended:
+            self._core.running_costs.pop(session_id, None)
+            if self._core.after_turn:
+                self._spawn(self._after_turn(), "after-turn")
+            self._core.wake()
+        offset = frames[-1].end
+        if offset - self._released >= RELEASE_BYTES:
+            self._released = offset
+            with suppress(RametError):  # the end of the connection is seen by the pump
+                await self._live.attachment.release(offset)
+
+    @property
+    def session(self) -> Session:
+        """Its session, as of the last line that was stored."""
+        return self._session
+
+    async def _after_turn(self) -> None:
+        for hook in self._core.after_turn:
+            await hook(self._session)
+
+    def _feed(self, frame: Frame) -> None:
+        if frame.control is not None:
+            self._live.conversation.feed(frame.control)
+
+    def _mind_timers(self) -> None:
+        """The two clocks of an idle agent: a turn that gave no result is over after a while; an agent without work goes to sleep."""
+        loop = asyncio.get_running_loop()
+        agent, session = self._agent, self._session
+        silent = agent.activity == "idle" and not agent.result and not agent.background and session.state in BUSY_STATES
+        if silent and self._idle_timer is None:
+            self._idle_timer = loop.call_later(IDLE_GRACE_S, self._spawn_end_silent_turn)
+        elif not silent and self._idle_timer is not None:
+            self._idle_timer.cancel()
+            self._idle_timer = None
+        resting = session.state == State.IDLE and not agent.background
+        after = self._core.config.agents.sleep_after
+        if resting and self._sleep_timer is None and after is not None:
+            self._sleep_timer = loop.call_later(after, self._spawn_sleep)
+        elif not resting and self._sleep_timer is not None:
+            self._sleep_timer.cancel()
+            self._sleep_timer = None
+
+    def _spawn_end_silent_turn(self) -> None:
+        self._idle_timer = None
+        self._spawn(self._end_silent_turn(), "end-silent-turn")
+
+    async def _end_silent_turn(self) -> None:
+        session_id, generation = self.session_id, self.generation
+
+        def work(unit: Unit) -> bool:
+            session = unit.sessions.get(session_id)
+            agent = unit.agents.get(session_id, generation)
+            if agent is None or agent.activity != "idle" or agent.result or session.state not in BUSY_STATES:
+                return False
+            unit.agents.update(session_id, generation, result="ok")
+            self._session = change_state(unit, session, State.IDLE)
+            return True
+
+        if await write_for_sure(self._core.store, work):
+            self._core.wake()
+
+    def _spawn_sleep(self) -> None:
+        self._sleep_timer = None
+        self._spawn(self._sleep(), "sleep")
+
+    async def _sleep(self) -> None:
+        """End the process of an idle agent. A prompt that comes in between is delivered to it first or starts a new one: never both."""
+        session_id, generation = self.session_id, self.generation
+
+        def work(unit: Unit) -> bool:
+            if unit.sessions.get(session_id).state != State.IDLE or unit.prompts.open(session_id):
+                return False
+            unit.agents.update(session_id, generation, stop_intent="sleep")
+            return True
+
+        if await write_for_sure(self._core.store, work):
+            await self._core.executor.end(self._handle, 5.0, epoch=self._core.fence)
+
+    # ── lines out ────────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def wake_sender(self) -> None:
+        """Something was committed to be written to the agent."""
+        self._live.sender.wake()
+
+    async def _open(self) -> None:
+        """Speak the control protocol too. What it takes is loaded only once the daemon serves: lines are read and stored without it."""
+        await self._core.recovered.wait()
+        try:
+            await self._live.conversation.open()
+        except RametError as error:
+            # Its end, which the journal tells, says the rest.
+            self._log.warning("agent takes no more", error=error.message)
+            return
+        except TimeoutError:
+            # It runs and says nothing: another process of it may fare better, and a person is told when none does.
+            self._log.error("agent did not come up")
+            await self._core.executor.end(self._handle, 1.0, epoch=self._core.fence)
+            return
+        session_id = self.session_id
+        self._session = await write_for_sure(
+            self._core.store, lambda unit: deliver(unit, self._kind, unit.sessions.get(session_id))
+        )
+        self.wake_sender()
+        self._mind_timers()
+        self._core.wake()
+
+    async def follow_settings(self) -> None:
+        """Bring the agent's mode and model to what the session wants."""
+        await self._live.conversation.follow_settings()
+
+    async def interrupt(self) -> None:
+        """Ask the agent to end its turn; its result tells when it has."""
+        await self._live.conversation.interrupt()
+
+    def answered(self, request: Request) -> None:
+        """A person has answered; called once that is committed."""
+        self._live.conversation.answered(request)
+
+    async def agent_pid(self) -> int:
+        """The process id of the agent, 0 once it has ended."""
+        try:
+            return int((await self._live.attachment.status())["agent_pid"])
+        except RametError:
+            return 0
+
+    # ── the agent's end ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def _finish(self) -> None:
+        recovered = await self._core.executor.recover(self._handle)
+        if recovered.liveness == Liveness.ALIVE:
+            # The connection broke, or a newer daemon has the keeper: the agent lives on without us.
+            await self.detach()
+            self._core.reattach(self.session_id)
+            return
+        if recovered.liveness != Liveness.EXITED:
+            await self._core.executor.end(self._handle, LATE_EXIT_GRACE_S, epoch=self._core.fence)
+        tail, max_resumes = self._live.attachment.tail, self._core.config.agents.max_resumes
+        await write_for_sure(
+            self._core.store,
+            lambda unit: record_end(
+                unit,
+                self._kind,
+                self.session_id,
+                self.generation,
+                record=recovered.exit,
+                stderr_tail=recovered.stderr_tail,
+                unterminated=tail,
+                max_resumes=max_resumes,
+            ),
+        )
+        await self.detach()
+        self.ended.set()
+        await self._core.after_end(self.session_id)

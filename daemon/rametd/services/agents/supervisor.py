@@ -1,0 +1,291 @@
+"""Agents' processes: starting them, taking them up again after a restart of the daemon, and what becomes of their sessions when they are lost."""
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any
+
+import structlog
+from ramet.v1 import event_pb2
+
+from rametd.domain.errors import KeeperFencedError, RametError
+from rametd.domain.models import Agent, AgentState, Session
+from rametd.domain.states import BUSY_STATES, State
+from rametd.keeper.executor import ExitRecord, Handle, Liveness
+from rametd.services import events
+from rametd.services.agents import endings
+from rametd.services.agents.briefing import briefing
+from rametd.services.agents.launching import launch_of, spec_of
+from rametd.services.agents.runner import LATE_EXIT_GRACE_S, Runner
+from rametd.services.commands import surroundings
+from rametd.services.core import Core
+from rametd.services.creation.warm import Taken, Warmer
+from rametd.services.lifecycle import change_state
+from rametd.services.persistence import write_for_sure
+from rametd.store import Unit
+
+log = structlog.get_logger()
+
+STOP_GRACE_S = 1.0
+"""For an agent whose end was asked for before anybody was attached to it."""
+PATIENCE_S = 5.0
+"""How long recovery waits for agents to be taken up; a hundred take one second."""
+LOOK_S = 0.05
+RESUME_DELAYS_S = (0.0, 2.0, 10.0)
+"""How long a lost session rests before its first, second, and every further resume."""
+LAUNCHES = 4
+"""Programs that start at the same time; each wants a core for a second."""
+
+
+class Supervisor:
+    """Owns every `Runner`."""
+
+    def __init__(self, core: Core, warmer: Warmer) -> None:
+        self._core = core
+        self._warmer = warmer
+        self._launching = asyncio.Semaphore(LAUNCHES)
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._preparing: set[str] = set()  # sessions before the launch of their agent
+        self._timers: dict[str, asyncio.TimerHandle] = {}
+        self._stopping = False
+
+    # ── starting ─────────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def launch(self, session: Session, agent: Agent) -> None:
+        """Start the process of a session that is STARTING, in a task of its own."""
+        self._spawn(session.id, self._launch(session, agent))
+
+    def _spawn(self, session_id: str, coroutine: Coroutine[Any, Any, None]) -> None:
+        before = self._tasks.get(session_id)
+
+        async def in_turn() -> None:
+            if before is not None:
+                await asyncio.wait([before])
+            await coroutine
+
+        task = asyncio.create_task(in_turn(), name=f"supervise-{session_id}")
+        self._tasks[session_id] = task
+        task.add_done_callback(lambda done: self._task_done(session_id, done))
+
+    def _task_done(self, session_id: str, task: "asyncio.Task[None]") -> None:
+        if self._tasks.get(session_id) is task:
+            del self._tasks[session_id]
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("supervision failed", session=session_id, exc_info=error)
+
+    async def settled(self, session_id: str) -> None:
+        """Wait until nothing is being started or taken up for a session; not for its setup, which may take half an hour."""
+        self._core.hurry(session_id)
+        while (task := self._tasks.get(session_id)) is not None and task is not asyncio.current_task():
+            await asyncio.wait([task])
+
+    async def _prepare(self, session: Session) -> None:
+        """Do what comes before a launch; it may take as long as a setup does."""
+        self._preparing.add(session.id)
+        try:
+            for hook in self._core.before_launch:
+                await hook(session)
+        finally:
+            self._preparing.discard(session.id)
+
+    async def _launch(self, session: Session, agent: Agent) -> None:
+        try:
+            await self._prepare(session)
+            async with self._launching:
+                process = await self._start_process(session)
+        except RametError as error:
+            reason = f"{error.message}; {error.hint}" if error.hint else error.message
+            await write_for_sure(
+                self._core.store, lambda unit: self._launch_failed(unit, session.id, agent.generation, reason)
+            )
+            self._core.wake()
+            return
+        self._core.failpoint.hit("launch.started")
+
+        def started(unit: Unit) -> tuple[Session, Agent]:
+            live = _store_process(unit, agent, process)
+            payload = event_pb2.AgentStarted(generation=agent.generation, resumed=session.conversation_begun)
+            unit.events.append(events.make(payload, session_id=session.id, repo_id=session.repo_id))
+            return unit.sessions.get(session.id), live
+
+        session, agent = await write_for_sure(self._core.store, started)
+        self._core.failpoint.hit("launch.stored")
+        await self._attach(session, agent)
+
+    async def _start_process(self, session: Session) -> Handle | Taken:
+        """Make the process, or take over the one that waits for the session in what was a spare."""
+        core = self._core
+        await core.kind(session.agent).prepare()
+        repo, told, cut = await core.store.read(
+            lambda reader: (
+                reader.repos.get(session.repo_id),
+                briefing(reader, reader.sessions.get(session.id)),
+                reader.conversation_cuts.get(session.id),
+            )
+        )
+        await core.git.verify_worktree(session.worktree, None)
+        await asyncio.to_thread(core.index.write, repo, session)
+        around = await surroundings.of_session(core, session, repo)
+        if (taken := await self._warmer.take(session, repo, around=around, briefing=told, cut=cut)) is not None:
+            return taken
+        launch = await launch_of(core, session, repo, around=around, briefing=told, cut=cut)
+        return await core.executor.start(spec_of(core, session, launch, session.generation))
+
+    def _launch_failed(self, unit: Unit, session_id: str, generation: int, reason: str) -> None:
+        session = unit.sessions.get(session_id)
+        unit.agents.update(session_id, generation, state=AgentState.EXITED, end_time=unit.now)
+        unit.prompts.requeue_unreceived(session_id, generation)
+        if session.state in BUSY_STATES:
+            change_state(unit, session, State.FAILED, reason=reason)
+
+    async def _attach(self, session: Session, agent: Agent) -> None:
+        runner = Runner(self._core, session, agent)
+        try:
+            await runner.start()
+        except KeeperFencedError as error:
+            await runner.detach()
+            log.warning("superseded by another daemon", session=session.id, error=error.message)
+            return
+        except (RametError, LookupError) as error:  # LookupError: what follows on the stored offset is gone
+            await runner.detach()
+            log.warning("cannot attach", session=session.id, error=str(error))
+            await self._take_up(session, agent, attach=False)
+            return
+        if agent.stop_intent:
+            # Asked for while the process was being made, or of a daemon that was killed before it could do it.
+            await self._core.executor.end(Handle(agent.handle), STOP_GRACE_S, epoch=self._core.fence)
+
+    # ── taking up ────────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def recover(self) -> None:
+        """Bring every session that a former daemon left to where it goes on: attach, resume, or say why not."""
+        core = self._core
+        alive = await core.store.read(
+            lambda reader: [(agent, reader.sessions.get(agent.session_id)) for agent in reader.agents.alive()]
+        )
+        for agent, session in alive:
+            self._spawn(session.id, self._take_up(session, agent))
+        try:
+            async with asyncio.timeout(PATIENCE_S):
+                # One whose setup goes on is not waited for: it joins `_preparing` while we wait.
+                while waiting := [task for of, task in self._tasks.items() if of not in self._preparing]:
+                    await asyncio.wait(waiting, timeout=LOOK_S)
+        except TimeoutError:
+            # One keeper that hangs must not keep all others from being served; calls about its session wait for it (`settled`).
+            log.warning("serving before all agents are taken up", sessions=sorted(self._tasks))
+
+        def orphans(unit: Unit) -> None:
+            # Whatever is at work without an agent lost it at a moment that nobody recorded.
+            with_agent = {agent.session_id for agent in unit.agents.alive()}
+            for session in unit.sessions.list(states=BUSY_STATES):
+                if session.id not in with_agent:
+                    cut_off = session.state in {State.WORKING, State.WAITING}
+                    session = unit.sessions.update(session.id, interrupted=session.interrupted or cut_off)
+                    endings.lose(unit, session, "the agent was lost", core.config.agents.max_resumes)
+
+        await write_for_sure(core.store, orphans)
+        for session in await core.store.read(lambda reader: reader.sessions.list(states={State.LOST})):
+            await self.requeue(session.id)
+
+    async def _take_up(self, session: Session, agent: Agent, *, attach: bool = True) -> None:
+        """Judge what became of an agent, and go on from there."""
+        core = self._core
+        if agent.state == AgentState.STARTING:
+            # The intent was stored; whether the process was made is for the executor to know: asking twice makes one.
+            await self._launch(session, agent)
+            return
+        handle = Handle(agent.handle)
+        recovered = await core.executor.recover(handle)
+        healthy = recovered.liveness == Liveness.ALIVE and attach
+        if not healthy and recovered.liveness != Liveness.EXITED:
+            # The keeper is gone, cannot be talked to, or its directory is: whatever is left of the agent ends before another
+            # process may go on with the conversation.
+            await core.executor.end(handle, LATE_EXIT_GRACE_S, epoch=core.fence)
+            recovered = await core.executor.recover(handle)
+        if attach and recovered.liveness != Liveness.UNKNOWN:
+            await self._attach(session, agent)  # also to what has ended: its journal may hold more than was read
+        else:
+            await self._record_end(session, agent, recovered.exit, recovered.stderr_tail)
+
+    async def _record_end(self, session: Session, agent: Agent, record: ExitRecord | None, stderr_tail: str) -> None:
+        kind = self._core.kind(session.agent)
+        await write_for_sure(
+            self._core.store,
+            lambda unit: endings.record_end(
+                unit,
+                kind,
+                session.id,
+                agent.generation,
+                record=record,
+                stderr_tail=stderr_tail,
+                unterminated=b"",
+                max_resumes=self._core.config.agents.max_resumes,
+            ),
+        )
+        await self.after_end(session.id)
+
+    def reattach(self, session_id: str) -> None:
+        """The connection to a living keeper broke: take it up again."""
+        if self._stopping:
+            return
+
+        async def again() -> None:
+            agent = await self._core.store.read(lambda reader: reader.agents.latest(session_id))
+            if agent is not None and agent.state == AgentState.LIVE:
+                session = await self._core.store.read(lambda reader: reader.sessions.get(session_id))
+                await self._take_up(session, agent)
+
+        self._spawn(session_id, again())
+
+    # ── after an agent's end ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def after_end(self, session_id: str) -> None:
+        """Let a lost session go on after a while, and everybody else now."""
+        session = await self._core.store.read(lambda reader: reader.sessions.find(session_id))
+        if session is not None and session.state == State.LOST and not self._stopping:
+            delay = RESUME_DELAYS_S[min(session.resumes, len(RESUME_DELAYS_S) - 1)]
+            loop = asyncio.get_running_loop()
+            self._timers[session_id] = loop.call_later(delay, self._requeue_later, session_id)
+        self._core.wake()
+
+    def _requeue_later(self, session_id: str) -> None:
+        self._timers.pop(session_id, None)
+        self._spawn(session_id, self.requeue(session_id))
+
+    async def requeue(self, session_id: str) -> None:
+        """Queue a lost session again; counts as one of its resumes."""
+
+        def work(unit: Unit) -> None:
+            session = unit.sessions.find(session_id)
+            if session is not None and session.state == State.LOST:
+                change_state(unit, session, State.QUEUED, reason=session.state_reason, resumes=session.resumes + 1)
+
+        await write_for_sure(self._core.store, work)
+        self._core.wake()
+
+    async def stop(self) -> None:
+        """Let go of every agent; they live on under their keepers."""
+        self._stopping = True
+        for timer in self._timers.values():
+            timer.cancel()
+        for task in list(self._tasks.values()):
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(list(self._tasks.values()))
+        await asyncio.gather(*(runner.detach() for runner in list(self._core.runners.values())))
+
+
+def _store_process(unit: Unit, agent: Agent, process: Handle | Taken) -> Agent:
+    """The handle, and of a process that has been spoken with how far that has come."""
+    session_id, generation = agent.session_id, agent.generation
+    if not isinstance(process, Taken):
+        return unit.agents.update(session_id, generation, state=AgentState.LIVE, handle=process)
+    unit.agents.advance(session_id, generation, process.journal_offset, expect_offset=0)
+    unit.agents.advance_stdin(session_id, generation, process.stdin_offset, expect_offset=0)
+    return unit.agents.update(
+        session_id,
+        generation,
+        state=AgentState.LIVE,
+        handle=process.handle,
+        initialize_reply=process.initialize_reply,
+        hook_table=process.hook_table,
+    )

@@ -1,0 +1,393 @@
+"""Commands in worktrees, each held by a keeper of its own: it outlives the daemon and ends as a whole tree of processes.
+
+The row is stored first, then the keeper is started, then the row says that it runs. A daemon that finds a row in between starts it again, which
+is the same start; one that finds a keeper without a row ends it. How a command ended is read from its keeper, never made up.
+"""
+
+import asyncio
+import hashlib
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+import structlog
+from ramet.v1 import event_pb2
+
+from rametd.domain.commands import Command, CommandKind, CommandState
+from rametd.domain.errors import KeeperFencedError, NotFoundError, RametError, WrongStateError
+from rametd.domain.models import DAEMON, Event, Repo, Session
+from rametd.keeper.executor import Executor, ExitRecord, Handle, JournalLine, LaunchSpec
+from rametd.keeper.place import Place
+from rametd.services.agents.endings import exit_status
+from rametd.services.commands import surroundings
+from rametd.services.commands.outputs import Outputs, log_command
+from rametd.services.core import Core
+from rametd.services.ids import ALPHABET, LENGTH, new_id
+from rametd.services.persistence import write_for_sure
+from rametd.services.views import command_message
+from rametd.store import Unit
+
+log = structlog.get_logger()
+
+T = TypeVar("T")
+Remember = Callable[[Unit, Command], None]
+
+SEGMENT_BYTES = 1 << 20
+KEPT_BYTES = 16 << 20
+"""Of a command's output."""
+KEPT_COMMANDS = 20
+"""Of a session, that have ended."""
+RETRY_S = 1.0
+GRACE_S = 3.0
+REMOVAL_GRACE_S = 1.0
+WRAPPED = ("/bin/sh", "-c", 'exec "$@" </dev/null 2>&1', "sh")
+"""Nobody is there to type, and standard error goes where standard output goes, in the order in which both are written."""
+
+
+def remember_nothing(unit: Unit, command: Command) -> None:
+    """A command that nothing else is told of."""
+
+
+@dataclass(frozen=True, slots=True)
+class NewCommand:
+    """What is to run. ``timeout`` is seconds; ``environment`` is added to the session's; without a ``session`` it is complete.
+
+    ``request_id`` makes the same request the same command; ``remember`` runs in the unit of work that says that it runs.
+    """
+
+    argv: tuple[str, ...]
+    kind: CommandKind = CommandKind.RUN
+    name: str = ""
+    timeout: float | None = None
+    digest: str = ""
+    principal: str = DAEMON
+    environment: Mapping[str, str] = field(default_factory=dict, repr=False)
+    request_id: str = ""
+    remember: Remember = remember_nothing
+
+
+class Terminals:
+    """Owns every command. ``executor`` holds commands only."""
+
+    def __init__(self, core: Core, executor: Executor) -> None:
+        self._core = core
+        self._executor = executor
+        self._outputs = Outputs(core, executor)
+        self._starting: dict[str, asyncio.Task[Command]] = {}
+        self._watches: dict[str, asyncio.Task[None]] = {}
+        self._background: set[asyncio.Task[None]] = set()
+        self._unsubscribe = core.store.subscribe(self._notice)
+
+    # ── starting ─────────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def start(self, session: Session, new: NewCommand) -> Command:
+        """Start it in the session's worktree. Raises `WrongStateError` for a worktree that goes, `WorkingDirectoryError`."""
+        command = self._draft(new, session.worktree, session.id, session.repo_id)
+
+        def insert(unit: Unit) -> Command:
+            unit.sessions.get(session.id)
+            if new.kind != CommandKind.TEARDOWN and unit.intents.list(session.id):
+                raise WrongStateError(f"{session.name} is being removed or archived", hint="nothing is started there")
+            return unit.commands.find(command.id) or unit.commands.insert(command)
+
+        command = await self._core.store.write(insert)
+        self._core.failpoint.hit("command.intended")
+        if command.state != CommandState.STARTING:
+            return command  # the same request, again
+        return await self._begin(command, new.remember, new.environment)
+
+    async def start_apart(self, tree: Path, repo: Repo, new: NewCommand) -> Command:
+        """Start it in a worktree that no session has. It does not outlive the daemon: whoever wanted it begins anew."""
+        command = self._draft(new, tree, "", repo.id)
+        await self._core.store.write(lambda unit: unit.commands.insert(command))
+        return await self._begin(command, new.remember, new.environment)
+
+    def _draft(self, new: NewCommand, tree: Path, session_id: str, repo_id: str) -> Command:
+        now = self._core.clock()
+        return Command(
+            id=_id_of(new.request_id) if new.request_id else new_id(),
+            session_id=session_id,
+            repo_id=repo_id,
+            kind=new.kind,
+            name=new.name,
+            argv=new.argv,
+            directory=tree,
+            state=CommandState.STARTING,
+            handle="",
+            pid=0,
+            exit_status="",
+            stop_reason="",
+            deadline=None if new.timeout is None else now + new.timeout,
+            told=0,
+            output_bytes=0,
+            digest=new.digest,
+            principal=new.principal,
+            start_time=now,
+            end_time=None,
+        )
+
+    async def _begin(self, command: Command, remember: Remember, more: Mapping[str, str]) -> Command:
+        # In a task of its own: a caller that hangs up leaves nothing half started.
+        task = self._starting.get(command.id)
+        if task is None:
+            task = self._starting[command.id] = asyncio.create_task(self._launch(command, remember, more))
+            task.add_done_callback(lambda _: self._starting.pop(command.id, None))
+        return await asyncio.shield(task)
+
+    async def _launch(self, command: Command, remember: Remember, more: Mapping[str, str]) -> Command:
+        core = self._core
+        try:
+            variables = await self._environment(command, more)
+            handle = await self._executor.start(
+                LaunchSpec(
+                    session_id=command.id,
+                    generation=0,
+                    argv=(*WRAPPED, *command.argv),
+                    cwd=command.directory,
+                    environment=variables,
+                    cgroup=core.cgroup_of(command.id),
+                    segment_bytes=SEGMENT_BYTES,
+                    keep_bytes=KEPT_BYTES,
+                )
+            )
+        except RametError:
+            await write_for_sure(core.store, lambda unit: unit.commands.remove(command.id))
+            raise
+        core.failpoint.hit("command.started")
+        run = await asyncio.to_thread(Place.from_handle(handle).run)
+
+        def started(unit: Unit) -> Command:
+            running = unit.commands.update(
+                command.id, state=CommandState.RUNNING, handle=handle, pid=run["agent_pid"] if run else 0
+            )
+            log_command(unit, running, event_pb2.CommandStarted(command=command_message(unit, running)))
+            remember(unit, running)
+            return running
+
+        command = await write_for_sure(core.store, started)
+        self._watch(command)
+        return command
+
+    async def _environment(self, command: Command, more: Mapping[str, str]) -> dict[str, str]:
+        core = self._core
+        if not command.session_id:
+            return dict(more)
+        session, repo = await core.store.read(
+            lambda reader: (reader.sessions.get(command.session_id), reader.repos.get(command.repo_id))
+        )
+        return await surroundings.for_command(core, session, repo, more)
+
+    # ── until its end ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _watch(self, command: Command) -> None:
+        task = self._watches[command.id] = asyncio.create_task(self._see_through(command), name=f"command-{command.id}")
+        task.add_done_callback(lambda done: self._watched(command.id, done))
+
+    def _watched(self, command_id: str, task: "asyncio.Task[None]") -> None:
+        del self._watches[command_id]
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("watching a command failed", command=command_id, exc_info=error)
+
+    async def _see_through(self, command: Command) -> None:
+        ended = asyncio.Event()
+        telling = asyncio.create_task(self._outputs.tell(command, ended))
+        try:
+            record = await self._await_end(command)
+            ended.set()
+            await telling
+        except KeeperFencedError as error:
+            log.warning("superseded by another daemon", command=command.id, error=error.message)
+            return
+        finally:
+            telling.cancel()
+        await self._record(command, record)
+
+    async def _await_end(self, command: Command) -> ExitRecord | None:
+        handle, core = Handle(command.handle), self._core
+        left = None if command.deadline is None else max(0.0, command.deadline - core.clock())
+        while True:
+            try:
+                try:
+                    async with asyncio.timeout(left):
+                        record = await self._executor.wait(handle)
+                except TimeoutError:
+                    await self._note_stop(command.id, "its time was over")
+                    record = await self._end(handle, GRACE_S)
+                if record is None:
+                    # Its keeper was lost: what that held may live on.
+                    record = await self._executor.end(handle, REMOVAL_GRACE_S, epoch=core.fence)
+            except KeeperFencedError:
+                raise
+            except RametError as error:
+                log.warning("a command cannot be ended now", command=command.id, error=error.message)
+                await asyncio.sleep(RETRY_S)
+                left = 0.0
+            else:
+                return record
+
+    async def _record(self, command: Command, record: ExitRecord | None) -> None:
+        handle = Handle(command.handle)
+        size = await self._outputs.size(handle)
+
+        def work(unit: Unit) -> list[str]:
+            before = unit.commands.find(command.id)
+            if before is None or not before.living:
+                return []
+            state = CommandState.STOPPED if before.stop_reason else CommandState.EXITED
+            now = unit.commands.update(
+                command.id,
+                state=CommandState.LOST if record is None else state,
+                exit_status=exit_status(record),
+                output_bytes=size,
+                end_time=unit.now if record is None else record.ended_at,
+            )
+            log_command(unit, now, event_pb2.CommandEnded(command=command_message(unit, now)))
+            known = unit.commands.ids()
+            unit.commands.prune(command.session_id, KEPT_COMMANDS)
+            return sorted(known - unit.commands.ids())
+
+        if await write_for_sure(self._core.store, work):
+            await self.sweep()
+
+    # ── for callers ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def get(self, command_id: str) -> Command:
+        return await self._core.store.read(lambda reader: reader.commands.get(command_id))
+
+    async def wait(self, command_id: str) -> Command:
+        """Wait for the end; the command as it is then."""
+        while (task := self._starting.get(command_id) or self._watches.get(command_id)) is not None:
+            await asyncio.wait([task])
+        return await self.get(command_id)
+
+    async def output(self, command_id: str, offset: int, *, follow: bool) -> AsyncIterator[JournalLine]:
+        """What it wrote from ``offset`` on, as far as that is kept; with ``follow`` until it has ended."""
+        if (starting := self._starting.get(command_id)) is not None:
+            await asyncio.wait([starting])
+        command = await self.get(command_id)
+        ended = asyncio.Event()
+        task = self._watches.get(command_id)
+        if task is None or not follow:
+            ended.set()
+        else:
+            task.add_done_callback(lambda _: ended.set())
+        async for piece in self._outputs.pieces(Handle(command.handle), offset, ended):
+            yield piece
+
+    async def tail(self, command: Command, size: int) -> str:
+        """The last ``size`` bytes of its output."""
+        return await self._outputs.tail(Handle(command.handle), size)
+
+    async def stop(self, command_id: str, reason: str, *, grace: float = GRACE_S) -> Command:
+        """End it with all its processes, and wait for that; what has ended stays as it is."""
+        if (starting := self._starting.get(command_id)) is not None:
+            await asyncio.wait([starting])
+        command = await self._note_stop(command_id, reason)
+        if command is not None and command.living:
+            await self._end(Handle(command.handle), grace)
+        return await self.wait(command_id)
+
+    async def end_all(self, session_id: str, reason: str) -> None:
+        """End all commands of a session."""
+        living = await self._core.store.read(lambda reader: reader.commands.living(session_id))
+        stops = (self.stop(command.id, reason, grace=REMOVAL_GRACE_S) for command in living)
+        for outcome in await asyncio.gather(*stops, return_exceptions=True):
+            if isinstance(outcome, NotFoundError):
+                continue  # its start failed meanwhile
+            if isinstance(outcome, BaseException):
+                raise outcome
+
+    async def forget(self, command: Command) -> None:
+        """Drop one that has ended, with its output."""
+        await write_for_sure(self._core.store, lambda unit: unit.commands.remove(command.id))
+        await self._destroy(Handle(command.handle))
+
+    # ── over restarts ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def recover(self) -> None:
+        """Take up what a former daemon left. What belongs to no session, and what nobody knows of, is ended."""
+        core = self._core
+        await write_for_sure(core.store, lambda unit: unit.commands.remove_apart())
+        for command in await core.store.read(lambda reader: reader.commands.living()):
+            if command.state == CommandState.RUNNING:
+                self._watch(command)
+                if command.stop_reason:
+                    self._spawn(self._finish_stop(command))
+            else:
+                self._spawn(self._start_again(command))
+        await self.sweep()
+
+    async def _finish_stop(self, command: Command) -> None:
+        await self.stop(command.id, command.stop_reason)
+
+    async def _start_again(self, command: Command) -> None:
+        try:
+            await self._begin(command, remember_nothing, {})
+        except RametError as error:
+            log.warning("a command could not be started", command=command.id, error=error.message)
+
+    async def sweep(self) -> None:
+        """End and remove what no row knows of, rows of removed sessions first."""
+
+        def known(unit: Unit) -> frozenset[str]:
+            unit.commands.remove_strays()
+            return unit.commands.ids()
+
+        # The directories first: a command's row is there before its directory is.
+        handles = await asyncio.to_thread(self._executor.discover)
+        ids = await write_for_sure(self._core.store, known)
+        for handle in handles:
+            if Place.from_handle(handle).session not in ids:
+                await self._destroy(handle)
+
+    async def _destroy(self, handle: Handle) -> None:
+        try:
+            await self._executor.end(handle, REMOVAL_GRACE_S, epoch=self._core.fence)
+            await self._executor.destroy(handle)
+        except RametError as error:
+            log.warning("what a command left stays", handle=handle, error=error.message)
+
+    async def close(self) -> None:
+        """Let go; commands go on under their keepers."""
+        self._unsubscribe()
+        tasks = [*self._starting.values(), *self._watches.values(), *self._background]
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+
+    def _notice(self, happened: Sequence[Event]) -> None:
+        if any(event.kind == "session_removed" for event in happened):
+            self._spawn(self.sweep())
+
+    def _spawn(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(coroutine)
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
+
+    # ── parts ────────────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def _note_stop(self, command_id: str, reason: str) -> Command | None:
+        """Store why it is ended before it is, unless that is stored already."""
+
+        def work(unit: Unit) -> Command | None:
+            command = unit.commands.find(command_id)
+            if command is None or not command.living or command.stop_reason:
+                return command
+            return unit.commands.update(command_id, stop_reason=reason)
+
+        return await write_for_sure(self._core.store, work)
+
+    async def _end(self, handle: Handle, grace: float) -> ExitRecord | None:
+        # At once: waiting for it to leave because its stdin is closed, as an agent does, would be in vain.
+        with suppress(WrongStateError):
+            await self._executor.signal(handle, "SIGTERM", epoch=self._core.fence)
+        return await self._executor.end(handle, grace, epoch=self._core.fence)
+
+
+def _id_of(request_id: str) -> str:
+    digest = hashlib.sha256(request_id.encode()).digest()
+    letters = [ALPHABET[byte % len(ALPHABET)] for byte in digest[: 2 * LENGTH]]
+    return ALPHABET[digest[-1] % 24] + "".join(letters[1:])

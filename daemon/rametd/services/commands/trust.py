@@ -1,0 +1,40 @@
+"""Commands that a repository brings, and that wait until it is trusted; and what there is to be told about them."""
+
+import asyncio
+from collections.abc import Callable
+
+from rametd.config import Config
+from rametd.domain.errors import NotTrustedError, RametError
+from rametd.domain.models import Repo, Session, WorktreeKind
+from rametd.services.commands import projects
+from rametd.services.core import Core
+from rametd.services.settings import Settings, for_session
+
+
+def check_trust(settings: Settings, repo: Repo, wanted: Callable[[Config], bool]) -> None:
+    """Raise `NotTrustedError` where what is wanted is there, in a repository that is not trusted."""
+    if settings.withheld is not None and wanted(settings.withheld):
+        raise NotTrustedError(
+            f"{repo.name} is not trusted, so that its own commands do not run", hint=f"rametctl repo trust {repo.name}"
+        )
+
+
+async def notes(core: Core, session: Session, repo: Repo) -> tuple[str, ...]:
+    """What to tell whoever makes a session, a line each: commands that wait for trust, or, once per repository, a setup that would fit."""
+    if session.worktree_kind != WorktreeKind.OWN:
+        return ()
+    try:
+        settings = await for_session(core, session, repo)
+    except RametError as error:
+        return (f"nothing is set up: {error.message}",)
+    if settings.config.setup:
+        return ()
+    if settings.withheld is not None and settings.withheld.setup:
+        shown = "; ".join(" ".join(command.split()) for command in settings.withheld.setup)
+        return (f"{repo.name} is not trusted: its setup ({shown[:120]}) does not run until `rametctl repo trust`",)
+    project = await asyncio.to_thread(projects.recognise, session.worktree)
+    if project is None or not await core.store.write(lambda unit: unit.commands.note_offer(repo.id)):
+        return ()
+    return (
+        f"{repo.name} looks like a project of {project.kind}; `rametctl setup {session.name}` shows a setup for it",
+    )

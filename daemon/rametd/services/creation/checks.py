@@ -1,0 +1,75 @@
+"""What people type about a session, judged before anything is made of it."""
+
+import math
+from collections.abc import Collection
+from typing import TYPE_CHECKING
+
+from rametd.domain.errors import BadNameError, EmptyPromptError, InvalidInputError, NameTakenError, PromptTooLargeError
+from rametd.domain.models import Repo
+from rametd.git import names
+from rametd.store import Reader
+
+if TYPE_CHECKING:
+    from rametd.services.creation.wanted import NewSession
+
+PROMPT_LIMIT = 16 << 20
+NAME_LIMIT = 200
+DERIVED_NAME_LIMIT = 40
+
+
+def check_prompt(prompt: str, *, empty_is_fine: bool = False) -> None:
+    """Raises `EmptyPromptError` for one without a word and `PromptTooLargeError` for one over 16 MiB."""
+    if not prompt.strip() and not (empty_is_fine and not prompt):
+        raise EmptyPromptError("the prompt is empty", hint="say what the agent is to do")
+    size = len(prompt.encode("utf-8", "surrogatepass"))
+    if size > PROMPT_LIMIT:
+        raise PromptTooLargeError(
+            f"the prompt has {size:,} bytes; {PROMPT_LIMIT:,} are the limit",
+            hint="put the material into a file in the repository and name the file in the prompt",
+        )
+
+
+def check_model(model: str) -> str:
+    """Raises `InvalidInputError` for what the agent's program would take for another option, or could not be given at all."""
+    if model.startswith("-") or len(model) > NAME_LIMIT or not model.isprintable():
+        raise InvalidInputError(f"{model[:40]!r} cannot be a model", hint="use a name such as opus, sonnet or haiku")
+    return model
+
+
+def check_budget(dollars: float | None) -> float | None:
+    """Raises `InvalidInputError` unless it is an amount of money, or None."""
+    if dollars is not None and not 0 < dollars < math.inf:
+        raise InvalidInputError(
+            f"a budget of {dollars} USD is none", hint="give an amount over 0, or none for no limit"
+        )
+    return dollars
+
+
+def check_name(name: str) -> str:
+    """Raises `BadNameError` for a label that no screen could show."""
+    if not name.strip() or len(name) > NAME_LIMIT or any(not character.isprintable() for character in name):
+        raise BadNameError(
+            f"{name[:40]!r} cannot be a name",
+            hint=f"use 1 to {NAME_LIMIT} printable characters, with one that is not a space",
+        )
+    return name
+
+
+def choose_name(
+    reader: Reader, new: "NewSession", repo: Repo, fallback: str, taken: Collection[str] = frozenset()
+) -> str:
+    """The label as typed, or one made of the branch or the prompt; only the latter is varied when it is taken."""
+    if new.name:
+        check_name(new.name)
+        if new.name in taken or reader.sessions.by_name(new.name, repo.id):
+            raise NameTakenError(
+                f"a session of {repo.name} is called {new.name!r} already", hint="choose another --name"
+            )
+        return new.name
+    branch = (new.branch or new.existing_branch).rsplit("/", 1)[-1]
+    wanted = branch or names.slug(new.prompt[:400], DERIVED_NAME_LIMIT).replace("/", "-")
+    wanted = wanted or fallback.rsplit("/", 1)[-1]
+    name, number = wanted, 2
+    while name in taken or reader.sessions.by_name(name, repo.id):
+        name, number = f"{wanted}-{number}", number + 1
+    return name

@@ -1,0 +1,343 @@
+"""Making a session: worktree and row, or nothing at all.
+
+An intent is stored first, then the worktree is made or a spare claimed, then one unit of work stores the session with its prompt and takes the intent
+back. A daemon killed in between finds the intent and undoes what the world shows of it.
+"""
+
+import asyncio
+import uuid
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import structlog
+
+from rametd.domain.errors import (
+    BypassForbiddenError,
+    PathTakenError,
+    RametError,
+    WorktreeChangedError,
+)
+from rametd.domain.models import Hold, Intent, Mode, Session, SetupState, Tokens, WorktreeKind
+from rametd.domain.spares import Spare
+from rametd.domain.states import State
+from rametd.git import names
+from rametd.git.repository import Base
+from rametd.services import repos
+from rametd.services.commands import ports
+from rametd.services.commands.trust import notes
+from rametd.services.core import Core
+from rametd.services.creation.checks import check_budget, check_model, check_prompt, choose_name
+from rametd.services.creation.inserting import begin, insert, intent_of
+from rametd.services.creation.pool import Pool
+from rametd.services.creation.start import Start, check_start, find_start
+from rametd.services.creation.wanted import Created, Made, NewSession, Wanted
+from rametd.services.ids import new_id
+from rametd.services.lookup import find_session
+from rametd.services.ownership.claims import check_claims
+from rametd.services.settings import for_repository
+from rametd.services.worktrees.places import link_by_name, tree_of, unlink_by_name
+from rametd.store import Unit
+
+log = structlog.get_logger()
+
+CREATE = "create"
+
+
+class Creator:
+    """Creations in one repository choose names in turns, by looking at what is there; their trees are filled side by side."""
+
+    def __init__(self, core: Core, pool: Pool) -> None:
+        self._core = core
+        self._pool = pool
+        self._locks: dict[Path, asyncio.Lock] = {}
+        self._drafts: dict[str, Session] = {}  # by id; they have their names and branches, and no row yet
+
+    async def create(self, new: NewSession) -> Created:
+        """Raises the typed errors of bad input before anything is made."""
+        (created,) = await self.create_all([new])
+        return created
+
+    async def create_all(
+        self, news: Sequence[NewSession], remember: Callable[[Unit, Sequence[Session]], None] = lambda unit, made: None
+    ) -> list[Created]:
+        """Make all of them or none: their rows, and what ``remember`` adds, are stored in one unit of work.
+
+        ``after`` may name others of them, those that stand before.
+        """
+        with self._pool.creating():
+            return await self._create_all(news, remember)
+
+    async def _create_all(
+        self, news: Sequence[NewSession], remember: Callable[[Unit, Sequence[Session]], None]
+    ) -> list[Created]:
+        core = self._core
+        batch = frozenset(new.name for new in news if new.name)
+        wanted = [await self._wanted(new, batch) for new in news]
+        made: list[Made] = []
+        try:
+            for each in wanted:
+                made.append(await self._make(each, [one.session for one in made]))
+
+            def insert_all(unit: Unit) -> None:
+                for one in made:
+                    insert(unit, ports.with_ports(unit, one.session, one.wanted.config), one.wanted.new, one.intent.id)
+                remember(unit, [one.session for one in made])
+
+            await self._insert(insert_all)
+            core.failpoint.hit("create.inserted")
+        except (RametError, asyncio.CancelledError, OSError):
+            # Also when the caller hung up: what is not stored must not be left in the world.
+            for one in reversed(made):
+                await asyncio.shield(self.undo(one.intent))
+            raise
+        finally:
+            for one in made:
+                self._drafts.pop(one.session.id, None)
+        for one in made:
+            for hook in core.after_creation:
+                hook(one.session)
+            self._pool.session_made(one.session.repo_id)
+        core.wake()
+        return [Created(one.session, one.warnings) for one in made]
+
+    async def _insert(self, work: Callable[[Unit], None]) -> None:
+        """Store the rows. What the store was handed is done also when the caller hangs up, and is then not to be undone."""
+        writing = asyncio.ensure_future(self._core.store.write(work))
+        try:
+            await asyncio.shield(writing)
+        except asyncio.CancelledError:
+            await asyncio.wait([writing])
+            if writing.cancelled() or writing.exception() is not None:
+                raise
+
+    async def _wanted(self, new: NewSession, batch: Collection[str]) -> Wanted:
+        core = self._core
+        check_prompt(new.prompt, empty_is_fine=True)
+        check_model(new.model)
+        check_budget(new.budget_usd)
+        check_start(new)
+        await core.kind(new.agent).check()
+        info = await core.git.discover(new.adopt or new.path)
+        repo = await core.store.read(lambda reader: reader.repos.by_common_dir(info.common_dir))
+        if repo is None:
+            repo = await core.store.write(lambda unit: repos.register(unit, info, new.principal))
+        config = await for_repository(core, repo, info)
+        mode = new.mode if new.mode is not None else config.permissions.default_mode
+        if mode == Mode.BYPASS and not core.config.permissions.allow_bypass:
+            raise BypassForbiddenError(
+                "bypassPermissions is off", hint="set permissions.allow_bypass = true in config.toml if you mean it"
+            )
+        repo_id = repo.id
+        parent, after = await core.store.read(
+            lambda reader: (
+                find_session(reader, new.parent, repo_id=repo_id) if new.parent else None,
+                tuple(find_session(reader, name, repo_id=repo_id).id for name in new.after if name not in batch),
+            )
+        )
+        # To refuse before anything is made; said again where the row is stored, when nobody else can come between.
+        if not new.claims_later and new.fork is None:
+            await core.store.read(lambda reader: check_claims(reader, repo_id, new.owns, new.forbids, parent=parent))
+        warnings: tuple[str, ...] = ()
+        if new.initial_commit and info.head.commit is None:
+            commit = await core.git.initial_commit(info, "Initial commit")
+            warnings = (f"{info.head.branch} had no commit: it begins with the empty commit {commit[:10]} now",)
+            info = await core.git.discover(new.adopt or new.path)
+        fetched: Base | None = None
+        if new.fetch:
+            ref = new.existing_branch or new.base_ref or None
+            fetched = await core.git.fetch_base(info, ref, new.path, new.environment)
+        return Wanted(new, config, mode, info, repo, parent, after, fetched, warnings)
+
+    async def _notes(self, made: Made) -> tuple[str, ...]:
+        """What the person is to know of a tree that is there now."""
+        repo = made.wanted.repo
+        told = await notes(self._core, made.session, repo)
+        if repo.trusted or not await asyncio.to_thread(has_own_settings, made.session.worktree):
+            return told
+        warning = "its own Claude settings, CLAUDE.md, hooks and MCP servers are not loaded until `rametctl repo trust`"
+        return (*told, f"{repo.name} is not trusted: {warning}")
+
+    async def _draft(
+        self, wanted: Wanted, start: Start, before: Sequence[Session], session_id: str, spare: Spare | None
+    ) -> Session:
+        """The row; ``before`` are sessions that are being made with it and are not stored yet."""
+        core = self._core
+        new, config, info, repo, parent = wanted.new, wanted.config, wanted.info, wanted.repo, wanted.parent
+        drafts = [each for each in self._drafts.values() if each.repo_id == repo.id]
+        names_taken = {each.name for each in drafts}
+        name, stored = await core.store.read(
+            lambda reader: (
+                choose_name(reader, new, repo, start.branch or session_id, names_taken),
+                reader.sessions.branches(repo.id),
+            )
+        )
+        branch = start.branch
+        if not branch and start.kind == WorktreeKind.OWN:
+            taken = stored | {each.branch for each in drafts}
+            prefix = config.worktrees.branch_prefix
+            text = names.slug(new.name or name) or session_id
+            branch = await core.git.free_branch_name(info, prefix + text, fallback=prefix + session_id, taken=taken)
+        if start.kind == WorktreeKind.OWN:
+            await core.git.require_free(info, branch, new=start.new_branch)
+        elif any(each.worktree == start.worktree for each in drafts):
+            raise PathTakenError(
+                f"another session begins in {start.worktree} in this moment", hint="look at it with `rametctl ls`"
+            )
+        now = core.clock()
+        return Session(
+            id=session_id,
+            repo_id=repo.id,
+            name=name,
+            branch=branch,
+            base_ref=start.ref,
+            base_commit=start.base_commit,
+            worktree=start.worktree or tree_of(core, repo, session_id),
+            parent_id=parent.id if parent is not None else "",
+            agent=new.agent,
+            model=new.model,
+            mode=wanted.mode,
+            state=State.QUEUED if new.prompt else State.IDLE,
+            state_reason="",
+            hold=Hold.NONE,
+            conversation_id=self._pool.warmer.conversation_of(session_id) or str(uuid.uuid4()),
+            conversation_begun=False,
+            created_branch=start.new_branch,
+            worktree_ready=True,
+            interrupted=False,
+            turns=0,
+            cost_usd=0.0,
+            tokens=Tokens(),
+            budget_usd=new.budget_usd,
+            priority=new.priority,
+            owns=new.owns,
+            forbids=new.forbids,
+            after=(*wanted.after, *(each.id for each in before if each.name in new.after)),
+            resumes=0,
+            generation=0,
+            create_time=now,
+            update_time=now,
+            last_seq=0,
+            root_id=(parent.root_id or parent.id) if parent is not None else session_id,
+            notify_parent=new.notify_parent,
+            forked_from=new.fork.source.id if new.fork is not None else "",
+            plan_id=new.plan_id,
+            thread=new.thread,
+            worktree_kind=start.kind,
+            setup=spare.setup if spare is not None else SetupState.NONE,
+            setup_digest=spare.setup_digest if spare is not None else "",
+        )
+
+    async def _make(self, wanted: Wanted, before: Sequence[Session]) -> Made:
+        made, spare = await self._begin(wanted, before)
+        core, session = self._core, made.session
+        core.failpoint.hit("create.intended")
+        # The disk takes its time over what must be on it for sure; the tree is made meanwhile.
+        files = asyncio.create_task(asyncio.to_thread(self._write_files, made))
+        try:
+            try:
+                warnings = await self._build(made, spare)
+                core.failpoint.hit("create.worktree-made")
+                warnings = (*warnings, *await self._notes(made))
+            finally:
+                await asyncio.wait(
+                    [files]
+                )  # a thread cannot be stopped, and what it writes must not come after the undoing
+            files.result()
+            core.failpoint.hit("create.files-written")
+        except (RametError, asyncio.CancelledError, OSError):
+            self._drafts.pop(session.id, None)
+            await asyncio.shield(self.undo(made.intent))
+            raise
+        return replace(made, warnings=(*wanted.warnings, *warnings))
+
+    async def _begin(self, wanted: Wanted, before: Sequence[Session]) -> tuple[Made, Spare | None]:
+        """Choose names, reserve what is needed, and store the intent; a spare that is taken is no spare any more then."""
+        core, info, new = self._core, wanted.info, wanted.new
+        spare: Spare | None = None
+        async with self._locks.setdefault(info.common_dir, asyncio.Lock()):
+            start = await find_start(core, wanted.repo, info, new, wanted.fetched)
+            try:
+                if start.kind == WorktreeKind.OWN:
+                    spare = await self._pool.take(wanted.repo, info, wanted.config, start.commit)
+                identity = spare.id if spare is not None else new_id()
+                session = await self._draft(wanted, start, before, identity, spare)
+                made = Made(session, wanted, start, intent_of(session, info, start))
+                await core.store.write(lambda unit: begin(unit, wanted.repo, made, spare))
+            finally:
+                if spare is not None:
+                    self._pool.release(spare)
+            self._drafts[session.id] = session
+        return made, spare
+
+    async def _build(self, made: Made, spare: Spare | None) -> tuple[str, ...]:
+        """The worktree, with its branch and all that is to be in it."""
+        git, session, start, info = self._core.git, made.session, made.start, made.wanted.info
+        if start.kind != WorktreeKind.OWN:
+            return ()
+        warnings = await self._claim(made, spare) if spare is not None else None
+        if warnings is None:
+            warnings = await git.create_worktree(
+                info, session.worktree, session.branch, start.commit, new_branch=start.new_branch
+            )
+        if start.upstream is not None:
+            await git.track(info, session.branch, start.upstream)
+        if made.wanted.new.with_changes and info.worktree_root is not None:
+            changes = await git.snapshot(info.worktree_root, f"changes for {session.name}")
+            if changes.created:
+                await git.restore_files(session.worktree, changes.commit)
+            warnings = (*warnings, *changes.skipped)
+        if (fork := made.wanted.new.fork) is not None:
+            await git.restore_files(session.worktree, fork.commit)
+        return warnings
+
+    async def _claim(self, made: Made, spare: Spare) -> tuple[str, ...] | None:
+        """Put the session into a spare. None where that is not whole: then nothing of it is left, and a tree is to be made."""
+        git, session, start, info = self._core.git, made.session, made.start, made.wanted.info
+        warnings: tuple[str, ...] = ()
+        try:
+            if spare.commit != start.commit:
+                self._pool.warmer.discard(spare.id)  # it has seen the other commit
+                warnings = await git.update_spare(info, spare.path, start.commit, background=False)
+            await git.claim_spare(info, spare.path, session.branch, start.commit, new_branch=start.new_branch)
+        except WorktreeChangedError as error:
+            log.warning("a spare could not be used", spare=spare.id, error=error.message)
+            await self._pool.warmer.end(spare.id)
+            await git.undo_create(info, spare.path, session.branch, start.commit if start.new_branch else None)
+            return None
+        self._core.failpoint.hit("create.claimed")
+        return warnings
+
+    def _write_files(self, made: Made) -> None:
+        core, session = self._core, made.session
+        core.environments.write(session.id, made.wanted.new.environment)
+        if session.worktree_kind == WorktreeKind.OWN:
+            link_by_name(session)
+        core.index.write(made.wanted.repo, session)
+
+    async def undo(self, intent: Intent) -> None:
+        """Take back what a creation left that did not finish; a worktree that was there before stays as it is."""
+        core = self._core
+        # In turn with what was handed to the store before: a session that is stored after all keeps everything.
+        if await core.store.write(lambda unit: unit.intents.get(intent.id)) is None:
+            return
+        path, branch = Path(intent.data["worktree"]), intent.data["branch"]
+        await self._pool.warmer.end(intent.session_id)
+        if intent.data.get("kind", WorktreeKind.OWN) == WorktreeKind.OWN:
+            try:
+                info = await core.git.discover(Path(intent.data["repo"]))
+            except RametError as error:
+                log.warning("repository of an unfinished creation is gone", error=error.message)
+            else:
+                removal = await core.git.undo_create(info, path, branch, intent.data["created_at"] or None)
+                for kept in removal.kept:
+                    log.warning("unfinished creation left something", what=kept)
+            await asyncio.to_thread(unlink_by_name, path)
+        await asyncio.to_thread(core.environments.delete, intent.session_id)
+        await asyncio.to_thread(core.index.delete, intent.session_id)
+        await core.store.write(lambda unit: unit.intents.remove(intent.id))
+
+
+def has_own_settings(worktree: Path) -> bool:
+    """Whether a repository brings anything that only loads once it is trusted."""
+    return any((worktree / name).exists() for name in (".claude", "CLAUDE.md", ".mcp.json"))

@@ -1,0 +1,168 @@
+"""Where a session starts from: a base, a branch that is there, somebody's own checkout."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rametd.domain.errors import (
+    InvalidInputError,
+    PathTakenError,
+    RefNotFoundError,
+    UnbornBranchError,
+    WorktreeChangedError,
+)
+from rametd.domain.models import Repo, WorktreeKind
+from rametd.git import RemoteBranch, check_branch_name
+from rametd.git.registrations import REASON
+from rametd.git.repository import Base, RepositoryInfo
+from rametd.services.core import Core
+from rametd.store import Reader
+
+if TYPE_CHECKING:
+    from rametd.services.creation.wanted import NewSession
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """``branch`` "" is one that is yet to be named after the session; with ``new_branch`` it is yet to be made, at ``commit``.
+
+    ``worktree`` is that of somebody else, None where one is to be made. ``base_commit`` is what the session's work is compared with.
+    """
+
+    ref: str
+    commit: str
+    base_commit: str
+    branch: str = ""
+    new_branch: bool = True
+    kind: WorktreeKind = WorktreeKind.OWN
+    worktree: Path | None = None
+    upstream: RemoteBranch | None = None
+
+
+def check_start(new: "NewSession") -> None:
+    """Raises `InvalidInputError` where what was asked for contradicts itself."""
+    places = [
+        name
+        for name, given in (
+            ("--in-place", new.in_place),
+            ("adopt", new.adopt is not None),
+            ("--existing", bool(new.existing_branch)),
+        )
+        if given
+    ]
+    if len(places) > 1:
+        raise InvalidInputError(f"{' and '.join(places)} exclude each other", hint="give one of them")
+    if new.in_place or new.adopt is not None:
+        for name, given in (
+            ("--base", new.base_ref),
+            ("--branch", new.branch),
+            ("--with-changes", new.with_changes),
+            ("--fetch", new.fetch),
+        ):
+            if given:
+                raise InvalidInputError(
+                    f"{name} makes no sense with {places[0]}", hint="that worktree is taken as it is: leave it out"
+                )
+    if new.with_changes and (new.base_ref or new.existing_branch):
+        raise InvalidInputError(
+            "uncommitted changes can only be laid over what they were made on",
+            hint="leave --base and --existing out: the session starts from what is checked out here",
+        )
+
+
+async def find_start(core: Core, repo: Repo, info: RepositoryInfo, new: "NewSession", fetched: Base | None) -> Start:
+    """Raises the typed errors of what is not there, not to be had, or taken; makes nothing. ``fetched`` stands in for the base."""
+    if new.in_place:
+        return await _in_place(core, repo, info)
+    if new.adopt is not None:
+        return await _adopted(core, repo, info)
+    if new.with_changes and info.worktree_root is None:
+        raise InvalidInputError(
+            f"{new.path} lies in no worktree that could have changes", hint="leave --with-changes out"
+        )
+    if new.existing_branch:
+        return await _existing(core, info, new)
+    if new.fork is not None:
+        source = new.fork.source
+        branch = check_branch_name(new.branch) if new.branch else ""
+        return Start(source.base_ref, new.fork.head, source.base_commit, branch)
+    base = fetched or await core.git.resolve_base(info, new.base_ref or None, new.path)
+    branch = check_branch_name(new.branch) if new.branch else ""
+    return Start(base.ref, base.commit, base.commit, branch)
+
+
+async def _existing(core: Core, info: RepositoryInfo, new: "NewSession") -> Start:
+    branch = new.existing_branch
+    base = await core.git.resolve_base(info, new.base_ref, new.path) if new.base_ref else None
+    tip = await core.git.branch_tip(info, branch)
+    if tip is not None:
+        return Start(new.base_ref or branch, tip, base.commit if base else tip, branch, new_branch=False)
+    remote = await core.git.find_remote_branch(info, branch)
+    if remote is None:
+        near = ", ".join(sorted(await core.git.branch_names(info))[:5])
+        fetch = f"; one of a remote's that was not fetched yet: --existing origin/{branch} --fetch"
+        raise RefNotFoundError(f"there is no branch {branch!r}", hint=f"branches: {near}{fetch}")
+    found = await core.git.resolve_base(info, f"refs/remotes/{remote.tracking}", None)
+    return Start(
+        new.base_ref or remote.tracking,
+        found.commit,
+        base.commit if base else found.commit,
+        check_branch_name(remote.branch),
+        upstream=remote,
+    )
+
+
+async def _in_place(core: Core, repo: Repo, info: RepositoryInfo) -> Start:
+    if info.worktree_root is None:
+        raise InvalidInputError(
+            f"there is no checkout here: {info.root} is bare",
+            hint="stand in one of its worktrees, or leave --in-place out",
+        )
+    return await _as_it_is(core, repo, info, info.worktree_root, WorktreeKind.IN_PLACE)
+
+
+async def _adopted(core: Core, repo: Repo, info: RepositoryInfo) -> Start:
+    if info.worktree_root is None or not info.is_worktree:
+        raise InvalidInputError(
+            f"{info.root} is no linked worktree but the repository itself",
+            hint="to work in it: rametctl new --in-place; to make a worktree: rametctl new",
+        )
+    return await _as_it_is(core, repo, info, info.worktree_root, WorktreeKind.ADOPTED)
+
+
+async def _as_it_is(core: Core, repo: Repo, info: RepositoryInfo, worktree: Path, kind: WorktreeKind) -> Start:
+    await core.git.verify_worktree(worktree, None)
+    await core.store.read(lambda reader: require_alone(reader, repo, worktree))
+    registered = {each.path: each for each in await core.git.worktrees(info)}
+    known = registered.get(worktree)
+    if known is not None and known.locked == REASON:
+        raise WorktreeChangedError(
+            f"{worktree} is one of ours that no session has any more", hint="rametctl doctor says what can be done"
+        )
+    head = info.head
+    if head.commit is None:
+        raise UnbornBranchError(
+            f"{head.branch} has no commit yet, so that nothing could be compared with it",
+            hint="give --initial-commit for an empty first commit",
+        )
+    return Start(
+        head.branch or head.commit,
+        head.commit,
+        head.commit,
+        head.branch or "",
+        new_branch=False,
+        kind=kind,
+        worktree=worktree,
+    )
+
+
+def require_alone(reader: Reader, repo: Repo, worktree: Path) -> None:
+    """Raises `PathTakenError` where a session works in that worktree already: two would write over each other."""
+    for session in reader.sessions.list(repo_id=repo.id):
+        if session.worktree == worktree:
+            raise PathTakenError(
+                f"{session.name} works in {worktree} already",
+                hint=f"send it the prompt (rametctl send {session.name}), or remove it first (rametctl rm {session.name})",
+                path=str(worktree),
+                session=session.id,
+            )

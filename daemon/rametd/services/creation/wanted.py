@@ -1,0 +1,89 @@
+"""What a new session is to be, and what it is while it is made: in the world, and not in the store yet."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from rametd.config import Config
+from rametd.domain.models import Intent, Mode, Repo, Session
+from rametd.git.repository import Base, RepositoryInfo
+from rametd.services.creation.start import Start
+from rametd.store import Unit
+
+
+@dataclass(frozen=True, slots=True)
+class Fork:
+    """What a session begins as a copy of: the files of ``commit`` over the commit ``head``."""
+
+    source: Session
+    commit: str
+    head: str
+
+
+@dataclass(frozen=True, slots=True)
+class NewSession:
+    """What a caller wants; empty strings and None mean "as usual"."""
+
+    path: Path
+    prompt: str = ""
+    name: str = ""
+    branch: str = ""
+    base_ref: str = ""
+    existing_branch: str = ""
+    agent: str = "claude"
+    model: str = ""
+    mode: Mode | None = None
+    budget_usd: float | None = None
+    owns: tuple[str, ...] = ()
+    forbids: tuple[str, ...] = ()
+    parent: str = ""
+    priority: int = 0
+    after: tuple[str, ...] = ()
+    with_changes: bool = False  # begin with what is uncommitted in the worktree around ``path``
+    in_place: bool = False  # work in the checkout around ``path``
+    adopt: Path | None = None  # work in this worktree, made by hand
+    fetch: bool = False  # fetch the base first
+    fork: Fork | None = None
+    initial_commit: bool = False  # make an empty first commit where there is none
+    environment: Mapping[str, str] = field(default_factory=dict, repr=False)
+    principal: str = ""
+    notify_parent: bool = False
+    plan_id: str = ""
+    thread: str = ""  # its id in the plan
+    claims_later: bool = (
+        False  # what it owns is taken from others in the unit of work that stores it, and is judged there alone
+    )
+    admit: Callable[[Unit, Session], None] = lambda unit, session: None  # may still refuse where the row is stored
+    remember: Callable[[Unit, Session], None] = lambda unit, session: None  # stores the answer with what it answers
+
+
+@dataclass(frozen=True, slots=True)
+class Created:
+    session: Session
+    warnings: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What was asked for, found to be possible as far as that can be told beforehand."""
+
+    new: NewSession
+    config: Config
+    mode: Mode
+    info: RepositoryInfo
+    repo: Repo
+    parent: Session | None
+    after: tuple[str, ...]
+    fetched: Base | None
+    warnings: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """A session that is in the world and not in the store yet."""
+
+    session: Session
+    wanted: Wanted
+    start: Start
+    intent: Intent
+    warnings: tuple[str, ...] = ()

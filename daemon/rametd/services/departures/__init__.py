@@ -1,0 +1,1 @@
+"""Sessions that go and come back: archive, removal, trash, restoring."""

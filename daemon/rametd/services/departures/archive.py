@@ -1,0 +1,150 @@
+"""Archiving a session: its worktree goes, and everything else stays, to be brought back by `Restorer`."""
+
+import asyncio
+
+import structlog
+from ramet.v1 import event_pb2, session_pb2
+
+from rametd.domain.errors import RametError, RefNotFoundError, WorkAtRiskError, WrongStateError
+from rametd.domain.models import Hold, Intent, Session, WorktreeKind
+from rametd.domain.states import State
+from rametd.git.trash import TrashRecord
+from rametd.platform.disk import tree_bytes
+from rametd.services import events
+from rametd.services.agents.supervisor import Supervisor
+from rametd.services.core import Core
+from rametd.services.departures.clearing import (
+    ARCHIVE,
+    Running,
+    archive_ref,
+    end_agent,
+    give_up,
+    kept_under,
+    last_known,
+    leaving,
+    refuse_other,
+    tree_goes,
+)
+from rametd.services.ids import new_id
+from rametd.services.lifecycle import change_state
+from rametd.services.repos import info_of
+from rametd.services.sessions import Sessions
+from rametd.services.views import one_session_message
+from rametd.services.worktrees.places import unlink_by_name
+from rametd.store import Unit
+
+log = structlog.get_logger()
+
+Archived = session_pb2.ArchiveSessionResponse
+AT_REST = frozenset({State.IDLE, State.PAUSED, State.LOST, State.FAILED})
+
+
+class Archiver:
+    def __init__(self, core: Core, supervisor: Supervisor, sessions: Sessions) -> None:
+        self._core = core
+        self._supervisor = supervisor
+        self._sessions = sessions
+        self._running: Running[Archived] = Running()
+
+    async def archive(
+        self, session_id: str, *, force: bool, principal: str, request_id: str = "", digest: bytes = b""
+    ) -> Archived:
+        """Raises `WrongStateError` while it is at work unless ``force``, and for one that is archived already."""
+        core = self._core
+        session = await core.store.read(lambda reader: reader.sessions.get(session_id))
+        if session.state == State.ARCHIVED:
+            raise WrongStateError(
+                f"{session.name} is archived already", hint=f"`rametctl restore {session.name}` brings it back"
+            )
+        if session.state not in AT_REST:
+            if not force:
+                raise WrongStateError(
+                    f"{session.name} is {session.state}", hint=f"`rametctl stop {session.name}` first, or add --force"
+                )
+            await self._sessions.stop(session_id, principal)
+        data = {"principal": principal, "request_id": request_id, "digest": digest.hex()}
+        new = Intent(new_id(), ARCHIVE, session_id, data, core.clock())
+
+        def begin(unit: Unit) -> Intent:
+            return refuse_other(leaving(unit, session_id), session, ARCHIVE) or unit.intents.add(new)
+
+        intent = await core.store.write(begin)
+        core.failpoint.hit("archive.intended")
+        return await self._running.join(session_id, lambda: self._attempt(intent))
+
+    async def _attempt(self, intent: Intent) -> Archived:
+        try:
+            return await self.complete(intent)
+        except RametError as error:
+            await give_up(self._core, intent, error)
+            raise
+
+    async def complete(self, intent: Intent) -> Archived:
+        """Carry it through; a daemon that finds the intent calls it again, and every step may have been done before."""
+        core = self._core
+        session = await core.store.read(lambda reader: reader.sessions.get(intent.session_id))
+        await end_agent(core, self._supervisor, session, "archive")
+        core.failpoint.hit("archive.agent-ended")
+        await core.kept(session.id)
+        for hook in core.before_tree_goes:
+            await hook(session)
+        record: TrashRecord | None = None
+        freed = 0
+        if session.worktree_kind == WorktreeKind.OWN:
+            record, freed = await self._clear(intent, session)
+        return await core.store.write(lambda unit: self._archived(unit, intent, record, freed))
+
+    async def _clear(self, intent: Intent, session: Session) -> tuple[TrashRecord | None, int]:
+        """Keep the files and remove the tree; the branch stays. What was kept, and the bytes that were freed."""
+        core = self._core
+        repo = await core.store.read(lambda reader: reader.repos.get(session.repo_id))
+        info = await info_of(core, repo)
+        last = await core.store.read(lambda reader: last_known(reader, session))
+        record: TrashRecord | None = None
+        # Before the files are kept: what is written between that and the removal would be lost.
+        freed = await asyncio.to_thread(tree_bytes, session.worktree)
+        async with kept_under(core, info, intent, session, archive_ref(session.id)):
+            try:
+                record = await core.git.archive(info, session.id, session.worktree, session.branch, last)
+            except RefNotFoundError as error:
+                log.warning("nothing is left to keep", session=session.id, error=error.message)
+            if record is not None and record.unread:
+                raise WorkAtRiskError(
+                    f"{session.name} has files that git cannot read, so that they would be lost: {'; '.join(record.unread)}",
+                    hint="make them readable, move them away or have git ignore them, then try again",
+                )
+            for words in record.skipped if record is not None else ():
+                log.warning("not kept in the archive", session=session.id, what=words)
+            core.failpoint.hit("archive.kept")
+            await tree_goes(core, intent, session)
+            removal = await core.git.remove_worktree(info, session.worktree, session.branch, delete_branch=False)
+        for kept in removal.kept:
+            log.warning("archiving left something", session=session.id, what=kept)
+        await asyncio.to_thread(unlink_by_name, session.worktree)
+        core.failpoint.hit("archive.tree-removed")
+        return record, freed
+
+    def _archived(self, unit: Unit, intent: Intent, record: TrashRecord | None, freed: int) -> Archived:
+        session = unit.sessions.get(intent.session_id)
+        principal = intent.data["principal"]
+        # A prompt may have come meanwhile: it is kept, and begins a turn once the session is back.
+        if session.state not in AT_REST:
+            session = change_state(unit, session, State.PAUSED, hold=Hold.STOPPED, principal=principal)
+        reason = "" if session.worktree_kind == WorktreeKind.OWN else f"{session.worktree} is as it was: it is not ours"
+        session = change_state(
+            unit,
+            session,
+            State.ARCHIVED,
+            reason=reason,
+            principal=principal,
+            worktree_ready=session.worktree_kind != WorktreeKind.OWN,
+        )
+        ref = archive_ref(session.id) if record is not None else ""
+        told = event_pb2.SessionArchived(ref=ref, freed_bytes=freed)
+        unit.events.append(events.make(told, session_id=session.id, repo_id=session.repo_id, principal=principal))
+        answer = Archived(session=one_session_message(unit, session), ref=ref, freed_bytes=freed)
+        unit.intents.remove(intent.id)
+        if request_id := intent.data["request_id"]:
+            digest = bytes.fromhex(intent.data["digest"])
+            unit.calls.put(request_id, "ArchiveSession", digest, answer.SerializeToString())
+        return answer

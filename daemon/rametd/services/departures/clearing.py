@@ -1,0 +1,216 @@
+"""What removing and archiving a session have in common: its agent and all it started end, and only then its worktree goes."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import Generic, TypeVar
+
+import structlog
+
+from rametd.domain.errors import NotFoundError, RametError, WorkAtRiskError, WrongStateError
+from rametd.domain.models import Intent, Session, WorktreeKind
+from rametd.domain.states import State
+from rametd.git.repository import RepositoryInfo
+from rametd.git.risk import Risk
+from rametd.keeper.executor import Handle
+from rametd.keeper.place import Place
+from rametd.services.agents.supervisor import Supervisor
+from rametd.services.core import Core
+from rametd.services.lifecycle import change_state
+from rametd.services.repos import info_of
+from rametd.store import Reader, Unit
+
+log = structlog.get_logger()
+
+DELETE = "delete"
+ARCHIVE = "archive"
+RESTORE = "restore"
+REWIND = "rewind"
+SYNC = "sync"
+DROP = "drop"
+LEAVING = frozenset({DELETE, ARCHIVE, RESTORE, REWIND, SYNC, DROP})
+END_GRACE_S = 1.0
+TREE = "tree"
+"""In an intent's data, from when its tree may go on: "1" where it was there then."""
+FAILED = "failed"
+"""In an intent's data: in words, why it could not be finished."""
+
+T = TypeVar("T")
+
+
+class Running(Generic[T]):
+    """One task a session: a second caller waits for the first one's, and one that hangs up does not cut it off."""
+
+    def __init__(self) -> None:
+        self._tasks: dict[str, asyncio.Task[T]] = {}
+
+    async def join(self, session_id: str, begin: Callable[[], Awaitable[T]]) -> T:
+        task = self._tasks.get(session_id)
+        if task is None:
+
+            async def run() -> T:
+                return await begin()
+
+            task = self._tasks[session_id] = asyncio.create_task(run(), name=f"clear-{session_id}")
+            task.add_done_callback(lambda _: self._tasks.pop(session_id, None))
+        return await asyncio.shield(task)
+
+
+def leaving(reader: Reader, session_id: str) -> Intent | None:
+    """The removal, archiving, restoring, rewinding or syncing of a session that is under way, or that failed and is to be tried again."""
+    return next((intent for intent in reader.intents.list(session_id) if intent.kind in LEAVING), None)
+
+
+def refuse_other(found: Intent | None, session: Session, kind: str) -> Intent | None:
+    """``found`` where it is of the same kind. Raises `WrongStateError` where something else is under way."""
+    if found is not None and found.kind != kind:
+        words = {
+            DELETE: "removed",
+            ARCHIVE: "archived",
+            RESTORE: "brought back",
+            REWIND: "rewound",
+            SYNC: "synced",
+            DROP: "dropped from the trash",
+        }[found.kind]
+        raise WrongStateError(f"{session.name} is being {words}", hint="wait until that is done, then try again")
+    return found
+
+
+async def end_agent(core: Core, supervisor: Supervisor, session: Session, why: str) -> None:
+    """End its process. Without a runner there may be one too: recovery completes removals before it takes up any agent, and a
+    process may run whose handle a killed daemon had not stored yet."""
+    await supervisor.settled(session.id)
+    runner = core.runners.get(session.id)
+    if runner is not None:
+        await runner.end(why, END_GRACE_S)
+        return
+    for handle in await handles_of(core, session.id):
+        await core.executor.end(handle, END_GRACE_S, epoch=core.fence)
+
+
+async def handles_of(core: Core, session_id: str) -> list[Handle]:
+    """All processes that the session ever had and that left something, on record or not."""
+    found = await asyncio.to_thread(core.executor.discover)
+    return [handle for handle in found if Place.from_handle(handle).session == session_id]
+
+
+async def destroy_processes(core: Core, session_id: str) -> None:
+    for handle in await handles_of(core, session_id):
+        try:
+            await core.executor.destroy(handle)
+        except RametError as error:
+            log.warning("agent directory stays", session=session_id, error=error.message)
+
+
+async def work_at_risk(core: Core, session: Session) -> Risk:
+    """What removing a session would lose: nothing of a worktree that stays, nor what is on the branch that it lands on by now."""
+    if session.worktree_kind != WorktreeKind.OWN:
+        return Risk((), (), ())
+    repo = await core.store.read(lambda reader: reader.repos.get(session.repo_id))
+    try:
+        info = await info_of(core, repo)
+    except NotFoundError as error:
+        # Nothing can be saved into it: what lies in the worktree stays there, and that is told.
+        if await asyncio.to_thread(session.worktree.exists):
+            raise WorkAtRiskError(
+                f"the repository of {session.name} is gone, so that nothing of {session.worktree} can be saved into it",
+                hint="move the repository back, or add --force: the session is removed and that directory stays",
+            ) from error
+        return Risk((), (), ())
+    # A branch that was there before us stays; so only what no branch has counts there.
+    branch = session.branch if session.created_branch else ""
+    risk = await core.git.work_at_risk(info, session.worktree, branch, session.base_commit)
+    if session.state == State.ARCHIVED:
+        risk = await _with_archive(core, info, session, risk)
+    if risk.unique_commits and await _all_landed(core, info, session, risk.starts):
+        return Risk(risk.uncommitted, risk.untracked, (), risk.starts)
+    return risk
+
+
+async def _with_archive(core: Core, info: RepositoryInfo, session: Session, risk: Risk) -> Risk:
+    """What only the archive holds: changes that were not committed, and commits whose branch was deleted since."""
+    kept = await core.git.kept(info, archive_ref(session.id))
+    if kept is None:
+        return risk
+    commits, starts = risk.unique_commits, risk.starts
+    for commit in dict.fromkeys((kept.branch_commit, kept.head)):
+        if commit and commit not in starts and not await core.git.reachable(info, commit):
+            commits, starts = (*commits, (commit, "kept by the archive alone")), (*starts, commit)
+    return Risk(kept.changed, (), commits, starts)
+
+
+async def _all_landed(core: Core, info: RepositoryInfo, session: Session, starts: tuple[str, ...]) -> bool:
+    targets = await core.git.landing_targets(info, session.base_ref, session.branch)
+    ahead = [start for start in starts if start != session.base_commit]
+    answers = [await core.git.landed(info, start, session.base_commit, targets) for start in ahead]
+    return bool(answers) and all(answers)
+
+
+async def tree_goes(core: Core, intent: Intent, session: Session) -> None:
+    """Note that the tree may be gone from here on."""
+    there = "1" if await asyncio.to_thread(session.worktree.exists) else "0"
+
+    def note(unit: Unit) -> None:
+        now = unit.intents.get(intent.id)
+        if now is not None and TREE not in now.data:
+            unit.intents.remove(now.id)
+            unit.intents.add(replace(now, data={**now.data, TREE: there}))
+
+    await core.store.write(note)
+
+
+async def is_touched(core: Core, intent: Intent, session: Session) -> bool:
+    """Whether something was removed already, so that there is no way back."""
+    now = await core.store.read(lambda reader: reader.intents.get(intent.id))
+    noted = now.data.get(TREE) if now is not None else None
+    return noted == "0" or (noted == "1" and not await asyncio.to_thread(session.worktree.exists))
+
+
+@asynccontextmanager
+async def kept_under(
+    core: Core, info: RepositoryInfo, intent: Intent, session: Session, ref: str
+) -> AsyncIterator[None]:
+    """Inside, the work is kept under ``ref`` and the tree goes. What fails before the tree went leaves no ref that was not there."""
+    before = await core.git.kept(info, ref)
+    try:
+        yield
+    except RametError:
+        if before is None and not await is_touched(core, intent, session):
+            try:
+                if await core.git.kept(info, ref) is not None:  # else whatever held us up would do so again
+                    await core.git.drop_ref(info, ref)
+            except RametError as error:
+                log.warning("ref stays", ref=ref, error=error.message)
+        raise
+
+
+async def give_up(core: Core, intent: Intent, error: RametError) -> None:
+    """After a failure: take the intent back while the session is whole; else say on the session what waits to be tried again."""
+    session = await core.store.read(lambda reader: reader.sessions.find(intent.session_id))
+    touched = session is not None and await is_touched(core, intent, session)
+    what, verb = ("removal", "rm") if intent.kind == DELETE else ("archiving", "archive")
+
+    def work(unit: Unit) -> None:
+        found, now = unit.sessions.find(intent.session_id), unit.intents.get(intent.id)
+        if now is None:
+            return
+        unit.intents.remove(intent.id)
+        if found is not None and touched:
+            why = f"its {what} could not be finished: {error.message}; `rametctl {verb} {found.name}` tries again"
+            unit.intents.add(replace(now, data={**now.data, FAILED: why}))
+            change_state(unit, found, found.state, reason=why, hold=found.hold)
+
+    await core.store.write(work)
+    core.wake()
+
+
+def last_known(reader: Reader, session: Session) -> tuple[str, str]:
+    """Commits that stand in for branch and files where somebody has deleted both: of the newest checkpoint, or where the session began."""
+    newest = reader.checkpoints.latest(session.id)
+    return (newest.head, newest.commit) if newest is not None else (session.base_commit, session.base_commit)
+
+
+def archive_ref(session_id: str) -> str:
+    """The ref that keeps what an archived session had."""
+    return f"refs/ramet/archive/{session_id}"

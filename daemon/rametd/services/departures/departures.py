@@ -1,0 +1,16 @@
+"""The end of a session's life, and the ways back: what the calls about it and recovery need."""
+
+from dataclasses import dataclass
+
+from rametd.services.departures.archive import Archiver
+from rametd.services.departures.removal import Remover
+from rametd.services.departures.restoring import Restorer
+from rametd.services.landing.landed import LandedTracker
+
+
+@dataclass(frozen=True, slots=True)
+class Departures:
+    remover: Remover
+    archiver: Archiver
+    restorer: Restorer
+    landed: LandedTracker

@@ -1,0 +1,234 @@
+"""Removing a session: refused while that would lose work, complete otherwise, and undoable for thirty days."""
+
+import asyncio
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import structlog
+from ramet.v1 import event_pb2, session_pb2
+
+from rametd.domain.errors import NotFoundError, RametError, RefNotFoundError, WorkAtRiskError, WrongStateError
+from rametd.domain.models import Intent, PromptState, Session, TrashEntry, WorktreeKind
+from rametd.domain.states import State
+from rametd.git.repository import RepositoryInfo
+from rametd.git.risk import Risk
+from rametd.git.trash import TrashRecord
+from rametd.services import events
+from rametd.services.agents.supervisor import Supervisor
+from rametd.services.core import Core
+from rametd.services.departures.clearing import (
+    DELETE,
+    TREE,
+    Running,
+    destroy_processes,
+    end_agent,
+    give_up,
+    kept_under,
+    last_known,
+    leaving,
+    refuse_other,
+    tree_goes,
+    work_at_risk,
+)
+from rametd.services.ids import new_id
+from rametd.services.landing import entries as landing_entries
+from rametd.services.predecessors import settle_successors
+from rametd.services.repos import info_of
+from rametd.services.views import one_session_message, stamp
+from rametd.services.worktrees.checkpoints import drop_checkpoints
+from rametd.services.worktrees.places import unlink_by_name
+from rametd.store import Reader, Unit, dump_comment, dump_prompt, dump_rule, dump_session
+
+log = structlog.get_logger()
+
+LISTED = 20
+
+
+Removed = session_pb2.DeleteSessionResponse
+"""The answer; it is stored with what it tells, so that a caller who asks again after a crash gets it too."""
+
+
+class Remover:
+    def __init__(self, core: Core, supervisor: Supervisor) -> None:
+        self._core = core
+        self._supervisor = supervisor
+        self._running: Running[Removed] = Running()
+
+    async def remove(
+        self, session: Session, *, force: bool, principal: str, request_id: str = "", digest: bytes = b""
+    ) -> Removed:
+        """Raises `WorkAtRiskError` with a list unless ``force``, `WrongStateError` while it is at work unless ``force``.
+
+        ``request_id`` and ``digest`` are the call's, to be remembered with its answer.
+        """
+        core = self._core
+        begun = await core.store.read(lambda reader: leaving(reader, session.id))
+        # Of one that is half gone nothing can be lost any more: its work is in the trash.
+        if not force and (begun is None or begun.kind != DELETE or TREE not in begun.data):
+            if session.state in {State.STARTING, State.WORKING, State.WAITING}:
+                raise WrongStateError(
+                    f"{session.name} is {session.state}", hint=f"`rametctl stop {session.name}` first, or add --force"
+                )
+            risk = await work_at_risk(core, session)
+            if risk:
+                raise WorkAtRiskError(
+                    f"{session.name} holds work that exists nowhere else: {describe(risk)}",
+                    hint="merge or push it, or add --force: it goes to the trash and can be brought back",
+                    uncommitted="\n".join(risk.uncommitted[:LISTED]),
+                    untracked="\n".join(risk.untracked[:LISTED]),
+                    commits="\n".join(f"{commit[:10]} {subject}" for commit, subject in risk.unique_commits[:LISTED]),
+                )
+        data = {"principal": principal, "request_id": request_id, "digest": digest.hex()}
+        new = Intent(new_id(), DELETE, session.id, data, core.clock())
+
+        def begin(unit: Unit) -> Intent:
+            found = refuse_other(leaving(unit, session.id), session, DELETE)
+            if found is None:
+                target = landing_entries.leave(unit, session.id, principal)
+                found = unit.intents.add(replace(new, data={**data, "target": target}))
+            return found
+
+        intent = await core.store.write(begin)
+        core.failpoint.hit("remove.intended")
+        return await self._running.join(session.id, lambda: self._attempt(intent))
+
+    async def _attempt(self, intent: Intent) -> Removed:
+        try:
+            return await self.complete(intent)
+        except RametError as error:
+            await give_up(self._core, intent, error)
+            raise
+
+    async def complete(self, intent: Intent) -> Removed:
+        """Carry a removal through; a daemon that finds the intent calls it again, and every step may have been done before."""
+        core = self._core
+        session = await core.store.read(lambda reader: reader.sessions.get(intent.session_id))
+        await end_agent(core, self._supervisor, session, "remove")
+        core.failpoint.hit("remove.agent-ended")
+        await core.kept(session.id)
+        for hook in core.before_tree_goes:
+            await hook(session)
+        repo = await core.store.read(lambda reader: reader.repos.get(session.repo_id))
+        entry: TrashEntry | None = None
+        if session.worktree_kind != WorktreeKind.OWN:
+            # Somebody else's checkout: tree and branch stay as they are, and so need not be kept.
+            entry = self._entry(session)
+        else:
+            try:
+                info = await info_of(core, repo)
+            except NotFoundError as error:
+                log.warning("repository of a removed session is gone", session=session.id, error=error.message)
+            else:
+                if session.state == State.ARCHIVED:  # what is kept moves to the trash first
+                    await tree_goes(core, intent, session)
+                async with kept_under(core, info, intent, session, f"refs/ramet/trash/{session.id}"):
+                    entry = await self._trash(session, info)
+                    core.failpoint.hit("remove.trashed")
+                    await tree_goes(core, intent, session)
+                    removal = await core.git.remove_worktree(
+                        info, session.worktree, session.branch, delete_branch=session.created_branch
+                    )
+                for kept in removal.kept:
+                    log.warning("removal left something", session=session.id, what=kept)
+            core.failpoint.hit("remove.worktree-removed")
+            await asyncio.to_thread(unlink_by_name, session.worktree)
+        if entry is None:  # else it is kept as long as the trash is
+            await asyncio.to_thread(core.environments.delete, session.id)
+            await drop_checkpoints(core, session.id)
+        await asyncio.to_thread(core.index.delete, session.id)
+        await destroy_processes(core, session.id)
+        core.failpoint.hit("remove.processes-destroyed")
+        removed = await core.store.write(lambda unit: self._forget(unit, session, entry, intent))
+        core.failpoint.hit("remove.forgotten")
+        core.wake()
+        return removed
+
+    async def _trash(self, session: Session, info: RepositoryInfo) -> TrashEntry | None:
+        """Keep the work; None where nothing is left of it."""
+        core = self._core
+        if session.state == State.ARCHIVED and (moved := await core.git.archive_to_trash(info, session.id)) is not None:
+            tip = await core.git.branch_tip(info, session.branch)
+            if tip is None or not (await core.git.ahead_behind(info, tip, moved.commit))[0]:
+                return self._entry(session, moved)
+            # Somebody has gone on with its branch, which goes too: what it has now is added to what was kept.
+        last = await core.store.read(lambda reader: last_known(reader, session))
+        try:
+            record = await core.git.trash(info, session.id, session.worktree, session.branch, last)
+        except RefNotFoundError as error:
+            log.warning("nothing is left to keep", session=session.id, error=error.message)
+            return None
+        for words in record.skipped:
+            log.warning("not kept in the trash", session=session.id, what=words)
+        return self._entry(session, record)
+
+    def _entry(self, session: Session, record: TrashRecord | None = None) -> TrashEntry:
+        now = self._core.clock()
+        return TrashEntry(
+            id=session.id,
+            repo_id=session.repo_id,
+            session_id=session.id,
+            name=session.name,
+            branch=session.branch,
+            ref=record.ref if record is not None else "",
+            commit=record.commit if record is not None else "",
+            branch_commit=(record.branch_commit or "") if record is not None else "",
+            bytes=record.size if record is not None else 0,
+            session=dump_session(session),
+            create_time=now,
+            expire_time=now + self._core.config.retention.trash,
+        )
+
+    def _forget(self, unit: Unit, session: Session, entry: TrashEntry | None, intent: Intent) -> Removed:
+        removed = Removed(
+            session=one_session_message(unit, session),
+            trash_ref=entry.ref if entry else "",
+            expire_time=stamp(entry.expire_time) if entry else None,
+            landing_target=intent.data.get("target", ""),
+        )
+        if entry is not None and unit.trash.get(entry.id) is None:
+            unit.trash.add(replace(entry, belongings=belongings(unit, session)))
+        settle_successors(unit, session)
+        payload = event_pb2.SessionRemoved(name=session.name, branch=session.branch, trash_ref=removed.trash_ref)
+        tree = event_pb2.WorktreeRemoved(path=str(session.worktree))
+        gone = session.worktree_kind == WorktreeKind.OWN and session.state != State.ARCHIVED
+        for each in (*((tree,) if gone else ()), payload):
+            unit.events.append(
+                events.make(each, session_id=session.id, repo_id=session.repo_id, principal=intent.data["principal"])
+            )
+        unit.sessions.delete(session.id)
+        unit.rules.remove_session(session.id)
+        unit.intents.remove(intent.id)
+        if request_id := intent.data.get("request_id"):
+            unit.calls.put(
+                request_id, "DeleteSession", bytes.fromhex(intent.data["digest"]), removed.SerializeToString()
+            )
+        return removed
+
+
+def belongings(reader: Reader, session: Session) -> str:
+    """What goes with the row and comes back with it: the session's rules, review comments, and prompts that its agent has not got. JSON."""
+    rules = [rule for rule in reader.rules.list(session.repo_id) if rule.session_id == session.id]
+    waiting = [
+        prompt for prompt in reader.prompts.open(session.id) if prompt.state in {PromptState.QUEUED, PromptState.SENT}
+    ]
+    kept = {"rules": [dump_rule(rule) for rule in rules], "prompts": [dump_prompt(prompt) for prompt in waiting]}
+    kept["comments"] = [dump_comment(each) for each in reader.comments.list(session.id, resolved=True)]
+    return json.dumps(kept)
+
+
+def describe(risk: Risk) -> str:
+    """One line that names what would be lost."""
+    parts = []
+    for paths, what in ((risk.uncommitted, "uncommitted"), (risk.untracked, "untracked")):
+        if paths:
+            parts.append(f"{len(paths)} {what} ({shortened([Path(path).name or path for path in paths])})")
+    if risk.unique_commits:
+        commits = [f"{commit[:8]} {subject}" for commit, subject in risk.unique_commits]
+        noun = "commit" if len(commits) == 1 else "commits"
+        parts.append(f"{len(commits)} {noun} on no other branch ({shortened(commits)})")
+    return ", ".join(parts)
+
+
+def shortened(names: list[str], limit: int = 3) -> str:
+    return ", ".join(names[:limit]) + (", …" if len(names) > limit else "")

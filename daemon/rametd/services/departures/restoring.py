@@ -1,0 +1,326 @@
+"""Bringing a session back, from the archive or the trash: branch, worktree, files, conversation.
+
+What was kept is never overwritten: where the branch has moved or is taken, the work comes back on a branch beside it, and what could
+not be the same again is told. The branch is chosen before the intent is stored, so that a daemon that finds it does the same again.
+"""
+
+import asyncio
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import structlog
+from google.protobuf.message import Message
+from ramet.v1 import event_pb2, session_pb2, worktree_pb2
+
+from rametd.domain.errors import (
+    BranchTakenError,
+    CapReachedError,
+    RametError,
+    RefNotFoundError,
+    RepoNotFoundError,
+    TrashEntryNotFoundError,
+    WorktreeChangedError,
+    WrongStateError,
+)
+from rametd.domain.models import Hold, Intent, Session, SetupState, TrashEntry, WorktreeKind
+from rametd.domain.states import State
+from rametd.git import Kept, names
+from rametd.git.repository import RepositoryInfo
+from rametd.services import events
+from rametd.services.commands import ports
+from rametd.services.core import Core
+from rametd.services.departures.clearing import RESTORE, Running, archive_ref, leaving, refuse_other
+from rametd.services.ids import new_id
+from rametd.services.lifecycle import change_state
+from rametd.services.repos import info_of
+from rametd.services.views import one_session_message
+from rametd.services.worktrees.places import link_by_name
+from rametd.store import Reader, Unit, dump_session, load_comment, load_prompt, load_rule, load_session
+
+log = structlog.get_logger()
+
+TRASH = "trash"
+ARCHIVE = "archive"
+
+
+@dataclass(frozen=True, slots=True)
+class Restored:
+    session: session_pb2.Session
+    warnings: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """The branch that the work comes back on, at which commit, and whether it is to be made; what is to be told of it."""
+
+    branch: str
+    commit: str
+    new: bool
+    warnings: tuple[str, ...] = ()
+
+
+class Restorer:
+    def __init__(self, core: Core) -> None:
+        self._core = core
+        self._running: Running[Restored] = Running()
+
+    async def from_archive(
+        self, session_id: str, *, principal: str, request_id: str = "", digest: bytes = b""
+    ) -> Restored:
+        """Raises `WrongStateError` for one that is not archived, `PathTakenError`, `RefNotFoundError` when nothing was kept."""
+        session = await self._core.store.read(lambda reader: reader.sessions.get(session_id))
+        if session.state != State.ARCHIVED:
+            raise WrongStateError(
+                f"{session.name} is not archived: it is {session.state}", hint="there is nothing to restore"
+            )
+        return await self._restore(session, ARCHIVE, archive_ref(session_id), principal, request_id, digest)
+
+    async def from_trash(
+        self, entry: TrashEntry, *, principal: str, request_id: str = "", digest: bytes = b""
+    ) -> Restored:
+        """The same for one that was removed; it has the id that it had, and its name unless that is taken by now."""
+        session = load_session(entry.session)
+        return await self._restore(session, TRASH, entry.ref, principal, request_id, digest)
+
+    async def _restore(
+        self, session: Session, origin: str, ref: str, principal: str, request_id: str, digest: bytes
+    ) -> Restored:
+        core = self._core
+        place = _Place(session.branch, "", new=False)
+        tree = session.worktree_kind == WorktreeKind.OWN
+        if tree:
+            info = await self._info(session)
+            kept = await core.git.kept(info, ref)
+            if kept is None:
+                raise RefNotFoundError(
+                    f"{ref}, which kept the work of {session.name}, is gone",
+                    hint=f"`git fsck --lost-found` in {info.root} may find its commit",
+                )
+            place = await self._place(info, session, kept, origin)
+        elif not await asyncio.to_thread(session.worktree.is_dir):
+            raise WorktreeChangedError(
+                f"{session.worktree}, in which {session.name} worked, is gone",
+                hint="it was not made by Ramet: bring the directory back first",
+                worktree=str(session.worktree),
+            )
+        data = {
+            "origin": origin,
+            "ref": ref if tree else "",
+            "branch": place.branch,
+            "commit": place.commit,
+            "new": "1" if place.new else "",
+            "warnings": json.dumps(place.warnings),
+            "session": dump_session(session),
+            "principal": principal,
+            "request_id": request_id,
+            "digest": digest.hex(),
+        }
+        new = Intent(new_id(), RESTORE, session.id, data, core.clock())
+
+        def begin(unit: Unit) -> Intent:
+            found = refuse_other(leaving(unit, session.id), session, RESTORE)
+            if found is None and origin == TRASH and unit.trash.get(session.id) is None:
+                raise TrashEntryNotFoundError(f"{session.name} is in the trash no more", hint="`rametctl trash ls`")
+            return found or unit.intents.add(new)
+
+        intent = await core.store.write(begin)
+        core.failpoint.hit("restore.intended")
+        return await self._running.join(session.id, lambda: self._attempt(intent))
+
+    async def recover(self, intent: Intent) -> None:
+        """Carry on with what a killed daemon had begun, or take it back: what is half brought back can be asked for again then."""
+        await self._attempt(intent)
+
+    async def _attempt(self, intent: Intent) -> Restored:
+        try:
+            return await self.complete(intent)
+        except RametError:
+            await self.undo(intent)
+            raise
+
+    async def undo(self, intent: Intent) -> None:
+        """Take a restoring back that cannot be finished: what was kept stays kept."""
+        core, data = self._core, intent.data
+        session = load_session(data["session"])
+        # Once the row is stored, the tree is the session's: what failed then is the clearing up alone.
+        if data["ref"] and not await core.store.read(lambda reader: _is_back(reader, session.id)):
+            info = await self._info(session)
+            created_at = data["commit"] if data["new"] else None
+            await core.git.undo_create(info, session.worktree, data["branch"], created_at)
+        await core.store.write(lambda unit: unit.intents.remove(intent.id))
+
+    async def _info(self, session: Session) -> RepositoryInfo:
+        repo = await self._core.store.read(lambda reader: reader.repos.get(session.repo_id))
+        try:
+            return await info_of(self._core, repo)
+        except RepoNotFoundError as error:
+            raise RepoNotFoundError(
+                f"the repository of {session.name} is gone: {error.message}", hint="move it back first"
+            ) from error
+
+    async def _place(self, info: RepositoryInfo, session: Session, kept: Kept, origin: str) -> _Place:
+        """Where the work comes back: on its branch where that is as it was, or went on from there and nothing else was kept."""
+        core, branch = self._core, session.branch
+        tip = kept.branch_commit or kept.head
+        taken = await core.store.read(lambda reader: _holder(reader, session))
+        found = {each.name: each for each in await core.git.branches(info)}
+        here = found.get(branch)
+        why = f"session {taken} has branch {branch}" if taken else ""
+        if not why and here is None:
+            try:
+                await core.git.require_free(info, branch, new=True)
+            except BranchTakenError as error:
+                why = error.message
+            else:
+                gone = (f"branch {branch} was deleted: it is made again at {tip[:12]}",)
+                return _Place(branch, tip, new=True, warnings=gone if origin == ARCHIVE else ())
+        if not why and here is not None:
+            if here.worktree is not None:
+                why = f"branch {branch} is checked out at {here.worktree}"
+            elif here.commit == tip:
+                return _Place(branch, tip, new=False)
+            else:
+                ahead, _ = await core.git.ahead_behind(info, tip, here.commit)
+                moved = f"branch {branch} has moved on from {tip[:12]} to {here.commit[:12]}"
+                if not ahead and not kept.changed and not kept.head:
+                    return _Place(branch, here.commit, new=False, warnings=(f"{moved}: its files are those of now",))
+                why = moved
+        other = names.branch_name(f"{branch}-restored", fallback=f"ramet/{session.id}", taken=set(found))
+        return _Place(other, tip, new=True, warnings=(f"{why}: the work is on {other}",))
+
+    async def complete(self, intent: Intent) -> Restored:
+        """Carry it through; a daemon that finds the intent calls it again, and every step may have been done before."""
+        core, data = self._core, intent.data
+        session = load_session(data["session"])
+        before: Sequence[str] = json.loads(data["warnings"])
+        stored: Restored | None = None
+        if not await core.store.read(lambda reader: _is_back(reader, session.id)):
+            warnings = [*before, *await self._bring_back(session, data)]
+            core.failpoint.hit("restore.tree-made")
+            stored = await core.store.write(lambda unit: self._store(unit, intent, session, warnings))
+            core.failpoint.hit("restore.stored")
+        restored = await core.store.read(lambda reader: reader.sessions.get(session.id))
+        repo = await core.store.read(lambda reader: reader.repos.get(session.repo_id))
+        await asyncio.to_thread(core.index.write, repo, restored)
+        if restored.worktree_kind == WorktreeKind.OWN:
+            await asyncio.to_thread(link_by_name, restored)
+        if stored is None:  # a former daemon got that far
+            latest = await core.store.read(lambda reader: reader.intents.get(intent.id)) or intent
+            warnings = json.loads(latest.data["warnings"])
+            message = await core.store.read(lambda reader: one_session_message(reader, restored))
+            stored = Restored(message, tuple(warnings))
+        if data["ref"] and not stored.warnings:
+            # What came back whole need not be kept twice; anything else stays until it expires.
+            await core.git.drop_ref(await self._info(session), data["ref"])
+        core.failpoint.hit("restore.dropped")
+        if restored.worktree_kind == WorktreeKind.OWN:  # a new tree: setup, trackers
+            for hook in core.after_creation:
+                hook(restored)
+        await core.store.write(lambda unit: unit.intents.remove(intent.id))
+        core.wake()
+        return stored
+
+    async def _bring_back(self, session: Session, data: dict[str, str]) -> tuple[str, ...]:
+        core = self._core
+        if not data["ref"]:
+            return ()
+        info = await self._info(session)
+        kept = await core.git.kept(info, data["ref"])
+        if kept is None:
+            raise RefNotFoundError(f"{data['ref']} is gone", hint="somebody deleted it meanwhile")
+        return await core.git.revive(
+            info, session.worktree, kept, data["branch"], data["commit"], new_branch=bool(data["new"])
+        )
+
+    def _store(self, unit: Unit, intent: Intent, session: Session, warnings: list[str]) -> Restored:
+        data = intent.data
+        own = session.worktree_kind == WorktreeKind.OWN
+        created = session.created_branch or bool(data["new"])
+        setup = SetupState.RUNNING if own and session.setup else session.setup
+        if data["origin"] == TRASH:
+            entry = unit.trash.get(session.id)
+            kept = json.loads(entry.belongings) if entry is not None else {}
+            unit.trash.remove(session.id)
+            unit.sessions.insert(_row(unit, self._core, replace(session, branch=data["branch"]), warnings))
+            for text in kept.get("rules", ()):
+                unit.rules.add(load_rule(text))
+            for text in kept.get("comments", ()):
+                unit.comments.add(load_comment(text))
+            for prompt in (load_prompt(text) for text in kept.get("prompts", ())):
+                unit.prompts.add(prompt.id, session.id, prompt.text, prompt.source, hops=prompt.hops)
+        else:
+            change_state(unit, unit.sessions.get(session.id), State.IDLE, principal=data["principal"])
+        back = unit.sessions.update(
+            session.id,
+            branch=data["branch"],
+            created_branch=created,
+            worktree_ready=True,
+            setup=setup,
+            setup_digest="" if own else session.setup_digest,
+            landed_reason="",
+        )
+        if back.interrupted or unit.prompts.open(back.id):
+            # It does not go on by itself with what it was doing: whoever put it away did not want that.
+            reason = f"brought back: `rametctl resume {back.name}` goes on"
+            back = change_state(unit, back, State.PAUSED, reason=reason, hold=Hold.STOPPED, principal=data["principal"])
+        told = event_pb2.SessionRestored(origin=data["origin"], warnings=warnings)
+        unit.events.append(events.make(told, session_id=back.id, repo_id=back.repo_id, principal=data["principal"]))
+        unit.intents.remove(intent.id)
+        unit.intents.add(replace(intent, data={**data, "warnings": json.dumps(warnings)}))
+        restored = Restored(one_session_message(unit, unit.sessions.get(back.id)), tuple(warnings))
+        if data["request_id"]:
+            method, answer = answer_of(data["origin"], restored)
+            unit.calls.put(data["request_id"], method, bytes.fromhex(data["digest"]), answer.SerializeToString())
+        return restored
+
+
+def answer_of(origin: str, restored: Restored) -> tuple[str, Message]:
+    """The call that asked for it, and what it is answered."""
+    if origin == TRASH:
+        return "RestoreTrash", worktree_pb2.RestoreTrashResponse(session=restored.session, warnings=restored.warnings)
+    return "RestoreSession", session_pb2.RestoreSessionResponse(session=restored.session, warnings=restored.warnings)
+
+
+def _is_back(reader: Reader, session_id: str) -> bool:
+    session = reader.sessions.find(session_id)
+    return session is not None and session.state != State.ARCHIVED
+
+
+def _holder(reader: Reader, session: Session) -> str:
+    """The name of the other session that has the branch; "" for none."""
+    others = reader.sessions.list(repo_id=session.repo_id)
+    return next((each.name for each in others if each.branch == session.branch and each.id != session.id), "")
+
+
+def _row(unit: Unit, core: Core, session: Session, warnings: list[str]) -> Session:
+    """The row of a removed session as it can be again; adds to ``warnings`` what cannot be the same."""
+    name, number = session.name, 2
+    while unit.sessions.by_name(name, session.repo_id):
+        name, number = f"{session.name}-{number}", number + 1
+    if name != session.name:
+        warnings.append(f"another session is called {session.name} now: this one is {name}")
+    wanted = (session.port_base, session.port_count)
+    base, count = 0, 0
+    try:
+        base, count = ports.allocate(unit, core.config, wanted) if session.port_count else wanted
+    except CapReachedError as error:
+        warnings.append(f"it has no ports: {error.message}")
+    else:
+        if (base, count) != wanted:
+            warnings.append(f"its ports are taken: it has those from {base} on instead of {session.port_base}")
+    if session.parent_id and unit.sessions.find(session.parent_id) is None:
+        warnings.append("the session that spawned it is gone")
+    return replace(
+        session,
+        name=name,
+        state=State.IDLE,
+        state_reason="",
+        hold=Hold.NONE,
+        interrupted=session.interrupted or session.state in {State.WORKING, State.WAITING},
+        port_base=base,
+        port_count=count,
+        resume_at=None,
+        version=session.version + 1,
+        update_time=unit.now,
+    )

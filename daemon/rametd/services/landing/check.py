@@ -1,0 +1,78 @@
+"""Checking what is about to land: the repository's setup where it is due, then the check, in the private worktree as in any session's."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from rametd.config import Config
+from rametd.domain.errors import CapReachedError
+from rametd.domain.models import Repo, SetupState
+from rametd.git.landing import LandingTree
+from rametd.services.commands import ports
+from rametd.services.commands.scripts import CheckResult, digest_of
+from rametd.services.commands.setup import Setup
+from rametd.services.commands.terminals import Remember
+from rametd.services.core import Core
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """How a check ended. ``words`` say what failed, "" when nothing did; ``output`` is the end of what was printed."""
+
+    words: str
+    output: str
+    in_setup: bool = False  # the check itself has not run
+
+    @property
+    def passed(self) -> bool:
+        return not self.words
+
+
+class Checker:
+    """What it runs is held by keepers; all processes of a check end with it, and with the daemon that wanted it."""
+
+    def __init__(self, core: Core, setup: Setup) -> None:
+        self._core = core
+        self._setup = setup
+        self._set_up: dict[str, str] = {}  # by worktree: what its setup was made of
+
+    async def run(
+        self, tree: LandingTree, repo: Repo, config: Config, target: str, commands: Sequence[str], note: Remember
+    ) -> Checked:
+        """Run ``commands`` one after the other, within the time that is configured for all of them; ``note`` learns as which command."""
+        variables = {"CI": "1", "RAMET_TARGET": target, **await self._ports(config)}
+        unfit = await self._prepare(tree, repo, config, variables)
+        if unfit is not None and not unfit.ok:
+            return Checked(f"the setup failed: {unfit.words}", unfit.tail, in_setup=True)
+        within = config.land.check_timeout
+        result = await self._setup.check(commands, tree.path, repo, timeout=within, variables=variables, remember=note)
+        return Checked("" if result.ok else result.words or "it failed without a word", result.tail)
+
+    async def _prepare(
+        self, tree: LandingTree, repo: Repo, config: Config, variables: Mapping[str, str]
+    ) -> CheckResult | None:
+        """Set the tree up unless that was done for the same files and nothing of it was cleaned away; None where nothing is wrong."""
+        digest = await asyncio.to_thread(digest_of, tree.path, config)
+        if not tree.cleaned and self._set_up.get(str(tree.path)) == digest:
+            return None
+        self._set_up.pop(str(tree.path), None)
+        done = await self._setup.run_in(tree.path, repo, config, variables=variables)
+        if not done.ok:
+            return CheckResult(ok=False, status="", words=done.words, tail="")
+        if done.state == SetupState.NONE and config.setup:
+            # It is made for a session's name or ports, and has not run: a spare would be set up later, a check is now.
+            result = await self._setup.check(
+                config.setup, tree.path, repo, timeout=config.setup_timeout, variables=variables
+            )
+            if not result.ok:
+                return result
+        self._set_up[str(tree.path)] = digest
+        return None
+
+    async def _ports(self, config: Config) -> dict[str, str]:
+        """A block that no session has. A session that is made meanwhile gets it only while nobody listens there."""
+        try:
+            base, count = await self._core.store.read(lambda reader: ports.allocate(reader, config))
+        except CapReachedError:
+            return {}
+        return {f"RAMET_PORT_{index}": str(base + index) for index in range(count)}

@@ -1,0 +1,294 @@
+"""Entries of the merge queues and what becomes of them. Everything here runs inside one unit of work."""
+
+import json
+from collections.abc import Sequence
+
+from ramet.v1 import attention_pb2, event_pb2, landing_pb2
+
+from rametd.agents.base import AgentKind
+from rametd.domain.errors import AmbiguousError, LandingNotFoundError, SessionNotFoundError, WrongStateError
+from rametd.domain.landing import AT_WORK, ENDED, Landing, LandingState
+from rametd.domain.models import DAEMON, Hold, Intent, Request, RequestKind, RequestState, Session
+from rametd.domain.states import State
+from rametd.services import events
+from rametd.services.departures.clearing import DELETE
+from rametd.services.ids import new_id
+from rametd.services.lifecycle import log_request, log_update
+from rametd.services.lookup import find_session
+from rametd.services.mail import post
+from rametd.services.views import stamp
+from rametd.store import Reader, Unit
+from rametd.store.landings import LandingColumns
+
+LAND = "land"
+"""The kind of intent that a move of a target is."""
+GONE = "its session was removed"
+STATES = {state: landing_pb2.LandingState.Value(f"LANDING_STATE_{state.name}") for state in LandingState}
+S = LandingState
+
+
+def message(reader: Reader, landing: Landing) -> landing_pb2.Landing:
+    session = reader.sessions.find(landing.session_id)
+    place = 0
+    if landing.state not in ENDED:
+        queue = [each.id for each in reader.landings.open(*landing.lane)]
+        place = queue.index(landing.id) + 1
+    return landing_pb2.Landing(
+        id=landing.id,
+        session_id=landing.session_id,
+        session_name=session.name if session is not None else landing.session_name,
+        repo=reader.repos.get(landing.repo_id).name,
+        branch=landing.branch,
+        target=landing.target,
+        method=landing.method,
+        check=landing.checks,
+        state=STATES[landing.state],
+        reason=landing.reason,
+        place=place,
+        merge_order=landing.merge_order,
+        after=landing.after,
+        returns=landing.returns,
+        commit=landing.commit,
+        old_target=landing.old_target,
+        new_target=landing.new_target,
+        check_command_id=landing.check_command_id,
+        create_time=stamp(landing.create_time),
+        update_time=stamp(landing.update_time),
+        batch=landing.batch,
+    )
+
+
+def find_landing(reader: Reader, name: str) -> Landing:
+    """By id, by its session (the open entry, else the newest), or by a unique prefix of an id. Raises LandingNotFoundError, AmbiguousError."""
+    found = reader.landings.find_by_prefix(name) if name else []
+    if exact := [landing for landing in found if landing.id == name]:
+        return exact[0]
+    try:
+        landing = reader.landings.of_session(find_session(reader, name).id)
+    except SessionNotFoundError:
+        landing = None
+    if landing is not None:
+        return landing
+    still = [landing for landing in found if landing.state not in ENDED] or found
+    if len(still) > 1:
+        matches = ", ".join(each.id for each in still)
+        raise AmbiguousError(f"{name!r} fits several landings: {matches}", hint="use more of the id", matches=matches)
+    if not still:
+        raise LandingNotFoundError(f"there is no landing {name!r}", hint="`rametctl queue` shows them")
+    return still[0]
+
+
+def log(unit: Unit, landing: Landing, principal: str = DAEMON) -> Landing:
+    payload = event_pb2.LandingChanged(landing=message(unit, landing))
+    unit.events.append(
+        events.make(payload, session_id=landing.session_id, repo_id=landing.repo_id, principal=principal)
+    )
+    return landing
+
+
+def change(
+    unit: Unit,
+    landing: Landing,
+    state: LandingState,
+    reason: str = "",
+    *,
+    principal: str = DAEMON,
+    columns: LandingColumns | None = None,
+) -> Landing:
+    """Set an entry's state, with its event, unless that says nothing new."""
+    if (landing.state, landing.reason) == (state, reason) and not columns:
+        return landing
+    columns = {**(columns or {}), "state": state, "reason": reason}
+    return log(unit, unit.landings.update(landing.id, **columns), principal)
+
+
+def requeue(unit: Unit, landing: Landing, *, principal: str = DAEMON, columns: LandingColumns | None = None) -> Landing:
+    _close_requests(unit, landing, principal)
+    return change(unit, landing, S.QUEUED, principal=principal, columns=columns)
+
+
+def remove(unit: Unit, landing: Landing, reason: str, principal: str) -> Landing:
+    """Take an entry out. Raises `WrongStateError` for one that is over or whose target is being moved at this moment."""
+    if landing.state in ENDED:
+        raise WrongStateError(f"{landing.session_name} is {landing.state} already", hint="nothing is left to do")
+    if move_of(unit, landing) is not None:
+        raise WrongStateError(
+            f"{landing.session_name} is being put on {landing.target} at this moment", hint="look again"
+        )
+    _close_requests(unit, landing, principal)
+    return change(unit, landing, S.REMOVED, reason, principal=principal)
+
+
+def leave(unit: Unit, session_id: str, principal: str) -> str:
+    """Take out what a session has in a queue, since it is about to be removed: in the unit of work that begins its removal.
+
+    Returns the target that it does not land on, "" where nothing was queued. A target that is being moved to the work at this moment
+    has it; should the move come to nothing, the next round finds the removal (`is_removed`).
+    """
+    landing = unit.landings.of_session(session_id)
+    if landing is None or landing.state in ENDED or move_of(unit, landing) is not None:
+        return ""
+    return remove(unit, landing, GONE, principal).target
+
+
+def is_removed(reader: Reader, session_id: str) -> bool:
+    """Whether a session's removal has begun: from then on nothing of it lands."""
+    return any(intent.kind == DELETE for intent in reader.intents.list(session_id))
+
+
+def retry(unit: Unit, landing: Landing, principal: str) -> Landing:
+    """Queue again what is held or went back to its agent; what is queued anyway stays as it is. Raises `WrongStateError` for what has landed."""
+    if landing.state in ENDED:
+        raise WrongStateError(
+            f"{landing.session_name} is {landing.state} already", hint=f"`rametctl land {landing.session_name}`"
+        )
+    if landing.state not in {S.HELD, S.RETURNED}:
+        return landing
+    return requeue(unit, landing, principal=principal, columns={"returns": 0})
+
+
+def hold(unit: Unit, landing: Landing, reason: str) -> Landing:
+    """Ask a person: approve puts the entry back into the queue, deny takes it out."""
+    session = unit.sessions.find(landing.session_id)
+    if session is None:
+        return change(unit, landing, S.REMOVED, GONE)
+    landing = change(unit, landing, S.HELD, reason)
+    request = Request(
+        id=new_id(),
+        session_id=session.id,
+        generation=session.generation,
+        control_id="",
+        tool_use_id="",
+        kind=RequestKind.LANDING,
+        tool="",
+        input=json.dumps({"landing": landing.id, "branch": landing.branch, "target": landing.target}),
+        reason=f"{landing.branch} is not on {landing.target}: {reason}",
+        suggestions="[]",
+        state=RequestState.OPEN,
+        answer="",
+        answered_by="",
+        answer_time=None,
+        create_time=unit.now,
+    )
+    _close_requests(unit, landing, DAEMON)
+    log_request(unit, session, unit.requests.add(request))
+    return landing
+
+
+def give_back(unit: Unit, kind: AgentKind, landing: Landing, reason: str, prompt: str, tip: str, limit: int) -> Landing:
+    """Return an entry to its agent, with what went wrong as a prompt; a person is asked where that is in vain.
+
+    ``tip`` is the branch as it did not fit: the agent has done something once it is another. The caller wakes the session.
+    """
+    session = unit.sessions.find(landing.session_id)
+    if session is None or cannot_work(session):
+        words = f"{reason}; {session.name} is {session.state}" if session is not None else reason
+        return hold(unit, landing, words)
+    if landing.returns >= limit:
+        times = "once" if landing.returns == 1 else f"{landing.returns} times"
+        return hold(unit, landing, f"{reason}; its agent had it {times}" if landing.returns else reason)
+    post(unit, kind, session, prompt, DAEMON)
+    return change(unit, landing, S.RETURNED, reason, columns={"returns": landing.returns + 1, "commit": tip})
+
+
+def cannot_work(session: Session) -> bool:
+    """Whether a prompt of the daemon's would lie there until a person does something."""
+    return session.state in {State.FAILED, State.ARCHIVED} or (
+        session.state == State.PAUSED and session.hold != Hold.LIMIT
+    )
+
+
+def blockers(reader: Reader, landing: Landing, before: Sequence[str] = ()) -> list[str]:
+    """Names of sessions that are to land first and have not; ``before`` are ids of those that land together with it."""
+    found = [reader.sessions.find(identity) for identity in landing.after if identity not in before]
+    return [session.name for session in found if session is not None and not session.landed_reason]
+
+
+def move_of(reader: Reader, landing: Landing) -> Intent | None:
+    """The move of the target that would land the entry and is not known to be done."""
+    moves = (intent for intent in reader.intents.list() if intent.kind == LAND)
+    return next((move for move in moves if landing.id in json.loads(move.data["steps"])), None)
+
+
+def resolve(unit: Unit, request: Request, resolution: attention_pb2.Resolution, principal: str) -> None:
+    """What a person's answer to a held entry does."""
+    found = unit.landings.find_by_prefix(str(json.loads(request.input)["landing"]))
+    if not found or found[0].state != S.HELD:
+        return
+    if resolution.WhichOneof("decision") == "approve":
+        retry(unit, found[0], principal)
+    else:
+        remove(unit, found[0], resolution.deny.message or "a person said no", principal)
+
+
+def begin_move(unit: Unit, steps: Sequence[tuple[Landing, str, str, str]], target: tuple[str, str]) -> Intent | None:
+    """Record that a target is about to be moved: steps are (entry, tip of its branch, target before, target after), in order.
+
+    None when one of the entries was taken out, or changed otherwise, while it was merged and checked.
+    """
+    for landing, *_ in steps:
+        if unit.landings.get(landing.id).state not in AT_WORK:
+            return None
+    data = {
+        "repo": target[0],
+        "target": target[1],
+        "old": steps[0][2],
+        "new": steps[-1][3],
+        "steps": json.dumps({landing.id: rest for landing, *rest in steps}),
+    }
+    for landing, tip, old, new in steps:
+        now = unit.landings.get(landing.id)
+        change(unit, now, S.MERGING, columns={"commit": tip, "old_target": old, "new_target": new})
+    return unit.intents.add(Intent(new_id(), LAND, steps[0][0].session_id, data, unit.now))
+
+
+def complete_move(unit: Unit, intent: Intent) -> None:
+    """The target has moved."""
+    if unit.intents.get(intent.id) is None:
+        return
+    steps: dict[str, list[str]] = json.loads(intent.data["steps"])
+    target = intent.data["target"]
+    for identity, (_, _, new) in steps.items():
+        landed(unit, unit.landings.get(identity), f"on {target} as {new[:12]}")
+    payload = event_pb2.TargetMoved(
+        branch=target, old_commit=intent.data["old"], new_commit=intent.data["new"], landing_ids=list(steps)
+    )
+    unit.events.append(events.make(payload, repo_id=intent.data["repo"]))
+    unit.intents.remove(intent.id)
+
+
+def undo_move(unit: Unit, intent: Intent, state: LandingState, reason: str) -> None:
+    """The target has not moved."""
+    if unit.intents.get(intent.id) is None:
+        return
+    for identity in json.loads(intent.data["steps"]):
+        change(unit, unit.landings.get(identity), state, reason, columns={"new_target": ""})
+    unit.intents.remove(intent.id)
+
+
+def landed(unit: Unit, landing: Landing, reason: str) -> None:
+    _close_requests(unit, landing, DAEMON)
+    change(unit, landing, S.LANDED, reason)
+    if unit.sessions.find(landing.session_id) is not None:
+        session = unit.sessions.update(landing.session_id, landed_reason=f"landed {reason}")
+        log_update(unit, session, ["landed_reason"], DAEMON)
+
+
+def recover(unit: Unit) -> None:
+    """After a start: what was merged or checked when the daemon ended begins anew; a move that was begun is settled by its queue."""
+    moving = {
+        identity
+        for intent in unit.intents.list()
+        if intent.kind == LAND
+        for identity in json.loads(intent.data["steps"])
+    }
+    for landing in unit.landings.open():
+        if landing.state in AT_WORK and landing.id not in moving:
+            change(unit, landing, S.QUEUED)
+
+
+def _close_requests(unit: Unit, landing: Landing, principal: str) -> None:
+    session = unit.sessions.find(landing.session_id)
+    if session is not None:
+        for request in unit.requests.close_of_kind(session.id, RequestKind.LANDING):
+            log_request(unit, session, request, principal=principal)

@@ -1,0 +1,235 @@
+"""One merge queue: the entries of a repository that land on one branch, taken in rounds.
+
+A round puts the entries that are ready on top of each other, in order, checks the last of these commits, and moves the target to it. Where the
+check fails, halving finds the first entry that it fails with: those before it land, it goes back to its agent, and those after it come
+again. An entry that does not go together with another of the round, but with the target, comes again too: only the target sends it back.
+
+What is durable: the entries' rows, and an intent while the target is moved. Everything before the intent is done again after a crash. With
+an intent, the branch itself says whether it has moved, and the rows follow it.
+"""
+
+import asyncio
+from enum import Enum
+from functools import partial
+
+from rametd.domain.landing import READY, LandingState
+from rametd.domain.models import Session
+from rametd.domain.states import BUSY_STATES, State
+from rametd.git.repository import RepositoryInfo
+from rametd.services.core import Core
+from rametd.services.landing import entries, words
+from rametd.services.landing.bisection import Bisection
+from rametd.services.landing.check import Checker
+from rametd.services.landing.move import Mover
+from rametd.services.landing.outcomes import Outcomes
+from rametd.services.landing.steps import Composer, Ready, Scene, Step
+from rametd.services.landing.trees import tree_name
+from rametd.services.repos import info_of
+from rametd.services.settings import for_repository
+from rametd.services.worktrees.places import tree_of
+
+BEFORE = "; before: "
+"""In the reason of an entry that its agent has not mended: what sent it back."""
+S = LandingState
+
+
+class Round(Enum):
+    """What came of a round."""
+
+    AGAIN = "again"  # something has moved: look again at once
+    REST = "rest"  # nothing can be done for now; what is waited for comes without a word
+    ASLEEP = "asleep"  # nothing can be done until an agent or a person has done something
+    EMPTY = "empty"  # no entry is open
+
+
+class Lane:
+    """The queue of one target."""
+
+    def __init__(self, core: Core, checker: Checker, repo_id: str, target: str) -> None:
+        self._core = core
+        self._repo_id, self._target = repo_id, target
+        outcomes = self._outcomes = Outcomes(core)
+        self._composer = Composer(core, outcomes, repo_id, target)
+        self._bisection = Bisection(core, checker, outcomes, target)
+        self._mover = Mover(core, outcomes, repo_id, target)
+        # What need not be done again while nothing it was made of has changed:
+        self._passed: tuple[object, list[Step]] | None = (
+            None  # a batch whose check has passed, and that git would not move
+        )
+        self._stuck: dict[str, tuple[Step, str]] = {}  # by entry: what a checkout keeps from landing, and why
+
+    def taken_out(self, landing_id: str) -> None:
+        """An entry was: if it is being checked, what is checked will never land."""
+        if landing_id in self._bisection.busy_with:
+            self._bisection.stop()
+
+    async def finish(self) -> None:
+        """Wait for a move that is under way."""
+        await self._mover.finish()
+
+    async def round(self) -> Round:
+        """Raises what git and the store raise; the rows then say no more than is so, and the next round goes on from there."""
+        core = self._core
+        if not await core.store.read(lambda reader: reader.landings.open(self._repo_id, self._target)):
+            return Round.EMPTY  # also when the repository is no longer ours to look at
+        repo = await core.store.read(lambda reader: reader.repos.get(self._repo_id))
+        info = await info_of(core, repo)
+        await self._mover.settle(info)
+        again = await self._look_at_returned(info)
+        found = await core.store.read(lambda reader: reader.landings.open(self._repo_id, self._target))
+        if not found:
+            return Round.EMPTY
+        ready = await self._ready(info)
+        old = await core.git.branch_tip(info, self._target)
+        if old is None:
+            for each in ready:
+                await self._outcomes.hold(each.landing, f"the branch {self._target} is gone")
+            return Round.AGAIN if ready or again else Round.REST
+        ready = await self._without_stuck(info, ready, old)
+        if not ready:
+            if again:
+                return Round.AGAIN
+            return Round.REST if any(landing.state in READY for landing in found) else Round.ASLEEP
+        key = (old, [(each.landing.id, each.tip, each.landing.checks, each.landing.method) for each in ready])
+        if self._passed is not None and self._passed[0] == key:
+            return Round.AGAIN if await self._mover.move(info, self._passed[1]) or again else Round.REST
+        self._passed = None
+        config = await for_repository(core, repo, info)
+        path = tree_of(core, repo, tree_name(self._target))
+        async with core.git.landing.tree(info, path, old) as tree:
+            moved_on = await self._land(Scene(repo, info, config, old, tree), ready, key)
+        return Round.AGAIN if moved_on or again else Round.REST
+
+    async def _land(self, scene: Scene, ready: list[Ready], key: object) -> bool:
+        """Returns whether anything has changed for those that are left."""
+        steps, off = await self._composer.compose(scene, ready)
+        while steps and (reasons := await self._composer.reasons(scene.info, steps)):
+            for step in steps:
+                if reason := reasons.get(step.landing.id):
+                    self._stuck[step.landing.id] = step, reason
+                    await self._outcomes.change(step.landing, S.WAITING, reason)
+            await self._outcomes.release([step.landing for step in steps if step.landing.id not in reasons])
+            ready = [each for each in ready if each.landing.id not in reasons]
+            steps, more = await self._composer.compose(scene, ready) if ready else ([], False)
+            off = off or more
+        if not steps:
+            return off
+        verdict = await self._bisection.check(scene, steps)
+        self._core.failpoint.hit("land.checked")
+        if verdict is None:  # one of them was taken out
+            await self._outcomes.release([step.landing for step in steps])
+            return True
+        good, culprit = verdict
+        if culprit is not None:
+            await self._bisection.failed(scene, steps[good], culprit, alone=good == 0)
+        elif len(steps) == len(ready):
+            self._passed = (key, steps)
+        moved = bool(good) and await self._mover.move(scene.info, steps[:good])
+        await self._outcomes.release([step.landing for step in steps[good:]])
+        return moved or off or good < len(ready)
+
+    async def _without_stuck(self, info: RepositoryInfo, ready: list[Ready], old: str) -> list[Ready]:
+        """Leave out those that somebody's checkout still keeps from landing, for the reason that they say: nothing is done for them."""
+        left = []
+        for each in ready:
+            step, reason = self._stuck.get(each.landing.id, (None, ""))
+            # What it was put on top of may have been others of its round, which have landed or not since.
+            if step is not None and (step.ready.tip, step.old) == (each.tip, old):
+                reasons = await self._composer.reasons(info, [step])
+                if reasons.get(each.landing.id) == reason and each.landing.state == S.WAITING:
+                    continue
+            self._stuck.pop(each.landing.id, None)
+            left.append(each)
+        return left
+
+    # ── who is ready ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def _ready(self, info: RepositoryInfo) -> list[Ready]:
+        """Those whose turn it is, in order; what the others wait for is written down."""
+        core = self._core
+        found = await core.store.read(
+            lambda reader: [
+                (
+                    landing,
+                    None
+                    if entries.is_removed(reader, landing.session_id)
+                    else reader.sessions.find(landing.session_id),
+                )
+                for landing in reader.landings.open(self._repo_id, self._target)
+                if landing.state in READY
+            ]
+        )
+        ready: list[Ready] = []
+        for landing, session in found:
+            if session is None:
+                await self._outcomes.change(landing, S.REMOVED, entries.GONE)
+                continue
+            tip = await core.git.branch_tip(info, landing.branch)
+            if tip is None:
+                await self._outcomes.hold(landing, f"its branch {landing.branch} is gone")
+            elif reason := await self._not_yet(session):
+                await self._outcomes.change(landing, S.WAITING, reason)
+            else:
+                ready.append(Ready(landing, session, tip))
+        return await self._in_order(ready)
+
+    async def _not_yet(self, session: Session) -> str:
+        """Why a session's work is not complete, "" when it is."""
+        if session.state in BUSY_STATES | {State.QUEUED, State.LOST}:
+            return f"its agent is at work ({session.state})"
+        if not await asyncio.to_thread(session.worktree.is_dir):
+            return ""  # archived: the branch is all there is
+        dirty = await self._core.git.landing.uncommitted(session.worktree)
+        return f"{len(dirty)} uncommitted files in {session.worktree}: {', '.join(dirty[:3])}" if dirty else ""
+
+    async def _in_order(self, ready: list[Ready]) -> list[Ready]:
+        """Put those that others wait for before them; leave out, and say so, who waits for one that is not ready."""
+        ordered: list[Ready] = []
+        left = list(ready)
+        while True:
+            before = [each.session.id for each in ordered]
+            for each in left:
+                if not await self._composer.blockers(each.landing, before):
+                    ordered.append(each)
+                    left.remove(each)
+                    break
+            else:
+                break
+        for each in left:
+            names = await self._composer.blockers(each.landing, [])
+            await self._outcomes.change(each.landing, S.WAITING, f"{', '.join(names)} is to land first")
+        return ordered
+
+    async def _look_at_returned(self, info: RepositoryInfo) -> bool:
+        """Queue again what agents are done with; returns whether there was any."""
+        core = self._core
+        found = await core.store.read(
+            lambda reader: [
+                (landing, session, bool(reader.prompts.open(landing.session_id)))
+                for landing in reader.landings.open(self._repo_id, self._target)
+                if landing.state == S.RETURNED
+                for session in [reader.sessions.find(landing.session_id)]
+            ]
+        )
+        again = False
+        for landing, session, has_prompts in found:
+            if session is None:
+                await self._outcomes.change(landing, S.REMOVED, entries.GONE)
+            elif entries.cannot_work(session):
+                await self._outcomes.hold(landing, f"{landing.reason}; {session.name} is {session.state}")
+            elif session.state == State.IDLE and not has_prompts:
+                tip = await core.git.branch_tip(info, landing.branch)
+                missing = await self._not_yet(session)
+                if tip == landing.commit:
+                    missing = "its agent has ended the turn without a new commit"
+                if missing:
+                    cause = landing.reason.rpartition(BEFORE)[2]
+                    await self._outcomes.give_back(
+                        landing, f"{missing}{BEFORE}{cause}", words.unfinished_prompt(landing, missing), tip or ""
+                    )
+                else:
+                    await core.store.write(partial(entries.requeue, landing=landing))
+            else:
+                continue
+            again = True
+        return again

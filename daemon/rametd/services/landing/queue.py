@@ -1,0 +1,356 @@
+"""The merge queues: what gets in, and the tasks that work on them, one per target."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import TypeVar
+
+import structlog
+from ramet.v1 import event_pb2
+
+from rametd.config import Config
+from rametd.domain.errors import (
+    InvalidInputError,
+    ProtectedBranchError,
+    RametError,
+    RefNotFoundError,
+    SessionNotFoundError,
+    WrongStateError,
+)
+from rametd.domain.landing import ENDED, Landing, LandingState
+from rametd.domain.models import Event, RequestKind, Session, WorktreeKind
+from rametd.domain.states import BUSY_STATES, State
+from rametd.git import Landed, Target
+from rametd.git.repository import RepositoryInfo
+from rametd.services.commands.setup import Setup
+from rametd.services.core import Core
+from rametd.services.ids import new_id
+from rametd.services.landing import entries
+from rametd.services.landing.check import Checker
+from rametd.services.landing.lane import Lane, Round
+from rametd.services.lookup import find_session
+from rametd.services.persistence import write_for_sure
+from rametd.services.repos import info_of
+from rametd.services.settings import for_repository
+from rametd.store import Reader, Unit
+
+log = structlog.get_logger()
+
+Answer = TypeVar("Answer")
+
+METHODS = ("merge", "rebase", "squash")
+WAKING = frozenset({"state_changed", "session_updated", "session_removed", "request_closed"})
+"""Events after which an entry may be able to go on."""
+SHORTEST_REST_S, LONGEST_REST_S = 0.5, 10.0
+"""How often somebody's checkout, which tells us nothing, is looked at: at first, and after a while."""
+
+
+@dataclass(frozen=True, slots=True)
+class NewLandings:
+    """What a person asks for. Empty strings and tuples mean "as configured"."""
+
+    sessions: Sequence[str]
+    principal: str
+    target: str = ""
+    method: str = ""
+    checks: tuple[str, ...] = ()
+    commit_message: str = ""  # commit first what is not committed
+    repo_id: str | None = None  # whose sessions are meant where a name fits several
+
+
+@dataclass(slots=True)
+class _Serving:
+    lane: Lane
+    news: asyncio.Event
+    task: "asyncio.Task[None]"
+
+
+class LandingQueue:
+    """All queues. A queue has a task while an entry of it is open; `wake` has all of them look again."""
+
+    def __init__(self, core: Core, setup: Setup) -> None:
+        self._core = core
+        self._checker = Checker(core, setup)
+        self._serving: dict[tuple[str, str], _Serving] = {}
+        self._news = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._unsubscribe: Callable[[], None] = lambda: None
+        core.resolvers[RequestKind.LANDING] = entries.resolve
+
+    async def start(self) -> None:
+        """Take up what is open; call it once, after recovery."""
+        await write_for_sure(self._core.store, entries.recover)
+        self._unsubscribe = self._core.store.subscribe(self._events)
+        self._news.set()
+        self._task = asyncio.create_task(self._run(), name="landing")
+
+    async def stop(self) -> None:
+        """End the tasks; what is being checked is checked again after the next start, what is being moved is moved."""
+        self._unsubscribe()
+        tasks = [*([self._task] if self._task is not None else []), *(each.task for each in self._serving.values())]
+        lanes = [each.lane for each in self._serving.values()]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        for lane in lanes:
+            await lane.finish()
+
+    def wake(self) -> None:
+        for each in self._serving.values():
+            each.news.set()
+        self._news.set()
+
+    def _events(self, events: Sequence[Event]) -> None:
+        # An entry may be taken out by whoever removes its session: the check that runs for it ends whoever it was.
+        gone = [landing for event in events if (landing := taken_out(event))]
+        for landing in gone:
+            for each in self._serving.values():
+                each.lane.taken_out(landing)
+        if gone or any(event.kind in WAKING for event in events):
+            self.wake()
+
+    async def _run(self) -> None:
+        while True:
+            await self._news.wait()
+            self._news.clear()
+            try:
+                found = await self._core.store.read(lambda reader: {each.lane for each in reader.landings.open()})
+            except RametError as error:
+                log.error("the merge queues cannot be read", error=error.message)
+                continue
+            for key in found - set(self._serving):
+                lane, news = Lane(self._core, self._checker, *key), asyncio.Event()
+                task = asyncio.create_task(self._serve(key, lane, news), name=f"landing-{key[1]}")
+                self._serving[key] = _Serving(lane, news, task)
+
+    async def _serve(self, key: tuple[str, str], lane: Lane, news: asyncio.Event) -> None:
+        """Round after round, until nothing is open."""
+        rest = SHORTEST_REST_S
+        while True:
+            news.clear()
+            try:
+                outcome = await lane.round()
+            except RametError as error:
+                log.error("landing is held up", target=key[1], error=error.message)
+                outcome = Round.REST
+            if outcome == Round.AGAIN:
+                rest = SHORTEST_REST_S
+                continue
+            # Nothing is awaited between the look and the end: an entry that comes now finds either this task or none.
+            if outcome == Round.EMPTY and not news.is_set():
+                del self._serving[key]
+                return
+            with suppress(TimeoutError):
+                async with asyncio.timeout(rest if outcome == Round.REST else None):
+                    await news.wait()
+            rest = min(rest * 1.5, LONGEST_REST_S)
+
+    # ── what people do ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def land(self, new: NewLandings, answer: Callable[[Unit, list[Landing]], Answer]) -> Answer:
+        """Put sessions into the queue of their target, all or none. One that is in it stays; one that is held, or with its agent, is tried again.
+
+        ``answer`` makes what is returned, in the unit of work that does it.
+
+        Raises SessionNotFoundError, RefNotFoundError, ProtectedBranchError, InvalidInputError, and WrongStateError for a session whose work
+        is not committed, or that has none.
+        """
+        core = self._core
+        if not new.sessions:
+            raise InvalidInputError("no session was named", hint="name at least one")
+        if new.method and new.method not in METHODS:
+            raise InvalidInputError(f"there is no method {new.method!r}", hint=f"use {', '.join(METHODS)}")
+        if any(not command.strip() for command in new.checks):
+            raise InvalidInputError("a check is empty", hint="give a shell command")
+        sessions = await core.store.read(
+            lambda reader: {
+                session.id: session
+                for name in new.sessions
+                for session in [find_session(reader, name, repo_id=new.repo_id)]
+            }
+        )
+        drafts = [await self._draft(session, new) for session in sessions.values()]
+
+        def work(unit: Unit) -> Answer:
+            return answer(unit, [queue(unit, draft, new.principal) for draft in drafts])
+
+        made = await core.store.write(work)
+        core.failpoint.hit("land.queued")
+        self.wake()
+        return made
+
+    async def _draft(self, session: Session, new: NewLandings) -> Landing:
+        core = self._core
+        repo, thread, plan = await core.store.read(
+            lambda reader: (
+                reader.repos.get(session.repo_id),
+                reader.plans.thread_of(session.id),
+                reader.plans.get(session.plan_id) if session.plan_id else None,
+            )
+        )
+        info = await info_of(core, repo)
+        config = await for_repository(core, repo, info)
+        target = new.target or (plan.target if plan is not None else "") or session.base_ref
+        await self._check_target(info, config, session, target)
+        await self._check_work(info, session, target, new.commit_message)
+        now = core.clock()
+        return Landing(
+            id=new_id(),
+            repo_id=repo.id,
+            session_id=session.id,
+            session_name=session.name,
+            branch=session.branch,
+            target=target,
+            method=new.method or config.land.method,
+            checks=new.checks or (thread.check if thread is not None else ()) or config.land.check,
+            state=LandingState.QUEUED,
+            reason="",
+            merge_order=thread.merge_order if thread is not None else 0,
+            position=0,
+            after=session.after,
+            returns=0,
+            commit="",
+            old_target="",
+            new_target="",
+            check_command_id="",
+            batch=(),
+            principal=new.principal,
+            create_time=now,
+            update_time=now,
+        )
+
+    async def _check_target(self, info: RepositoryInfo, config: Config, session: Session, target: str) -> None:
+        git = self._core.git
+        if target == session.branch:
+            raise InvalidInputError(
+                f"{session.name} works on {target} itself", hint="name the branch to land on with --target"
+            )
+        if await git.branch_tip(info, target) is None:
+            raise RefNotFoundError(
+                f"{target} is no local branch, so that {session.name} cannot be landed on it",
+                hint=f"name one with --target, or `rametctl pr create {session.name}`",
+            )
+        globs = config.land.protected
+        protected = any(fnmatchcase(target, glob) for glob in globs)
+        if "land.protected" not in config.origins:
+            protected = await git.landing.targets.has_upstream(info, target)
+        if protected:
+            raise ProtectedBranchError(
+                f"{target} is changed by pull requests only",
+                hint=(
+                    f"`rametctl pr create {session.name}`; to land on it all the same, put `protected = []` under [land] into config.toml"
+                    " and restart the daemon (`rametctl daemon restart`), or into the .ramet.toml of a trusted repository"
+                ),
+                branch=target,
+            )
+
+    async def _check_work(self, info: RepositoryInfo, session: Session, target: str, message: str) -> None:
+        """Commit what is not committed, where that is asked for; raise `WrongStateError` where there is nothing to land, or not all of it."""
+        git = self._core.git
+        tip, onto = await git.branch_tip(info, session.branch), await git.branch_tip(info, target)
+        if tip is None:
+            raise RefNotFoundError(f"the branch {session.branch} of {session.name} is gone", hint="bring it back")
+        if session.state in BUSY_STATES | {State.QUEUED, State.LOST}:
+            return  # it is waited for
+        if await asyncio.to_thread(session.worktree.is_dir) and (
+            dirty := await git.landing.uncommitted(session.worktree)
+        ):
+            listed = ", ".join(dirty[:3]) + (f" and {len(dirty) - 3} more" if len(dirty) > 3 else "")
+            if not message or session.worktree_kind != WorktreeKind.OWN:
+                raise WrongStateError(
+                    f"{session.name} has work that is not committed: {listed}",
+                    hint="commit it first: tell the agent to, or add --commit MESSAGE",
+                    files="\n".join(dirty),
+                )
+            tip = await git.landing.commit_all(session.worktree, session.branch, message)
+        there = Landed(False, "")
+        if onto is not None:
+            there = await git.landed(info, tip, session.base_commit, (Target(target, onto),))
+        if there:
+            raise WrongStateError(
+                f"{session.name} has landed already: {there.reason}",
+                hint=f"nothing is left to do; `rametctl rm {session.name}` tidies it away",
+            )
+        if await git.landing.targets.holds(info, target, tip):
+            raise WrongStateError(
+                f"{session.name} has nothing to land: {target} has all commits of {session.branch}",
+                hint=f"`rametctl diff {session.name}` shows what it has done",
+            )
+
+    async def remove(self, name: str, principal: str, answer: Callable[[Unit, Landing], Answer]) -> Answer:
+        """Take an entry out. Raises LandingNotFoundError, WrongStateError."""
+
+        def work(unit: Unit) -> Answer:
+            return answer(unit, entries.remove(unit, entries.find_landing(unit, name), "taken out", principal))
+
+        return await self._core.store.write(work)
+
+    async def retry(self, name: str, principal: str, answer: Callable[[Unit, Landing], Answer]) -> Answer:
+        """Queue an entry again. Raises LandingNotFoundError, WrongStateError."""
+
+        def work(unit: Unit) -> Answer:
+            return answer(unit, entries.retry(unit, entries.find_landing(unit, name), principal))
+
+        made = await self._core.store.write(work)
+        self.wake()
+        return made
+
+    async def wait(self, names: Sequence[str], within: float | None) -> tuple[list[Landing], bool]:
+        """The entries once all are over or one needs a person, and whether ``within`` seconds were over first."""
+        core = self._core
+        if not names:
+            raise InvalidInputError("no landing was named", hint="`rametctl queue` shows them")
+        ids = await core.store.read(lambda reader: [entries.find_landing(reader, name).id for name in names])
+        watcher = core.hub.watch(await core.store.read(lambda reader: reader.events.last_seq()))
+        loop = asyncio.get_running_loop()
+        deadline = None if within is None else loop.time() + within
+        try:
+            while True:
+                found = await core.store.read(lambda reader: [reader.landings.get(identity) for identity in ids])
+                if is_settled(found):
+                    return found, False
+                left = None if deadline is None else deadline - loop.time()
+                if left is not None and left <= 0:
+                    return found, True
+                await watcher.next(left)
+        finally:
+            watcher.close()
+
+
+def taken_out(event: Event) -> str:
+    """The id of the entry that an event says was taken out, "" of all others."""
+    if event.kind != "landing_changed":
+        return ""
+    landing = event_pb2.Event.FromString(event.payload).landing_changed.landing
+    return landing.id if landing.state == entries.STATES[LandingState.REMOVED] else ""
+
+
+def is_settled(landings: Sequence[Landing]) -> bool:
+    """Whether nothing more comes of them by itself."""
+    return all(each.state in ENDED | {LandingState.HELD} for each in landings)
+
+
+def queue(unit: Unit, draft: Landing, principal: str) -> Landing:
+    """Store an entry, or take up the one that the session has. Raises `WrongStateError` for one that is to land elsewhere."""
+    if unit.sessions.find(draft.session_id) is None or entries.is_removed(unit, draft.session_id):
+        raise SessionNotFoundError(f"{draft.session_name} was removed", hint="`rametctl ls` shows what there is")
+    known = unit.landings.of_session(draft.session_id)
+    if known is None or known.state in ENDED:
+        return entries.log(unit, unit.landings.add(draft), principal)
+    if known.target != draft.target:
+        raise WrongStateError(
+            f"{draft.session_name} is in the queue of {known.target}", hint=f"`rametctl queue rm {known.id}` first"
+        )
+    if known.state in {LandingState.HELD, LandingState.RETURNED, LandingState.QUEUED, LandingState.WAITING}:
+        retried = entries.retry(unit, known, principal)
+        if (retried.method, retried.checks) != (draft.method, draft.checks):
+            retried = unit.landings.update(known.id, method=draft.method, checks=draft.checks)
+        return retried
+    return known
+
+
+def listed(reader: Reader, repo_id: str | None, *, ended: bool) -> list[Landing]:
+    """The open entries, queue by queue in their order; after them those that are over, the newest first."""
+    return [*reader.landings.open(repo_id), *(reader.landings.ended(repo_id) if ended else [])]

@@ -1,0 +1,161 @@
+"""Putting entries on top of each other: what would land, and what keeps it from that."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rametd.config import Config
+from rametd.domain.errors import RametError, UnavailableError
+from rametd.domain.landing import Landing, LandingState
+from rametd.domain.models import Repo, Session
+from rametd.domain.states import BUSY_STATES
+from rametd.git import Target
+from rametd.git.landing import Combined, Conflict, LandingTree
+from rametd.git.repository import RepositoryInfo
+from rametd.services.core import Core
+from rametd.services.landing import entries, words
+from rametd.services.landing.outcomes import Outcomes
+from rametd.store import Unit
+
+BATCH = 8
+"""Entries that are checked together at most."""
+S = LandingState
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """An entry whose turn it is. ``tip`` is its branch's commit."""
+
+    landing: Landing
+    session: Session
+    tip: str
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """An entry on top of those before it: its work leads from ``old`` to ``new``."""
+
+    ready: Ready
+    old: str
+    new: str
+
+    @property
+    def landing(self) -> Landing:
+        return self.ready.landing
+
+    @property
+    def move(self) -> tuple[Landing, str, str, str]:
+        return self.ready.landing, self.ready.tip, self.old, self.new
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """What a round works with."""
+
+    repo: Repo
+    info: RepositoryInfo
+    config: Config
+    old: str  # the target's commit
+    tree: LandingTree
+
+
+class Composer:
+    """For the queue of one target."""
+
+    def __init__(self, core: Core, outcomes: Outcomes, repo_id: str, target: str) -> None:
+        self._core = core
+        self._outcomes = outcomes
+        self._repo_id, self._target = repo_id, target
+
+    async def blockers(self, landing: Landing, before: Sequence[str]) -> list[str]:
+        """Names of sessions that are to land first; ``before`` are ids of those that land together with it."""
+        return await self._core.store.read(lambda reader: entries.blockers(reader, landing, before))
+
+    async def compose(self, scene: Scene, ready: Sequence[Ready]) -> tuple[list[Step], bool]:
+        """Put one on top of the other; returns what came of it, and whether any entry is off the queue by it."""
+        steps: list[Step] = []
+        off = False
+        onto = scene.old
+        checks = ready[0].landing.checks
+        for each in ready[:BATCH]:
+            with_it = [step.ready.session.id for step in steps]
+            if each.landing.checks != checks or await self.blockers(each.landing, with_it):
+                continue  # in the next round
+            await self._outcomes.change(each.landing, S.MERGING, "")
+            try:
+                if there := await self._has_landed(scene, each):
+                    await self._already_there(each, there)
+                    off = True
+                    continue
+                combined = await self._combine(scene, each, onto)
+                if isinstance(combined, Conflict) and onto != scene.old:
+                    alone = await self._combine(scene, each, scene.old)
+                    if isinstance(alone, Combined):
+                        await self._outcomes.release([each.landing])
+                        continue
+                    combined = alone
+            except UnavailableError:
+                raise
+            except RametError as error:
+                await self._outcomes.hold(each.landing, error.message)
+                off = True
+                continue
+            if isinstance(combined, Conflict):
+                reason = f"conflicts with {self._target} in {', '.join(combined.paths[:3]) or 'its history'}"
+                prompt = words.conflict_prompt(each.landing, combined.paths)
+                await self._outcomes.give_back(each.landing, reason, prompt, each.tip)
+                off = True
+            elif combined.commit == scene.old:
+                await self._already_there(each, f"on {self._target} already")
+                off = True
+            else:
+                steps.append(Step(each, onto, combined.commit))
+                onto = combined.commit
+        self._core.failpoint.hit("land.composed")
+        return steps, off
+
+    async def _combine(self, scene: Scene, each: Ready, onto: str) -> Combined | Conflict:
+        landing, session = each.landing, each.session
+        goal = await self._core.store.read(lambda reader: words.goal_of(reader, session))
+        match landing.method:
+            case "rebase":
+                return await scene.tree.rebase(onto, each.tip)
+            case "squash":
+                commits = await self._core.git.landing.commits(scene.info, onto, each.tip)
+                return await scene.tree.squash(onto, each.tip, words.squash_message(session, goal, commits))
+            case _:
+                return await scene.tree.merge(onto, each.tip, words.merge_message(session, self._target, goal))
+
+    async def _has_landed(self, scene: Scene, each: Ready) -> str:
+        """How its content came to be on the target without us, "" where it is not there: merging it again would be an empty commit."""
+        onto = Target(self._target, scene.old)
+        there = await self._core.git.landed(scene.info, each.tip, each.session.base_commit, (onto,))
+        return f"already: {there.reason}" if there else ""
+
+    async def _already_there(self, each: Ready, reason: str) -> None:
+        def work(unit: Unit) -> None:
+            landing = unit.landings.get(each.landing.id)
+            if landing.state == S.MERGING:
+                unit.landings.update(landing.id, commit=each.tip)
+                entries.landed(unit, landing, reason)
+
+        await self._core.store.write(work)
+
+    async def reasons(self, info: RepositoryInfo, steps: Sequence[Step]) -> dict[str, str]:
+        """Why somebody's checkout keeps steps from landing, by entry; those that it would not mind are left out."""
+        targets = self._core.git.landing.targets
+        checkout = await targets.checkout(info, self._target)
+        if checkout is None:
+            return {}
+        every = [step.landing.id for step in steps]
+        if checkout.busy:
+            return dict.fromkeys(every, f"{checkout.busy} is under way in {checkout.path}")
+        sessions = await self._core.store.read(lambda reader: reader.sessions.list(repo_id=self._repo_id))
+        owner = next((each for each in sessions if each.worktree == checkout.path), None)
+        if owner is not None and owner.state in BUSY_STATES:
+            return dict.fromkeys(every, f"{owner.name} works on {self._target} in {checkout.path}")
+        reasons = {}
+        for step in steps:
+            if paths := await targets.in_the_way(checkout, step.old, step.new):
+                more = f" and {len(paths) - 3} more" if len(paths) > 3 else ""
+                reasons[step.landing.id] = f"changes in {checkout.path}: {', '.join(paths[:3])}{more}"
+        return reasons

@@ -1,0 +1,109 @@
+"""The guard: every call of every agent is judged before it is made, by whose the paths are and then by the rules. No mode is above it."""
+
+import asyncio
+import os
+import posixpath
+from pathlib import Path
+
+from ramet.v1 import event_pb2
+
+from rametd.agents.base import Judged, ToolUse
+from rametd.domain.models import Session, StoredRule
+from rametd.rules import Call, Effect, Rule, evaluate
+from rametd.services import events
+from rametd.services.core import Core
+from rametd.services.ownership.claims import IGNORE_CASE, Foreign, claims_of
+from rametd.services.persistence import write_for_sure
+from rametd.store import Unit
+
+WRITES = {"Write": "file_path", "Edit": "file_path", "MultiEdit": "file_path", "NotebookEdit": "notebook_path"}
+"""Tools that write a file, and where they name it."""
+
+
+async def judge(core: Core, session: Session, use: ToolUse) -> Judged:
+    """What ownership and the rules of the repository and of the session say to a call; no rule, no opinion."""
+    refused = await refuse(core, session, use)
+    if refused is not None:
+        return refused
+    stored = await core.store.read(lambda reader: reader.rules.that_hold_for(session.repo_id, session.id))
+    if not stored:
+        return Judged()
+
+    def rule_of(each: StoredRule) -> Rule:
+        return Rule(each.id, Effect(each.effect), each.text)
+
+    # Rules speak of the worktree, wherever in it the agent stands.
+    call = Call(use.tool, use.input, session.worktree)
+    rules = [rule_of(each) for each in stored]
+    verdict = await asyncio.to_thread(evaluate, rules, call, home=core.home, ignore_case=IGNORE_CASE)
+    if verdict.effect is None or verdict.rule is None:
+        return Judged()
+    rule_id = verdict.rule.id
+    await write_for_sure(core.store, lambda unit: unit.rules.matched(rule_id), lifecycle=False)
+    return Judged(verdict.effect.value, verdict.reason)
+
+
+async def refuse(core: Core, session: Session, use: ToolUse) -> Judged | None:
+    """The refusal of a write outside the worktree or to what is not the session's; None where there is none."""
+    named = use.input.get(WRITES.get(use.tool, ""))
+    if not isinstance(named, str) or not named:
+        return None
+    written = posixpath.normpath(Path(use.cwd) / (core.home / named[2:] if named.startswith("~/") else named))
+    # A link counts as what it leads to: a write goes through it.
+    real, top = await asyncio.to_thread(lambda: (os.path.realpath(written), os.path.realpath(session.worktree)))
+    inside = below(real, top)
+    if inside is None:
+        if any(below(real, str(place)) for place in await asyncio.to_thread(own_places, core)):
+            return None
+        words = f"{named} is outside your worktree, {session.worktree}. Write inside it only"
+        if real != written:
+            words = f"{named} leads to {real}, outside your worktree, {session.worktree}. Write inside it only"
+        await record(core, session, use.tool, [Foreign(real, None, forbidden=False)], changed=False)
+        return Judged("deny", f"{words}; what lies elsewhere is the person's.")
+    names = dict.fromkeys((inside, below(written, str(session.worktree)) or inside))
+    claims = await core.store.read(lambda reader: claims_of(reader, session))
+    foreign = claims.foreign(*names)
+    if foreign is None:
+        return None
+    await record(core, session, use.tool, [foreign], changed=False)
+    return Judged("deny", f"{foreign.why}. {advice(foreign)}")
+
+
+def advice(foreign: Foreign) -> str:
+    """How to go on, to the agent."""
+    who = f"{foreign.owner.name!r}" if foreign.owner is not None else "the person"
+    return (
+        f"Do not write it in another way. If you need it, ask {who} with the tool request_path (paths and reason), "
+        "and go on with something else meanwhile."
+    )
+
+
+def below(path: str, top: str) -> str | None:
+    """``path`` relative to ``top``; None when it is not below it."""
+    return path[len(top) + 1 :] if path.startswith(top.rstrip("/") + "/") else None
+
+
+def own_places(core: Core) -> list[Path]:
+    """Where an agent's program has its own files: temporary ones, and the plans and memory that it keeps by its Write tool. Blocks."""
+    environ = core.daemon_environment
+    temporary = Path(environ.get("CLAUDE_CODE_TMPDIR") or "/tmp") / f"claude-{os.getuid()}"  # noqa: S108 - where it is
+    config = core.config.agents.claude.config_dir or Path(environ.get("CLAUDE_CONFIG_DIR") or core.home / ".claude")
+    return [each.resolve() for each in (temporary, config / "plans", config / "projects")]
+
+
+async def record(core: Core, session: Session, tool: str, found: list[Foreign], *, changed: bool) -> None:
+    """Log paths that an agent was kept from, or has changed: an event for each owner."""
+
+    def work(unit: Unit) -> None:
+        log_paths(unit, session, tool, found, changed=changed)
+
+    await write_for_sure(core.store, work, lifecycle=False)
+
+
+def log_paths(unit: Unit, session: Session, tool: str, found: list[Foreign], *, changed: bool) -> None:
+    by_owner: dict[str, list[str]] = {}
+    for each in found:
+        by_owner.setdefault(each.owner.id if each.owner is not None else "", []).append(each.path)
+    for owner_id, paths in by_owner.items():
+        payload = event_pb2.PathRefused(tool=tool, paths=paths, owner_id=owner_id, changed=changed)
+        unit.events.append(events.make(payload, session_id=session.id, repo_id=session.repo_id))

@@ -1,0 +1,243 @@
+"""Handing paths over: a session asks, the owner session or the person decides, whoever is first. Each answer is one unit of work.
+
+A request is an entry of the inbox from the start, so that the person can always decide; the owner session, where exactly one lives, is sent a message with its
+id and decides by that. Who asked gets a message with the outcome.
+"""
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from ramet.v1 import attention_pb2, orchestration_pb2
+
+from rametd.domain.errors import InvalidInputError, NotAllowedError, PathsNotOwnedError
+from rametd.domain.models import DAEMON, OWNER, Request, RequestKind, Session
+from rametd.domain.states import State
+from rametd.ownership import Patterns, contains
+from rametd.services.core import Core
+from rametd.services.delivery import SESSION, sender_of
+from rametd.services.lifecycle import log_request
+from rametd.services.mail import post
+from rametd.services.orchestration import find_member
+from rametd.services.ownership.audit import audit, is_audit, request_of
+from rametd.services.ownership.claims import IGNORE_CASE, owners, patterns_of
+from rametd.services.ownership.transfers import meets, transfer
+from rametd.store import Reader, Unit
+
+DECIDING_STATES = frozenset(State) - {State.ARCHIVED, State.FAILED}
+"""Sessions that can still answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What an owner decides: an answer to ``request``, or paths that are given to ``session`` unasked."""
+
+    request: str = ""
+    refuse: bool = False
+    paths: tuple[str, ...] = ()
+    session: str = ""
+    reason: str = ""
+
+
+class Ownership:
+    def __init__(self, core: Core) -> None:
+        self._core = core
+        core.resolvers[RequestKind.OWNERSHIP] = self._resolve
+        core.after_turn.append(self._audit)
+
+    async def _audit(self, session: Session) -> None:
+        await audit(self._core, session)
+
+    # ── asking ───────────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def request(
+        self,
+        caller_id: str,
+        paths: Sequence[str],
+        reason: str,
+        remember: Callable[[Unit, orchestration_pb2.RequestPathResponse], None],
+    ) -> orchestration_pb2.RequestPathResponse:
+        """Ask for paths. Raises `InvalidInputError`."""
+        if not caller_id:
+            raise InvalidInputError("only a session asks for paths", hint="the person changes them: `rametctl set`")
+        wanted = positive(paths)
+        if not reason.strip():
+            raise InvalidInputError("no reason was given", hint="say in a sentence what you need to change there")
+
+        def work(unit: Unit) -> tuple[orchestration_pb2.RequestPathResponse, str]:
+            response, owner_id = self._request(unit, unit.sessions.get(caller_id), wanted, reason.strip())
+            remember(unit, response)
+            return response, owner_id
+
+        response, owner_id = await self._core.store.write(work)
+        self._core.failpoint.hit("ownership.asked")
+        if owner_id:
+            self._core.wake_session(owner_id)
+        return response
+
+    def _request(
+        self, unit: Unit, caller: Session, wanted: Patterns, reason: str
+    ) -> tuple[orchestration_pb2.RequestPathResponse, str]:
+        owning = [
+            each
+            for each in owners(unit, caller.repo_id)
+            if each.id != caller.id and meets(patterns_of(each.owns), wanted)
+        ]
+        forbidden = bool(caller.forbids) and meets(patterns_of(caller.forbids), wanted)
+        mine = not caller.owns or contains(patterns_of(caller.owns), wanted, ignore_case=IGNORE_CASE) is None
+        if mine and not forbidden and not (owning and not caller.owns):
+            return orchestration_pb2.RequestPathResponse(outcome="you may write there already"), ""
+        asked = list(wanted.texts)
+        for known in unit.requests.open(caller.id):
+            if known.kind == RequestKind.OWNERSHIP and json.loads(known.input)["paths"] == asked:
+                return orchestration_pb2.RequestPathResponse(
+                    path_request_id=known.id, outcome="you have asked for that already, and nobody has decided yet"
+                ), ""
+        decider = owning[0] if len(owning) == 1 and not forbidden and owning[0].state in DECIDING_STATES else None
+        given = {"paths": asked, "owners": [each.id for each in owning], "decider": decider.id if decider else ""}
+        names = [each.name for each in owning]
+        whose = f"of {', '.join(names)}" if names else "which it was told to leave alone" if forbidden else "nobody's"
+        request = request_of(caller, given, f"it asks for {', '.join(asked)} ({whose}): {reason}", unit.now)
+        log_request(unit, caller, unit.requests.add(request))
+        if decider is None:
+            outcome = "the person decides; you get a message. Go on with something else, or end your turn"
+            return orchestration_pb2.RequestPathResponse(path_request_id=request.id, owners=names, outcome=outcome), ""
+        text = (
+            f"I ask for these paths, which you own: {', '.join(asked)}. Why: {reason}\n\n"
+            f"Decide with the tool own: path_request_id={request.id!r} gives them to me, with refuse=true you keep them."
+        )
+        post(unit, self._core.kind(decider.agent), decider, text, SESSION + caller.id, hops=1)
+        return (
+            orchestration_pb2.RequestPathResponse(
+                path_request_id=request.id,
+                owners=names,
+                outcome=f"{decider.name} was asked; you get a message. Go on with something else, or end your turn",
+            ),
+            decider.id,
+        )
+
+    # ── deciding ─────────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def hand_over(
+        self,
+        caller_id: str,
+        decision: Decision,
+        remember: Callable[[Unit, orchestration_pb2.HandOverPathResponse], None],
+    ) -> orchestration_pb2.HandOverPathResponse:
+        """Decide on paths that the caller owns, or list who owns what. Raises `NotAllowedError`, `PathsNotOwnedError`, `RequestClosedError`."""
+
+        def work(unit: Unit) -> tuple[orchestration_pb2.HandOverPathResponse, set[str]]:
+            caller = unit.sessions.get(caller_id) if caller_id else None
+            if decision.request:
+                outcome, told = self._answer(unit, caller, decision)
+            elif decision.paths:
+                outcome, told = self._give(unit, caller, decision)
+            else:
+                outcome, told = "nothing was changed", set()
+            response = orchestration_pb2.HandOverPathResponse(outcome=outcome, owners=listed(unit, caller))
+            remember(unit, response)
+            return response, told
+
+        response, told = await self._core.store.write(work)
+        self._core.failpoint.hit("ownership.decided")
+        for session_id in told:
+            self._core.wake_session(session_id)
+        return response
+
+    def _answer(self, unit: Unit, caller: Session | None, decision: Decision) -> tuple[str, set[str]]:
+        found = [each for each in unit.requests.find_by_prefix(decision.request) if each.kind == RequestKind.OWNERSHIP]
+        if len(found) != 1 or is_audit(found[0]):
+            raise InvalidInputError(
+                f"there is no path request {decision.request!r}", hint="use the id that the message told"
+            )
+        request = found[0]
+        if caller is not None and json.loads(request.input)["decider"] != caller.id:
+            raise NotAllowedError("that request is not yours to decide", hint="its owner or the person decides")
+        principal = SESSION + caller.id if caller is not None else OWNER
+        approval = {"decision": "approve", "updated_input": "", "scope": 0, "mode": 0}
+        answer = {"decision": "deny", "message": decision.reason} if decision.refuse else approval
+        request = unit.requests.answer(request.id, json.dumps(answer, ensure_ascii=False), principal)
+        asker = unit.sessions.get(request.session_id)
+        log_request(unit, asker, request, principal=principal)
+        told = self._carry_out(unit, request, principal, approved=not decision.refuse, words=decision.reason)
+        return f"{asker.name} {'does not get' if decision.refuse else 'has'} them, and was told", told
+
+    def _give(self, unit: Unit, caller: Session | None, decision: Decision) -> tuple[str, set[str]]:
+        if caller is None:
+            raise InvalidInputError(
+                "only a session gives its paths away here", hint="the person uses `rametctl set --own` and `--disown`"
+            )
+        given = positive(decision.paths)
+        if not decision.session:
+            raise InvalidInputError("no session was named", hint="say who is to have them")
+        to = find_member(unit, caller, decision.session)
+        if to.id == caller.id:
+            raise InvalidInputError("that is yourself", hint="name another session")
+        outside = contains(patterns_of(caller.owns), given, ignore_case=IGNORE_CASE)
+        if outside is not None:
+            raise PathsNotOwnedError(
+                f"{outside} is not within what you own: {', '.join(caller.owns) or 'nothing'}",
+                hint="give away a part of your own",
+                path=outside,
+            )
+        principal = SESSION + caller.id
+        transfer(unit, [caller], to, given, principal)
+        text = f"I have given you these paths: {', '.join(given.texts)}. {decision.reason}".strip()
+        if to.state != State.ARCHIVED:
+            post(unit, self._core.kind(to.agent), unit.sessions.get(to.id), text, principal, hops=1)
+        return f"{to.name} has them", {to.id}
+
+    def _resolve(self, unit: Unit, request: Request, resolution: attention_pb2.Resolution, principal: str) -> None:
+        """The person's answer, to a request or to what an audit found."""
+        words = resolution.deny.message
+        approved = resolution.WhichOneof("decision") == "approve"
+        if not is_audit(request):
+            self._carry_out(unit, request, principal, approved=approved, words=words)
+        elif not approved:
+            session = unit.sessions.get(request.session_id)
+            paths = ", ".join(json.loads(request.input)["paths"])
+            text = f"Undo your changes to these files, which are not yours to write: {paths}. {words}".strip()
+            if session.state != State.ARCHIVED:
+                post(unit, self._core.kind(session.agent), session, text, principal)
+
+    def _carry_out(self, unit: Unit, request: Request, principal: str, *, approved: bool, words: str) -> set[str]:
+        """Do what was answered, and say so to who asked and, where the person gave it, to who had it; returns whom to wake."""
+        asked = json.loads(request.input)
+        asker = unit.sessions.get(request.session_id)
+        had = [found for each in asked["owners"] if (found := unit.sessions.find(each)) is not None]
+        paths = ", ".join(asked["paths"])
+        told = {asker.id}
+        if approved:
+            transfer(unit, had, asker, Patterns(tuple(asked["paths"])), principal)
+            text = f"You may write to these paths now, as you asked (request {request.id}): {paths}. {words}"
+        else:
+            text = f"You do not get these paths, which you asked for (request {request.id}): {paths}. {words}"
+        source = principal if sender_of(principal) else DAEMON
+        if asker.state != State.ARCHIVED:
+            post(unit, self._core.kind(asker.agent), unit.sessions.get(asker.id), text.strip(), source, hops=1)
+        for each in had:
+            if approved and principal != SESSION + each.id and each.state != State.ARCHIVED:
+                said = f"The person gave these paths to {asker.name!r}, so that you may no longer write there: {paths}."
+                post(unit, self._core.kind(each.agent), unit.sessions.get(each.id), said, DAEMON)
+                told.add(each.id)
+        return told
+
+
+def positive(paths: Sequence[str]) -> Patterns:
+    """Patterns that only take in. Raises `InvalidInputError`."""
+    if not paths:
+        raise InvalidInputError("no paths were named", hint="name some, such as src/api/routes.py or docs/**")
+    for path in paths:
+        if path.startswith("!"):
+            raise InvalidInputError(f"{path!r} leaves something out", hint="name the paths that are meant")
+    return Patterns.parse(paths)
+
+
+def listed(reader: Reader, caller: Session | None) -> list[orchestration_pb2.Ownership]:
+    """Who owns what, in the caller's repository; in all, for the person."""
+    sessions = reader.sessions.list(repo_id=caller.repo_id) if caller is not None else reader.sessions.list()
+    return [
+        orchestration_pb2.Ownership(session_id=each.id, session_name=each.name, owns=each.owns, forbids=each.forbids)
+        for each in sessions
+        if each.owns or each.forbids
+    ]

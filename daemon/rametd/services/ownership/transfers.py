@@ -1,0 +1,88 @@
+"""Changes of who owns what: between sessions, and by the person. Everything here runs inside one unit of work."""
+
+import json
+from collections.abc import Sequence
+
+from ramet.v1 import event_pb2
+
+from rametd.domain.errors import PathsNotOwnedError, WrongStateError
+from rametd.domain.models import Request, RequestKind, Session
+from rametd.domain.states import State
+from rametd.ownership import Patterns, overlap
+from rametd.services import events
+from rametd.services.lifecycle import log_update
+from rametd.services.ownership.claims import IGNORE_CASE, check_claims, patterns_of
+from rametd.store import Unit
+
+
+def set_paths(
+    unit: Unit, session: Session, owns: Sequence[str] | None, forbids: Sequence[str] | None, principal: str
+) -> Session:
+    """Say anew what a session owns and must leave alone; None leaves it. Raises `InvalidInputError`, `PathsNotOwnedError`, `PathsOwnedError`, `WrongStateError`."""
+    if session.state == State.ARCHIVED:
+        raise WrongStateError(f"{session.name} is archived", hint=f"`rametctl restore {session.name}` brings it back")
+    new_owns = session.owns if owns is None else _tidy(session.owns, owns, "owned")
+    new_forbids = session.forbids if forbids is None else _tidy(session.forbids, forbids, "forbidden")
+    check_claims(unit, session.repo_id, new_owns, new_forbids, parent=None, session_id=session.id)
+    changed = unit.sessions.update(session.id, owns=new_owns, forbids=new_forbids)
+    log_owner(unit, session, "", session.id, new_owns, principal)
+    return changed
+
+
+def _tidy(before: Sequence[str], wanted: Sequence[str], what: str) -> tuple[str, ...]:
+    """Without the exceptions of ``before`` that nothing is left to be one of. Raises `PathsNotOwnedError` for a new one that leaves nothing out."""
+    kept: list[str] = []
+    for text in wanted:
+        taken_in = tuple(each for each in kept if not each.startswith("!"))
+        if text.startswith("!") and taken_in and text not in before:
+            if not meets(Patterns.parse(kept), Patterns.parse([text[1:]])):
+                raise PathsNotOwnedError(
+                    f"{text[1:]} is not {what}: {', '.join(kept)}",
+                    hint="`rametctl show` says which paths are",
+                    path=text[1:],
+                )
+        elif (
+            text.startswith("!")
+            and text in before
+            and (text in kept or not taken_in or not meets(patterns_of(taken_in), Patterns.parse([text[1:]])))
+        ):
+            continue
+        kept.append(text)
+    return tuple(kept)
+
+
+def transfer(unit: Unit, had: Sequence[Session], to: Session, paths: Patterns, principal: str) -> None:
+    """Take paths from who had them and give them to another, with their events.
+
+    A session without paths of its own writes wherever nobody else owns it: it needs to be given nothing, and would be kept to these paths.
+    """
+    for each in had:
+        lost = [text for text in paths.texts if meets(patterns_of(each.owns), Patterns((text,)))]
+        if not lost:  # it gave them away while this was being decided
+            continue
+        out = [f"!{text}" for text in lost]
+        owns = (*(text for text in each.owns if text not in out), *out)
+        unit.sessions.update(each.id, owns=owns)
+        log_update(unit, unit.sessions.get(each.id), ["owns"], principal)
+    to = unit.sessions.get(to.id)
+    owns = (*(text for text in to.owns if text not in paths.texts), *paths.texts) if to.owns else ()
+    allowed = bool(to.forbids) and meets(patterns_of(to.forbids), paths)
+    forbids = (*to.forbids, *(f"!{text}" for text in paths.texts)) if allowed else to.forbids
+    to = unit.sessions.update(to.id, owns=owns, forbids=forbids)
+    log_update(unit, to, ["forbids", "owns"] if allowed else ["owns"], principal)
+    for from_id in [each.id for each in had] or [""]:
+        log_owner(unit, to, from_id, to.id, paths.texts, principal)
+
+
+def log_owner(unit: Unit, session: Session, from_id: str, to_id: str, paths: Sequence[str], principal: str) -> None:
+    payload = event_pb2.OwnershipChanged(from_id=from_id, to_id=to_id, paths=paths)
+    unit.events.append(events.make(payload, session_id=session.id, repo_id=session.repo_id, principal=principal))
+
+
+def meets(one: Patterns, other: Patterns) -> bool:
+    return overlap(one, other, ignore_case=IGNORE_CASE) is not None
+
+
+def involved(request: Request) -> list[str]:
+    """Ids of the sessions that an answer may have sent a message."""
+    return list(json.loads(request.input)["owners"]) if request.kind == RequestKind.OWNERSHIP else []

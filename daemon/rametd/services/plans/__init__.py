@@ -1,0 +1,1 @@
+"""Plans: applied as one, looked at, converged and cleaned up."""

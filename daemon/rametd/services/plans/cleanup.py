@@ -1,0 +1,76 @@
+"""What has landed of a plan goes; what has not stays, and it is said why."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from ramet.v1 import event_pb2
+
+from rametd.domain.errors import RametError
+from rametd.domain.plans import Plan
+from rametd.domain.states import BUSY_STATES
+from rametd.services import events
+from rametd.services.core import Core
+from rametd.services.departures.removal import Remover
+from rametd.services.plans.status import ThreadStatus, plan_status
+from rametd.store import Unit
+
+
+@dataclass(frozen=True, slots=True)
+class CleanedUp:
+    """What became of one thread: gone, or why not."""
+
+    thread: str
+    removed: bool
+    reason: str
+
+
+class PlanCleaner:
+    def __init__(self, core: Core, remover: Remover) -> None:
+        self._core = core
+        self._remover = remover
+
+    async def clean_up(
+        self, plan: Plan, principal: str, remember: Callable[[Unit, list[CleanedUp], bool], None], *, dry_run: bool
+    ) -> tuple[list[CleanedUp], bool]:
+        """By thread, and whether the plan is forgotten.
+
+        A session is removed as by hand: an intent is stored, its work goes to the trash, recovery completes what a kill cuts off. Its thread's
+        row says first that it has landed, so that applying the plan again does not make it anew, whatever is killed in between.
+        """
+        statuses = await plan_status(self._core, plan)
+        steps = [await self._one(status, principal, dry_run=dry_run) for status in statuses]
+        empty = all(step.removed for step in steps)
+        if dry_run:
+            return steps, empty
+
+        def forget(unit: Unit) -> bool:
+            # One that was applied again meanwhile has sessions.
+            left = [each for each in unit.plans.threads(plan.id) if unit.sessions.find(each.session_id) is not None]
+            gone = empty and not left
+            if gone and unit.plans.get(plan.id) is not None:
+                unit.plans.remove(plan.id)
+                payload = event_pb2.PlanRemoved(plan_id=plan.id, name=plan.name)
+                unit.events.append(events.make(payload, repo_id=plan.repo_id, principal=principal))
+            remember(unit, steps, gone)
+            return gone
+
+        return steps, await self._core.store.write(forget)
+
+    async def _one(self, status: ThreadStatus, principal: str, *, dry_run: bool) -> CleanedUp:
+        thread, session = status.thread, status.session
+        if session is None:
+            return CleanedUp(thread.id, True, status.landed_reason)
+        if not status.landed:
+            return CleanedUp(thread.id, False, f"it has not landed: {status.landed_reason}")
+        if session.state in BUSY_STATES:
+            return CleanedUp(thread.id, False, f"it has landed, and is {session.state}: `rametctl stop {session.name}`")
+        if not dry_run:
+            ended = replace(thread, ended=status.landed_reason)
+            await self._core.store.write(lambda unit: unit.plans.put_thread(ended))
+            self._core.failpoint.hit("plan.ended")
+            try:
+                await self._remover.remove(session, force=True, principal=principal)
+            except RametError as error:
+                return CleanedUp(thread.id, False, f"it has landed, and cannot be removed now: {error.message}")
+            self._core.failpoint.hit("plan.cleaned")
+        return CleanedUp(thread.id, True, status.landed_reason)

@@ -1,0 +1,209 @@
+"""A plan beside the world that it is to be applied in: what is there, what is wrong, and what each thread would be."""
+
+import asyncio
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from rametd.domain.errors import InvalidInputError, PromptTooLargeError, RametError, RefNotFoundError
+from rametd.domain.models import Repo, Session
+from rametd.domain.plans import Plan, PlanThread
+from rametd.domain.states import State
+from rametd.git.repository import RepositoryInfo
+from rametd.git.tree import Tree
+from rametd.plans import Known, PlanText, Problem, Reading, Thread, World, check, read, resolve
+from rametd.plans.keys import PLAN, THREAD
+from rametd.plans.model import ERROR
+from rametd.services.core import Core
+from rametd.services.creation.checks import PROMPT_LIMIT, check_model, check_name, check_prompt
+from rametd.store import Reader
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """A plan that was read and checked. ``threads`` are in the order of landing."""
+
+    info: RepositoryInfo
+    repo: Repo | None  # None where the repository has no sessions yet
+    reading: Reading
+    threads: tuple[Thread, ...]
+    problems: tuple[Problem, ...]
+    prompts: Mapping[str, str]  # by thread: what its agent is given to do
+    name: str
+    target: str
+    stored: Plan | None  # as it was applied before
+    known: Mapping[str, PlanThread]  # its threads then
+    sessions: Mapping[str, Session]  # of its threads, by thread, those that are there
+
+    @property
+    def plan(self) -> PlanText:
+        return self.reading.plan
+
+    @property
+    def errors(self) -> tuple[Problem, ...]:
+        return tuple(problem for problem in self.problems if problem.severity == ERROR)
+
+
+async def check_plan(core: Core, path: Path, text: str, file: str) -> Checked:
+    """Read and check; raises only where there is no repository. ``file`` is absolute, or "" for a text from nowhere."""
+    info = await core.git.discover(path)
+    reading = await asyncio.to_thread(read, text)
+    plan = reading.plan
+
+    def look(reader: Reader) -> tuple[Repo | None, Plan | None, tuple[PlanThread, ...], list[Session]]:
+        repo = reader.repos.by_common_dir(info.common_dir)
+        if repo is None:
+            return None, None, (), []
+        stored = applied_before(reader, repo, plan, file)
+        threads = reader.plans.threads(stored.id) if stored is not None else ()
+        return repo, stored, threads, reader.sessions.list(repo_id=repo.id, include_archived=True)
+
+    repo, stored, rows, sessions = await core.store.read(look)
+    known = {row.id: row for row in rows}
+    by_id = {session.id: session for session in sessions}
+    mine = {row.id: by_id[row.session_id] for row in rows if row.session_id in by_id}
+    # What has landed is no question any more, though its session was cleaned up.
+    settled = {row.id: Known(row.name, row.branch) for row in rows if row.ended}
+    settled |= {name: Known(session.name, session.branch) for name, session in mine.items()}
+    threads = resolve(plan, settled, {session.name for session in sessions})
+    world, target = await _world(core, info, path, plan, stored, sessions, mine)
+    world = replace(world, sessions={name: known[name].session_id for name in settled})
+    unchanged = {each.id for each in threads if each.id in mine and each.text.owns == known[each.id].owns}
+    world = replace(world, agreed=unchanged)
+    prompts, unread = await asyncio.to_thread(read_prompts, threads, Path(file).parent if file else path)
+    world = replace(world, prompt_files=unread)
+    problems = [*await asyncio.to_thread(check, reading, threads, world), *_values(reading, threads, prompts)]
+    return Checked(
+        info=info,
+        repo=repo,
+        reading=reading,
+        threads=threads,
+        problems=tuple(sorted(problems, key=lambda problem: (problem.line == 0, problem.line))),
+        prompts=prompts,
+        name=stored.name if stored is not None and not plan.name else plan.name or _name_of(file),
+        target=target,
+        stored=stored,
+        known=known,
+        sessions=mine,
+    )
+
+
+def applied_before(reader: Reader, repo: Repo, plan: PlanText, file: str) -> Plan | None:
+    """The plan that a text is a newer state of: that of its file, else the one it names."""
+    plans = reader.plans.list(repo.id)
+    by_file = next((each for each in plans if file and each.file == file), None)
+    return by_file or next((each for each in plans if plan.name and each.name == plan.name), None)
+
+
+def _name_of(file: str) -> str:
+    return Path(file).stem if file else "plan"
+
+
+async def _world(
+    core: Core,
+    info: RepositoryInfo,
+    path: Path,
+    plan: PlanText,
+    stored: Plan | None,
+    sessions: list[Session],
+    mine: Mapping[str, Session],
+) -> tuple[World, str]:
+    """What to check against, and the branch to land on."""
+    branches = {
+        branch.name: f"it is checked out at {branch.worktree}" if branch.worktree else "it exists"
+        for branch in await core.git.branches(info)
+    }
+    living = [session for session in sessions if session.state != State.ARCHIVED]
+    branches |= {session.branch: f"the session {session.name} works on it" for session in living}
+    bases: dict[str, Tree | RametError] = {}
+    for base in dict.fromkeys(thread.base for thread in plan.threads):
+        try:
+            commit = (await core.git.resolve_base(info, base or None, path)).commit
+            bases[base] = await core.git.files_of(info, commit)
+        except RametError as error:
+            bases[base] = error
+    target, missing = await _target(core, info, path, plan, stored)
+    own = {session.id for name, session in mine.items() if any(thread.id == name for thread in plan.threads)}
+    world = World(
+        branches=branches,
+        names={session.name: session.id for session in sessions},
+        bases=bases,
+        target=missing,
+        agents=sorted(core.kinds),
+        bypass=core.config.permissions.allow_bypass,
+        owners={session.name: session.owns for session in living if session.owns and session.id not in own},
+    )
+    return world, target
+
+
+async def _target(
+    core: Core, info: RepositoryInfo, path: Path, plan: PlanText, stored: Plan | None
+) -> tuple[str, RametError | None]:
+    if plan.target:
+        if await core.git.branch_tip(info, plan.target) is None:
+            hint = "name a local branch: work is landed on one"
+            return plan.target, RefNotFoundError(f"there is no branch {plan.target!r} to land on", hint=hint)
+        return plan.target, None
+    if stored is not None:
+        return stored.target, None
+    try:
+        return (await core.git.resolve_base(info, plan.base or None, path)).ref, None
+    except RametError:
+        return plan.base, None  # that the base is missing is said where it stands
+
+
+def read_prompts(threads: tuple[Thread, ...], folder: Path) -> tuple[dict[str, str], dict[str, RametError | None]]:
+    """By thread what its agent is given to do, and by file why it cannot be read. Blocks."""
+    unread: dict[str, RametError | None] = {}
+    prompts: dict[str, str] = {}
+    for thread in threads:
+        name, prompt = thread.text.prompt_file, thread.prompt
+        if name and not thread.text.prompt:
+            try:
+                prompt = _read_prompt(folder / name)
+            except InvalidInputError as error:
+                unread[name] = error
+        prompts[thread.id] = prompt
+    return prompts, unread
+
+
+def _read_prompt(path: Path) -> str:
+    try:
+        if path.stat().st_size > PROMPT_LIMIT:
+            raise PromptTooLargeError(
+                f"{path} is over {PROMPT_LIMIT:,} bytes", hint="name the file in the prompt instead"
+            )
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise InvalidInputError(
+            f"{path} cannot be read: {error.strerror}", hint="paths are relative to the plan's file"
+        ) from error
+    except UnicodeDecodeError as error:
+        raise InvalidInputError(f"{path} is not UTF-8 text (byte {error.start})", hint="save it as UTF-8") from error
+    if not text.strip():
+        raise InvalidInputError(f"{path} has no text", hint="say what the agent is to do")
+    return text
+
+
+def _values(reading: Reading, threads: tuple[Thread, ...], prompts: Mapping[str, str]) -> Iterator[Problem]:
+    """What the values would be refused for when sessions are made of them."""
+
+    def place(thread: Thread, key: str) -> dict[str, Any]:
+        table = (THREAD, thread.text.index) if (THREAD, thread.text.index, key) in reading.lines else (PLAN,)
+        return {**reading.at(*table, key), "threads": (thread.id,)}
+
+    for thread in threads:
+        try:
+            check_name(thread.name)
+        except RametError as error:
+            yield Problem("bad-name", error.message, error.hint, **place(thread, "name"))
+        try:
+            check_model(thread.text.model)
+        except RametError as error:
+            yield Problem("bad-model", error.message, error.hint, **place(thread, "model"))
+        try:
+            check_prompt(prompts[thread.id], empty_is_fine=True)
+        except RametError as error:
+            key = "prompt" if thread.text.prompt else "goal"
+            yield Problem("bad-prompt", error.message, error.hint, **place(thread, key))

@@ -1,0 +1,1 @@
+"""Pull requests of sessions, by the person's own `gh`."""

@@ -1,0 +1,162 @@
+"""What is known of sessions' pull requests, and looking at them."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+from urllib.parse import quote
+from weakref import WeakValueDictionary
+
+from rametd.domain.errors import ForgeUnavailableError, RametError
+from rametd.domain.models import Intent, Session
+from rametd.domain.pull_requests import OPEN_STATES, PullRequest
+from rametd.services.core import Core
+from rametd.services.pull_requests.github import GitHub
+from rametd.services.pull_requests.look import look, seen
+from rametd.services.pull_requests.messages import store
+from rametd.services.pull_requests.target import Target, environment_of, find_target
+from rametd.store import Reader, Unit
+
+PULL_REQUEST = "pull-request"
+"""Kind of the intent of a push or an opening; it holds the commit that is pushed."""
+
+
+class PullRequestBook:
+    """One thing at a time per session."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self.changed: Callable[[], None] = lambda: None
+        """There may be more to be looked at; set by the tracker."""
+
+    def lock(self, session_id: str) -> asyncio.Lock:
+        return self._locks.setdefault(session_id, asyncio.Lock())
+
+    def is_busy(self, session_id: str) -> bool:
+        """Whether something is being done with the session's pull request."""
+        lock = self._locks.get(session_id)
+        return lock is not None and lock.locked()
+
+    async def refresh(self, session_id: str) -> PullRequest:
+        """Look now; why that failed, if it did, stands in ``error``."""
+        async with self.lock(session_id):
+            pull = await self._core.store.read(lambda reader: reader.pull_requests.get(session_id))
+            if not pull.number:
+                return pull
+            try:
+                return await self._look(await self.github_of(pull), pull)
+            except RametError as error:
+                return await self.note_failure(session_id, error) or pull
+
+    async def look_again(self, session_id: str) -> PullRequest:
+        """Look as gently as can be: by conditional requests, which cost nothing of a rate limit where all is as it was. Raises what looking raises."""
+        async with self.lock(session_id):
+            pull = await self._core.store.read(lambda reader: reader.pull_requests.get(session_id))
+            if pull.state not in OPEN_STATES:
+                return pull
+            github = await self.github_of(pull)
+            etags: dict[str, str] = {}
+            changed = False
+            # The tags are taken before the look: what changes in between is then found by the next one.
+            for path in watched(pull):
+                answer = await github.get(path, etag=pull.etags.get(path, ""))
+                etags[path] = answer.etag or (pull.etags.get(path, "") if answer.status == 304 else "")
+                changed = changed or answer.status != 304
+            if not changed:
+                return await self._store(replace(pull, check_time=self._core.clock(), error=""))
+            return await self._look(github, replace(pull, etags=etags))
+
+    async def note_failure(self, session_id: str, error: RametError) -> PullRequest | None:
+        """Keep why it could not be looked at, beside what was seen last; None when there is none any more."""
+
+        def work(unit: Unit) -> PullRequest | None:
+            known = unit.pull_requests.find(session_id)
+            return store(unit, replace(known, error=error.message)) if known is not None else None
+
+        return await self._core.store.write(work)
+
+    async def github_of(self, pull: PullRequest) -> GitHub:
+        callers = await asyncio.to_thread(self._core.environments.read, pull.session_id) or {}
+        return GitHub(pull.host, environment_of(self._core, callers))
+
+    async def _look(self, github: GitHub, pull: PullRequest, principal: str = "daemon") -> PullRequest:
+        told = await look(github, pull)
+        return await self._store(seen(pull, told, self._core.clock()), principal)
+
+    async def _store(self, pull: PullRequest, principal: str = "daemon") -> PullRequest:
+        """Also the end of what was intended: the row says what became of it."""
+
+        def work(unit: Unit) -> PullRequest:
+            for intent in intents_of(unit, pull.session_id):
+                unit.intents.remove(intent.id)
+            return store(unit, pull, principal)
+
+        return await self._core.store.write(work)
+
+    async def resolve(self, intent: Intent) -> None:
+        """Find out what became of a push or an opening that a killed daemon had begun. Raises what looking raises; the intent stays then."""
+        core = self._core
+        async with self.lock(intent.session_id):
+            session = await core.store.read(lambda reader: reader.sessions.find(intent.session_id))
+            if session is None:
+                await core.store.write(lambda unit: unit.intents.remove(intent.id))
+                return
+            target = await self._target(session, intent.data["remote"])
+            there = await core.git.remotes.tip(target.info, target.remote, session.branch, target.environment)
+            known = await core.store.read(lambda reader: reader.pull_requests.find(session.id))
+            if known is None and there != intent.data["commit"]:
+                await core.store.write(lambda unit: unit.intents.remove(intent.id))
+                return
+            pull = known or first(session, target)
+            if there == intent.data["commit"]:
+                pull = replace(pull, commit=there)
+            if target.github is not None:
+                pull = replace(pull, host=target.github.host, slug=target.slug)
+                if (found := await self._open_one(target.github, target, session, pull)) is not None:
+                    await self._look(target.github, replace(pull, number=found["number"]))
+                    return
+            await self._store(pull)
+
+    async def _open_one(
+        self, github: GitHub, target: Target, session: Session, pull: PullRequest
+    ) -> dict[str, Any] | None:
+        """The open pull request of the branch: the one that is known, or the first there is."""
+        if pull.number and pull.state in OPEN_STATES:
+            told: dict[str, Any] = (await github.get(f"repos/{pull.slug}/pulls/{pull.number}")).json
+            if told["state"] == "open":
+                return told
+        head = target.head(session.branch)
+        listed = (await github.get(f"repos/{target.slug}/pulls?state=open&head={quote(head, safe='')}")).json
+        # Where GitHub cannot make sense of the head it leaves it out and lists all: so it is compared here.
+        mine: list[dict[str, Any]] = [each for each in listed if each["head"]["label"].lower() == head.lower()]
+        return mine[0] if mine else None
+
+    async def _target(self, session: Session, remote: str) -> Target:
+        core = self._core
+        known = await core.store.read(lambda reader: reader.pull_requests.find(session.id))
+        callers = await asyncio.to_thread(core.environments.read, session.id) or {}
+        return await find_target(core, session, callers, remote or (known.remote if known is not None else ""))
+
+
+def first(session: Session, target: Target) -> PullRequest:
+    """The row before anything is known."""
+    return PullRequest(session.id, session.repo_id, target.remote, session.branch, session.base_ref)
+
+
+def intents_of(reader: Reader, session_id: str) -> list[Intent]:
+    return [intent for intent in reader.intents.list(session_id) if intent.kind == PULL_REQUEST]
+
+
+def watched(pull: PullRequest) -> tuple[str, ...]:
+    """What tells of every change: of the pull request with its reviews, of check runs, of the older statuses."""
+    repo, commit = f"repos/{pull.slug}", pull.head_commit
+    paths = (f"{repo}/pulls/{pull.number}",)
+    return paths + (
+        (f"{repo}/commits/{commit}/check-runs?per_page=100", f"{repo}/commits/{commit}/status") if commit else ()
+    )
+
+
+def patience_of(error: RametError) -> float:
+    """Seconds that the other side asked for, 0 where it asked for nothing."""
+    return float(error.data.get("retry_after", "0")) if isinstance(error, ForgeUnavailableError) else 0.0

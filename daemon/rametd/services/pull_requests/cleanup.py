@@ -1,0 +1,100 @@
+"""What goes once a pull request is merged: the session into the archive, its branch here, and there on request."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+
+from rametd.domain.errors import RametError
+from rametd.domain.models import Session
+from rametd.domain.pull_requests import PullRequest, PullState
+from rametd.domain.states import State
+from rametd.services.core import Core
+from rametd.services.landing.landed import landed
+from rametd.services.pull_requests.book import PullRequestBook
+from rametd.services.pull_requests.target import environment_of
+from rametd.services.repos import info_of
+
+AT_WORK = frozenset({State.STARTING, State.WORKING, State.WAITING})
+
+Archive = Callable[[Session, str], Awaitable[object]]
+"""Archives a session on behalf of a principal."""
+
+
+@dataclass(frozen=True, slots=True)
+class CleanedUp:
+    """``reason``: what was done, or would be; or why nothing was."""
+
+    session: Session
+    done: bool
+    reason: str
+
+
+class PullRequestCleaner:
+    """Each step looks at what is so before it acts: run again after a kill, it does the rest."""
+
+    def __init__(self, core: Core, pulls: PullRequestBook, archive: Archive) -> None:
+        self._core = core
+        self._pulls = pulls
+        self._archive = archive
+
+    async def clean(
+        self, sessions: Sequence[Session], *, remote_branches: bool, dry_run: bool, principal: str
+    ) -> list[CleanedUp]:
+        """One answer for each session that is not cleaned up already; what goes wrong with one does not stop the others."""
+        found = []
+        for session in sessions:
+            try:
+                outcome = await self._clean(session, remote_branches, dry_run, principal)
+            except RametError as error:
+                outcome = CleanedUp(session, False, error.message + (f"; {error.hint}" if error.hint else ""))
+            if outcome is not None:
+                found.append(outcome)
+        return found
+
+    async def _clean(self, session: Session, remote_branches: bool, dry_run: bool, principal: str) -> CleanedUp | None:
+        core = self._core
+        pull = await self._pulls.refresh(session.id)
+        if pull.state != PullState.MERGED:
+            words = "no pull request of it is known" if not pull.number else f"its pull request is {pull.state}"
+            return CleanedUp(session, False, words + (f" as of the last look: {pull.error}" if pull.error else ""))
+        repo = await core.store.read(lambda reader: reader.repos.get(session.repo_id))
+        info = await info_of(core, repo)
+        tip = await core.git.branch_tip(info, session.branch)
+        if (why := await self._why_not(session, pull, tip)) is not None:
+            return CleanedUp(session, False, why)
+        callers = await asyncio.to_thread(core.environments.read, session.id) or {}
+        environment = environment_of(core, callers)
+        there = await core.git.remotes.tip(info, pull.remote, pull.branch, environment) if remote_branches else ""
+        steps = [] if session.state == State.ARCHIVED else ["archived"]
+        steps += [f"branch {session.branch} deleted"] if tip is not None and session.created_branch else []
+        steps += [f"{pull.branch} deleted on {pull.remote}"] if there else []
+        if not steps:
+            return None
+        if dry_run:
+            return CleanedUp(session, True, f"would be: {', '.join(steps)}")
+        kept: list[str | None] = []
+        if session.state != State.ARCHIVED:
+            await self._archive(session, principal)
+            core.failpoint.hit("pr.archived")
+        if tip is not None and session.created_branch:
+            kept.append(await core.git.delete_branch(info, session.branch, tip))
+            core.failpoint.hit("pr.branch-deleted")
+        if there:
+            kept.append(
+                await core.git.remotes.delete_branch(info, pull.remote, pull.branch, pull.head_commit, environment)
+            )
+        if reasons := [reason for reason in kept if reason is not None]:
+            return CleanedUp(session, False, f"archived, but kept: {'; '.join(reasons)}")
+        return CleanedUp(session, True, ", ".join(steps))
+
+    async def _why_not(self, session: Session, pull: PullRequest, tip: str | None) -> str | None:
+        """What would be lost, or disturbed. What was merged is the branch as GitHub had it: what came later is not in it."""
+        if session.state in AT_WORK:
+            return f"it is {session.state}: `rametctl stop {session.name}` first"
+        if session.state != State.ARCHIVED and (
+            changed := await self._core.git.changed_files(session.worktree, "HEAD")
+        ):
+            return f"not committed: {', '.join(changed[:5])}{', …' if len(changed) > 5 else ''}"
+        if tip is not None and tip != pull.head_commit and not await landed(self._core, session):
+            return f"{session.branch} has moved on from what was merged"
+        return None

@@ -1,0 +1,289 @@
+"""Pull requests of sessions: pushing, opening, updating, linking, looking, and what reviewers said to the agent.
+
+A push and an opening span the world and the database, so an intent is stored first, with the commit that is pushed. A daemon killed in between leaves
+it: what is at that commit on the remote was pushed by us, and may be replaced later. Before one is opened, an open one of the branch is looked for, so
+that the second try of a call whose first was killed after the opening takes up what that has opened.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from rametd.domain.errors import (
+    ForgeLoginError,
+    ForgeRefusedError,
+    PullRequestNotFoundError,
+    PushRefusedError,
+    WrongStateError,
+)
+from rametd.domain.models import Intent, Prompt, Session
+from rametd.domain.pull_requests import PullRequest
+from rametd.domain.states import State
+from rametd.git.remotes import Pushed
+from rametd.services.ids import new_id
+from rametd.services.mail import post
+from rametd.services.pull_requests.body import describe, marked, updated
+from rametd.services.pull_requests.book import PULL_REQUEST, PullRequestBook, first, intents_of
+from rametd.services.pull_requests.feedback import Feedback, gather
+from rametd.services.pull_requests.forges import opening_address
+from rametd.services.pull_requests.github import GitHub
+from rametd.services.pull_requests.look import look, seen
+from rametd.services.pull_requests.messages import store
+from rametd.services.pull_requests.target import Target, base_branch
+from rametd.store import Unit
+
+TO_DRAFT = "mutation($id: ID!) { convertPullRequestToDraft(input: {pullRequestId: $id}) { clientMutationId } }"
+TO_READY = "mutation($id: ID!) { markPullRequestReadyForReview(input: {pullRequestId: $id}) { clientMutationId } }"
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """``action``: "opened", "adopted" (somebody had opened one), "updated", "unchanged", or "pushed" where there is no way to open one."""
+
+    pull_request: PullRequest
+    action: str
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What a pull request is to be; what is empty or None is made up for a new one and stays as it is of one that exists."""
+
+    title: str = ""
+    body: str = ""
+    base: str = ""
+    draft: bool | None = None
+    note: str = ""  # a paragraph more in our part of the body
+    remote: str = ""
+
+
+class PullRequests(PullRequestBook):
+    """One at a time per session."""
+
+    # ── pushing and opening ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def create(self, session: Session, wanted: Wanted, principal: str) -> Opened:
+        """Push, then open one or take up what is open. Raises `WrongStateError` where there is nothing to be pulled, and what the steps raise."""
+        core = self._core
+        if session.created_branch:
+            target = await self._target(session, wanted.remote)
+            tip = await self._tip(session, target)
+            if (await core.git.ahead_behind(target.info, tip, session.base_commit))[0] == 0:
+                raise WrongStateError(
+                    f"{session.name} has no commit yet", hint="ask it to commit its work: a pull request holds commits"
+                )
+        warnings = await self._uncommitted(session)
+        pushed = await self.push(session, wanted.remote, principal)
+        opened = await self.open_or_update(session, wanted, principal)
+        return replace(opened, warnings=warnings + pushed.warnings + opened.warnings)
+
+    async def push(self, session: Session, remote: str, principal: str) -> Pushed:
+        """Bring the session's branch to the remote ("" for the usual one). Raises `PushRefusedError`, `ForgeUnavailableError`, `RemoteNotFoundError`."""
+        async with self.lock(session.id):
+            return await self._push(session, await self._target(session, remote), principal)
+
+    async def _push(self, session: Session, target: Target, principal: str) -> Pushed:
+        core = self._core
+        tip = await self._tip(session, target)
+        now = core.clock()
+        intent = Intent(new_id(), PULL_REQUEST, session.id, {"commit": tip, "remote": target.remote}, now)
+
+        def begin(unit: Unit) -> frozenset[str]:
+            known = unit.pull_requests.find(session.id)
+            ours = {each.data["commit"] for each in intents_of(unit, session.id)} | ({known.commit} if known else set())
+            unit.intents.add(intent)
+            return frozenset(ours - {""})
+
+        ours = await core.store.write(begin)
+        core.failpoint.hit("pr.intended")
+        try:
+            pushed = await core.git.remotes.push(
+                target.info, target.remote, session.branch, tip, ours=ours, environment=target.environment
+            )
+        except PushRefusedError:
+            await core.store.write(lambda unit: unit.intents.remove(intent.id))
+            raise
+        core.failpoint.hit("pr.pushed")
+
+        def done(unit: Unit) -> None:
+            known = unit.pull_requests.find(session.id) or first(session, target)
+            url = known.url
+            if not known.number:
+                address = self._address(target, session.branch, known.base, pushed.address)
+                url = address if pushed.address or not url else url
+            store(unit, replace(known, remote=target.remote, commit=tip, url=url), principal)
+            for each in intents_of(unit, session.id):
+                unit.intents.remove(each.id)
+
+        await core.store.write(done)
+        return pushed
+
+    async def open_or_update(self, session: Session, wanted: Wanted, principal: str) -> Opened:
+        """Open a pull request of the pushed branch, or change of an open one what differs. Raises `ForgeRefusedError`, `ForgeUnavailableError`."""
+        async with self.lock(session.id):
+            target = await self._target(session, wanted.remote)
+            pull = await self._core.store.read(lambda reader: reader.pull_requests.find(session.id))
+            pull = pull or first(session, target)
+            if target.github is None:
+                return await self._pushed_only(session, target, pull, wanted, principal)
+            pull = replace(pull, host=target.github.host, slug=target.slug)
+            found = await self._open_one(target.github, target, session, pull)
+            if found is None:
+                opened = await self._open(session, target, target.github, pull, wanted, principal)
+            else:
+                opened = await self._update(session, target.github, pull, found, wanted, principal)
+            self.changed()
+            return opened
+
+    async def _pushed_only(
+        self, session: Session, target: Target, pull: PullRequest, wanted: Wanted, principal: str
+    ) -> Opened:
+        base = await base_branch(self._core, session, target, wanted.base)
+        told = pull.url if pull.url.startswith("http") else ""
+        url = self._address(target, session.branch, base, told)
+        kept = replace(pull, base=base, url=url, title=wanted.title or pull.title)
+        return Opened(await self._store(kept, principal), "pushed")
+
+    def _address(self, target: Target, branch: str, base: str, told: str) -> str:
+        return opening_address(target.place, branch=branch, base=base, told=told, remote=target.address)
+
+    async def _open(
+        self, session: Session, target: Target, github: GitHub, pull: PullRequest, wanted: Wanted, principal: str
+    ) -> Opened:
+        core = self._core
+        made = await describe(core, session, wanted.note)
+        draft = target.config.pr.draft if wanted.draft is None else wanted.draft
+        payload: dict[str, Any] = {
+            "title": wanted.title or made.title,
+            "body": marked(wanted.body) if wanted.body else made.body,
+            "head": target.head(session.branch) if target.upstream is not None else session.branch,
+            "base": await base_branch(core, session, target, wanted.base),
+            "draft": draft,
+        }
+        intent = Intent(
+            new_id(), PULL_REQUEST, session.id, {"commit": pull.commit, "remote": target.remote}, core.clock()
+        )
+        await core.store.write(lambda unit: unit.intents.add(intent))
+        core.failpoint.hit("pr.opening")
+        path = f"repos/{target.slug}/pulls"
+        warnings: tuple[str, ...] = ()
+        try:
+            try:
+                told = await github.send("POST", path, payload)
+            except ForgeRefusedError as error:
+                if not draft or "draft" not in error.message.lower():
+                    raise
+                warnings = ("it is no draft: the repository does not have them",)
+                told = await github.send("POST", path, {**payload, "draft": False})
+        except (ForgeRefusedError, ForgeLoginError):
+            await core.store.write(lambda unit: unit.intents.remove(intent.id))
+            raise
+        core.failpoint.hit("pr.opened")
+        kept = await self._look(github, replace(pull, number=told["number"]), principal)
+        return Opened(kept, "opened", warnings)
+
+    async def _update(
+        self,
+        session: Session,
+        github: GitHub,
+        pull: PullRequest,
+        found: dict[str, Any],
+        wanted: Wanted,
+        principal: str,
+    ) -> Opened:
+        """Change what differs: what is wanted, and our part of the body."""
+        block = marked(wanted.body) if wanted.body else (await describe(self._core, session, wanted.note)).body
+        body = found.get("body") or ""
+        now = {"title": found["title"], "body": body, "base": found["base"]["ref"]}
+        want = {
+            "title": wanted.title or now["title"],
+            "body": updated(body, block),
+            "base": wanted.base or now["base"],
+        }
+        changes = {key: value for key, value in want.items() if value != now[key].replace("\r\n", "\n")}
+        if changes:
+            await github.send("PATCH", f"repos/{pull.slug}/pulls/{found['number']}", changes)
+        redraft = wanted.draft is not None and wanted.draft != found.get("draft", False)
+        if redraft:
+            await github.query(TO_DRAFT if wanted.draft else TO_READY, id=found["node_id"])
+        known = pull.number == found["number"]
+        kept = await self._look(github, replace(pull, number=found["number"]), principal)
+        action = "adopted" if not known else "updated" if changes or redraft else "unchanged"
+        return Opened(kept, action)
+
+    # ── linking and looking ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def link(self, session: Session, number: int, principal: str) -> PullRequest:
+        """Raises `PullRequestNotFoundError`, `ForgeLoginError`."""
+        async with self.lock(session.id):
+            target = await self._target(session, "")
+            if target.github is None:
+                raise _no_github(target.remote)
+            known = await self._core.store.read(lambda reader: reader.pull_requests.find(session.id))
+            pull = known or first(session, target)
+            if pull.number != number:
+                pull = replace(pull, sent=(), etags={})
+            pull = replace(pull, host=target.github.host, slug=target.slug, number=number)
+            kept = await self._look(target.github, pull, principal)
+            self.changed()
+            return kept
+
+    # ── what reviewers and checks said ───────────────────────────────────────────────────────────────────────────────────────────
+
+    async def fix(
+        self, session: Session, principal: str, remember: Callable[[Unit, Feedback, Prompt | None], None]
+    ) -> tuple[Feedback, Prompt | None]:
+        """Give the agent what was not given to it before; no prompt where there is nothing. Raises `PullRequestNotFoundError`."""
+        core = self._core
+        async with self.lock(session.id):
+            pull = await core.store.read(lambda reader: reader.pull_requests.get(session.id))
+            if not pull.number:
+                raise PullRequestNotFoundError(
+                    f"no pull request of {session.name} is known", hint="`rametctl pr link` names one"
+                )
+            github = await self.github_of(pull)
+            told = await look(github, pull)
+            pull = seen(pull, told, core.clock())
+            feedback = await gather(github, pull, told)
+            kind = core.kind(session.agent)
+
+            def work(unit: Unit) -> Prompt | None:
+                prompt: Prompt | None = None
+                if feedback.text:
+                    prompt, _ = post(unit, kind, unit.sessions.get(session.id), feedback.text, principal)
+                store(unit, replace(pull, sent=tuple(dict.fromkeys(pull.sent + feedback.keys))), principal)
+                remember(unit, feedback, prompt)
+                return prompt
+
+            prompt = await core.store.write(work)
+            core.wake_session(session.id)
+            return feedback, prompt
+
+    # ── parts ────────────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def _tip(self, session: Session, target: Target) -> str:
+        tip = await self._core.git.branch_tip(target.info, session.branch)
+        if tip is None:
+            raise WrongStateError(
+                f"the branch {session.branch} of {session.name} is gone",
+                hint=f"bring it back with `rametctl restore {session.name}`, or `git branch`",
+            )
+        return tip
+
+    async def _uncommitted(self, session: Session) -> tuple[str, ...]:
+        if session.state == State.ARCHIVED:
+            return ()
+        changed = await self._core.git.changed_files(session.worktree, "HEAD")
+        if not changed:
+            return ()
+        files = "1 file is" if len(changed) == 1 else f"{len(changed)} files are"
+        return (
+            f"{files} not committed, and so not in it: {', '.join(changed[:5])}{', …' if len(changed) > 5 else ''}",
+        )
+
+
+def _no_github(remote: str) -> ForgeLoginError:
+    return ForgeLoginError(
+        f"{remote} is no GitHub that gh is logged in to",
+        hint="install gh and run `gh auth login`, or do it by hand there",
+    )

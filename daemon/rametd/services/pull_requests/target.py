@@ -1,0 +1,135 @@
+"""Where a session's branch is pushed to, and which repository its pull request is in."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from rametd.config import Config
+from rametd.domain.errors import InvalidInputError, RefNotFoundError, RemoteNotFoundError
+from rametd.domain.models import Session
+from rametd.environment import FORGE, build
+from rametd.git.names import check_branch_name
+from rametd.git.remotes import Remote
+from rametd.git.repository import RepositoryInfo
+from rametd.services.core import Core
+from rametd.services.pull_requests.forges import Place, may_be_github, place_of
+from rametd.services.pull_requests.github import GitHub
+from rametd.services.repos import info_of
+from rametd.services.settings import for_repository
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """``github`` is None where the remote is no GitHub that `gh` is logged in to; ``upstream`` is another repository for a fork."""
+
+    info: RepositoryInfo
+    config: Config
+    remote: str
+    address: str
+    place: Place | None
+    upstream: Place | None
+    github: GitHub | None
+    environment: Mapping[str, str]
+
+    @property
+    def slug(self) -> str:
+        """``OWNER/NAME`` of the repository that the pull request is in."""
+        place = self.upstream or self.place
+        return place.path if place is not None else ""
+
+    def head(self, branch: str) -> str:
+        """The branch as GitHub names one of another repository too."""
+        assert self.place is not None
+        return f"{self.place.owner}:{branch}"
+
+
+def environment_of(core: Core, callers: Mapping[str, str]) -> dict[str, str]:
+    """What git and `gh` run with: the environment of whoever made the session, over the daemon's own."""
+    return build(core.daemon_environment, callers, FORGE)
+
+
+async def find_target(core: Core, session: Session, callers: Mapping[str, str], wanted: str) -> Target:
+    """``wanted`` names a remote, or is empty. Raises `RemoteNotFoundError`."""
+    repo = await core.store.read(lambda reader: reader.repos.get(session.repo_id))
+    info = await info_of(core, repo)
+    config = await for_repository(core, repo, info)
+    found = {remote.name: remote for remote in await core.git.remotes.list(info)}
+    base_remote = await remote_of_base(core, info, session.base_ref, found)
+    remote = choose(found, wanted, config.pr.remote, base_remote)
+    environment = environment_of(core, callers)
+    address = await core.git.remotes.push_address(info, remote.name, environment)
+    place, github = await identify((remote.address, address), environment)
+    upstream: Place | None = None
+    if github is not None:
+        chosen = next((each for each in found.values() if each.is_base), found.get(base_remote))
+        other = place_of(chosen.address) if chosen is not None else None
+        if other is not None and place is not None and other.host == place.host and other != place:
+            upstream = other
+    return Target(info, config, remote.name, address, place, upstream, github, environment)
+
+
+async def identify(addresses: tuple[str, ...], environment: Mapping[str, str]) -> tuple[Place | None, GitHub | None]:
+    """The first address that is a GitHub, as written before as rewritten by git: a mirror or a proxy does not change whose it is."""
+    places = [place for address in dict.fromkeys(addresses) if (place := place_of(address)) is not None]
+    for place in places:
+        if may_be_github(place):
+            github = GitHub(place.host, environment)
+            if await github.is_logged_in():
+                return place, github
+    return (places[0] if places else None), None
+
+
+async def remote_of_base(core: Core, info: RepositoryInfo, base_ref: str, found: Mapping[str, Remote]) -> str:
+    """The remote in the base's name (``origin/main``), or that the base follows; "" where there is none."""
+    named = next((name for name in found if base_ref.startswith(f"{name}/")), "")
+    return named or await core.git.remotes.of_branch(info, base_ref)
+
+
+def choose(found: Mapping[str, Remote], wanted: str, configured: str, base_remote: str) -> Remote:
+    for name in (wanted, configured):
+        if name and name not in found:
+            raise RemoteNotFoundError(
+                f"there is no remote {name!r}", hint=f"there are: {', '.join(found) or 'none'}", near=" ".join(found)
+            )
+    only = next(iter(found)) if len(found) == 1 else ""
+    name = (
+        wanted
+        or configured
+        or (base_remote if base_remote in found else "")
+        or ("origin" if "origin" in found else only)
+    )
+    if not name:
+        words = f"none of the remotes {', '.join(found)} is called origin" if found else "the repository has no remote"
+        hint = "name one with --remote, or set pr.remote" if found else "add one: git remote add origin URL"
+        raise RemoteNotFoundError(words, hint=hint)
+    return found[name]
+
+
+async def base_branch(core: Core, session: Session, target: Target, wanted: str) -> str:
+    """The branch that a pull request goes to: as ``wanted``, else what the session started from, else the remote's main one.
+
+    Raises `InvalidInputError`, `BadNameError`, and what `GitHub` raises.
+    """
+    if wanted:
+        return check_branch_name(wanted.removeprefix("refs/heads/").removeprefix(f"{target.remote}/"))
+    names = [session.base_ref.removeprefix("refs/heads/")]
+    names += [names[0].split("/", 1)[1]] if "/" in names[0] else []
+    for name in names:
+        if name != session.branch and await _is_branch(core, target, name):
+            return name
+    if name := await core.git.remotes.default_branch(target.info, target.remote):
+        return name
+    if target.github is not None:
+        return str((await target.github.get(f"repos/{target.slug}")).json["default_branch"])
+    raise InvalidInputError(
+        f"{session.base_ref} is no branch that a pull request could go to", hint="name one with --base"
+    )
+
+
+async def _is_branch(core: Core, target: Target, name: str) -> bool:
+    if await core.git.branch_tip(target.info, name) is not None:
+        return True
+    try:
+        await core.git.resolve_base(target.info, f"refs/remotes/{target.remote}/{name}")
+    except RefNotFoundError:
+        return False
+    return True

@@ -1,0 +1,111 @@
+"""One poller for all open pull requests: gentle, patient, and in nobody's way."""
+
+import asyncio
+from dataclasses import dataclass
+
+import structlog
+
+from rametd.domain.errors import ForgeUnavailableError, RametError
+from rametd.domain.models import Intent
+from rametd.domain.pull_requests import OPEN_STATES, PullRequest
+from rametd.services.core import Core
+from rametd.services.pull_requests.book import PULL_REQUEST, PullRequestBook, patience_of
+
+log = structlog.get_logger()
+
+PERIOD_S = 60.0
+LONGEST_S = 900.0
+"""After errors the period doubles up to this."""
+
+
+@dataclass(slots=True)
+class _Turn:
+    """When something is looked at next, and after how many failures in a row."""
+
+    due: float = 0.0
+    failures: int = 0
+
+
+class PullRequestTracker:
+    """`run` looks at each open pull request about once a minute, one after the other, while there are any.
+
+    A host that is out of order, or says that it is asked too often, is left alone as a whole: its others would only fail too. ``core.clock`` tells the
+    time, so that a test winds it and calls `tick` itself.
+    """
+
+    def __init__(self, core: Core, pulls: PullRequestBook) -> None:
+        self._core = core
+        self._pulls = pulls
+        self._news = asyncio.Event()
+        self._turns: dict[str, _Turn] = {}  # by session, or by the id of an intent
+        self._resting: dict[str, float] = {}  # host → until when it is left alone
+        pulls.changed = self._news.set
+
+    async def run(self) -> None:
+        """For as long as the daemon runs; ends when it is cancelled."""
+        while True:
+            self._news.clear()
+            try:
+                rest = await self.tick()
+            except RametError as error:  # the disk is full, say; it is met again a minute later
+                log.warning("cannot look at pull requests", error=error.message)
+                rest = PERIOD_S
+            try:
+                async with asyncio.timeout(rest):
+                    await self._news.wait()
+            except TimeoutError:
+                continue
+
+    async def tick(self) -> float | None:
+        """Do what is due; returns the seconds until something is due next, None when there is nothing to be looked at."""
+        core = self._core
+        intents, pulls = await core.store.read(lambda reader: (reader.intents.list(), reader.pull_requests.open()))
+        begun = [intent for intent in intents if intent.kind == PULL_REQUEST and self._is_left_over(intent)]
+        living = {intent.id for intent in begun} | {pull.session_id for pull in pulls}
+        self._turns = {key: turn for key, turn in self._turns.items() if key in living}
+        for intent in begun:
+            await self._resolve(intent)
+        for pull in pulls:
+            await self._look(pull)
+        now = core.clock()
+        return max(0.0, min(turn.due for turn in self._turns.values()) - now) if self._turns else None
+
+    def _is_left_over(self, intent: Intent) -> bool:
+        """Not one of a call that runs at this moment: that removes it itself."""
+        return not self._pulls.is_busy(intent.session_id)
+
+    async def _resolve(self, intent: Intent) -> None:
+        turn = self._turns.setdefault(intent.id, _Turn())
+        if turn.due > self._core.clock():
+            return
+        try:
+            await self._pulls.resolve(intent)
+        except RametError as error:
+            self._put_off(turn, error)
+            log.warning("cannot find out what became of a push", session=intent.session_id, error=error.message)
+        else:
+            del self._turns[intent.id]
+
+    async def _look(self, pull: PullRequest) -> None:
+        core = self._core
+        turn = self._turns.setdefault(pull.session_id, _Turn())
+        if (resting := self._resting.get(pull.host, 0.0)) > core.clock():
+            turn.due = max(turn.due, resting)
+        if turn.due > core.clock():
+            return
+        try:
+            pull = await self._pulls.look_again(pull.session_id)
+        except RametError as error:
+            self._put_off(turn, error)
+            if isinstance(error, ForgeUnavailableError):
+                self._resting[pull.host] = turn.due
+            await self._pulls.note_failure(pull.session_id, error)
+            return
+        if pull.state in OPEN_STATES:
+            turn.failures, turn.due = 0, core.clock() + PERIOD_S
+        else:
+            del self._turns[pull.session_id]
+
+    def _put_off(self, turn: _Turn, error: RametError) -> None:
+        turn.failures += 1
+        turn.due = self._core.clock() + max(min(PERIOD_S * 2**turn.failures, LONGEST_S), patience_of(error))

@@ -1,0 +1,1 @@
+"""What will not merge, told early."""

@@ -1,0 +1,233 @@
+"""What the radar found, as rows, events and words. Everything here that takes a unit runs inside it."""
+
+import json
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+
+from ramet.v1 import event_pb2, worktree_pb2
+
+from rametd.domain.conflicts import (
+    GREEN,
+    SEVERITY,
+    ConflictKind,
+    FileConflict,
+    LineRange,
+    PairConflict,
+    dump,
+    load,
+    mirrored,
+    worst,
+)
+from rametd.domain.models import DAEMON, Request, RequestKind, RequestState, Session
+from rametd.services import events
+from rametd.services.ids import new_id
+from rametd.services.landing.words import goal_of
+from rametd.services.lifecycle import log_request
+from rametd.services.mail import TURN_STATES, has_agent, post
+from rametd.services.policy import Policy
+from rametd.services.views import stamp
+from rametd.store import Reader, Unit
+
+KINDS = {
+    ConflictKind.CLEAN: worktree_pb2.CONFLICT_KIND_CLEAN,
+    ConflictKind.SAME_FILE: worktree_pb2.CONFLICT_KIND_SAME_FILE,
+    ConflictKind.OVERLAP: worktree_pb2.CONFLICT_KIND_OVERLAP,
+    ConflictKind.ADD_ADD: worktree_pb2.CONFLICT_KIND_ADD_ADD,
+    ConflictKind.BINARY: worktree_pb2.CONFLICT_KIND_BINARY,
+    ConflictKind.SUBMODULE: worktree_pb2.CONFLICT_KIND_SUBMODULE,
+    ConflictKind.RENAME: worktree_pb2.CONFLICT_KIND_RENAME,
+    ConflictKind.DELETE_EDIT: worktree_pb2.CONFLICT_KIND_DELETE_EDIT,
+}
+WORDS = {
+    ConflictKind.OVERLAP: "both change the same lines of",
+    ConflictKind.ADD_ADD: "both add",
+    ConflictKind.BINARY: "both change the binary file",
+    ConflictKind.SUBMODULE: "both move the submodule",
+    ConflictKind.RENAME: "renames clash over",
+    ConflictKind.DELETE_EDIT: "one deletes what the other changes:",
+}
+NAMED = 5
+"""Files that are named in words; the rest are counted."""
+
+
+def record(unit: Unit, session: Session, other: Session | None, files: tuple[FileConflict, ...]) -> PairConflict | None:
+    """Store how a pair goes together; an event where that is new, and something in the inbox where two siblings turn red.
+
+    ``other`` None is the session's base. Returns the row, None for a pair that is clean.
+    """
+    other_id = other.id if other is not None else ""
+    before = unit.conflicts.get(session.id, other_id)
+    kind = worst(files)
+    old_kind = before.kind if before is not None else ConflictKind.CLEAN
+    if before is not None and (before.kind, before.files) == (kind, dump(files)):
+        return before
+    was = _paths(load(before.files)) if before is not None else set()
+    now = PairConflict(session.id, other_id, session.repo_id, kind, dump(files), unit.now)
+    if before is not None and before.red and now.red:
+        now = replace(now, told=before.told)
+    if kind == ConflictKind.CLEAN:
+        unit.conflicts.remove(session.id, other_id)
+    else:
+        unit.conflicts.put(now)
+    if kind != old_kind or _paths(files) != was:
+        payload = event_pb2.ConflictChanged(conflict=message(unit, now), old_kind=KINDS[old_kind])
+        unit.events.append(events.make(payload, session_id=session.id, repo_id=session.repo_id))
+    if other is not None:
+        _mind_inbox(unit, session, other, now)
+    return now if kind != ConflictKind.CLEAN else None
+
+
+def forget(unit: Unit, pair: PairConflict) -> None:
+    """The other session is gone, and what was asked about it with it."""
+    unit.conflicts.remove(pair.session_id, pair.other_id)
+    session = unit.sessions.get(pair.session_id)
+    gone = [each for each in _requests(unit, session) if json.loads(each.input)["other_id"] == pair.other_id]
+    _close(unit, session, gone)
+
+
+def _close(unit: Unit, session: Session, requests: Sequence[Request]) -> None:
+    for request in unit.requests.close([each.id for each in requests if each.state == RequestState.OPEN]):
+        log_request(unit, session, request)
+
+
+def _paths(files: Sequence[FileConflict]) -> set[tuple[str, str]]:
+    return {(each.path, each.other_path) for each in files if each.kind not in GREEN}
+
+
+def _mind_inbox(unit: Unit, session: Session, other: Session, now: PairConflict) -> None:
+    """One entry for each pair that is red. One that was answered stays away until the pair is red over other files."""
+    mine = [each for each in _requests(unit, session) if json.loads(each.input)["other_id"] == other.id]
+    if not now.red:
+        _close(unit, session, mine)
+        return
+    files = sorted({each.path for each in load(now.files) if each.kind not in GREEN})
+    known = mine[-1] if mine else None
+    if known is not None and json.loads(known.input)["files"] == files and known.state != RequestState.GONE:
+        return
+    _close(unit, session, mine)
+    asked = unit.requests.add(
+        Request(
+            id=new_id(),
+            session_id=session.id,
+            generation=session.generation,
+            control_id="",
+            tool_use_id="",
+            kind=RequestKind.CONFLICT,
+            tool="",
+            input=json.dumps({"other_id": other.id, "other": other.name, "files": files}, ensure_ascii=False),
+            reason=f"{session.name} and {other.name} will not merge: {in_words(load(now.files))}",
+            suggestions="[]",
+            state=RequestState.OPEN,
+            answer="",
+            answered_by="",
+            answer_time=None,
+            create_time=unit.now,
+        )
+    )
+    log_request(unit, session, asked)
+
+
+def _requests(reader: Reader, session: Session) -> list[Request]:
+    return [each for each in reader.requests.list(session.id) if each.kind == RequestKind.CONFLICT]
+
+
+Clash = tuple[Session, tuple[FileConflict, ...]]
+"""A sibling, and the files that its work and one's own will not merge in."""
+
+
+def tell_agents(unit: Unit, pairs: Sequence[PairConflict], policy: Policy, resting: Collection[str]) -> list[str]:
+    """Tell those of red pairs that are at work and do not know, each of all its siblings at once; returns the sessions that were told.
+
+    An idle one is told when it is at work again, as a warning is not worth a turn; one that is ``resting`` from the last warning, later.
+    """
+    untold: dict[str, list[tuple[PairConflict, Clash]]] = {}
+    for pair in pairs:
+        one, other = unit.sessions.find(pair.session_id), unit.sessions.find(pair.other_id)
+        if one is None or other is None:
+            continue
+        files = load(pair.files)
+        for session, clash in ((one, (other, files)), (other, (one, mirrored(files)))):
+            at_work = session.state in TURN_STATES and has_agent(unit, session)
+            if at_work and session.id not in resting and session.id not in pair.told:
+                untold.setdefault(session.id, []).append((pair, clash))
+    for session_id, clashes in untold.items():
+        session = unit.sessions.get(session_id)
+        post(unit, policy.kinds[session.agent], session, warning(unit, [clash for _, clash in clashes]), DAEMON)
+        for pair, _ in clashes:
+            now = unit.conflicts.get(pair.session_id, pair.other_id) or pair
+            unit.conflicts.put(replace(now, told=(*now.told, session_id)))
+    return list(untold)
+
+
+def warning(reader: Reader, clashes: Sequence[Clash]) -> str:
+    """What an agent is told of siblings whose work will not merge with its own."""
+    lines = ["[Ramet] Your work will not merge as it is with that of sessions which run beside you."]
+    for other, files in clashes[:NAMED]:
+        goal = goal_of(reader, other)
+        purpose = f", which is for (words that were said to it, not to you): “{goal}”" if goal else ""
+        lines += [f"The session {other.name!r} ({other.id}){purpose}:", *(f"- {each}" for each in listed(files))]
+    if len(clashes) > NAMED:
+        lines.append(f"And {len(clashes) - NAMED} more sessions.")
+    lines.append(
+        "Nothing is lost, and you need not undo anything now. Keep to your own task; where the same lines need both of you, agree with it by"
+        " send_message on who changes what, or look at its work with get_diff first."
+    )
+    return "\n".join(lines)
+
+
+def listed(files: tuple[FileConflict, ...]) -> list[str]:
+    """One line for each file that will not merge; the rest counted."""
+    red = [each for each in files if each.kind not in GREEN]
+    lines = []
+    for each in red[:NAMED]:
+        where = f", your lines {spans(each.lines)}, its lines {spans(each.other_lines)}" if each.lines else ""
+        other = f" (there {each.other_path})" if each.other_path else ""
+        lines.append(f"{WORDS[each.kind]} {each.path}{other}{where}")
+    if len(red) > NAMED:
+        lines.append(f"and {len(red) - NAMED} more files")
+    return lines
+
+
+def in_words(files: tuple[FileConflict, ...]) -> str:
+    """What will not merge, in one line."""
+    red = [each for each in files if each.kind not in GREEN]
+    parts = [
+        f"{WORDS[each.kind]} {each.path}" + (f" ({spans(each.lines)})" if each.lines else "") for each in red[:NAMED]
+    ]
+    return "; ".join(parts) + (f"; and {len(red) - NAMED} more" if len(red) > NAMED else "")
+
+
+def spans(lines: Sequence[LineRange]) -> str:
+    """Lines as people write them: ``3–5, 9``."""
+    return ", ".join(str(each.start) if each.end <= each.start else f"{each.start}–{each.end}" for each in lines)
+
+
+def message(reader: Reader, pair: PairConflict) -> worktree_pb2.Conflict:
+    """A pair as the contract has it."""
+    session = reader.sessions.find(pair.session_id)
+    other = reader.sessions.find(pair.other_id) if pair.other_id else None
+    base = session.base_ref if session is not None else ""
+    return worktree_pb2.Conflict(
+        session_id=pair.session_id,
+        session_name=session.name if session is not None else "",
+        other_id=pair.other_id,
+        other_name=(other.name if other is not None else "") if pair.other_id else base,
+        kind=KINDS[pair.kind],
+        files=[
+            worktree_pb2.FileConflict(
+                path=each.path,
+                other_path=each.other_path,
+                kind=KINDS[each.kind],
+                lines=[worktree_pb2.LineRange(start=span.start, end=span.end) for span in each.lines],
+                other_lines=[worktree_pb2.LineRange(start=span.start, end=span.end) for span in each.other_lines],
+            )
+            for each in load(pair.files)
+        ],
+        red=pair.red,
+        change_time=stamp(pair.change_time),
+    )
+
+
+def by_severity(pairs: Sequence[PairConflict]) -> list[PairConflict]:
+    """The worst first."""
+    return sorted(pairs, key=lambda each: (-SEVERITY[each.kind], each.session_id, each.other_id))

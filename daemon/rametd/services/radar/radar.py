@@ -1,0 +1,263 @@
+"""The radar: tells early which pieces of work will not merge, from everything that is in the worktrees, committed or not.
+
+Whatever may have changed a session's work is noted; after a moment, noted sessions are looked at again, and of all pairs those alone that they
+are in. What was found is rows: a daemon that starts again tells nobody twice.
+"""
+
+import asyncio
+from collections import defaultdict
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field, replace
+from itertools import combinations
+
+import structlog
+
+from rametd.domain.conflicts import FileConflict, PairConflict
+from rametd.domain.errors import RametError
+from rametd.domain.models import Repo, Session
+from rametd.domain.states import State
+from rametd.git import Tracker
+from rametd.git.matrix import Matrix, Pair, Work
+from rametd.git.repository import RepositoryInfo
+from rametd.services.core import Core
+from rametd.services.landing.order import landing_order
+from rametd.services.persistence import write_for_sure
+from rametd.services.radar import conflicts
+from rametd.services.repos import info_of
+from rametd.services.settings import for_repository
+from rametd.store import Reader, Unit
+
+log = structlog.get_logger()
+
+DEBOUNCE_S = 0.3
+"""From the first change until the work is looked at: a commit or a refactoring touches many files in a row."""
+REST_S = 60.0
+"""An agent is told of conflicts at most this often: each warning may cost it a turn."""
+BASE = "base:"
+"""Begins the name of a base among those of sessions."""
+OF_INTEREST = frozenset(
+    {
+        "session_created", "session_removed", "session_archived", "session_restored", "session_rewound", "session_synced",
+        "turn_started", "turn_ended", "checkpoint_made", "target_moved",
+    }
+)  # fmt: skip
+"""Events after which work may go together in another way, though no file event tells, or after which somebody can be told."""
+
+
+@dataclass(slots=True)
+class _Field:
+    """What the radar knows of one repository."""
+
+    matrix: Matrix
+    works: dict[str, Work] = field(default_factory=dict)  # by session, and by base as `base_key` names it
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """How the sessions of a repository go together."""
+
+    pairs: tuple[PairConflict, ...]  # those that are not clean, the worst first
+    sessions: tuple[Session, ...]  # that were compared
+    order: tuple[str, ...]  # of landing
+    order_conflicts: int
+
+
+class Radar:
+    """One for all repositories; `run` is its task."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+        self._fields: dict[str, _Field] = {}  # by repository
+        self._noted: set[str] = set()  # sessions
+        self._news = asyncio.Event()
+        self._readers: set[asyncio.Task[None]] = set()
+        self._told: dict[str, float] = {}  # when a session's agent was last told something
+
+    def follow(self, session: Session, tracker: Tracker) -> None:
+        """Note its changes until the tracker is closed."""
+
+        async def read() -> None:
+            async for _ in tracker.changes():
+                self.note(session.id)
+
+        task = asyncio.create_task(read(), name=f"radar-{session.id}")
+        self._readers.add(task)
+        task.add_done_callback(self._readers.discard)
+
+    def note(self, session_id: str) -> None:
+        """The files of a session may have changed."""
+        self._noted.add(session_id)
+        self._news.set()
+
+    async def run(self) -> None:
+        """Look at what was noted, until cancelled."""
+        listening = asyncio.create_task(self._listen(), name="radar-events")
+        try:
+            while True:
+                await self._news.wait()
+                await asyncio.sleep(DEBOUNCE_S)
+                self._news.clear()
+                noted, self._noted = self._noted, set()
+                await self._look_at(noted)
+        finally:
+            for task in (listening, *self._readers):
+                task.cancel()
+
+    async def _listen(self) -> None:
+        seq = await self._core.store.read(lambda reader: reader.events.last_seq())
+        watcher = self._core.hub.watch(seq)
+        try:
+            while True:
+                for event in await watcher.next():
+                    if event.kind in OF_INTEREST:
+                        sessions = [event.session_id] if event.session_id else []
+                        # What is gone is in no pair any more: those that were in one with it are looked at.
+                        if event.repo_id and (not sessions or event.kind == "session_removed"):
+                            sessions = await self._sessions_of(event.repo_id)
+                        for session_id in sessions:
+                            self.note(session_id)
+        finally:
+            watcher.close()
+
+    async def _sessions_of(self, repo_id: str) -> list[str]:
+        return await self._core.store.read(lambda reader: [each.id for each in reader.sessions.list(repo_id=repo_id)])
+
+    async def _look_at(self, noted: Collection[str]) -> None:
+        def repositories(reader: Reader) -> dict[str, set[str]]:
+            found: dict[str, set[str]] = defaultdict(set)
+            for session_id in noted:
+                session = reader.sessions.find(session_id)
+                if session is not None:
+                    found[session.repo_id].add(session_id)
+            return found
+
+        for repo_id, sessions in (await self._core.store.read(repositories)).items():
+            try:
+                await self.refresh(repo_id, sessions)
+            except RametError as error:
+                # Its repository is out of reach for the moment: the next change, or whoever asks, tries again.
+                log.warning("radar", repo=repo_id, error=error.message)
+
+    # ── comparing ────────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def refresh(self, repo_id: str, noted: Collection[str] | None = None) -> tuple[Session, ...]:
+        """Look again at the sessions noted, or at all; returns those that are compared."""
+        core = self._core
+        repo, sessions = await core.store.read(
+            lambda reader: (
+                reader.repos.get(repo_id),
+                tuple(
+                    each
+                    for each in reader.sessions.list(repo_id=repo_id)
+                    if each.state != State.ARCHIVED and each.worktree_ready
+                ),
+            )
+        )
+        info = await info_of(core, repo)
+        area = self._fields.setdefault(repo_id, _Field(core.git.matrix(info)))
+        async with area.lock:
+            works = await self._works(area, info, sessions, noted)
+            changed = {name for name in works.keys() | area.works.keys() if works.get(name) != area.works.get(name)}
+            present = [each for each in sessions if each.id in works]
+            pairs = [pair for pair in _pairs(present, works) if changed & set(pair)]
+            found = await area.matrix.compare(works, pairs)
+            area.works = works
+            await self._store(repo, info, found)
+            return tuple(present)
+
+    async def _works(
+        self, area: _Field, info: RepositoryInfo, sessions: tuple[Session, ...], noted: Collection[str] | None
+    ) -> dict[str, Work]:
+        """The work of each session, and of each base; what cannot be read is left out."""
+        git = self._core.git
+        works: dict[str, Work] = {}
+        for ref in {session.base_ref for session in sessions}:
+            try:
+                tip = (await git.resolve_base(info, ref, None)).commit
+                works[base_key(ref)] = Work(await git.tree_of(info, tip), tip)
+            except RametError:
+                continue  # the base is gone: there is nothing to compare with
+        for session in sessions:
+            known = area.works.get(session.id)
+            base = works.get(base_key(session.base_ref))
+            tip = base.head if base is not None else ""
+            if known is not None and noted is not None and session.id not in noted:
+                works[session.id] = replace(known, base=tip)
+                continue
+            try:
+                head = await git.head_commit(session.worktree)
+                if head is not None:
+                    works[session.id] = Work(await git.tree(session.worktree), head, tip)
+            except RametError as error:
+                log.warning("radar cannot see", session=session.id, error=error.message)
+        return works
+
+    async def _store(self, repo: Repo, info: RepositoryInfo, found: dict[Pair, tuple[FileConflict, ...]]) -> None:
+        core = self._core
+        config = await for_repository(core, repo, info)
+        tell = config.radar.tell_agents
+        policy = core.policy
+        self._told = {each: when for each, when in self._told.items() if core.loop_time() - when < REST_S}
+        resting = frozenset(self._told)
+
+        def work(unit: Unit) -> list[str]:
+            for (one, other), files in found.items():
+                session = unit.sessions.find(one)
+                sibling = None if other.startswith(BASE) else unit.sessions.find(other)
+                if session is not None and (sibling is not None or other.startswith(BASE)):  # else removed meanwhile
+                    conflicts.record(unit, session, sibling, files)
+            siblings = [pair for pair in unit.conflicts.list(repo.id) if pair.other_id]
+            for pair in siblings:
+                if unit.sessions.find(pair.other_id) is None:
+                    conflicts.forget(unit, pair)
+            red = [pair for pair in siblings if pair.red]
+            return conflicts.tell_agents(unit, red, policy, resting) if tell else []
+
+        for session_id in await write_for_sure(core.store, work):
+            self._told[session_id] = core.loop_time()
+            # What turns red meanwhile is told when it has rested.
+            asyncio.get_running_loop().call_later(REST_S, self.note, session_id)
+            core.wake_session(session_id)
+
+    # ── asking ───────────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def picture(self, repo_id: str) -> Picture:
+        """How things stand now."""
+        sessions = await self.refresh(repo_id)
+        pairs = await self._core.store.read(lambda reader: reader.conflicts.list(repo_id))
+        ids = [each.id for each in sessions]
+        red = {frozenset((each.session_id, each.other_id)) for each in pairs if each.red and each.other_id in ids}
+        order, met = landing_order(ids, red, {each.id: each.after for each in sessions})
+        return Picture(tuple(conflicts.by_severity(pairs)), sessions, tuple(order), met)
+
+    @asynccontextmanager
+    async def watched(self, repo_id: str) -> AsyncIterator[Callable[[], Awaitable[Picture]]]:
+        """How things stand, as often as it is called; meanwhile changes of every session that was seen are followed."""
+        async with AsyncExitStack() as stack:
+            followed: set[str] = set()
+
+            async def look() -> Picture:
+                for session in await self._core.store.read(lambda reader: reader.sessions.list(repo_id=repo_id)):
+                    if session.id not in followed and session.state != State.ARCHIVED:
+                        followed.add(session.id)
+                        try:
+                            await stack.enter_async_context(self._core.trackers.held(session))
+                        except RametError as error:
+                            log.warning("radar cannot follow", session=session.id, error=error.message)
+                return await self.picture(repo_id)
+
+            yield look
+
+
+def base_key(ref: str) -> str:
+    """A name among sessions' ids that none of them can be."""
+    return BASE + ref
+
+
+def _pairs(sessions: Collection[Session], works: dict[str, Work]) -> Iterator[Pair]:
+    yield from combinations(sorted(each.id for each in sessions), 2)
+    for session in sessions:
+        if base_key(session.base_ref) in works:
+            yield session.id, base_key(session.base_ref)

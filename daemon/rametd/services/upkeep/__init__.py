@@ -1,0 +1,1 @@
+"""What is to be tidied: differences between the rows and the world, what can go, what expires."""

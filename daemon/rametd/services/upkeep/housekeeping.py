@@ -1,0 +1,36 @@
+"""What must be forgotten in time: trash that is older than it is kept, answers to calls that nobody repeats any more."""
+
+import asyncio
+from collections.abc import Callable
+
+import structlog
+
+from rametd.domain.errors import RametError
+from rametd.services.core import Core
+from rametd.services.departures.trash import drop
+
+log = structlog.get_logger()
+
+PERIOD_S = 3600.0
+CALLS_KEPT_S = 7 * 86400.0
+
+
+async def run(core: Core, *, period: float = PERIOD_S) -> None:
+    """Clean up now and every hour; a fault is logged and met again an hour later."""
+    while True:
+        try:
+            await clean(core, core.clock)
+        except RametError as error:
+            log.warning("housekeeping", error=error.message)
+        await asyncio.sleep(period)
+
+
+async def clean(core: Core, clock: Callable[[], float]) -> None:
+    """Drop what is expired at ``clock()``."""
+    now = clock()
+    await core.store.write(lambda unit: unit.calls.prune(now - CALLS_KEPT_S))
+    for entry in await core.store.read(lambda reader: reader.trash.expired(now)):
+        try:
+            await drop(core, entry)
+        except RametError as error:  # the others need not wait for it
+            log.warning("housekeeping", trash=entry.id, error=error.message)

@@ -1,0 +1,1 @@
+"""The files of sessions: places, changes, checkpoints, comments, syncing."""

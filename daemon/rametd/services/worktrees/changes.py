@@ -1,0 +1,166 @@
+"""What a session has changed: what it is compared with, and how that is told."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from ramet.v1 import worktree_pb2
+
+from rametd.domain.checkpoints import Checkpoint
+from rametd.domain.errors import (
+    AmbiguousError,
+    CheckpointNotFoundError,
+    InvalidInputError,
+    NotFoundError,
+    RefNotFoundError,
+    WrongStateError,
+)
+from rametd.domain.models import Session
+from rametd.domain.states import State
+from rametd.git.diff import Diff, DiffOptions, FileChange
+from rametd.services.core import Core
+from rametd.services.lookup import find_session
+from rametd.services.repos import info_of
+from rametd.services.worktrees.checkpoints import find_checkpoint
+from rametd.store import Reader
+
+KINDS = {
+    "added": worktree_pb2.CHANGE_KIND_ADDED,
+    "modified": worktree_pb2.CHANGE_KIND_MODIFIED,
+    "deleted": worktree_pb2.CHANGE_KIND_DELETED,
+    "renamed": worktree_pb2.CHANGE_KIND_RENAMED,
+    "copied": worktree_pb2.CHANGE_KIND_COPIED,
+    "typechange": worktree_pb2.CHANGE_KIND_TYPE_CHANGED,
+}
+SHORT = 7
+"""Digits from which on a number is likelier a hash than a checkpoint's."""
+NAMED = 3
+"""Files that one warning names."""
+
+
+@dataclass(frozen=True, slots=True)
+class Against:
+    """What a worktree is compared with. ``tree`` is a commit or a tree; ``commit`` is "" where files that no commit holds are compared with."""
+
+    tree: str
+    commit: str
+
+
+def change_message(change: FileChange) -> worktree_pb2.FileChange:
+    return worktree_pb2.FileChange(
+        path=_text(change.path),
+        old_path=_text(change.old_path or ""),
+        kind=KINDS[change.status],
+        additions=change.additions,
+        deletions=change.deletions,
+        binary=change.binary,
+        too_large=change.too_large,
+    )
+
+
+def _text(path: str) -> str:
+    """The contract's strings are UTF-8; what is not is shown as well as can be."""
+    return path.encode(errors="surrogateescape").decode(errors="replace")
+
+
+def warnings_of(diff: Diff) -> list[str]:
+    """What the diff does not show, in words."""
+    words = [f"could not be read: {line}" for line in diff.skipped]
+    large = [file.path for file in diff.files if file.too_large]
+    if large:
+        names = ", ".join(large[:NAMED]) + (", …" if len(large) > NAMED else "")
+        words.append(f"too large to be shown: {names}")
+    return words
+
+
+async def against(core: Core, session: Session, name: str, *, sessions: bool = True) -> Against:
+    """The commit it started from ("" or "base"), where its branch parted from the one it lands on ("target"), a checkpoint, the files of another
+    session as they are, or any ref. Raises `RefNotFoundError` and what naming a session may raise."""
+    if name in {"", "base"}:
+        return Against(session.base_commit, session.base_commit)
+    checkpoint, other = await core.store.read(lambda reader: _named(reader, session, name, sessions=sessions))
+    if checkpoint is not None:
+        return Against(checkpoint.commit, checkpoint.commit)
+    if other is not None:
+        if other.repo_id != session.repo_id:
+            raise InvalidInputError(
+                f"{other.name} works in another repository", hint="compare sessions of one repository"
+            )
+        return await files_of(core, other)
+    info = await info_of(core, await core.store.read(lambda reader: reader.repos.get(session.repo_id)))
+    if name == "target":
+        parted = await core.git.merge_base(info, session.base_ref or session.base_commit, session.branch)
+        return Against(parted or session.base_commit, parted or session.base_commit)
+    try:
+        commit = (await core.git.resolve_base(info, name, None)).commit
+    except (RefNotFoundError, AmbiguousError) as error:
+        found = await core.store.read(lambda reader: _checkpoint(reader, session, name))
+        if found is None and name.isascii() and name.isdigit() and len(name) < SHORT:
+            raise CheckpointNotFoundError(
+                f"{session.name} has no checkpoint {name}, and it is no ref",
+                hint=f"`rametctl checkpoints {session.name}` shows them",
+            ) from error
+        if found is None:
+            raise
+        commit = found.commit
+    return Against(commit, commit)
+
+
+def _named(reader: Reader, session: Session, name: str, *, sessions: bool) -> tuple[Checkpoint | None, Session | None]:
+    """A checkpoint by its number or full id, a session by its name or full id. Prefixes come after refs: a short hash looks like one."""
+    checkpoint = _checkpoint(reader, session, name)
+    if checkpoint is not None and name in {checkpoint.id, str(checkpoint.number)}:
+        return checkpoint, None
+    if not sessions or name == "target":
+        return None, None
+    try:
+        other = find_session(reader, name, repo_id=session.repo_id)
+    except NotFoundError:
+        return None, None
+    exact = name in {other.id, other.name} or name.endswith(f"/{other.name}")
+    return None, other if exact else None
+
+
+def _checkpoint(reader: Reader, session: Session, name: str) -> Checkpoint | None:
+    try:
+        return find_checkpoint(reader, session, name)
+    except NotFoundError:
+        return None
+
+
+async def files_of(core: Core, session: Session) -> Against:
+    """A session's files as they are; of an archived one as they were kept."""
+    if session.state != State.ARCHIVED:
+        return Against(await core.git.tree(session.worktree), "")
+    kept = await core.store.read(lambda reader: reader.checkpoints.latest(session.id))
+    if kept is None:
+        hint = f"bring it back with `rametctl restore {session.name}`"
+        raise WrongStateError(f"{session.name} is archived and has no checkpoint", hint=hint)
+    return Against(kept.commit, kept.commit)
+
+
+async def compare(
+    core: Core, session: Session, old: Against, *, patch: bool, max_patch: int, options: DiffOptions
+) -> Diff:
+    """The diff from ``old`` to a session's files."""
+    if session.state != State.ARCHIVED:
+        return await core.git.diff(session.worktree, old.tree, patch=patch, max_patch=max_patch, options=options)
+    info = await info_of(core, await core.store.read(lambda reader: reader.repos.get(session.repo_id)))
+    new = await files_of(core, session)
+    return await core.git.diff_commits(info, old.tree, new.tree, patch=patch, max_patch=max_patch, options=options)
+
+
+def paths_inside(worktree: Path, paths: Sequence[str]) -> tuple[str, ...]:
+    """Paths as git wants them. Raises `InvalidInputError` for one that leads out of the worktree."""
+    inside: list[str] = []
+    for path in paths:
+        pure = PurePosixPath(path)
+        if pure.is_absolute() and pure.is_relative_to(worktree):
+            pure = pure.relative_to(worktree)
+        if not path or "\0" in path or pure.is_absolute() or ".." in pure.parts:
+            raise InvalidInputError(f"{path!r} is no path in the worktree", hint="name it from the worktree's root")
+        if pure.parts:
+            inside.append(str(pure))
+        else:
+            return ()  # all of it
+    return tuple(inside)
