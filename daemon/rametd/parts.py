@@ -12,6 +12,7 @@ from rametd.domain.errors import RametError
 from rametd.domain.models import DAEMON, Intent, Mode, Session
 from rametd.keeper.executor import Executor
 from rametd.services.agents.supervisor import Supervisor
+from rametd.services.agents.warm import Warmer
 from rametd.services.commands.setup import Setup
 from rametd.services.commands.terminals import Terminals
 from rametd.services.core import Core
@@ -19,15 +20,14 @@ from rametd.services.creation.creator import Creator
 from rametd.services.creation.forking import Forker
 from rametd.services.creation.inserting import CREATE
 from rametd.services.creation.pool import Pool
-from rametd.services.creation.warm import Warmer
 from rametd.services.departures.archive import Archiver
-from rametd.services.departures.clearing import ARCHIVE, DELETE, DROP, RESTORE, REWIND, SYNC
 from rametd.services.departures.departures import Departures
 from rametd.services.departures.removal import Remover
 from rametd.services.departures.restoring import Restorer
 from rametd.services.departures.trash import undo_drop
 from rametd.services.landing.landed import LandedTracker
 from rametd.services.landing.queue import LandingQueue
+from rametd.services.leaving import ARCHIVE, DELETE, DROP, RESTORE, REWIND, SYNC
 from rametd.services.lifecycle import log_update
 from rametd.services.orchestration import Orchestration
 from rametd.services.ownership.handover import Ownership

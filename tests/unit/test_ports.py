@@ -13,7 +13,7 @@ from rametd.config import Config
 from rametd.config.model import Ports
 from rametd.domain.errors import CapReachedError
 from rametd.platform.listeners import Listener, listeners, parse_lsof, parse_proc_net_tcp
-from rametd.services.commands import ports
+from rametd.services import ports
 from rametd.store import Reader
 
 

@@ -21,7 +21,9 @@ from rametd.services.core import Core
 from rametd.services.creation.creator import Creator
 from rametd.services.creation.wanted import NewSession
 from rametd.services.delivery import SESSION, sender_of
-from rametd.services.orchestration import Orchestration, Spawn, find_member, member_of, message_of, transcript
+from rametd.services.family import find_member
+from rametd.services.members import member_of, message_of, transcript
+from rametd.services.orchestration import Orchestration, Spawn
 from rametd.services.ownership.handover import Ownership
 from rametd.services.waiting import Condition, Outcome, judge_one
 from rametd.services.worktrees.changes import change_message

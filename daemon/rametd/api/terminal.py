@@ -22,7 +22,7 @@ from rametd.domain.errors import (
 from rametd.domain.models import Repo, Session
 from rametd.domain.states import State
 from rametd.platform import listeners, processes
-from rametd.services.commands import ports, surroundings
+from rametd.services import ports, surroundings
 from rametd.services.commands.setup import Setup
 from rametd.services.commands.terminals import NewCommand, Terminals
 from rametd.services.commands.trust import check_trust

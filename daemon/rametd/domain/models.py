@@ -133,6 +133,11 @@ class Session:
     landed_reason: str = ""  # how it is known that its work is on the branch it lands on; "" when it is not
     checkpointed_turns: int = 0  # turns whose end was kept as a checkpoint
 
+    @property
+    def checkpoint_due(self) -> bool:
+        """Whether the end of its last turn is still to be kept."""
+        return self.turns > self.checkpointed_turns
+
 
 class AgentState(StrEnum):
     STARTING = "starting"  # the intent is stored, the keeper is not known to run

@@ -79,6 +79,13 @@ class ExitRecord:
             left=tuple(record["left"]),
         )
 
+    @property
+    def status(self) -> str:
+        """In words, as the contract has it: "code 0", "signal SIGKILL", or "" where nobody knows."""
+        if self.signal is not None:
+            return f"signal {self.signal}"
+        return f"code {self.code}" if self.code is not None else ""
+
 
 class Liveness(enum.Enum):
     ALIVE = "alive"

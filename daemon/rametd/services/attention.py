@@ -18,8 +18,8 @@ from rametd.domain.errors import (
 from rametd.domain.models import OF_THE_DAEMON, Mode, Request, RequestKind, RequestState, Session
 from rametd.domain.states import State
 from rametd.services import permissions
+from rametd.services.checks import check_prompt
 from rametd.services.core import Core, Resolver
-from rametd.services.creation.checks import check_prompt
 from rametd.services.lifecycle import change_state, log_request, log_update
 from rametd.services.lookup import find_session
 from rametd.services.mail import post

@@ -21,7 +21,7 @@ from rametd.services.hub import Hub
 from rametd.services.index import SessionIndex
 from rametd.services.policy import Policy
 from rametd.services.tokens import Tokens
-from rametd.services.worktrees.trackers import Trackers
+from rametd.services.trackers import Trackers
 from rametd.store import Store, Unit
 
 if TYPE_CHECKING:

@@ -11,10 +11,12 @@ from rametd.domain.errors import (
 )
 from rametd.domain.models import STRICTNESS, Mode, Session
 from rametd.domain.states import State
+from rametd.services.lookup import find_session
 from rametd.store import Reader
 
 GONE_STATES = frozenset({State.ARCHIVED, State.FAILED})
 MINUTE = 60.0
+PARENT = "parent"
 
 
 def family_of(reader: Reader, session: Session) -> list[Session]:
@@ -136,3 +138,16 @@ def inherit(
             hint="give less" if left > 0 else "end your turn: the person can raise it",
         )
     return Inheritance(mode or parent.mode, budget_usd, owns or parent.owns)
+
+
+def find_member(reader: Reader, caller: Session | None, name: str) -> Session:
+    """The session a caller names: "parent", an id, a prefix or a name, of its own family. Raises `NotAllowedError` for others."""
+    if caller is None:
+        return find_session(reader, name)
+    if name == PARENT:
+        if not caller.parent_id:
+            raise NotAllowedError("no session spawned you", hint="the person reads what you say")
+        return reader.sessions.get(caller.parent_id)
+    member = find_session(reader, name, repo_id=caller.repo_id)
+    require_family(reader, caller, member)
+    return member

@@ -6,8 +6,7 @@ what they build on is not there. The person lets them go on with `resume`, or br
 
 from rametd.domain.models import DAEMON, Session
 from rametd.domain.states import State
-from rametd.services.agents.projection import INTERRUPTED
-from rametd.services.lifecycle import log_update
+from rametd.services.lifecycle import INTERRUPTED, log_update
 from rametd.store import Reader, Unit
 
 DONE_STATES = frozenset({State.IDLE, State.ARCHIVED})

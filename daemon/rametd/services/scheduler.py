@@ -11,12 +11,11 @@ from rametd.services import budgets
 from rametd.services.agents.supervisor import Supervisor
 from rametd.services.core import Core
 from rametd.services.delivery import deliver
-from rametd.services.departures.clearing import FAILED, leaving
+from rametd.services.leaving import FAILED, leaving
 from rametd.services.lifecycle import change_state
 from rametd.services.persistence import write_for_sure
 from rametd.services.predecessors import blocked_by
 from rametd.services.sessions import release
-from rametd.services.worktrees.checkpoints import outstanding
 from rametd.store import Unit
 
 PERIOD_S = 30.0
@@ -69,7 +68,7 @@ class Scheduler:
                 if why and session.state_reason != why:
                     change_state(unit, session, State.QUEUED, reason=why)
                 continue  # no process may start in a worktree that is going
-            if outstanding(session):
+            if session.checkpoint_due:
                 self._unkept.append(session.id)
                 continue  # until its files are kept as the last turn left them
             if (blocked := blocked_by(unit, session)) is not None:

@@ -13,8 +13,8 @@ from rametd.domain.states import State
 from rametd.services import budgets
 from rametd.services.agents.runner import Runner
 from rametd.services.agents.supervisor import Supervisor
+from rametd.services.checks import check_budget, check_model, check_name, check_prompt
 from rametd.services.core import Core
-from rametd.services.creation.checks import check_budget, check_model, check_name, check_prompt
 from rametd.services.lifecycle import change_state, log_update
 from rametd.services.mail import TURN_STATES, post
 from rametd.services.ownership.transfers import set_paths

@@ -18,7 +18,6 @@ from rametd.services.core import Core
 from rametd.services.ownership.audit import Watch
 from rametd.services.ownership.guard import judge
 from rametd.services.persistence import write_for_sure
-from rametd.services.worktrees.checkpoints import outstanding
 from rametd.store import Unit
 from rametd.store.agents import AgentColumns
 
@@ -156,7 +155,7 @@ class Conversation:
         """
         session_id = self._session_id
         session = await self._core.store.read(lambda reader: reader.sessions.get(session_id))
-        if outstanding(session):
+        if session.checkpoint_due:
             await self._core.kept(session_id)
         budget = self._core.config.budget
         if await self._core.store.read(lambda reader: budgets.spendings(reader, session, budget)):

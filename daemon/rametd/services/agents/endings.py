@@ -9,8 +9,8 @@ from rametd.domain.models import AgentState, NewEvent, OutgoingKind, Session
 from rametd.domain.states import BUSY_STATES, State
 from rametd.keeper.executor import ExitRecord
 from rametd.services import events
-from rametd.services.agents.projection import first_line
 from rametd.services.lifecycle import change_state
+from rametd.services.words import first_line
 from rametd.store import Unit
 
 STDERR_LIMIT = 4096
@@ -35,7 +35,7 @@ def record_end(
     agent = unit.agents.get(session_id, generation)
     if agent is None or agent.state in {AgentState.EXITED, AgentState.LOST}:
         return session
-    status = exit_status(record)
+    status = record.status if record is not None else ""
     appended: list[NewEvent] = []
     if unterminated:
         noise = event_pb2.AgentNoise(text=unterminated[:STDERR_LIMIT].decode("utf-8", "replace"), unterminated=True)
@@ -95,10 +95,3 @@ def lose(unit: Unit, session: Session, reason: str, max_resumes: int) -> Session
             unit, session, State.FAILED, reason=f"{reason}{tries}: `rametctl resume {session.name}` tries again"
         )
     return session
-
-
-def exit_status(record: ExitRecord | None) -> str:
-    """As the contract writes it: "code 0", "signal SIGKILL", or "" where nobody knows."""
-    if record is None or (record.code is None and record.signal is None):
-        return ""
-    return f"signal {record.signal}" if record.signal is not None else f"code {record.code}"

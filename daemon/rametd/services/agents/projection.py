@@ -40,9 +40,10 @@ from rametd.domain.models import (
 from rametd.domain.states import BUSY_STATES, State
 from rametd.services import budgets, events
 from rametd.services.ids import new_id
-from rametd.services.lifecycle import change_state, log_request
+from rametd.services.lifecycle import INTERRUPTED, change_state, log_request
 from rametd.services.mail import post
 from rametd.services.policy import Policy
+from rametd.services.words import first_line
 from rametd.store import Unit
 
 UNTOLD_RESET_S = 3600.0
@@ -50,7 +51,6 @@ UNTOLD_RESET_S = 3600.0
 LEAST_REST_S = 2.0
 """For a limit that is lifted in this instant: the turn that it ended may be told of only afterwards, and clocks differ."""
 LIMIT_RESUMES = 3
-INTERRUPTED = "interrupted"
 """Why a session is idle whose turn was ended before it was done."""
 
 URGENT = (ControlAsked, ControlCancelled, Initialized, PromptSeen, TurnBegan, Activity, Answered)
@@ -417,11 +417,3 @@ def describe(request: Request) -> str:
             return (
                 f"wants to use {request.tool}: {first_line(str(detail))}" if detail else f"wants to use {request.tool}"
             )
-
-
-def first_line(words: str, limit: int = 200) -> str:
-    """The first line that says something, cut at ``limit`` characters."""
-    for line in words.splitlines():
-        if stripped := line.strip():
-            return stripped if len(stripped) <= limit else stripped[: limit - 1] + "…"
-    return ""

@@ -11,14 +11,13 @@ from rametd.domain.errors import KeeperFencedError, RametError
 from rametd.domain.models import Agent, AgentState, Session
 from rametd.domain.states import BUSY_STATES, State
 from rametd.keeper.executor import ExitRecord, Handle, Liveness
-from rametd.services import events
+from rametd.services import events, surroundings
 from rametd.services.agents import endings
 from rametd.services.agents.briefing import briefing
 from rametd.services.agents.launching import launch_of, spec_of
 from rametd.services.agents.runner import LATE_EXIT_GRACE_S, Runner
-from rametd.services.commands import surroundings
+from rametd.services.agents.warm import Taken, Warmer
 from rametd.services.core import Core
-from rametd.services.creation.warm import Taken, Warmer
 from rametd.services.lifecycle import change_state
 from rametd.services.persistence import write_for_sure
 from rametd.store import Unit

@@ -12,7 +12,8 @@ from rametd.config import Config
 from rametd.domain.commands import Command, CommandKind
 from rametd.domain.errors import RametError
 from rametd.domain.models import Repo, SetupState
-from rametd.services.commands import projects, surroundings
+from rametd.services import surroundings
+from rametd.services.commands import projects
 from rametd.services.commands.carry import carry
 from rametd.services.commands.terminals import NewCommand, Remember, Terminals, remember_nothing
 from rametd.services.core import Core

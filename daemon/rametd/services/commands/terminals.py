@@ -20,8 +20,7 @@ from rametd.domain.errors import KeeperFencedError, NotFoundError, RametError, W
 from rametd.domain.models import DAEMON, Event, Repo, Session
 from rametd.keeper.executor import Executor, ExitRecord, Handle, JournalLine, LaunchSpec
 from rametd.keeper.place import Place
-from rametd.services.agents.endings import exit_status
-from rametd.services.commands import surroundings
+from rametd.services import surroundings
 from rametd.services.commands.outputs import Outputs, log_command
 from rametd.services.core import Core
 from rametd.services.ids import ALPHABET, LENGTH, new_id
@@ -239,7 +238,7 @@ class Terminals:
             now = unit.commands.update(
                 command.id,
                 state=CommandState.LOST if record is None else state,
-                exit_status=exit_status(record),
+                exit_status=record.status if record is not None else "",
                 output_bytes=size,
                 end_time=unit.now if record is None else record.ended_at,
             )

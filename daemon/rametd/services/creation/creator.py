@@ -23,11 +23,10 @@ from rametd.domain.spares import Spare
 from rametd.domain.states import State
 from rametd.git import names
 from rametd.git.repository import Base
-from rametd.services import repos
-from rametd.services.commands import ports
+from rametd.services import ports, repos
+from rametd.services.checks import check_budget, check_model, check_prompt, choose_name
 from rametd.services.commands.trust import notes
 from rametd.services.core import Core
-from rametd.services.creation.checks import check_budget, check_model, check_prompt, choose_name
 from rametd.services.creation.inserting import begin, insert, intent_of
 from rametd.services.creation.pool import Pool
 from rametd.services.creation.start import Start, check_start, find_start

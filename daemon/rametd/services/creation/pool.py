@@ -25,8 +25,8 @@ from rametd.domain.models import Repo, SetupState
 from rametd.domain.spares import Spare, SpareState
 from rametd.git.repository import RepositoryInfo
 from rametd.platform.disk import free_bytes, tree_bytes
+from rametd.services.agents.warm import Warmer
 from rametd.services.core import Core
-from rametd.services.creation.warm import Warmer
 from rametd.services.ids import new_id
 from rametd.services.repos import info_of
 from rametd.services.settings import at_commit, for_repository

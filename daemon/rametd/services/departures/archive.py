@@ -11,21 +11,12 @@ from rametd.domain.states import State
 from rametd.git.trash import TrashRecord
 from rametd.platform.disk import tree_bytes
 from rametd.services import events
+from rametd.services.agents.stopping import end_agent
 from rametd.services.agents.supervisor import Supervisor
 from rametd.services.core import Core
-from rametd.services.departures.clearing import (
-    ARCHIVE,
-    Running,
-    archive_ref,
-    end_agent,
-    give_up,
-    kept_under,
-    last_known,
-    leaving,
-    refuse_other,
-    tree_goes,
-)
+from rametd.services.departures.clearing import archive_ref, give_up, kept_under, last_known, tree_goes
 from rametd.services.ids import new_id
+from rametd.services.leaving import ARCHIVE, Running, leaving, refuse_other
 from rametd.services.lifecycle import change_state
 from rametd.services.repos import info_of
 from rametd.services.sessions import Sessions

@@ -1,106 +1,24 @@
 """What removing and archiving a session have in common: its agent and all it started end, and only then its worktree goes."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from typing import Generic, TypeVar
 
 import structlog
 
-from rametd.domain.errors import NotFoundError, RametError, WorkAtRiskError, WrongStateError
+from rametd.domain.errors import NotFoundError, RametError, WorkAtRiskError
 from rametd.domain.models import Intent, Session, WorktreeKind
 from rametd.domain.states import State
 from rametd.git.repository import RepositoryInfo
 from rametd.git.risk import Risk
-from rametd.keeper.executor import Handle
-from rametd.keeper.place import Place
-from rametd.services.agents.supervisor import Supervisor
 from rametd.services.core import Core
+from rametd.services.leaving import DELETE, FAILED, TREE
 from rametd.services.lifecycle import change_state
 from rametd.services.repos import info_of
 from rametd.store import Reader, Unit
 
 log = structlog.get_logger()
-
-DELETE = "delete"
-ARCHIVE = "archive"
-RESTORE = "restore"
-REWIND = "rewind"
-SYNC = "sync"
-DROP = "drop"
-LEAVING = frozenset({DELETE, ARCHIVE, RESTORE, REWIND, SYNC, DROP})
-END_GRACE_S = 1.0
-TREE = "tree"
-"""In an intent's data, from when its tree may go on: "1" where it was there then."""
-FAILED = "failed"
-"""In an intent's data: in words, why it could not be finished."""
-
-T = TypeVar("T")
-
-
-class Running(Generic[T]):
-    """One task a session: a second caller waits for the first one's, and one that hangs up does not cut it off."""
-
-    def __init__(self) -> None:
-        self._tasks: dict[str, asyncio.Task[T]] = {}
-
-    async def join(self, session_id: str, begin: Callable[[], Awaitable[T]]) -> T:
-        task = self._tasks.get(session_id)
-        if task is None:
-
-            async def run() -> T:
-                return await begin()
-
-            task = self._tasks[session_id] = asyncio.create_task(run(), name=f"clear-{session_id}")
-            task.add_done_callback(lambda _: self._tasks.pop(session_id, None))
-        return await asyncio.shield(task)
-
-
-def leaving(reader: Reader, session_id: str) -> Intent | None:
-    """The removal, archiving, restoring, rewinding or syncing of a session that is under way, or that failed and is to be tried again."""
-    return next((intent for intent in reader.intents.list(session_id) if intent.kind in LEAVING), None)
-
-
-def refuse_other(found: Intent | None, session: Session, kind: str) -> Intent | None:
-    """``found`` where it is of the same kind. Raises `WrongStateError` where something else is under way."""
-    if found is not None and found.kind != kind:
-        words = {
-            DELETE: "removed",
-            ARCHIVE: "archived",
-            RESTORE: "brought back",
-            REWIND: "rewound",
-            SYNC: "synced",
-            DROP: "dropped from the trash",
-        }[found.kind]
-        raise WrongStateError(f"{session.name} is being {words}", hint="wait until that is done, then try again")
-    return found
-
-
-async def end_agent(core: Core, supervisor: Supervisor, session: Session, why: str) -> None:
-    """End its process. Without a runner there may be one too: recovery completes removals before it takes up any agent, and a
-    process may run whose handle a killed daemon had not stored yet."""
-    await supervisor.settled(session.id)
-    runner = core.runners.get(session.id)
-    if runner is not None:
-        await runner.end(why, END_GRACE_S)
-        return
-    for handle in await handles_of(core, session.id):
-        await core.executor.end(handle, END_GRACE_S, epoch=core.fence)
-
-
-async def handles_of(core: Core, session_id: str) -> list[Handle]:
-    """All processes that the session ever had and that left something, on record or not."""
-    found = await asyncio.to_thread(core.executor.discover)
-    return [handle for handle in found if Place.from_handle(handle).session == session_id]
-
-
-async def destroy_processes(core: Core, session_id: str) -> None:
-    for handle in await handles_of(core, session_id):
-        try:
-            await core.executor.destroy(handle)
-        except RametError as error:
-            log.warning("agent directory stays", session=session_id, error=error.message)
 
 
 async def work_at_risk(core: Core, session: Session) -> Risk:

@@ -15,27 +15,17 @@ from rametd.git.repository import RepositoryInfo
 from rametd.git.risk import Risk
 from rametd.git.trash import TrashRecord
 from rametd.services import events
+from rametd.services.agents.stopping import destroy_processes, end_agent
 from rametd.services.agents.supervisor import Supervisor
 from rametd.services.core import Core
-from rametd.services.departures.clearing import (
-    DELETE,
-    TREE,
-    Running,
-    destroy_processes,
-    end_agent,
-    give_up,
-    kept_under,
-    last_known,
-    leaving,
-    refuse_other,
-    tree_goes,
-    work_at_risk,
-)
+from rametd.services.departures.clearing import give_up, kept_under, last_known, tree_goes, work_at_risk
 from rametd.services.ids import new_id
 from rametd.services.landing import entries as landing_entries
+from rametd.services.leaving import DELETE, TREE, Running, leaving, refuse_other
 from rametd.services.predecessors import settle_successors
 from rametd.services.repos import info_of
 from rametd.services.views import one_session_message, stamp
+from rametd.services.words import listed
 from rametd.services.worktrees.checkpoints import drop_checkpoints
 from rametd.services.worktrees.places import unlink_by_name
 from rametd.store import Reader, Unit, dump_comment, dump_prompt, dump_rule, dump_session
@@ -222,13 +212,9 @@ def describe(risk: Risk) -> str:
     parts = []
     for paths, what in ((risk.uncommitted, "uncommitted"), (risk.untracked, "untracked")):
         if paths:
-            parts.append(f"{len(paths)} {what} ({shortened([Path(path).name or path for path in paths])})")
+            parts.append(f"{len(paths)} {what} ({listed([Path(path).name or path for path in paths])})")
     if risk.unique_commits:
         commits = [f"{commit[:8]} {subject}" for commit, subject in risk.unique_commits]
         noun = "commit" if len(commits) == 1 else "commits"
-        parts.append(f"{len(commits)} {noun} on no other branch ({shortened(commits)})")
+        parts.append(f"{len(commits)} {noun} on no other branch ({listed(commits)})")
     return ", ".join(parts)
-
-
-def shortened(names: list[str], limit: int = 3) -> str:
-    return ", ".join(names[:limit]) + (", …" if len(names) > limit else "")

@@ -27,11 +27,11 @@ from rametd.domain.models import Hold, Intent, Session, SetupState, TrashEntry, 
 from rametd.domain.states import State
 from rametd.git import Kept, names
 from rametd.git.repository import RepositoryInfo
-from rametd.services import events
-from rametd.services.commands import ports
+from rametd.services import events, ports
 from rametd.services.core import Core
-from rametd.services.departures.clearing import RESTORE, Running, archive_ref, leaving, refuse_other
+from rametd.services.departures.clearing import archive_ref
 from rametd.services.ids import new_id
+from rametd.services.leaving import RESTORE, Running, leaving, refuse_other
 from rametd.services.lifecycle import change_state
 from rametd.services.repos import info_of
 from rametd.services.views import one_session_message

@@ -8,8 +8,8 @@ from ramet.v1 import worktree_pb2
 from rametd.domain.errors import AmbiguousError, NotFoundError, TrashEntryNotFoundError, WrongStateError
 from rametd.domain.models import Intent, TrashEntry
 from rametd.services.core import Core
-from rametd.services.departures.clearing import DROP, leaving
 from rametd.services.ids import new_id
+from rametd.services.leaving import DROP, leaving
 from rametd.services.persistence import write_for_sure
 from rametd.services.repos import info_of
 from rametd.services.views import stamp

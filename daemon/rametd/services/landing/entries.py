@@ -11,8 +11,8 @@ from rametd.domain.landing import AT_WORK, ENDED, Landing, LandingState
 from rametd.domain.models import DAEMON, Hold, Intent, Request, RequestKind, RequestState, Session
 from rametd.domain.states import State
 from rametd.services import events
-from rametd.services.departures.clearing import DELETE
 from rametd.services.ids import new_id
+from rametd.services.leaving import DELETE
 from rametd.services.lifecycle import log_request, log_update
 from rametd.services.lookup import find_session
 from rametd.services.mail import post

@@ -16,9 +16,9 @@ from rametd.domain.states import State
 from rametd.ownership import Patterns, contains
 from rametd.services.core import Core
 from rametd.services.delivery import SESSION, sender_of
+from rametd.services.family import find_member
 from rametd.services.lifecycle import log_request
 from rametd.services.mail import post
-from rametd.services.orchestration import find_member
 from rametd.services.ownership.audit import audit, is_audit, request_of
 from rametd.services.ownership.claims import IGNORE_CASE, owners, patterns_of
 from rametd.services.ownership.transfers import meets, transfer

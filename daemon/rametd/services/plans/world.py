@@ -15,8 +15,8 @@ from rametd.git.tree import Tree
 from rametd.plans import Known, PlanText, Problem, Reading, Thread, World, check, read, resolve
 from rametd.plans.keys import PLAN, THREAD
 from rametd.plans.model import ERROR
+from rametd.services.checks import PROMPT_LIMIT, check_model, check_name, check_prompt
 from rametd.services.core import Core
-from rametd.services.creation.checks import PROMPT_LIMIT, check_model, check_name, check_prompt
 from rametd.store import Reader
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from rametd.domain.models import OWNER, Session
 from rametd.services.core import Core
-from rametd.services.orchestration import last_words
+from rametd.services.members import last_words
 from rametd.services.repos import info_of
 from rametd.store import Reader
 

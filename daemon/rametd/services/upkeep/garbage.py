@@ -20,10 +20,11 @@ from rametd.keeper.executor import Liveness
 from rametd.keeper.place import Place
 from rametd.platform.disk import tree_bytes
 from rametd.services.core import Core
-from rametd.services.departures.clearing import archive_ref, leaving, work_at_risk
+from rametd.services.departures.clearing import archive_ref, work_at_risk
 from rametd.services.departures.removal import Remover, describe
 from rametd.services.landing import trees as landing_trees
 from rametd.services.landing.landed import landed
+from rametd.services.leaving import leaving
 from rametd.services.repos import info_of
 from rametd.services.worktrees.places import folders_of
 from rametd.store import Reader

@@ -21,12 +21,12 @@ from rametd.domain.states import State
 from rametd.git.checkpoints import PREFIX
 from rametd.git.diff import FileChange
 from rametd.services import events
-from rametd.services.agents.projection import first_line
 from rametd.services.core import Core
 from rametd.services.ids import new_id
 from rametd.services.persistence import write_for_sure
 from rametd.services.repos import info_of
 from rametd.services.views import stamp
+from rametd.services.words import first_line
 from rametd.store import Reader, Unit
 
 log = structlog.get_logger()
@@ -40,11 +40,6 @@ REASONS = {
     CheckpointReason.FORK: worktree_pb2.CHECKPOINT_REASON_FORK,
     CheckpointReason.START: worktree_pb2.CHECKPOINT_REASON_START,
 }
-
-
-def outstanding(session: Session) -> bool:
-    """Whether the end of its last turn is still to be kept."""
-    return session.turns > session.checkpointed_turns
 
 
 class Checkpointer:
@@ -139,7 +134,7 @@ class Checkpointer:
 
         def owed(reader: Reader) -> bool:
             session = reader.sessions.find(session_id)
-            return session is not None and session.state != State.ARCHIVED and outstanding(session)
+            return session is not None and session.state != State.ARCHIVED and session.checkpoint_due
 
         # Again, where one that was under way when the turn ended is of the turn before it.
         while await self._core.store.read(owed):
@@ -149,7 +144,7 @@ class Checkpointer:
     async def recover(self) -> None:
         """Keep what a daemon that was killed did not get to."""
         for session in await self._core.store.read(lambda reader: reader.sessions.list()):
-            if outstanding(session):
+            if session.checkpoint_due:
                 self.catch_up(session.id)
 
     async def close(self) -> None:
@@ -160,7 +155,7 @@ class Checkpointer:
 
     async def _catch_up(self, session_id: str) -> None:
         session = await self._core.store.read(lambda reader: reader.sessions.find(session_id))
-        if session is not None and outstanding(session) and session.state != State.ARCHIVED:
+        if session is not None and session.checkpoint_due and session.state != State.ARCHIVED:
             await self._try(session_id, CheckpointReason.TURN)
         self._core.wake()
 

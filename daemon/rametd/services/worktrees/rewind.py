@@ -18,10 +18,11 @@ from rametd.domain.errors import RametError, WrongStateError
 from rametd.domain.models import Intent, Repo, Session, WorktreeKind
 from rametd.domain.states import BUSY_STATES, State
 from rametd.services import events
+from rametd.services.agents.stopping import end_agent
 from rametd.services.agents.supervisor import Supervisor
 from rametd.services.core import Core
-from rametd.services.departures.clearing import REWIND, Running, end_agent, leaving, refuse_other
 from rametd.services.ids import new_id
+from rametd.services.leaving import REWIND, Running, leaving, refuse_other
 from rametd.services.lifecycle import log_update
 from rametd.services.persistence import write_for_sure
 from rametd.services.repos import info_of

@@ -17,8 +17,8 @@ from rametd.domain.states import BUSY_STATES, State
 from rametd.git import Base, Synced
 from rametd.services import events
 from rametd.services.core import Core
-from rametd.services.departures.clearing import SYNC, leaving, refuse_other
 from rametd.services.ids import new_id
+from rametd.services.leaving import SYNC, leaving, refuse_other
 from rametd.services.lifecycle import log_update
 from rametd.services.mail import post
 from rametd.services.persistence import write_for_sure

@@ -7,7 +7,7 @@ from pathlib import Path
 from rametd import environment
 from rametd.domain.errors import BadConfigError
 from rametd.domain.models import Repo, Session
-from rametd.services.commands import ports
+from rametd.services import ports
 from rametd.services.core import Core
 from rametd.services.settings import for_session
 

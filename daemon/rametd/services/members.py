@@ -1,0 +1,104 @@
+"""What agents get to see of the sessions of their family: how each stands, its messages, what it has done."""
+
+from ramet.v1 import event_pb2, orchestration_pb2
+
+from rametd.domain.models import Prompt, PromptState, Session
+from rametd.services import family
+from rametd.services.delivery import sender_of
+from rametd.services.views import MODES, stamp
+from rametd.store import Reader
+
+LAST_WORDS = 2000
+"""Characters of what an agent said last that others are told in a list."""
+
+
+def member_of(reader: Reader, caller: Session | None, session: Session) -> orchestration_pb2.Member:
+    return orchestration_pb2.Member(
+        id=session.id,
+        name=session.name,
+        relation=family.relation(reader, caller, session),
+        state=session.state.value,
+        reason=session.state_reason,
+        branch=session.branch,
+        worktree=str(session.worktree),
+        parent_id=session.parent_id,
+        turns=session.turns,
+        cost_usd=session.cost_usd,
+        budget_usd=session.budget_usd,
+        last_words=last_words(reader, session.id)[:LAST_WORDS],
+        result=session.result,
+        model=session.model,
+        mode=MODES[session.mode],
+    )
+
+
+def last_words(reader: Reader, session_id: str) -> str:
+    """The last text that the agent itself (no subagent) said."""
+    found = reader.events.list(session_id=session_id, kinds=("assistant_message",), limit=30, newest=True)
+    for event in reversed(found):
+        said = event_pb2.Event.FromString(event.payload).assistant_message
+        words = "".join(block.text for block in said.blocks)
+        if words and not said.parent_tool_use_id:
+            return words
+    return ""
+
+
+MESSAGE_STATES = {
+    PromptState.QUEUED: orchestration_pb2.MESSAGE_STATE_QUEUED,
+    PromptState.SENT: orchestration_pb2.MESSAGE_STATE_SENT,
+    PromptState.RECEIVED: orchestration_pb2.MESSAGE_STATE_RECEIVED,
+    PromptState.CANCELLED: orchestration_pb2.MESSAGE_STATE_UNSPECIFIED,
+}
+
+
+def message_of(reader: Reader, prompt: Prompt) -> orchestration_pb2.Message:
+    sender_id = sender_of(prompt.source)
+    sender = reader.sessions.find(sender_id) if sender_id else None
+    return orchestration_pb2.Message(
+        id=prompt.id,
+        from_id=sender_id or prompt.source,
+        from_name=sender.name if sender is not None else prompt.source,
+        to_id=prompt.session_id,
+        to_name=reader.sessions.get(prompt.session_id).name,
+        text=prompt.text,
+        state=MESSAGE_STATES[prompt.state],
+        create_time=stamp(prompt.create_time),
+        receive_time=stamp(prompt.receive_time),
+    )
+
+
+TRANSCRIPT_KINDS = ("assistant_message", "user_message", "turn_ended", "prompt_queued")
+
+
+def transcript(reader: Reader, session_id: str, max_bytes: int) -> tuple[str, bool]:
+    """The newest part of what was said and done, in lines, and whether something older was left out."""
+    lines: list[str] = []
+    size = 0
+    found = reader.events.list(session_id=session_id, kinds=TRANSCRIPT_KINDS, limit=1000, newest=True)
+    for event in reversed(found):
+        text = transcript_line(event_pb2.Event.FromString(event.payload))
+        if text:
+            size += len(text.encode()) + 1
+            if size > max_bytes:
+                return "\n".join(reversed(lines)), True
+            lines.append(text)
+    return "\n".join(reversed(lines)), len(found) == 1000
+
+
+def transcript_line(event: event_pb2.Event) -> str:
+    match event.WhichOneof("payload"):
+        case "assistant_message":
+            parts = []
+            for block in event.assistant_message.blocks:
+                if block.text:
+                    parts.append(block.text)
+                elif block.HasField("tool_call"):
+                    parts.append(f"[calls {block.tool_call.tool} {block.tool_call.input_json[:500]}]")
+            return "\n".join(parts)
+        case "user_message":
+            return "\n".join(f"[gets {result.text[:500]}]" for result in event.user_message.results)
+        case "prompt_queued":
+            return f"[{event.prompt_queued.prompt.source} says] {event.prompt_queued.prompt.text[:2000]}"
+        case "turn_ended":
+            return f"[turn ended: {event.turn_ended.subtype}]"
+    return ""
