@@ -7,6 +7,10 @@ from contextlib import contextmanager
 from types import ModuleType
 from typing import cast
 
+COLLECT = (20_000, 20, 20)
+"""When garbage is looked for. A line of an agent makes a hundred objects that are gone with it: by Python's own limits, a twelfth of a busy daemon's
+time goes into looking at what lives."""
+
 
 @contextmanager
 def quickly() -> Iterator[None]:
@@ -26,5 +30,6 @@ def quickly() -> Iterator[None]:
     finally:
         gc.enable()
         gc.freeze()
+        gc.set_threshold(*COLLECT)
         if hidden:
             del sys.modules["rich"]

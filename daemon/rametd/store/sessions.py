@@ -156,6 +156,15 @@ class SessionReads(Table):
             self._page(SESSIONS.select, states, repo_id, parent_id, include_archived, after, limit)
         )
 
+    def owning(self, repo_id: str) -> Sequence[Session]:
+        """The living sessions of a repository that own paths, the oldest first. Asked at every edit and every end of a turn."""
+        return SESSIONS.read_all(
+            self._db.execute(
+                f"{SESSIONS.select} WHERE repo_id = ? AND owns <> '[]' AND state <> ? ORDER BY create_time, id",
+                (repo_id, str(State.ARCHIVED)),
+            )
+        )
+
     def stamps(
         self,
         *,

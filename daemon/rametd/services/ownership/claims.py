@@ -7,7 +7,6 @@ from functools import lru_cache
 
 from rametd.domain.errors import InvalidInputError, PathsNotOwnedError, PathsOwnedError
 from rametd.domain.models import Session
-from rametd.domain.states import State
 from rametd.ownership import Patterns, contains, overlap
 from rametd.services.family import ancestors
 from rametd.store import Reader
@@ -72,14 +71,8 @@ def patterns_of(texts: tuple[str, ...]) -> Patterns:
         return patterns_of(texts[:at] + texts[at + 1 :])
 
 
-def owners(reader: Reader, repo_id: str) -> list[Session]:
-    """The living sessions of a repository that own paths, the oldest first."""
-    found = [each for each in reader.sessions.list(repo_id=repo_id) if each.owns and each.state != State.ARCHIVED]
-    return sorted(found, key=lambda each: (each.create_time, each.id))
-
-
 def claims_of(reader: Reader, session: Session) -> Claims:
-    others = [each for each in owners(reader, session.repo_id) if each.id != session.id]
+    others = [each for each in reader.sessions.owning(session.repo_id) if each.id != session.id]
     given = frozenset(
         each.id
         for each in others
@@ -120,7 +113,7 @@ def check_claims(
                 path=outside,
             )
     above = {each.id for each in (parent, *ancestors(reader, parent))} if parent is not None else set()
-    for other in owners(reader, repo_id):
+    for other in reader.sessions.owning(repo_id):
         shares = parent is not None and other.owns == parent.owns and other.root_id == parent.root_id
         below = session_id in {each.id for each in ancestors(reader, other)}
         if other.id == session_id or other.id in above or shares or below:

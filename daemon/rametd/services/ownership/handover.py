@@ -20,7 +20,7 @@ from rametd.services.family import find_member
 from rametd.services.lifecycle import log_request
 from rametd.services.mail import post
 from rametd.services.ownership.audit import audit, is_audit, request_of
-from rametd.services.ownership.claims import IGNORE_CASE, owners, patterns_of
+from rametd.services.ownership.claims import IGNORE_CASE, patterns_of
 from rametd.services.ownership.transfers import meets, transfer
 from rametd.store import Reader, Unit
 
@@ -80,7 +80,7 @@ class Ownership:
     ) -> tuple[orchestration_pb2.RequestPathResponse, str]:
         owning = [
             each
-            for each in owners(unit, caller.repo_id)
+            for each in unit.sessions.owning(caller.repo_id)
             if each.id != caller.id and meets(patterns_of(each.owns), wanted)
         ]
         forbidden = bool(caller.forbids) and meets(patterns_of(caller.forbids), wanted)
