@@ -8,7 +8,15 @@ from pathlib import Path
 import hypothesis
 import pytest
 
-from tests.support.daemon import Client, DaemonProcess, Sandbox, connected, daemon_process, make_sandbox
+from tests.support.daemon import (
+    Client,
+    DaemonProcess,
+    Sandbox,
+    connected,
+    daemon_here,
+    daemon_process,
+    make_sandbox,
+)
 from tests.support.untouched import differences, fingerprint, is_checkout
 
 # A job in the background of a shell is started with SIGINT ignored, and so would be all that it starts: the tests of Ctrl-C too.
@@ -82,10 +90,15 @@ def daemon(sandbox: Sandbox) -> Iterator[DaemonProcess]:
 
 
 @pytest.fixture
-async def client(daemon: DaemonProcess) -> AsyncIterator[Client]:
-    """Stubs that talk to the daemon process."""
-    async with connected(daemon.sandbox) as connection:
-        yield connection
+async def client(request: pytest.FixtureRequest, sandbox: Sandbox) -> AsyncIterator[Client]:
+    """Stubs that talk to the daemon: its process where the test asks for `daemon` too, else one inside this loop, which is there sooner."""
+    if "daemon" in request.fixturenames:
+        request.getfixturevalue("daemon")
+        async with connected(sandbox) as connection:
+            yield connection
+    else:
+        async with daemon_here(sandbox), connected(sandbox) as connection:
+            yield connection
 
 
 @pytest.fixture

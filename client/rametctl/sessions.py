@@ -171,8 +171,8 @@ def going_on(app: "App", sessions: Sequence["Session"]) -> Iterator[None]:
 
 def show_end(app: "App", session: "Session") -> None:
     """How it is with a session that was waited for, below the last words of its turn."""
-    from rametctl.render.event import last_words
     from rametctl.render.session import outcome, state_name
+    from rametctl.render.transcript import last_words
 
     if state_name(session) == "idle":
         from ramet.v1 import event_pb2

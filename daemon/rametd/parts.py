@@ -1,15 +1,14 @@
 """The daemon's parts: what there is, how it hangs together, and in which order it begins and ends."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import Any
 
 import structlog
 
-from rametd.domain.errors import RametError
-from rametd.domain.models import DAEMON, Intent, Mode, Session
+from rametd.domain.models import DAEMON, Mode, Session
 from rametd.keeper.executor import Executor
 from rametd.services.agents.supervisor import Supervisor
 from rametd.services.agents.warm import Warmer
@@ -25,6 +24,7 @@ from rametd.services.departures.departures import Departures
 from rametd.services.departures.removal import Remover
 from rametd.services.departures.restoring import Restorer
 from rametd.services.departures.trash import undo_drop
+from rametd.services.departures.unfinished import Recovery, Unfinished, attempt
 from rametd.services.landing.landed import LandedTracker
 from rametd.services.landing.queue import LandingQueue
 from rametd.services.leaving import ARCHIVE, DELETE, DROP, RESTORE, REWIND, SYNC
@@ -50,8 +50,6 @@ log = structlog.get_logger()
 
 REST_S = 5.0
 """From a failure of something that runs in the background until it is begun again."""
-
-Recovery = Callable[[Intent], Awaitable[object]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,15 +82,21 @@ class Parts:
 
     @property
     def recoveries(self) -> Mapping[str, Recovery]:
-        """What finishes or undoes each kind of intent that is done before anything is served; the others are their parts' own."""
+        """What finishes or undoes each kind of intent that is done before anything is served."""
         return {
             CREATE: self.creator.undo,
-            DELETE: self.departures.remover.complete,
-            ARCHIVE: self.departures.archiver.complete,
-            RESTORE: self.departures.restorer.recover,
             REWIND: self.rewinder.complete,
             SYNC: self.syncer.complete,
             DROP: lambda intent: undo_drop(self.core, intent),
+        }
+
+    @property
+    def departing(self) -> Mapping[str, Recovery]:
+        """The same for those that need not be over by then; all other kinds are their parts' own."""
+        return {
+            DELETE: self.departures.remover.recover,
+            ARCHIVE: self.departures.archiver.recover,
+            RESTORE: self.departures.restorer.recover,
         }
 
     async def recover(self, stack: AsyncExitStack) -> None:
@@ -105,31 +109,33 @@ class Parts:
             self.setup.close,
             core.trackers.close,
             self.checkpointer.close,
+            self.rewinder.close,
+            self.departures.close,
         ):
             stack.push_async_callback(close)
         await self.terminals.recover()
         await self.warmer.recover()
-        recoveries = self.recoveries
-        for intent in await core.store.read(lambda reader: reader.intents.list()):
-            if intent.kind not in recoveries:
-                continue
-            log.info("unfinished", kind=intent.kind, session=intent.session_id)
-            try:
-                await recoveries[intent.kind](intent)
-            except RametError as error:
-                # One repository that is out of reach must not keep all others from being served: the next start tries again.
-                log.error("cannot be finished now", kind=intent.kind, session=intent.session_id, error=error.message)
-            except Exception as error:
-                # Nor may a damaged repository, or a fault of ours: a daemon that does not start serves nobody.
-                log.error("cannot be finished", kind=intent.kind, session=intent.session_id, exc_info=error)
+        recoveries, departing = self.recoveries, self.departing
+        intents = await core.store.read(lambda reader: reader.intents.list())
+        for intent in intents:
+            if intent.kind in recoveries:
+                await attempt(recoveries[intent.kind], intent)
+        unfinished = Unfinished(self._take_up)
+        stack.push_async_callback(unfinished.close)
+        late = await unfinished.begin([(departing[each.kind], each) for each in intents if each.kind in departing])
         if not core.config.permissions.allow_bypass:
             await core.store.write(forbid_bypass)
-        await self.supervisor.recover()
+        await self.supervisor.recover(but=late)
         await self.checkpointer.recover()
-        await core.trackers.recover()
-        await self.setup.recover()
+        await core.trackers.recover(but=late)
+        await self.setup.recover(lambda session_id: session_id not in late)
         stack.push_async_callback(self.queue.stop)
         await self.queue.start()
+
+    async def _take_up(self, session_id: str) -> None:
+        """Go on with a session that was left out, where it is still there."""
+        self.supervisor.take_up(session_id)
+        await self.setup.recover(lambda each: each == session_id)
 
     def begin(self, stack: AsyncExitStack) -> None:
         """Start what runs in the background beside the calls; ``stack`` ends it."""
@@ -190,7 +196,7 @@ def assemble(core: Core, commands: Executor) -> Parts:
     radar = Radar(core)
     pulls = PullRequests(core)
     core.keep, core.kept = checkpointer.catch_up, checkpointer.settle
-    core.hurry, pool.prepare = setup.hurry, setup.run_in
+    core.hurry, pool.spares.prepare = setup.hurry, setup.run_in
     core.after_creation += [setup.begin, warmer.session_made]
     core.before_launch += [setup.ready, checkpointer.before_launch, core.trackers.before_launch]
     core.after_turn += [checkpointer.after_turn, landed.after_turn]

@@ -10,7 +10,9 @@ from ramet.v1 import session_pb2, worktree_pb2
 
 from tests.crash.scene import delete, rows
 from tests.crash.test_failpoints import die_in, start_to_die
+from tests.support.agents import script
 from tests.support.daemon import Client, DaemonProcess, Sandbox, connected, git
+from tests.support.eventually import eventually
 
 pytestmark = pytest.mark.crash
 
@@ -52,6 +54,14 @@ def state_of(tree: Path) -> list[str]:
 WORKED = ["## ramet/one", " M committed.txt", "A  staged.txt", "?? untracked.txt"]
 
 
+async def no_intents(sandbox: Sandbox) -> None:
+    def nothing() -> bool:
+        assert rows(sandbox, "SELECT kind FROM intents") == []
+        return True
+
+    await eventually(nothing, within=20)
+
+
 async def test_an_archiving_that_is_killed_after_each_step_ends_complete(
     killed: DaemonProcess, sandbox: Sandbox, repository: Path
 ) -> None:
@@ -65,7 +75,7 @@ async def test_an_archiving_that_is_killed_after_each_step_ends_complete(
     killed.start()
 
     async with connected(sandbox) as client:
-        assert (await client.get("one")).state == ARCHIVED
+        await client.reach("one", ARCHIVED)
         assert not tree.exists()
         assert rows(sandbox, "SELECT kind FROM intents") == []
         assert (await archive(client)).session.id == made.id  # the answer that the first caller did not get
@@ -87,10 +97,10 @@ async def test_a_restoring_that_is_killed_after_each_step_ends_complete(
         assert rows(sandbox, "SELECT kind FROM intents") == [("restore",)]
     killed.start()
 
+    await no_intents(sandbox)
     async with connected(sandbox) as client:
         assert (await client.get("one")).state == session_pb2.SESSION_STATE_IDLE
         assert state_of(tree) == WORKED
-        assert rows(sandbox, "SELECT kind FROM intents") == []
         assert not git(repository, "for-each-ref", "refs/ramet/archive")
         assert (await restore(client)).session.id == made.id
     killed.kill()
@@ -112,11 +122,11 @@ async def test_a_removed_session_that_is_being_brought_back_is_there_once_howeve
         start_to_die(killed, f"restore.{step}")
     killed.start()
 
+    await no_intents(sandbox)
     async with connected(sandbox) as client:
         assert (await client.get("one")).id == made.id
         assert state_of(tree) == WORKED
         assert rows(sandbox, "SELECT id FROM trash") == []
-        assert rows(sandbox, "SELECT kind FROM intents") == []
         assert (await bring_back(client)).session.id == made.id
     killed.kill()
 
@@ -140,4 +150,53 @@ async def test_an_emptying_that_is_killed_is_finished_by_the_same_call(
         assert rows(sandbox, "SELECT id FROM trash") == []
         assert not git(repository, "for-each-ref", "refs/ramet")
         assert not list((sandbox.root / "state").rglob(f"{made.id}.env"))
+    killed.kill()
+
+
+async def test_a_removal_that_git_holds_up_does_not_hold_up_the_start_and_ends_beside_it(
+    killed: DaemonProcess, sandbox: Sandbox, repository: Path
+) -> None:
+    killed.start(RAMET_FAILPOINT="remove.agent-ended")
+    async with connected(sandbox) as client:
+        made, _ = await worked_on(client, repository)
+        other = await client.create(repository, script({"hang": True}), name="other")
+    await die_in(killed, sandbox, lambda client: delete(client, "one"))
+    lock = repository / ".git" / "refs" / "ramet" / "trash" / f"{made.id}.lock"
+    lock.parent.mkdir(parents=True)
+    lock.touch()
+
+    killed.start()
+
+    async with connected(sandbox) as client:
+        await client.reach("other", session_pb2.SESSION_STATE_WORKING)
+        assert rows(sandbox, "SELECT session_id FROM intents") == [(made.id,)], "git is still waiting for the lock"
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await archive(client)
+        assert "is being removed" in str(caught.value.details())
+        lock.unlink()
+        await no_intents(sandbox)
+        assert rows(sandbox, "SELECT id FROM sessions") == [(other.id,)]
+        assert git(repository, "show", f"refs/ramet/trash/{made.id}:untracked.txt") == "untracked"
+        await delete(client, "other")
+    killed.kill()
+
+
+async def test_a_removal_that_fails_at_the_start_is_taken_back_and_its_agent_works_on(
+    killed: DaemonProcess, sandbox: Sandbox, repository: Path
+) -> None:
+    killed.start(RAMET_FAILPOINT="remove.intended")
+    async with connected(sandbox) as client:
+        made, tree = await worked_on(client, repository)
+    await die_in(killed, sandbox, lambda client: delete(client, "one"))
+    git(repository, "update-ref", f"refs/ramet/trash/{made.id}/in-the-way", "HEAD")
+    killed.start()
+
+    async with connected(sandbox) as client:
+        await no_intents(sandbox)
+        assert state_of(tree) == WORKED
+        await client.send("one", script({"text": "on"}))
+        done = await client.reach("one", session_pb2.SESSION_STATE_IDLE)
+        assert done.id == made.id
+        git(repository, "update-ref", "-d", f"refs/ramet/trash/{made.id}/in-the-way")
+        await delete(client, "one")
     killed.kill()

@@ -80,6 +80,8 @@ async def test_the_start_and_every_turn_are_kept(client: Client, worked: session
     assert git(Path(worked.worktree), "status", "--porcelain") == "M dir0/file0.txt\n?? one.txt\n?? two.txt"
     assert git(repository, "stash", "list") == ""
     told = [event for event in await client.log("made") if event.HasField("checkpoint_made")]
+    assert second.current
+    second.ClearField("current")
     assert [event.checkpoint_made.checkpoint for event in told] == [start, first, second]
 
 
@@ -191,6 +193,67 @@ async def test_an_ignored_file_in_the_place_of_one_that_comes_back_is_kept_first
 
     assert (tree / "two.txt").read_text() == "2\n"
     assert git(tree, "show", f"{answer.before.commit}:two.txt") == "secret"
+
+
+async def test_a_list_shows_where_a_session_stands_and_what_a_rewind_left_behind(
+    client: Client, worked: session_pb2.Session
+) -> None:
+    async def places() -> dict[int, str]:
+        found = await checkpoints(client, "made")
+        return {each.number: "here" if each.current else "left" if each.abandoned else "" for each in found}
+
+    await count(client, "made", 3)
+    assert await places() == {3: "here", 2: "", 1: ""}
+    (Path(worked.worktree) / "by-hand").write_text("1\n")
+    await rewind(client, "made", "2")
+    assert await places() == {4: "left", 3: "left", 2: "here", 1: ""}
+    await turn(client, "made", write("three.txt", "3\n"))
+    await count(client, "made", 5)
+    assert await places() == {5: "here", 4: "left", 3: "left", 2: "", 1: ""}
+    await rewind(client, "made", "4")
+    assert await places() == {5: "left", 4: "here", 3: "", 2: "", 1: ""}
+
+
+async def test_a_rewind_keeps_what_was_only_staged(
+    client: Client, worked: session_pb2.Session, repository: Path
+) -> None:
+    await count(client, "made", 3)
+    tree = Path(worked.worktree)
+    (tree / "one.txt").write_text("only staged\n")
+    git(tree, "add", "one.txt")
+    (tree / "one.txt").write_text("1\n")
+
+    before = (await rewind(client, "made", "2")).before
+
+    assert before.number == 4  # the files are those of the checkpoint before; what is staged is not
+    assert git(repository, "show", f"{before.commit}^2:one.txt") == "only staged"
+    assert git(repository, "rev-parse", f"{before.commit}^1", f"{before.commit}^2^") == f"{before.head}\n{before.head}"
+    assert git(repository, "show", f"{before.commit}:one.txt") == "1"
+
+
+async def test_checkpoints_are_known_again_after_their_rows_went_with_a_damaged_database(
+    daemon: DaemonProcess, client: Client, worked: session_pb2.Session
+) -> None:
+    kept = await count(client, "made", 3)
+    daemon.kill()
+    for part in ("ramet.db", "ramet.db-wal", "ramet.db-shm"):
+        (daemon.sandbox.root / "state" / part).write_bytes(b"no database at all " * 400)
+
+    daemon.start()
+
+    def facts(each: worktree_pb2.Checkpoint) -> worktree_pb2.Checkpoint:
+        copy = worktree_pb2.Checkpoint()
+        copy.CopyFrom(each)
+        copy.ClearField("id")
+        copy.create_time.nanos = 0
+        return copy
+
+    found = await count(client, "made", 3)
+    assert [facts(each) for each in found] == [facts(each) for each in kept]
+    await rewind(client, "made", "2")
+    assert (Path(worked.worktree) / "one.txt").exists()
+    assert not (Path(worked.worktree) / "two.txt").exists()
+    assert (await checkpoints(client, "made"))[0].number >= 3
 
 
 async def test_a_rewind_waits_for_no_turn_and_names_what_is_not_there(

@@ -9,7 +9,7 @@ from ramet.v1 import attention_pb2, common_pb2, daemon_pb2, event_pb2, orchestra
 
 from tests.support.client import World
 from tests.support.client import world as make_world
-from tests.support.fake_daemon import BEGAN, Refusal
+from tests.support.fake_state import BEGAN, Refusal
 
 Kind = attention_pb2.AttentionKind
 TOKEN = {"RAMET_TOKEN": "t0k3n", "RAMET_SESSION": "s"}

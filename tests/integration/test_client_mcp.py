@@ -17,7 +17,7 @@ from ramet.v1 import session_pb2
 from tests.support.client import World
 from tests.support.client import world as make_world
 from tests.support.eventually import eventually
-from tests.support.fake_daemon import Refusal
+from tests.support.fake_state import Refusal
 
 TOOLS = {
     "spawn_session", "list_sessions", "get_session", "get_diff", "get_transcript", "send_message", "read_messages",

@@ -16,7 +16,8 @@ from rametctl.start import daemon_python
 from tests.support.client import World
 from tests.support.client import world as make_world
 from tests.support.eventually import eventually_sync
-from tests.support.fake_daemon import State, stand_in
+from tests.support.fake_daemon import stand_in
+from tests.support.fake_state import State
 
 
 @pytest.fixture

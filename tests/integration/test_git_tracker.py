@@ -1,5 +1,6 @@
 """The change tracker: a tree from known paths is the tree that looking at every file finds, whatever is done to the files."""
 
+import asyncio
 import os
 import shutil
 import subprocess
@@ -11,10 +12,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from rametd.git import Git, Tracker
-from rametd.git import tracker as trackers
 from rametd.git.context import GitContext
 from rametd.git.snapshot import write_tree
-from rametd.git.tracker_events import InotifyEvents, NotifyEvents
+from rametd.git.tracking import suspects
+from rametd.git.tracking import tracker as trackers
+from rametd.git.tracking.events import InotifyEvents, NotifyEvents
 from rametd.platform import inotify
 from rametd.platform.inotify import OutOfWatchesError
 
@@ -374,6 +376,31 @@ async def test_lost_events_are_made_good_by_a_scan(
 
     assert (await tracker.tree()).tree == await scanned(context, sample)
     sample.write("seen", "1\n")
+    assert (await tracker.tree()).tree == await scanned(context, sample)
+    await tracker.close()
+
+
+async def test_a_caller_that_is_cancelled_takes_no_change_with_it(
+    context: GitContext, sample: Sample, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its events were out of the queue, and nobody had looked at them yet."""
+    tracker = await trackers.track(context, sample.path)
+    (sample.path / "written before it is cancelled").write_text("1\n")
+    begun, never = asyncio.Event(), asyncio.Event()
+
+    async def stand_still(*_: object) -> frozenset[str]:
+        begun.set()
+        await never.wait()
+        return frozenset()
+
+    monkeypatch.setattr(suspects, "ignored", stand_still)
+    asked = asyncio.create_task(tracker.tree())
+    await begun.wait()
+    asked.cancel()
+    await asyncio.wait([asked])
+    monkeypatch.undo()
+
+    assert asked.cancelled()
     assert (await tracker.tree()).tree == await scanned(context, sample)
     await tracker.close()
 

@@ -1,6 +1,8 @@
 """The merge queue: what lands, in which order, what comes back, and that nobody's checkout is touched but by git's own fast-forward."""
 
+import subprocess
 from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -327,6 +329,39 @@ async def test_what_cannot_be_landed_is_refused_before_anything_is_done(
     assert (await landings.wait("works"))["works"].state == LANDED
     assert git(repository, "show", "main:loose.txt") == "loose"
     assert git(repository, "log", "-1", "--format=%an: %s", session.branch) == "A Person: the rest"
+
+
+@pytest.mark.parametrize(
+    ("begin", "what"),
+    [
+        (("merge", "other"), "a merge"),
+        (("rebase", "other"), "a rebase"),
+        (("cherry-pick", "other"), "a cherry-pick"),
+        (("revert", "--no-edit", "HEAD~1"), "a revert"),
+        # The entries of a conflict without anything that is under way, as `git stash pop` leaves them.
+        (("read-tree", "-m", "HEAD~1", "HEAD", "other"), "conflicts are not resolved"),
+    ],
+)
+async def test_nothing_is_committed_in_the_middle_of_a_merge_or_the_like(
+    client: Client, landings: Landings, repository: Path, begin: tuple[str, ...], what: str
+) -> None:
+    session = await with_work(client, repository, "works", base_ref="main")
+    tree = Path(session.worktree)
+    git(tree, "checkout", "-q", "-b", "other", "main")
+    commit(session, **{"both.txt": "theirs\n"})
+    git(tree, "checkout", "-q", session.branch)
+    commit(session, **{"both.txt": "ours\n"})
+    commit(session, **{"both.txt": "ours again\n"})
+    tip = git(tree, "rev-parse", "HEAD")
+    with suppress(subprocess.CalledProcessError):  # it stops at a conflict
+        git(tree, *begin)
+    (tree / "loose.txt").write_text("loose\n")
+
+    reason, words = await refusal(landings.land("works", commit_message="the rest"))
+
+    assert (reason, what in words) == ("WRONG_STATE", True), words
+    assert git(repository, "rev-parse", session.branch) == tip
+    assert await landings.list(include_ended=True) == []
 
 
 async def test_a_session_at_work_is_waited_for(client: Client, landings: Landings, repository: Path) -> None:

@@ -4,7 +4,7 @@ What tools of this kind have got wrong with git and with names, and the test for
 
 ======================================================  =====================================================================================
 Ten sessions are created at once                        test_pool.test_ten_sessions_at_once_all_succeed_with_and_without_spares,
-                                                        test_git_worktrees.test_ten_at_once_all_succeed
+                                                        worktrees.test_making.test_ten_at_once_all_succeed
 A stale lock file, a held packed-refs.lock              test_git_process.test_a_lock_file_that_stays_is_named, …is_waited_for;
                                                         test_pool.test_a_claim_waits_for_a_lock_file_and_then_names_it
 A repository without a commit                           test_a_repository_without_a_commit_is_refused_before_anything_is_made, and the next
@@ -12,13 +12,13 @@ An empty first commit, a detached HEAD                  here: ``empty first comm
 Bare with linked worktrees, a `.git` file elsewhere     here: ``bare``, ``separate git dir``
 Submodules, sparse checkout, LFS filters                here: ``submodules``, ``sparse…``, ``…filter``
 A failing post-checkout hook                            here: ``failing hooks``
-The directory was deleted by hand, or is locked         test_git_worktrees.test_a_deleted_directory_frees_the_branch,
-                                                        …test_a_removal_completes_whatever_the_state
-The branch is checked out elsewhere, or exists          test_git_worktrees.test_a_branch_checked_out_elsewhere_says_where,
+The directory was deleted by hand, or is locked         worktrees.test_what_is_not_ours.test_a_deleted_directory_frees_the_branch,
+                                                        worktrees.test_half_states.test_a_removal_completes_whatever_the_state
+The branch is checked out elsewhere, or exists          worktrees.test_making.test_a_branch_checked_out_elsewhere_says_where,
                                                         test_starts.test_a_branch_that_is_taken_costs_no_spare
 An adopted worktree, and creation fails                 test_starts.test_an_adopted_worktree_outlives_a_creation_that_fails_and_the_session
 A tree is removed under a running agent                 test_sessions, test_failpoints.test_a_removal_that_is_killed_after_each_step_ends_complete
-"Is it merged?"                                         test_git_snapshots.test_commits_known_elsewhere_are_not_at_risk, test_git_landed
+"Is it merged?"                                         test_git_trash.test_commits_known_elsewhere_are_not_at_risk, test_git_landed
 Stash is shared, `clean -X` deletes `.env`              test_starts.test_changes_are_laid_over_the_new_tree_and_the_callers_stays_byte_for_byte
 Odd names; `a/b` beside `a-b`                           test_names_become_branches_links_and_directories_without_collision_or_escape,
                                                         test_git_names

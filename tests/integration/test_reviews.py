@@ -1,8 +1,10 @@
 """Review comments, syncing and forking, on a running daemon."""
 
+import shutil
 from pathlib import Path
 from typing import Any
 
+import grpc
 import pytest
 from ramet.v1 import session_pb2, worktree_pb2
 
@@ -227,3 +229,20 @@ async def test_a_fork_at_a_checkpoint_has_its_files(client: Client, repository: 
     request = session_pb2.ForkSessionRequest(session="one", checkpoint=str(kept.checkpoint.number), name="again")
     answer: Any = await client.sessions.ForkSession(request)
     assert (Path(answer.session.worktree) / "draft.txt").read_text() == "first\n"
+
+
+async def test_a_fork_at_a_checkpoint_needs_no_tree_of_the_session_that_it_is_of(
+    client: Client, repository: Path
+) -> None:
+    session = await make(client, repository)
+    tree = Path(session.worktree)
+    (tree / "draft.txt").write_text("first\n")
+    kept: Any = await client.worktrees.CreateCheckpoint(worktree_pb2.CreateCheckpointRequest(session="one"))
+    shutil.rmtree(tree)
+    request = session_pb2.ForkSessionRequest(session="one", checkpoint=str(kept.checkpoint.number), name="again")
+    answer: Any = await client.sessions.ForkSession(request)
+    assert (Path(answer.session.worktree) / "draft.txt").read_text() == "first\n"
+
+    with pytest.raises(grpc.aio.AioRpcError) as caught:  # but not as it is now, as there is no such thing
+        await client.sessions.ForkSession(session_pb2.ForkSessionRequest(session="one"))
+    assert reason_of(caught.value) == "WORKTREE_CHANGED"

@@ -104,6 +104,42 @@ async def test_a_base_is_fetched_first_and_a_local_branch_that_is_behind_starts_
     assert (await client.create(sample.path, fetch=True)).base_commit == ours, "commits of one's own are not left out"
 
 
+@pytest.mark.parametrize("named", ["feat/new", "origin/feat/new"])
+@pytest.mark.parametrize("narrow", [False, True])
+async def test_a_branch_that_only_the_remote_has_is_fetched_and_worked_on(
+    client: Client, tmp_path: Path, environment: dict[str, str], named: str, narrow: bool
+) -> None:
+    sample = repositories.with_remote(tmp_path / "repo", environment)
+    other = tmp_path / "other"
+    sample.git("clone", "-q", str(tmp_path / "repo-origin.git"), str(other), at=tmp_path)
+    sample.git("switch", "-q", "-c", "feat/new", at=other)
+    (other / "new.txt").write_text("new\n")
+    tip = sample.commit("new", at=other)
+    sample.git("push", "-q", "origin", "feat/new", at=other)
+    if narrow:  # as a clone of a single branch has it
+        sample.git("config", "remote.origin.fetch", "+refs/heads/main:refs/remotes/origin/main")
+    assert await refusal(client, sample.path, existing_branch=named) == "REF_NOT_FOUND"
+
+    session = await client.create(sample.path, existing_branch=named, fetch=True)
+
+    assert (session.branch, session.base_commit) == ("feat/new", tip)
+    assert (Path(session.worktree) / "new.txt").exists()
+    if not narrow:
+        assert sample.git("rev-parse", "--abbrev-ref", "@{upstream}", at=Path(session.worktree)) == "origin/feat/new"
+    assert await refusal(client, sample.path, existing_branch="nowhere", fetch=True) == "REMOTE_FAILED"
+    assert await refusal(client, sample.path, base_ref="v1", fetch=True) == "REF_NOT_FOUND", "a tag follows no branch"
+
+
+async def test_of_several_remotes_the_person_says_which(
+    client: Client, tmp_path: Path, environment: dict[str, str]
+) -> None:
+    sample = repositories.with_remote(tmp_path / "repo", environment)
+    sample.git("remote", "add", "fork", str(tmp_path / "repo-origin.git"))
+    assert await refusal(client, sample.path, existing_branch="unheard-of", fetch=True) == "AMBIGUOUS"
+    session = await client.create(sample.path, existing_branch="topic", fetch=True)
+    assert session.base_ref == "origin/topic", "only one of them is known to have it"
+
+
 async def test_a_remote_that_fails_is_said_in_gits_words_and_nothing_is_made(
     client: Client, tmp_path: Path, environment: dict[str, str], sample: Sample
 ) -> None:

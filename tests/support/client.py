@@ -25,7 +25,8 @@ import pyte
 from ramet.paths import directories
 from rametctl.__main__ import application, run
 
-from tests.support.fake_daemon import FakeDaemon, State
+from tests.support.fake_daemon import FakeDaemon
+from tests.support.fake_state import State
 
 
 @dataclass(frozen=True)

@@ -5,9 +5,11 @@ ended, and what is still alive afterwards fails the test.
 """
 
 import asyncio
+import atexit
 import contextlib
 import json
 import os
+import select
 import shutil
 import signal
 import subprocess
@@ -17,6 +19,7 @@ import time
 import uuid
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +54,14 @@ PAUSED = session_pb2.SESSION_STATE_PAUSED
 LOST = session_pb2.SESSION_STATE_LOST
 FAILED = session_pb2.SESSION_STATE_FAILED
 STARTING = session_pb2.SESSION_STATE_STARTING
+
+CHANNEL = (
+    ("grpc.max_receive_message_length", 64 << 20),
+    ("grpc.max_send_message_length", 64 << 20),
+    # A channel whose daemon is not there yet, or is there again, would else look for it once a second.
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 200),
+)
 
 
 @dataclass
@@ -129,7 +140,8 @@ class Sandbox:
         for process in found:
             with contextlib.suppress(psutil.Error):
                 process.kill()
-        psutil.wait_procs(found, timeout=10)
+        for process in found:
+            _wait_dead(process.pid)
 
     def ctl(self, *arguments: str, cwd: Path | None = None, stdin: str | None = None, **more: str) -> "Ran":
         """Run ``rametctl`` as a person would, without a terminal; ``more`` are further variables."""
@@ -149,15 +161,24 @@ class Sandbox:
     def repository(self, name: str = "repo", files: int = 3) -> Path:
         """A repository with one commit, on ``main``."""
         path = self.root / name
-        path.mkdir()
-        git(path, "init", "-q", "-b", "main")
-        for number in range(files):
-            file = path / f"dir{number % 20}" / f"file{number}.txt"
-            file.parent.mkdir(exist_ok=True)
-            file.write_text(f"line one of {number}\nline two\n")
-        git(path, "add", "-A")
-        git(path, "commit", "-qm", "first")
+        shutil.copytree(_template(files), path, symlinks=True)
+        git(path, "update-index", "--refresh")  # the copies are other inodes than the index knows
         return path
+
+
+@cache
+def _template(files: int) -> Path:
+    """What `Sandbox.repository` copies: made once a process, gone with it."""
+    path = Path(tempfile.mkdtemp(prefix="rmt-", dir="/tmp"))
+    atexit.register(shutil.rmtree, path)
+    git(path, "init", "-q", "-b", "main")
+    for number in range(files):
+        file = path / f"dir{number % 20}" / f"file{number}.txt"
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(f"line one of {number}\nline two\n")
+    git(path, "add", "-A")
+    git(path, "commit", "-qm", "first")
+    return path
 
 
 @dataclass(frozen=True)
@@ -181,11 +202,28 @@ def git(path: Path, *arguments: str) -> str:
         **{f"GIT_{who}_{what}": value for who in ("AUTHOR", "COMMITTER") for what, value in PERSON},
     }
     return subprocess.run(
-        ["git", "-C", str(path), *arguments], env=environment, capture_output=True, text=True, check=True
+        ["git", *QUICK, "-C", str(path), *arguments], env=environment, capture_output=True, text=True, check=True
     ).stdout.strip()
 
 
 PERSON = (("NAME", "A Person"), ("EMAIL", "person@example.org"))
+QUICK = ("-c", "core.fsync=none", "-c", "maintenance.auto=false")
+"""What git does without in the hands of a test's person: no power is cut, and nothing grows old enough to be packed."""
+
+
+def _wait_dead(pid: int, within: float = 10.0) -> None:
+    """Wait until a process that is being killed, which need not be a child, runs and holds nothing any more.
+
+    Not until it is reaped, as psutil would: that is up to its parent or to init, which may take its time.
+    """
+    with contextlib.suppress(ProcessLookupError):
+        descriptor = os.pidfd_open(pid)
+        try:
+            poller = select.poll()
+            poller.register(descriptor, select.POLLIN)
+            assert poller.poll(within * 1000), f"process {pid} does not die"
+        finally:
+            os.close(descriptor)
 
 
 def command_of(process: psutil.Process) -> list[str]:
@@ -232,8 +270,7 @@ class Client:
     """Async stubs for all services over one channel."""
 
     def __init__(self, socket: Path, token: str = "") -> None:
-        options = [("grpc.max_receive_message_length", 64 << 20), ("grpc.max_send_message_length", 64 << 20)]
-        self.channel = grpc.aio.insecure_channel(f"unix:{socket}", options=options)
+        self.channel = grpc.aio.insecure_channel(f"unix:{socket}", options=CHANNEL)
         self.metadata = (("ramet-contract", "1"), *((("ramet-token", token),) if token else ()))
         self.daemon = daemon_pb2_grpc.DaemonServiceStub(self.channel)
         self.repos = repo_pb2_grpc.RepoServiceStub(self.channel)
@@ -319,7 +356,7 @@ class DaemonProcess:
     def wait_serving(self, within: float = 30.0) -> None:
         deadline = time.monotonic() + within
         with grpc.insecure_channel(
-            f"unix:{self.sandbox.socket}", options=[("grpc.use_local_subchannel_pool", 1)]
+            f"unix:{self.sandbox.socket}", options=[*CHANNEL, ("grpc.use_local_subchannel_pool", 1)]
         ) as channel:
             stub = daemon_pb2_grpc.DaemonServiceStub(channel)
             while True:

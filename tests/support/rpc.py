@@ -11,6 +11,7 @@ import ramet.v1
 from google.protobuf import descriptor_pb2, message_factory
 from google.protobuf.descriptor import MethodDescriptor
 from google.protobuf.message import Message
+from rametd.domain import errors
 
 from tests.support.daemon import reason_of
 
@@ -84,3 +85,10 @@ def rpcs() -> Iterator[Rpc]:
 
 
 RPCS = {each.name: each for each in rpcs()}
+
+
+def reasons() -> set[str]:
+    """All that a refusal may have."""
+    return {
+        each.reason for each in vars(errors).values() if isinstance(each, type) and issubclass(each, errors.RametError)
+    }

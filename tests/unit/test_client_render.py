@@ -11,10 +11,11 @@ from rametctl.errors import UsageError
 from rametctl.follow import parse_cursor
 from rametctl.render.daemonlog import log_line
 from rametctl.render.diff import stat_lines
-from rametctl.render.event import Transcript, last_words, summary
+from rametctl.render.event import summary
 from rametctl.render.format import duration, money, span
 from rametctl.render.request import answer_command, request_lines, short_id
 from rametctl.render.session import in_tree_order, reference
+from rametctl.render.transcript import Transcript, last_words
 from rametctl.sessions import person_needed
 
 Kind = attention_pb2.AttentionKind

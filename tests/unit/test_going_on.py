@@ -15,7 +15,7 @@ from rametd.config import Config
 from rametd.domain.models import DAEMON, Hold, Mode, PromptState, RequestKind
 from rametd.domain.states import State
 from rametd.parts import forbid_bypass
-from rametd.services.agents.projection import project
+from rametd.services.agents.batches import project
 from rametd.services.delivery import deliver
 from rametd.services.policy import Policy
 from rametd.services.predecessors import blocked_by

@@ -20,7 +20,7 @@ from rametd.config import Config
 from rametd.domain.errors import StaleBatchError
 from rametd.domain.models import PromptState, RequestKind
 from rametd.domain.states import State
-from rametd.services.agents.projection import project
+from rametd.services.agents.batches import project
 from rametd.services.policy import Policy
 from rametd.services.words import first_line
 from rametd.store import Unit

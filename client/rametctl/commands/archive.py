@@ -21,6 +21,7 @@ def command(app: App, session: str, force: bool) -> None:
     """
     from ramet.v1 import session_pb2
 
+    from rametctl.lines import printable
     from rametctl.render.format import size
     from rametctl.render.session import reference
     from rametctl.sessions import get_session, report
@@ -29,6 +30,15 @@ def command(app: App, session: str, force: bool) -> None:
     request = session_pb2.ArchiveSessionRequest(session=found.id, force=force, request_id=new_request_id())
     with app.output.spinner("archiving …"):
         answer = app.connection.call(lambda daemon: daemon.sessions.ArchiveSession, request)
+    for warning in answer.warnings:
+        app.output.note(f"rametctl: {printable(warning)}")
     freed = f"{size(answer.freed_bytes)} freed; " if answer.freed_bytes else ""
     note = f"{freed}to bring it back: rametctl restore {reference(answer.session)}"
-    report(app, answer.session, note=note, ref=answer.ref, freed_bytes=str(answer.freed_bytes))
+    report(
+        app,
+        answer.session,
+        note=note,
+        ref=answer.ref,
+        freed_bytes=str(answer.freed_bytes),
+        warnings=list(answer.warnings),
+    )

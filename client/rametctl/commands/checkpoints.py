@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 def command(app: App, session: str, make: bool) -> None:
     """List the checkpoints of session S, newest first: one at its start, one at the
     end of every turn, one before every rewind. Untracked files are in them, ignored
-    ones are not.
+    ones are not. After a rewind LINE shows where the session stands, and which ones it
+    went back behind; these can be gone back to as well.
 
     \b
     Examples:
@@ -76,6 +77,12 @@ def _show(app: App, checkpoints: "Sequence[Checkpoint]") -> None:
         ]
         for each in checkpoints
     ]
-    headers = ("NUMBER", "AGE", "WHY", "TURN", "FILES", "LINES", "ASKED FOR")
+    # Only a rewind makes a second line: without one the newest is where it stands.
+    left_behind = any(each.abandoned for each in checkpoints)
+    if left_behind:
+        for each, row in zip(checkpoints, rows, strict=True):
+            row.insert(1, ("here", "bold") if each.current else ("left behind", "dim") if each.abandoned else ("", ""))
+    line = ("LINE",) if left_behind else ()
+    headers = ("NUMBER", *line, "AGE", "WHY", "TURN", "FILES", "LINES", "ASKED FOR")
     table = app.output.table(headers, rows, shrink=[("ASKED FOR", 10)], right=frozenset({"NUMBER", "TURN", "FILES"}))
     app.output.show(*table)

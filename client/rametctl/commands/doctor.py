@@ -44,14 +44,19 @@ def command(app: App, repo: str | None, fix: bool) -> int:
             line("    ", printable(found.message)),
         )
         if not found.fixed:
-            app.output.show(line("    ", (printable(found.advice), "dim")))
+            app.output.show(*(line("    ", (printable(each), "dim")) for each in found.advice.splitlines()))
     looked = ", ".join(
-        plural(count, f"{kind[:-3]}y" if kind.endswith("ies") else kind.removesuffix("s"))
-        for kind, count in sorted(answer.checked.items())
-        if kind.endswith("s") and count
+        plural(count, _one_of(kind)) for kind, count in sorted(answer.checked.items()) if kind.endswith("s") and count
     )
     if not answer.findings:
         app.output.text(f"all is well: {looked}" if looked else "all is well")
     elif not fix and any(found.fixable for found in remain):
         app.output.text("to mend what can be mended without risk: rametctl doctor --fix")
     return status
+
+
+def _one_of(kind: str) -> str:
+    """The singular of what was looked at."""
+    if kind.endswith("ies"):
+        return f"{kind[:-3]}y"
+    return kind.removesuffix("es" if kind.endswith("ches") else "s")

@@ -17,6 +17,9 @@ def command(app: App, repo: str | None, yes: bool, dry_run: bool) -> None:
     archived long ago, and what was left of sessions that are gone. What is dirty, at
     work, on no other branch, or not made by Ramet is never among it.
 
+    It is about the repository around the current directory, and outside of any about
+    all of them. The last line says what --yes would do, and in which.
+
     \b
     Examples:
       rametctl gc
@@ -25,49 +28,32 @@ def command(app: App, repo: str | None, yes: bool, dry_run: bool) -> None:
     from ramet.jsonify import to_json
     from ramet.v1 import worktree_pb2
 
-    from rametctl.errors import UsageError
-    from rametctl.lines import line
-    from rametctl.render.format import plural, size
+    from rametctl.errors import ClientError, UsageError
+    from rametctl.render.garbage import done, listing
 
     if yes and dry_run:
         raise UsageError("--yes and --dry-run were both given", hint="give one of them")
-    request = worktree_pb2.CollectGarbageRequest(
-        repo=repo_reference(app, repo) if repo else "", dry_run=not yes, request_id=new_request_id()
-    )
+    here = app.repo_here() if repo is None else None
+    where = repo_reference(app, repo) if repo is not None else here or ""
+    request = worktree_pb2.CollectGarbageRequest(repo=where, dry_run=not yes, request_id=new_request_id())
     with app.output.spinner("looking …" if not yes else "clearing away …"):
-        answer = app.connection.call(lambda daemon: daemon.worktrees.CollectGarbage, request)
+        try:
+            answer = app.connection.call(lambda daemon: daemon.worktrees.CollectGarbage, request)
+        except ClientError as error:
+            # A repository is known to the daemon from its first session on.
+            if here is None or error.reason != "REPO_NOT_FOUND":
+                raise
+            answer = worktree_pb2.CollectGarbageResponse()
     if app.output.json_mode:
         app.output.json(to_json(answer))
-        return
-    if not answer.items:
-        app.output.text("nothing is there that could go")
-        return
-    items = sorted(answer.items, key=lambda item: (item.verdict == "kept", item.kind, item.name))
-    with_repo = len({item.repo for item in items}) > 1
-    app.output.show(
-        *app.output.table(
-            ["WHAT", *(["REPO"] if with_repo else []), "NAME", "VERDICT", "SIZE", "WHY"],
-            [
-                [
-                    (item.kind, "dim"),
-                    *([(item.repo, "")] if with_repo else []),
-                    (item.name, "bold"),
-                    ("removed" if item.removed else item.verdict, "dim" if item.verdict == "kept" else "yellow"),
-                    (size(item.bytes), ""),
-                    (item.reason, "dim"),
-                ]
-                for item in items
-            ],
-            shrink=[("WHY", 20), ("NAME", 20), ("WHY", 10), ("NAME", 8)],
-            right=frozenset({"SIZE"}),
-        )
-    )
-    going = sum(item.removed if yes else item.verdict != "kept" for item in items)
-    if yes:
-        app.output.text(f"removed {plural(going, 'item')}, {size(answer.bytes)} freed")
-        if any(item.removed and item.kind == "session" for item in items):
-            app.output.text("to bring a session back: rametctl trash restore NAME")
-    elif going:
-        app.output.show(line(f"{plural(going, 'item')} can go, {size(answer.bytes)}: ", ("rametctl gc --yes", "bold")))
+    elif not answer.items:
+        app.output.text("nothing is there that could go" + (" in this repository" if here is not None else ""))
     else:
-        app.output.text("all of it stays")
+        app.output.show(*(done(app.output, answer) if yes else listing(app.output, answer, _again(repo))))
+
+
+def _again(repo: str | None) -> str:
+    """The command that does what was listed."""
+    import shlex
+
+    return f"rametctl gc --yes --repo {shlex.quote(repo)}" if repo is not None else "rametctl gc --yes"

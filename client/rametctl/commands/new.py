@@ -52,8 +52,8 @@ class Options(TypedDict):
 @click.option("--base", metavar="REF", default="", help="What to start from; what is checked out here otherwise.")
 @click.option("--existing", metavar="BRANCH", default="", help="Work on a branch that exists, here or on a remote.")
 @click.option("--in-place", is_flag=True, help="Work in this very checkout, without a worktree.")
-@click.option("--with-changes", is_flag=True, help="Begin with what is uncommitted here; this checkout stays as it is.")
-@click.option("--fetch", is_flag=True, help="Fetch the base from its remote first.")
+@click.option("--with-changes", is_flag=True, help="Begin with what is uncommitted here, staged or not.")
+@click.option("--fetch", is_flag=True, help="Fetch the base, or the existing branch, first.")
 @click.option("--initial-commit", is_flag=True, help="Where there is no commit yet, make an empty first one.")
 @click.option("--agent", default="", help="Kind of agent; claude otherwise.")
 @click.option("--model", default="", help="Its model.")
@@ -78,6 +78,9 @@ def command(app: App, /, **options: Unpack[Options]) -> None:
     standard input when that is a pipe, or with "-". Without one the session is
     idle until `rametctl send`. With --count they are NAME-1 to NAME-N; one that
     cannot be made does not keep the others from it.
+
+    --with-changes copies files, not the index: what is staged here and what is
+    not are both unstaged there. This checkout stays as it is.
 
     \b
     Examples:

@@ -1,20 +1,16 @@
 """`rametctl plan`: threads of work with paths of their own, from a file to landed work."""
 
-import sys
 from collections.abc import Callable
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from rametctl.app import App
 from rametctl.options import Verb, VerbGroup, new_request_id, repo_option, repo_path
+from rametctl.plans import of_plan, read_plan, shown
 
 if TYPE_CHECKING:
     from ramet.v1.plan_pb2 import CheckPlanResponse
-
-Answer = TypeVar("Answer")
-DEFAULT = "plan.toml"
 
 
 @click.group("plan", cls=VerbGroup, short_help="Plans: check, apply, status, converge, cleanup.")
@@ -61,7 +57,7 @@ def check(app: App, file: str | None, repo: str | None) -> int:
     if app.output.json_mode:
         app.output.json(to_json(answer))
     else:
-        app.output.show(*check_lines(app.output, answer, _shown(app, name)))
+        app.output.show(*check_lines(app.output, answer, shown(app, name)))
     return 0 if answer.ok else 1
 
 
@@ -97,7 +93,7 @@ def apply(app: App, file: str | None, dry_run: bool, repo: str | None) -> None:
             answer = app.connection.call(lambda daemon: daemon.plans.ApplyPlan, request)
     except RefusedError as error:
         if error.reason == "BAD_PLAN":
-            for item in problem_lines(_check(app, name, text, repo), _shown(app, name)):
+            for item in problem_lines(_check(app, name, text, repo), shown(app, name)):
                 app.output.note(item.text)
             error.exit_code = 1  # the command line is fine
         raise
@@ -154,7 +150,7 @@ def converge(app: App, file: str | None, dry_run: bool, remote: str, repo: str |
         with app.output.spinner("pushing …"):
             return app.connection.call(lambda daemon: daemon.plans.ConvergePlan, request)
 
-    answer = _of_plan(app, file, call)
+    answer = of_plan(app, file, call)
     if app.output.json_mode:
         app.output.json(to_json(answer))
     else:
@@ -188,7 +184,7 @@ def cleanup(app: App, file: str | None, dry_run: bool, repo: str | None) -> None
         with app.output.spinner("removing …"):
             return app.connection.call(lambda daemon: daemon.plans.CleanUpPlan, request)
 
-    answer = _of_plan(app, file, call)
+    answer = of_plan(app, file, call)
     if app.output.json_mode:
         app.output.json(to_json(answer))
     else:
@@ -245,55 +241,6 @@ def schema(app: App) -> None:
         app.output.binary(text.encode())
 
 
-def read_plan(app: App, file: str | None) -> tuple[str, str]:
-    """The absolute path of a plan, "" for standard input, and its text. Raises UsageError."""
-    from rametctl.errors import UsageError
-
-    if file == "-":
-        return "", _decoded(sys.stdin.buffer.read(), "standard input")
-    path = Path(app.absolute(file)) if file is not None else default_file(app)
-    if path is None:
-        hint = "name a file, or write one; what stands in it: rametctl plan schema"
-        raise UsageError(f"there is no {DEFAULT} here or at the repository's root", hint=hint)
-    try:
-        return str(path), _decoded(path.read_bytes(), f"the file {path}")
-    except OSError as error:
-        raise UsageError(f"the plan {path} cannot be read: {error.strerror}", hint="name another file") from error
-
-
-def default_file(app: App) -> Path | None:
-    """``plan.toml`` in the current directory, or at the root of the repository around it."""
-    here = Path(app.cwd)
-    root = next((folder for folder in (here, *here.parents) if (folder / ".git").exists()), here)
-    return next((folder / DEFAULT for folder in (here, root) if (folder / DEFAULT).is_file()), None)
-
-
-def _decoded(data: bytes, source: str) -> str:
-    from rametctl.errors import UsageError
-
-    try:
-        return data.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise UsageError(f"{source} is not UTF-8 text (byte {error.start})", hint="convert it first") from error
-
-
-def _of_plan(app: App, file: str | None, call: Callable[[str], Answer]) -> Answer:
-    """Call with what names the plan: the file or name that is given, else the usual file where it is applied, else the only plan there is."""
-    from rametctl.errors import RefusedError
-
-    if file is not None:
-        looks_like_one = "/" in file or file.endswith(".toml") or Path(app.absolute(file)).is_file()
-        return call(app.absolute(file) if looks_like_one else file)
-    usual = default_file(app)
-    if usual is not None:
-        try:
-            return call(str(usual))
-        except RefusedError as error:
-            if error.reason != "PLAN_NOT_FOUND":
-                raise
-    return call("")
-
-
 def _check(app: App, name: str, text: str, repo: str | None) -> "CheckPlanResponse":
     from ramet.v1 import plan_pb2
 
@@ -313,16 +260,8 @@ def _status(app: App, file: str | None, repo: str | None) -> None:
         with app.output.spinner("looking …"):
             return app.connection.call(lambda daemon: daemon.plans.GetPlan, request)
 
-    answer = _of_plan(app, file, call)
+    answer = of_plan(app, file, call)
     if app.output.json_mode:
         app.output.json(to_json(answer))
     else:
         app.output.show(*status_lines(app.output, answer))
-
-
-def _shown(app: App, name: str) -> str:
-    """The file as a person would name it from here."""
-    if not name:
-        return "standard input"
-    path = Path(name)
-    return str(path.relative_to(app.cwd)) if path.is_relative_to(app.cwd) else name

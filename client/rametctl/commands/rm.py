@@ -84,6 +84,8 @@ def _show(app: App, answer: "DeleteSessionResponse") -> None:
     from rametctl.render.session import reference
 
     session = answer.session
+    for warning in answer.warnings:
+        app.output.note(f"rametctl: {printable(warning)}")
     app.output.show(line("removed ", (printable(session.name), "bold")))
     if answer.landing_target:
         app.output.text(f"it was taken out of the queue of {printable(answer.landing_target)}: it does not land")

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from ramet.v1.common_pb2 import Cursor
     from ramet.v1.event_pb2 import Event, WatchEventsResponse
 
-    from rametctl.render.event import Transcript
+    from rametctl.render.transcript import Transcript
 
 CONTEXT = 300
 """Events looked back through for the beginning of the last turn."""
@@ -43,7 +43,7 @@ def command(app: App, sessions: tuple[str, ...], since: str | None) -> None:
 def watch_sessions(app: App, sessions: Sequence[str], since: "Cursor | None" = None) -> None:
     """Print what happens, until interrupted."""
     from rametctl.follow import follow
-    from rametctl.render.event import Transcript
+    from rametctl.render.transcript import Transcript
     from rametctl.sessions import get_session, session_pages
 
     names: dict[str, str] = {}

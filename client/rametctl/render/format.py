@@ -63,5 +63,5 @@ def size(count: float) -> str:
 
 
 def plural(count: int, noun: str) -> str:
-    many = f"{noun[:-1]}ies" if noun.endswith(("ty", "ry")) else f"{noun}s"
+    many = f"{noun[:-1]}ies" if noun.endswith(("ty", "ry")) else f"{noun}es" if noun.endswith("ch") else f"{noun}s"
     return f"{count} {noun if count == 1 else many}"

@@ -8,7 +8,7 @@ from typing import Protocol, TypeVar
 
 from google.protobuf.message import Message
 
-from rametd.domain.errors import RequestIdReusedError
+from rametd.domain.errors import NotFoundError, RequestIdReusedError
 from rametd.services.core import Core
 from rametd.store import Unit
 
@@ -69,7 +69,14 @@ class Calls:
                         f"request id {call.request_id} came with another request before", hint="use a new one"
                     )
                 return response_type.FromString(known.response)
-            response = await work(call)
+            try:
+                response = await work(call)
+            except NotFoundError:
+                # What a former daemon had begun for this very call may have been finished since we looked, and what it names be gone with that.
+                known = await self._core.store.read(lambda reader: reader.calls.get(call.request_id))
+                if known is None:
+                    raise
+                return response_type.FromString(known.response)
             await self._core.store.write(lambda unit: call.remember(unit, response))
             return response
         finally:

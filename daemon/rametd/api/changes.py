@@ -9,7 +9,7 @@ from ramet.v1 import worktree_pb2
 from rametd.domain.errors import InvalidInputError
 from rametd.domain.models import Session
 from rametd.git.diff import MAX_PATCH, Diff, DiffOptions, Whitespace
-from rametd.git.tracker import Tracker
+from rametd.git.tracking import Tracker
 from rametd.services.core import Core
 from rametd.services.lookup import find_session
 from rametd.services.repos import info_of

@@ -12,7 +12,12 @@ from rametd.domain.checkpoints import CheckpointReason
 from rametd.domain.models import Session
 from rametd.services.core import Core
 from rametd.services.lookup import find_session
-from rametd.services.worktrees.checkpoints import Checkpointer, checkpoint_message, find_checkpoint
+from rametd.services.worktrees.checkpoints import (
+    Checkpointer,
+    checkpoint_message,
+    find_checkpoint,
+    list_checkpoints,
+)
 from rametd.services.worktrees.rewind import Rewinder
 from rametd.store import Reader
 
@@ -33,10 +38,10 @@ class CheckpointCalls:
 
         def work(reader: Reader) -> worktree_pb2.ListCheckpointsResponse:
             session = find_session(reader, request.session)
-            found = reader.checkpoints.list(session.id, before=before, limit=size + 1)
+            found = list_checkpoints(reader, session.id, before, size + 1)
             page = found[:size]
             return worktree_pb2.ListCheckpointsResponse(
-                checkpoints=[checkpoint_message(checkpoint) for checkpoint in page],
+                checkpoints=page,
                 next_page_token=token_of("checkpoints", page[-1].number) if len(found) > size else "",
             )
 

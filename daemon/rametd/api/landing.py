@@ -14,8 +14,9 @@ from rametd.domain.errors import InvalidInputError, RepoNotFoundError
 from rametd.domain.landing import Landing
 from rametd.services import repos
 from rametd.services.core import Core
+from rametd.services.landing.drafting import NewLandings
 from rametd.services.landing.entries import message
-from rametd.services.landing.queue import LandingQueue, NewLandings, listed
+from rametd.services.landing.queue import LandingQueue, listed
 from rametd.services.pull_requests.cleanup import PullRequestCleaner
 from rametd.services.pull_requests.requests import PullRequests
 from rametd.store import Reader, Unit

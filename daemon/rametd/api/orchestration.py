@@ -3,29 +3,27 @@
 from typing import Any
 
 import grpc
-from google.protobuf.message import Message
-from ramet.mcp import SERVICE, ToolRefused, ToolServer
 from ramet.v1 import orchestration_pb2, orchestration_pb2_grpc
 
 from rametd.api.attention import messages as request_messages
 from rametd.api.calls import Call, Calls
 from rametd.api.context import principal
-from rametd.api.interceptor import OUR_FAULTS, internal, record_refusal
+from rametd.api.modes import mode_named
 from rametd.api.ownership import OwnershipCalls
 from rametd.api.paging import offset, position_of, token_of
 from rametd.api.repo import absolute
-from rametd.domain.errors import InvalidInputError, RametError
-from rametd.domain.models import Mode, Session
+from rametd.domain.errors import InvalidInputError
+from rametd.domain.models import Session
 from rametd.services import family
 from rametd.services.core import Core
 from rametd.services.creation.creator import Creator
 from rametd.services.creation.wanted import NewSession
-from rametd.services.delivery import SESSION, sender_of
+from rametd.services.delivery import sender_of
 from rametd.services.family import find_member
 from rametd.services.members import member_of, message_of, transcript
 from rametd.services.orchestration import Orchestration, Spawn
 from rametd.services.ownership.handover import Ownership
-from rametd.services.waiting import Condition, Outcome, judge_one
+from rametd.services.waiting import wait_for_family
 from rametd.services.worktrees.changes import change_message
 from rametd.store import Reader, Unit
 
@@ -67,7 +65,7 @@ class OrchestrationServicer(OwnershipCalls, orchestration_pb2_grpc.Orchestration
 
             parent_id = sender_of(who)
             budget = request.budget_usd or None
-            mode = mode_of(request.mode)
+            mode = mode_named(request.mode)
             if parent_id:
                 spawn = Spawn(
                     prompt=request.prompt,
@@ -221,7 +219,7 @@ class OrchestrationServicer(OwnershipCalls, orchestration_pb2_grpc.Orchestration
             raise InvalidInputError("there is no session to wait for", hint="name some, or spawn children first")
         since = position_of("family", request.cursor, offset)
         deadline = min(request.timeout_seconds or LONGEST_WAIT_S, LONGEST_WAIT_S)
-        done = await self._wait(ids, now, deadline, any_one=request.any, since=since or 0)
+        done = await wait_for_family(self._core, ids, seq=now, within=deadline, any_one=request.any, since=since or 0)
 
         def tell(reader: Reader) -> orchestration_pb2.WaitForMembersResponse:
             caller = caller_of(reader, who)
@@ -239,37 +237,6 @@ class OrchestrationServicer(OwnershipCalls, orchestration_pb2_grpc.Orchestration
             )
 
         return await self._core.store.read(tell)
-
-    async def _wait(self, ids: list[str], seq: int, seconds: float, *, any_one: bool, since: int) -> bool:
-        """Whether the sessions have ended their work (or cannot go on by themselves) before the time is over.
-
-        What was told up to ``since`` does not end it again: who waits for the rest would else call without end.
-        """
-        core = self._core
-        core.failpoint.hit("wait.begun")
-        watcher = core.hub.watch(seq, ids)
-        loop_time = core.loop_time
-        deadline = loop_time() + seconds
-
-        def settled(reader: Reader) -> bool:
-            found = [reader.sessions.find(each) for each in ids]
-            verdicts = [judge_one(reader, session, Condition.IDLE) for session in found]
-            fresh = [session is None or session.last_seq > since for session in found]
-            over = [verdict in {Outcome.DONE, Outcome.FAILED} for verdict in verdicts]
-            # One that waits for the person may wait for hours: whoever waits for it is told at once.
-            stuck = any(new and verdict == Outcome.ATTENTION for new, verdict in zip(fresh, verdicts, strict=True))
-            some = any(new and ended for new, ended in zip(fresh, over, strict=True))
-            return stuck or all(over) or (any_one and some)
-
-        try:
-            while not await core.store.read(settled):
-                left = deadline - loop_time()
-                if left <= 0:
-                    return False
-                await watcher.next(left)
-            return True
-        finally:
-            watcher.close()
 
     async def StopMember(
         self, request: orchestration_pb2.StopMemberRequest, context: Context
@@ -306,34 +273,3 @@ class OrchestrationServicer(OwnershipCalls, orchestration_pb2_grpc.Orchestration
             return await self._core.store.read(lambda reader: response_of(reader, session))
 
         return await self._calls.once("ReportResult", request, orchestration_pb2.ReportResultResponse, work)
-
-
-def mode_of(name: str) -> Mode | None:
-    """Also as the answers spell it (``accept_edits``). Raises `InvalidInputError` for a mode that there is not."""
-    if not name:
-        return None
-    spelled = name.replace("_", "").lower()
-    for mode in Mode:
-        if mode.value.lower() == spelled:
-            return mode
-    raise InvalidInputError(f"there is no mode {name!r}", hint=f"use one of: {', '.join(mode.value for mode in Mode)}")
-
-
-def tool_server(core: Core, servicer: OrchestrationServicer, session_id: str) -> ToolServer:
-    """The MCP server of one session: its calls are made as that session."""
-
-    async def call(method: str, request: Message, key: str) -> Message:
-        token = principal.set(SESSION + session_id)
-        try:
-            response: Message = await getattr(servicer, method)(request, None)
-        except RametError as error:
-            await record_refusal(core, f"/{SERVICE.full_name}/{method}", principal.get(), error)
-            raise ToolRefused(f"{error.message}; {error.hint}" if error.hint else error.message) from error
-        except OUR_FAULTS as error:
-            # Without an answer the agent would wait for ever.
-            raise ToolRefused(internal(method, error).message) from error
-        finally:
-            principal.reset(token)
-        return response
-
-    return ToolServer(call)

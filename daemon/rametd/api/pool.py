@@ -48,7 +48,7 @@ class PoolCalls:
         )
 
     def _spares(self, status: PoolStatus) -> list[worktree_pb2.Spare]:
-        has, cold = self._pool.warmer.has, self._pool.cold
+        has, cold = self._pool.warmer.has, self._pool.spares.cold
         return [
             spare_message(spare, size, warm=has(spare.id), cold=cold.get(spare.id, "")) for spare, size in status.spares
         ]

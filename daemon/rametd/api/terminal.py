@@ -24,8 +24,9 @@ from rametd.domain.states import State
 from rametd.platform import listeners, processes
 from rametd.services import ports, surroundings
 from rametd.services.commands.setup import Setup
-from rametd.services.commands.terminals import NewCommand, Terminals
+from rametd.services.commands.terminals import Terminals
 from rametd.services.commands.trust import check_trust
+from rametd.services.commands.wanted import NewCommand
 from rametd.services.core import Core
 from rametd.services.delivery import sender_of
 from rametd.services.lookup import find_session

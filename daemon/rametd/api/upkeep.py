@@ -10,8 +10,8 @@ from rametd.api.context import principal
 from rametd.api.repo import resolve_repo
 from rametd.domain.models import Repo
 from rametd.services.core import Core
+from rametd.services.upkeep.collector import Collector
 from rametd.services.upkeep.doctor import Doctor
-from rametd.services.upkeep.garbage import Collector
 
 Context = grpc.aio.ServicerContext[Any, Any]
 

@@ -14,8 +14,8 @@ from rametd.services.core import Core
 from rametd.services.creation.pool import Pool
 from rametd.services.departures.departures import Departures
 from rametd.services.radar.radar import Radar
+from rametd.services.upkeep.collector import Collector
 from rametd.services.upkeep.doctor import Doctor
-from rametd.services.upkeep.garbage import Collector
 from rametd.services.worktrees.checkpoints import Checkpointer
 from rametd.services.worktrees.comments import Reviewer
 from rametd.services.worktrees.rewind import Rewinder

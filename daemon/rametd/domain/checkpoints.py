@@ -1,5 +1,6 @@
 """Worktrees as they were, and conversations that begin as a part of another."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -43,3 +44,15 @@ class ConversationCut:
     session_id: str
     source_id: str
     message_id: str
+
+
+def line_of(latest: int, rewinds: Sequence[tuple[int, int]]) -> list[int]:
+    """The checkpoints, newest first, that a session with so many goes on from: ``rewinds`` led from one to another, oldest first.
+
+    The one after a rewind goes on from where that led; any other from the one before it.
+    """
+    parents = {before + 1: target for before, target in rewinds}
+    line = [parents.get(latest + 1, latest)]
+    while line[-1] > 1:
+        line.append(parents.get(line[-1], line[-1] - 1))
+    return line

@@ -13,7 +13,8 @@ RametError
 └── BrokenError             something that must hold does not: our fault or the machine's   INTERNAL
 
 A leaf has a stable ``reason`` (UPPER_SNAKE_CASE, part of the contract), a message that says what happened, a ``hint`` that says
-what to do next, and ``data`` (flat, strings) for programs. Messages and hints are one line each.
+what to do next, and ``data`` (flat, strings) for programs. Messages and hints are one line each. All are in one file, long as it is: the
+tree is what a reader looks for.
 """
 
 from typing import ClassVar

@@ -16,7 +16,7 @@ from rametd.git.revival import Kept
 from rametd.git.risk import Risk
 from rametd.git.snapshot import Snapshot
 from rametd.git.syncing import Synced
-from rametd.git.tracker import Changes, Tracker
+from rametd.git.tracking import Changes, Tracker
 from rametd.git.trash import TrashRecord
 from rametd.git.upstream import RemoteBranch
 from rametd.git.worktrees import Worktree

@@ -10,8 +10,9 @@ from typing import Final
 import pygit2
 
 from rametd.git.context import GitContext
+from rametd.git.inventory import refs_below
 from rametd.git.registrations import registrations, verify_worktree
-from rametd.git.repository import head_of, open_repository
+from rametd.git.repository import RepositoryInfo, common_dir, head_of, open_repository
 from rametd.git.snapshot import ADD_ALL, current_tree, private_index, write_commit
 
 PREFIX: Final = "refs/ramet/checkpoints/"
@@ -19,28 +20,63 @@ PREFIX: Final = "refs/ramet/checkpoints/"
 
 @dataclass(frozen=True, slots=True)
 class KeptTree:
-    """A commit that holds the files of a worktree. ``head`` is its first parent, "" on an unborn branch."""
+    """A commit that holds the files of a worktree. ``head`` is its first parent, "" on an unborn branch; ``skipped`` are git's words for what it
+    could not read. ``staged`` is its second parent, a commit of the index, "" where that holds nothing of its own."""
 
     commit: str
     tree: str
     head: str
+    skipped: tuple[str, ...] = ()
+    staged: str = ""
 
 
-async def keep(git: GitContext, worktree: Path, ref: str, message: str, tree: str | None = None) -> KeptTree:
+async def keep(
+    git: GitContext, worktree: Path, ref: str, message: str, tree: str | None = None, *, with_index: bool = False
+) -> KeptTree:
     """See `Git.keep`."""
     git_dir = await git.compute(verify_worktree, worktree, None)
+    skipped: tuple[str, ...] = ()
     if tree is None:
-        tree = (await current_tree(git, worktree, git_dir)).tree
+        written = await current_tree(git, worktree, git_dir)
+        tree, skipped = written.tree, written.skipped
+    index = await _index_tree(git, worktree, git_dir) if with_index else None
     files = tree
 
     def commit() -> KeptTree:
         repository = open_repository(git_dir)
         head = head_of(repository).commit
-        made = write_commit(repository, files, message, [head] if head is not None else [])
+        parents = [head] if head is not None else []
+        staged = ""
+        if head is not None and index not in {None, files, str(repository[head].peel(pygit2.Tree).id)}:
+            staged = write_commit(repository, str(index), f"what was staged at {message}", parents)
+        made = write_commit(repository, files, message, [*parents, staged] if staged else parents)
+        if ref not in repository.references:
+            # Nobody but us writes this ref, one at a time: the lock is of a daemon that was killed while it did. Once the ref is there, git may
+            # hold one to pack it.
+            (common_dir(git_dir) / f"{ref}.lock").unlink(missing_ok=True)
         repository.references.create(ref, pygit2.Oid(hex=made), force=True)
-        return KeptTree(made, files, head or "")
+        return KeptTree(made, files, head or "", skipped, staged)
 
     return await git.compute(commit)
+
+
+async def _index_tree(git: GitContext, worktree: Path, git_dir: Path) -> str:
+    """What is staged, as a tree; of paths in conflict it has none: what the index has of those is in commits."""
+    there = (f"--git-dir={git_dir}", f"--work-tree={worktree}")
+    async with private_index(git, git_dir) as index:  # `write-tree` writes into the index what it found out about trees
+        environment = {"GIT_INDEX_FILE": str(index)}
+        listing = ("diff", "--name-only", "--diff-filter=U", "-z")
+        unmerged = await git.process.read(worktree, *there, *listing, environment=environment)
+        if unmerged:
+            await git.process.write(
+                worktree,
+                *there,
+                *("update-index", "-z", "--force-remove", "--stdin"),
+                stdin=unmerged,
+                environment=environment,
+            )
+        tree = await git.process.write(worktree, *there, "write-tree", "--missing-ok", environment=environment)
+    return tree.decode().strip()
 
 
 async def bring_back(
@@ -118,3 +154,39 @@ def _in_the_way(worktree: Path, wanted: list[str]) -> set[str]:
         if os.path.lexists(place):
             found.add(str(place.relative_to(worktree)))
     return found
+
+
+@dataclass(frozen=True, slots=True)
+class KeptRef:
+    """A checkpoint as its ref tells of it."""
+
+    number: int
+    ref: str
+    kept: KeptTree
+    create_time: float
+    message: str
+
+
+async def kept_below(git: GitContext, repo: RepositoryInfo, folder: str) -> tuple[KeptRef, ...]:
+    """See `Git.kept_below`."""
+
+    def look() -> tuple[KeptRef, ...]:
+        repository = open_repository(repo.common_dir)
+        found = []
+        for ref, name in refs.items():
+            number, commit = ref.rpartition("/")[2], repository[name].peel(pygit2.Commit)
+            if number.isascii() and number.isdigit():
+                head, *staged = [str(parent) for parent in commit.parent_ids] or [""]
+                kept = KeptTree(str(commit.id), str(commit.tree_id), head, staged="".join(staged))
+                found.append(KeptRef(int(number), ref, kept, float(commit.commit_time), commit.message))
+        return tuple(sorted(found, key=lambda each: each.number))
+
+    def begins() -> bool:
+        return f"{folder}/1" in open_repository(repo.common_dir).references
+
+    if not await git.compute(
+        begins
+    ):  # as for every session at its start, which is not to wait for a listing of all refs
+        return ()
+    refs = await refs_below(git, repo, (folder,))
+    return await git.compute(look)

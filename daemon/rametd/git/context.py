@@ -16,7 +16,7 @@ from rametd.git.locks import RepositoryLocks
 from rametd.git.process import GitProcess
 
 if TYPE_CHECKING:
-    from rametd.git.tracker import Tracker
+    from rametd.git.tracking import Tracker
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -59,9 +59,9 @@ class GitContext:
         try:
             return await asyncio.shield(future)
         except OSError as error:
-            raise GitFailedError(
-                f"{error.filename}: {error.strerror}", hint="look at its permissions and the disk"
-            ) from error
+            # libgit2 gives words of its own, without a number.
+            words = f"{error.filename}: {error.strerror}" if error.strerror else str(error)
+            raise GitFailedError(words, hint="look at its permissions and the disk") from error
         except asyncio.CancelledError:
             # A thread cannot be stopped: leaving now would free the caller's lock while the thread goes on under it.
             await asyncio.wait([future])

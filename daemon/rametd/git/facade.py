@@ -1,4 +1,7 @@
-"""`Git`: everything the services ask of the git layer, as coroutines."""
+"""`Git`: everything the services ask of the git layer, as coroutines.
+
+One class, long as it is: this list is the layer's contract, and what does the work is elsewhere, a noun in each module.
+"""
 
 import os
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
@@ -21,14 +24,14 @@ from rametd.git import (
     worktrees,
 )
 from rametd.git import diff as diffs
-from rametd.git.checkpoints import KeptTree
+from rametd.git.checkpoints import KeptRef, KeptTree
 from rametd.git.context import GitContext
 from rametd.git.diff import EVERYTHING, MAX_PATCH, Diff, DiffOptions, DiffStat
 from rametd.git.inventory import Inventory
 from rametd.git.landed import Landed, LandedAnswers, Target
 from rametd.git.landing import Landing
 from rametd.git.matrix import Matrix, head_commit, tree_of
-from rametd.git.registrations import verify_worktree
+from rametd.git.registrations import Registration, verify_worktree
 from rametd.git.remotes import Remotes
 from rametd.git.removal import Removal
 from rametd.git.repository import Base, Branch, RepositoryInfo
@@ -36,7 +39,7 @@ from rametd.git.revival import Kept
 from rametd.git.risk import Risk
 from rametd.git.snapshot import Snapshot
 from rametd.git.syncing import Synced
-from rametd.git.tracker import Tracker, track
+from rametd.git.tracking import Tracker, track
 from rametd.git.trash import TrashRecord
 from rametd.git.tree import Tree, read_tree
 from rametd.git.upstream import RemoteBranch
@@ -193,13 +196,22 @@ class Git:
         """Raise WorktreeChangedError unless ``path`` is a worktree, registered there, with ``branch`` (None: any) checked out."""
         await self._context.compute(verify_worktree, path, branch)
 
-    async def remove_worktree(self, repo: RepositoryInfo, path: Path, branch: str, *, delete_branch: bool) -> Removal:
+    async def remove_worktree(
+        self, repo: RepositoryInfo, path: Path, branch: str, *, delete_branch: bool, keep_at: Path | None = None
+    ) -> Removal:
         """Remove the worktree recorded at ``path``, with all that is in it, and the branch: keep the work first (`trash`).
 
         Completes whatever the state: directory gone, locked, unregistered, moved. What lies at ``path`` but is not that worktree
-        is left, and named in ``kept``. Raises WorktreeChangedError when ``path`` holds the repository itself.
+        is left, and named in ``kept``. With ``keep_at`` the directory is moved there, a number after it, rather than deleted. Raises
+        WorktreeChangedError when ``path`` holds the repository itself.
         """
-        return await removal.remove_worktree(self._context, repo, path, branch, delete_branch=delete_branch)
+        return await removal.remove_worktree(
+            self._context, repo, path, branch, delete_branch=delete_branch, keep_at=keep_at
+        )
+
+    async def delete_tree(self, folder: Path) -> None:
+        """Delete a directory with all that is in it, also what may not be written to; nothing is done where there is none."""
+        await self._context.delete(removal.delete_tree, folder)
 
     async def work_at_risk(self, repo: RepositoryInfo, worktree: Path, branch: str, base_commit: str | None) -> Risk:
         """What removing the worktree and its branch would lose. Works when the directory is gone, or no
@@ -214,20 +226,36 @@ class Git:
         return await snapshot.snapshot(self._context, worktree, message)
 
     async def trash(
-        self, repo: RepositoryInfo, identity: str, worktree: Path, branch: str, last: tuple[str, str] | None = None
+        self,
+        repo: RepositoryInfo,
+        identity: str,
+        worktree: Path,
+        branch: str,
+        last: tuple[str, str] | None = None,
+        *,
+        afresh: bool = False,
     ) -> TrashRecord:
         """Keep the worktree's files and the branch's tip under ``refs/ramet/trash/<identity>``. Adds to what is there already.
 
-        Works like `work_at_risk` on what is no longer whole. Where neither branch nor files are left, ``last`` has a commit to keep in place of
-        each; raises RefNotFoundError when these are not there either.
+        Works like `work_at_risk` on what is no longer whole. ``last`` has commits that stand in for the branch and for the files where somebody
+        has deleted them: the files' where they were made on the branch's tip, or it is gone too. Raises RefNotFoundError when nothing is left.
+        What is there already was kept by an interrupted run of the same removal, unless that begins ``afresh``. Files that git cannot read are
+        in ``unread``: removing the worktree would lose them.
         """
-        return await trash.keep(self._context, repo, trash.PREFIX + identity, worktree, branch, last)
+        return await trash.keep(self._context, repo, trash.PREFIX + identity, worktree, branch, last, afresh=afresh)
 
     async def archive(
-        self, repo: RepositoryInfo, identity: str, worktree: Path, branch: str, last: tuple[str, str] | None = None
+        self,
+        repo: RepositoryInfo,
+        identity: str,
+        worktree: Path,
+        branch: str,
+        last: tuple[str, str] | None = None,
+        *,
+        afresh: bool = False,
     ) -> TrashRecord:
         """The same under ``refs/ramet/archive/<identity>``."""
-        return await trash.keep(self._context, repo, trash.ARCHIVE + identity, worktree, branch, last)
+        return await trash.keep(self._context, repo, trash.ARCHIVE + identity, worktree, branch, last, afresh=afresh)
 
     async def archive_to_trash(self, repo: RepositoryInfo, identity: str) -> TrashRecord | None:
         """What an archive keeps is the trash's from now on; None when there is neither."""
@@ -297,6 +325,14 @@ class Git:
     async def reachable(self, repo: RepositoryInfo, commit: str) -> bool:
         """Whether a branch, remote branch or tag reaches the commit."""
         return await inventory.reachable(self._context, repo, commit)
+
+    async def refs_below(self, repo: RepositoryInfo, *folders: str) -> dict[str, str]:
+        """The refs below some folders of ``refs/``, with their commits: cheaper than an inventory where there are many others."""
+        return await inventory.refs_below(self._context, repo, folders)
+
+    async def last_checked_out(self, entry: Registration) -> str | None:
+        """The commit that a worktree had checked out last, also when its branch is gone; None when that is not written down."""
+        return await self._context.compute(inventory.last_checked_out, entry)
 
     async def restore_files(self, worktree: Path, commit: str) -> None:
         """Bring back the files of a snapshot or trash commit; HEAD and index stay, so that they show as changes.
@@ -369,9 +405,18 @@ class Git:
         """The worktree's files as a tree object, untracked ones included and ignored ones not."""
         return (await snapshot.current_tree(self._context, worktree)).tree
 
-    async def keep(self, worktree: Path, ref: str, message: str, tree: str | None = None) -> KeptTree:
-        """Commit the worktree's files (or ``tree``) on top of HEAD and have ``ref`` keep that; index, HEAD and branches stay as they are."""
-        return await checkpoints.keep(self._context, worktree, ref, message, tree)
+    async def keep(
+        self, worktree: Path, ref: str, message: str, tree: str | None = None, *, with_index: bool = False
+    ) -> KeptTree:
+        """Commit the worktree's files (or ``tree``) on top of HEAD and have ``ref`` keep that; index, HEAD and branches stay as they are.
+
+        ``with_index``: what is staged and neither in the files nor in HEAD is kept as a second parent.
+        """
+        return await checkpoints.keep(self._context, worktree, ref, message, tree, with_index=with_index)
+
+    async def kept_below(self, repo: RepositoryInfo, folder: str) -> tuple[KeptRef, ...]:
+        """What `keep` made under ``folder``/NUMBER, in order."""
+        return await checkpoints.kept_below(self._context, repo, folder)
 
     async def bring_back(
         self, worktree: Path, target: str, before_overwriting: Callable[[str], Awaitable[None]]

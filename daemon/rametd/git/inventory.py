@@ -81,3 +81,21 @@ async def reachable(git: GitContext, repo: RepositoryInfo, commit: str) -> bool:
         *("rev-list", "--max-count=1", commit, "--not", "--branches", "--remotes", "--tags", "--"),
     )
     return not output.strip()
+
+
+async def refs_below(git: GitContext, repo: RepositoryInfo, folders: tuple[str, ...]) -> dict[str, str]:
+    """See `Git.refs_below`."""
+    output = await git.process.read(repo.common_dir, "for-each-ref", "--format=%(objectname) %(refname)", *folders)
+    lines = (line.partition(" ") for line in output.decode(errors="surrogateescape").splitlines())
+    return {ref: commit for commit, _, ref in lines}
+
+
+def last_checked_out(entry: Registration) -> str | None:
+    """The commit that a worktree had checked out last, by its reflog; None where it has none. Blocks."""
+    try:
+        lines = (entry.admin_dir / "logs" / "HEAD").read_text(errors="replace").splitlines()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    # "OLD NEW WHO TIME ZONE\tWHAT": a branch that is deleted under a worktree may have left a line that leads to nothing.
+    commits = [fields[1] for line in lines if len(fields := line.split(" ", 2)) == 3]
+    return next((commit for commit in reversed(commits) if commit.strip("0")), None)

@@ -4,6 +4,7 @@ Merges and squashes are made among objects (`git merge-tree`), so that a conflic
 tree. What comes of it is a commit, whose files are put into the tree for the check.
 """
 
+import os
 import re
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping
@@ -12,14 +13,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from rametd.domain.errors import WorktreeChangedError
+from rametd.domain.errors import WorktreeChangedError, WrongStateError
 from rametd.git import removal, worktrees
 from rametd.git.context import GitContext
 from rametd.git.process import failed
 from rametd.git.registrations import REASON, registered_at, verify_worktree
 from rametd.git.repository import RepositoryInfo
 from rametd.git.submodules import populate_submodules
-from rametd.git.targets import Targets
+from rametd.git.targets import Targets, under_way
 
 RAMET: Final = ("Ramet", "ramet@localhost")
 _REBASE: Final = (
@@ -115,11 +116,28 @@ class Landing:
     async def commit_all(self, worktree: Path, branch: str, message: str) -> str:
         """Commit all changes in a worktree of ours, untracked files included, as the person; returns the commit.
 
-        Raises WorktreeChangedError when it is no longer that worktree, GitFailedError when there is nothing to commit.
+        Raises WorktreeChangedError when it is no longer that worktree, GitFailedError when there is nothing to commit, WrongStateError in the middle
+        of a merge or the like: `git add` would call every conflict resolved, and its markers would be committed.
         """
         git = self._git
-        git_dir = await git.compute(verify_worktree, worktree, branch)
+        git_dir = await git.compute(verify_worktree, worktree, None)
         there = (f"--git-dir={git_dir}", f"--work-tree={worktree}")
+        busy = await git.compute(under_way, git_dir)
+        if busy:
+            raise WrongStateError(
+                f"{busy} is under way in {worktree}, and what is committed now would be a part of it",
+                hint="finish it there or take it back (`git status` tells how), then land again",
+                worktree=str(worktree),
+            )
+        unmerged = os.fsdecode(await git.process.read(worktree, *there, "diff", "--name-only", "--diff-filter=U", "-z"))
+        if unmerged:
+            paths = unmerged.split("\0")[:-1]
+            raise WrongStateError(
+                f"conflicts are not resolved in {worktree}: {', '.join(paths[:3])}",
+                hint="resolve them and `git add` each file, then land again",
+                files="\n".join(paths),
+            )
+        await git.compute(verify_worktree, worktree, branch)
         await git.process.write(worktree, *there, "add", "--all")
         author = await identity(git, worktree)
         await git.process.write(

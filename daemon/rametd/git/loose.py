@@ -20,18 +20,25 @@ def write_loose(objects: Path, kind: str, data: bytes) -> str:
     try:
         os.utime(place)  # so that it counts as new for a garbage collection that runs now
     except FileNotFoundError:
-        folder.mkdir(exist_ok=True)
         temporary = folder / f"tmp_obj_{secrets.token_hex(6)}"  # a name that git clears away where it was left
         try:
-            with os.fdopen(
-                os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o444), "wb"
-            ) as file:
+            with os.fdopen(_create(temporary), "wb") as file:
                 file.write(zlib.compress(content, 1))
             temporary.rename(place)
         except BaseException:
             temporary.unlink(missing_ok=True)
             raise
     return name
+
+
+def _create(file: Path) -> int:
+    """A descriptor. Nearly always the directory is there, and it costs a call to the file system to ask."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+    try:
+        return os.open(file, flags, 0o444)
+    except FileNotFoundError:
+        file.parent.mkdir(exist_ok=True)
+        return os.open(file, flags, 0o444)
 
 
 def parse_tree(data: bytes) -> dict[bytes, tuple[bytes, bytes]]:

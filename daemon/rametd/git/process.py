@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from rametd.domain.errors import GitBusyError, GitFailedError
+from rametd.platform.priority import LOWEST
 
 ALWAYS: Final = (
     *("-c", "core.hooksPath=/dev/null"),
@@ -20,6 +21,9 @@ ALWAYS: Final = (
     *("-c", "maintenance.auto=false"),
     *("-c", "advice.detachedHead=false"),
 )
+
+ONE_BY_ONE: Final = ("-c", "checkout.workers=1")
+"""For what nobody waits for: a person who has set more writers for checkouts of their own means those."""
 
 # What a person may set for git on purpose. Everything else named GIT_* (GIT_DIR, GIT_INDEX_FILE, GIT_WORK_TREE, ...) would make
 # git work on another repository than the one we name: a daemon started from a hook inherits exactly those.
@@ -83,12 +87,13 @@ class GitProcess:
         self._environment = clean_environment(environment)
         self._lock_timeout = lock_timeout
         self._prefix: tuple[str, ...] = ()
+        self._always: tuple[str, ...] = ALWAYS
 
     def in_background(self) -> "GitProcess":
         """The same at the lowest priority: for what nobody waits for."""
         quiet = copy.copy(self)
-        # The kernel derives the priority of disk access from it where nothing else is set.
-        quiet._prefix = ("nice", "-n", "19")
+        quiet._prefix = LOWEST
+        quiet._always = (*ALWAYS, *ONE_BY_ONE)
         return quiet
 
     @property
@@ -189,7 +194,7 @@ class GitProcess:
             return await asyncio.create_subprocess_exec(
                 *self._prefix,
                 "git",
-                *ALWAYS,
+                *self._always,
                 "-C",
                 str(where),
                 *arguments,

@@ -28,11 +28,11 @@ class Removal:
 
 
 async def remove_worktree(
-    git: GitContext, repo: RepositoryInfo, path: Path, branch: str, *, delete_branch: bool
+    git: GitContext, repo: RepositoryInfo, path: Path, branch: str, *, delete_branch: bool, keep_at: Path | None = None
 ) -> Removal:
     """See `Git.remove_worktree`."""
     async with git.locks.hold(repo.common_dir) as lock:
-        kept = await detach(git, repo, path, lock)
+        kept = await detach(git, repo, path, lock, keep_at=keep_at)
         tip = await git.compute(branch_tip, repo, branch) if delete_branch else None
         why = await branches.delete_branch(git, repo, branch, tip, lock) if tip is not None else None
     await sweep(git, repo, path)
@@ -54,11 +54,17 @@ async def undo_create(
 
 
 async def detach(
-    git: GitContext, repo: RepositoryInfo, path: Path, lock: int, *, unfinished: bool = False
+    git: GitContext,
+    repo: RepositoryInfo,
+    path: Path,
+    lock: int,
+    *,
+    unfinished: bool = False,
+    keep_at: Path | None = None,
 ) -> str | None:
     """Under the repository's lock: move the directory aside and drop its entry. Returns why the directory is kept, if it is.
 
-    ``unfinished`` restricts it to entries that we were making: an adopted worktree of the user's is left alone.
+    With ``keep_at`` it goes there, a number after it, and is not deleted. ``unfinished`` restricts it to entries that we were making: an adopted worktree of the user's is left alone.
     """
     del lock  # held by the caller: asked for so that nobody forgets
 
@@ -70,7 +76,9 @@ async def detach(
         why = foreign(repo.common_dir, path, entries)
         try:
             if why is None and path.exists():
-                path.rename(_free(path.with_name(f".{path.name}.removing")))
+                aside = keep_at or path.with_name(f".{path.name}.removing")
+                aside.parent.mkdir(parents=True, exist_ok=True)
+                path.rename(_free(aside))
             for entry in entries:
                 entry.admin_dir.rename(_free(repo.common_dir / DIRECTORY / f"removing-{path.name}"))
         except OSError as error:
@@ -107,7 +115,7 @@ def _free(wanted: Path) -> Path:
 async def sweep(git: GitContext, repo: RepositoryInfo, path: Path) -> None:
     """Delete what was moved aside, now and by earlier removals of the same path that were interrupted."""
     for folder in await git.compute(_aside, repo, path):
-        await git.delete(_delete, folder)
+        await git.delete(delete_tree, folder)
 
 
 def _aside(repo: RepositoryInfo, path: Path) -> list[Path]:
@@ -115,7 +123,7 @@ def _aside(repo: RepositoryInfo, path: Path) -> list[Path]:
     return [*path.parent.glob(f".{name}.removing-*"), *(repo.common_dir / DIRECTORY).glob(f"removing-{name}-*")]
 
 
-def _delete(folder: Path) -> None:
+def delete_tree(folder: Path) -> None:
     """Delete a tree that may hold read-only folders, and that a process may still write to (a git of a killed daemon)."""
     for _ in range(4):
         shutil.rmtree(folder, ignore_errors=True)

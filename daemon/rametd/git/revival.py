@@ -36,6 +36,8 @@ class Kept:
     time: int
     earlier: str = ""
     """What was kept while the files were there, where the branch went on after that."""
+    checkpoint: str = ""
+    """Has files of a worktree that somebody had deleted, where the branch is not as it was then."""
 
     @property
     def start(self) -> str:
@@ -79,6 +81,7 @@ def read_kept(repo: RepositoryInfo, ref: str) -> Kept | None:
         changed=changed,
         time=commit.commit_time,
         earlier=words.get("earlier", ""),
+        checkpoint=words.get("checkpoint", ""),
     )
 
 

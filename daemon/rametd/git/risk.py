@@ -5,59 +5,58 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from rametd.git.context import GitContext
+from rametd.git.process import failed
 from rametd.git.registrations import locate
 from rametd.git.repository import RepositoryInfo, branch_tip, commit_exists
+from rametd.git.snapshot import unopened
 
 
 @dataclass(frozen=True, slots=True)
 class Risk:
     """Paths relative to the worktree (an untracked directory once, with a slash), and (commit, subject) pairs, newest first.
 
-    ``starts``: the branch's tip and what is checked out, which the commits were looked for from.
+    ``starts``: the branch's tip and what is checked out, which the commits were looked for from. ``unread``: git's words for directories that
+    it cannot look into.
     """
 
     uncommitted: tuple[str, ...]
     untracked: tuple[str, ...]
     unique_commits: tuple[tuple[str, str], ...]
     starts: tuple[str, ...] = field(default=(), compare=False)
+    unread: tuple[str, ...] = ()
 
     def __bool__(self) -> bool:
-        return bool(self.uncommitted or self.untracked or self.unique_commits)
+        return bool(self.uncommitted or self.untracked or self.unique_commits or self.unread)
 
 
 async def work_at_risk(
     git: GitContext, repo: RepositoryInfo, worktree: Path, branch: str, base_commit: str | None
 ) -> Risk:
     """See `Git.work_at_risk`."""
-    uncommitted, untracked, head = await _status(git, repo, worktree)
+    uncommitted, untracked, head, unread = await _status(git, repo, worktree)
     starts = [commit for commit in (await git.compute(branch_tip, repo, branch), head) if commit is not None]
     unique = await _unique_commits(git, repo, starts, branch, base_commit) if starts else ()
-    return Risk(uncommitted, untracked, unique, tuple(dict.fromkeys(starts)))
+    return Risk(uncommitted, untracked, unique, tuple(dict.fromkeys(starts)), unread)
 
 
 async def _status(
     git: GitContext, repo: RepositoryInfo, worktree: Path
-) -> tuple[tuple[str, ...], tuple[str, ...], str | None]:
+) -> tuple[tuple[str, ...], tuple[str, ...], str | None, tuple[str, ...]]:
     git_dir, _ = await git.compute(locate, repo.common_dir, worktree)
     if git_dir is None:
-        return (), (), None
-    output = await git.process.read(
-        worktree,
-        *(f"--git-dir={git_dir}", f"--work-tree={worktree}"),
-        *(
-            "status",
-            "--porcelain=v2",
-            "--branch",
-            "-z",
-            "--untracked-files=normal",
-            "--ignore-submodules=none",
-            "--no-renames",
-        ),
+        return (), (), None, ()
+    status = (
+        *("status", "--porcelain=v2", "--branch", "-z"),
+        *("--untracked-files=normal", "--ignore-submodules=none", "--no-renames"),
     )
+    there = (f"--git-dir={git_dir}", f"--work-tree={worktree}")
+    done = await git.process.run(worktree, *there, *status, environment={"GIT_OPTIONAL_LOCKS": "0"})
+    if done.returncode != 0:
+        raise failed(done, ("status",))
     uncommitted: list[str] = []
     untracked: list[str] = []
     head = None
-    for record in os.fsdecode(output).split("\0"):
+    for record in os.fsdecode(done.stdout).split("\0"):
         kind, _, rest = record.partition(" ")
         if kind == "#" and rest.startswith("branch.oid "):
             head = rest.removeprefix("branch.oid ")
@@ -67,7 +66,7 @@ async def _status(
             uncommitted.append(rest.split(" ", 7)[7])
         elif kind == "u":
             uncommitted.append(rest.split(" ", 9)[9])
-    return tuple(uncommitted), tuple(untracked), None if head == "(initial)" else head
+    return tuple(uncommitted), tuple(untracked), None if head == "(initial)" else head, unopened(done)
 
 
 async def _unique_commits(

@@ -31,13 +31,16 @@ _AS_IS: Final = (
     *("-c", "advice.addEmbeddedRepo=false"),
 )
 
+_UNOPENED: Final = "warning: could not open directory "
+_VANISHED: Final = "No such file or directory"
+
 ADD_ALL: Final = (*_AS_IS, "add", "--all", "--sparse", "--ignore-errors")
 """Everything that is not ignored, into an index of our own."""
 
 
 @dataclass(frozen=True, slots=True)
 class WorktreeTree:
-    """The tree of a worktree's files. ``skipped``: git's words for each file that could not be read."""
+    """The tree of a worktree's files. ``skipped``: git's words for each file and directory that could not be read."""
 
     tree: str
     head: Head
@@ -66,7 +69,7 @@ async def write_tree(git: GitContext, worktree: Path, git_dir: Path | None = Non
     async with git.worktree_lock(worktree), private_index(git, git_dir) as index:
         environment = {"GIT_INDEX_FILE": str(index)}
         done = await git.process.run(worktree, *there, *ADD_ALL, environment=environment)
-        if done.returncode != 0:  # a file that vanished during the walk is simply gone the second time
+        if done.returncode != 0 or unopened(done):  # what vanished during the walk is simply gone the second time
             done = await git.process.run(worktree, *there, *ADD_ALL, environment=environment)
         skipped = _skipped(done)
         tree = await git.process.write(worktree, *there, "write-tree", "--missing-ok", environment=environment)
@@ -133,11 +136,19 @@ def _copy_index(git_dir: Path) -> Path:
     return folder
 
 
+def unopened(done: Completed) -> tuple[str, ...]:
+    """Git's words for each directory that it was not allowed to look into: it only warns of them, and leaves out what is in there."""
+    lines = done.stderr.decode(errors="replace").splitlines()
+    found = (line for line in lines if line.startswith(_UNOPENED) and not line.endswith(_VANISHED))
+    return tuple(dict.fromkeys(line.removeprefix("warning: ") for line in found))
+
+
 def _skipped(done: Completed) -> tuple[str, ...]:
+    closed = unopened(done)
     if done.returncode == 0:
-        return ()
+        return closed
     lines = done.stderr.decode(errors="replace").splitlines()
     errors = [line.removeprefix("error: ") for line in lines if line.startswith("error: ")]
     if not errors or any(line.startswith("fatal:") for line in lines):
         raise failed(done, ("snapshot",))
-    return tuple(dict.fromkeys(errors))
+    return tuple(dict.fromkeys((*errors, *closed)))

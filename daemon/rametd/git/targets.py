@@ -25,6 +25,7 @@ _UNDER_WAY = {
     "MERGE_HEAD": "a merge",
     "CHERRY_PICK_HEAD": "a cherry-pick",
     "REVERT_HEAD": "a revert",
+    "sequencer": "a cherry-pick or a revert",  # of several commits, between two of them
     "BISECT_START": "a bisect",
 }
 
@@ -122,6 +123,11 @@ class Targets:
         return done.returncode == 0
 
 
+def under_way(git_dir: Path) -> str:
+    """What was begun in a worktree and is not finished ("a merge"), "" when nothing is. Blocks."""
+    return next((words for name, words in _UNDER_WAY.items() if (git_dir / name).exists()), "")
+
+
 def _checkout(repo: RepositoryInfo, branch: str) -> Checkout | None:
     ref = f"refs/heads/{branch}"
     places = [entry.path for entry in registrations(repo.common_dir) if entry.path is not None]
@@ -129,7 +135,7 @@ def _checkout(repo: RepositoryInfo, branch: str) -> Checkout | None:
         git_dir = existing_git_dir(path)
         if git_dir is None or not path.is_dir():
             continue
-        busy = next((words for name, words in _UNDER_WAY.items() if (git_dir / name).exists()), "")
+        busy = under_way(git_dir)
         rebased = {_text(git_dir / folder / "head-name") for folder in ("rebase-merge", "rebase-apply")}
         bisected = {f"refs/heads/{_text(git_dir / 'BISECT_START')}"}
         if _text(git_dir / "HEAD") == f"ref: {ref}" or ref in rebased | bisected:

@@ -3,10 +3,12 @@
 The commit's tree is the worktree, uncommitted and untracked files included; its parents keep everything else reachable: the
 branch's tip first, then another HEAD, the index, the files of repositories nested inside (which a tree can only point at). Its
 message says which is which, a line each: ``branch COMMIT``, ``head COMMIT``, ``on BRANCH``, ``index COMMIT``, ``begun WHAT`` (a merge or
-the like that was under way), ``nested COMMIT PLACE``, ``earlier COMMIT`` (what was kept when there were still files). `revival` reads it.
+the like that was under way), ``nested COMMIT PLACE``, ``earlier COMMIT`` (what was kept when there were still files), ``checkpoint COMMIT``
+(has files of a worktree that somebody deleted, of another state of the branch). `revival` reads it.
 """
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -27,7 +29,7 @@ _BEGUN: Final = {"MERGE_HEAD": "merge", "CHERRY_PICK_HEAD": "cherry-pick", "REVE
 
 @dataclass(frozen=True, slots=True)
 class TrashRecord:
-    """What was kept. ``size`` is bytes on disk that nothing but the trash and the branch hold; ``skipped`` could not be read."""
+    """What was kept. ``size`` is bytes on disk that nothing but the trash and the branch hold; ``skipped`` says what was not kept."""
 
     ref: str
     commit: str
@@ -35,11 +37,18 @@ class TrashRecord:
     size: int
     skipped: tuple[str, ...] = ()
     unread: tuple[str, ...] = ()
-    """Of these, files that go with the tree; the rest stays where it is."""
+    """Of these, files that would go with the tree; the rest stays where it is, or is gone."""
 
 
 async def keep(
-    git: GitContext, repo: RepositoryInfo, ref: str, worktree: Path, branch: str, last: tuple[str, str] | None = None
+    git: GitContext,
+    repo: RepositoryInfo,
+    ref: str,
+    worktree: Path,
+    branch: str,
+    last: tuple[str, str] | None = None,
+    *,
+    afresh: bool = False,
 ) -> TrashRecord:
     """See `Git.trash`; ``ref`` is where."""
     tip = await git.compute(branch_tip, repo, branch)
@@ -47,25 +56,34 @@ async def keep(
     written: WorktreeTree | None = None
     nested: list[tuple[str, str]] = []
     notes: list[str] = []
+    unread: list[str] = []
     git_dir, why = await git.compute(locate, repo.common_dir, worktree)
     if git_dir is not None:
-        written = await write_tree(git, worktree, git_dir)
-        nested = await _keep_nested(git, repo, worktree, git_dir)
-        notes = await _notes(git, repo, worktree, git_dir, written.head, branch)
-    elif earlier is not None and (tip is None or await git.compute(_holds, repo, earlier, tip)):
+        try:
+            written = await write_tree(git, worktree, git_dir)
+            nested, inside = await _keep_nested(git, repo, worktree, git_dir)
+            unread = [*_unkept(written.skipped, nested), *inside]
+            notes = await _notes(git, repo, worktree, git_dir, written.head, branch)
+        except GitFailedError as error:  # whoever removes the tree is told, and moves it aside or refuses
+            unread.append(error.message)
+    elif earlier is not None and not afresh and (tip is None or await git.compute(_holds, repo, earlier, tip)):
         # An earlier run got as far as moving the directory aside; what it kept is more than what is left to see.
         return TrashRecord(ref, earlier, tip, await size_of(git, repo, earlier, branch))
     files = written.tree if written is not None else ""
+    checkpoint: str | None = None
+    deleted = git_dir is None and (afresh or earlier is None)  # and not by an earlier run
+    if written is None and last is not None and (tip is None or deleted):
+        tip, files, checkpoint = await git.compute(_stand_in, repo, tip, *last)
     if tip is None and written is None:
-        # Both were deleted by hand.
-        tip, files = await git.compute(_stand_in, repo, *last) if last is not None else (None, "")
-    if tip is None and written is None:
+        if unread:
+            raise GitFailedError("; ".join(unread), hint="make its files readable, then try again")
         raise RefNotFoundError(
             f"neither the worktree {worktree} nor the branch {branch} is left", hint="there is nothing to keep"
         )
+    notes += [f"checkpoint {checkpoint}"] if checkpoint is not None else []
     head = written.head.commit if written is not None else None
     extra = [line.split(" ")[1] for line in notes if line.startswith("index ")]
-    candidates = [tip, head, *extra, *(commit for commit, _ in nested), earlier]
+    candidates = [tip, head, *extra, *(commit for commit, _ in nested), checkpoint, earlier]
     parents = list(dict.fromkeys(commit for commit in candidates if commit is not None))
 
     def commit() -> str:
@@ -77,15 +95,15 @@ async def keep(
         lines = [f"{kind}: {branch} ({identity})", ""]
         lines += [f"branch {tip}"] if tip is not None else []
         lines += [*notes, *(f"nested {made} {place}" for made, place in nested)]
-        if earlier is not None and written is None:  # files that are not those of the branch's tip
+        if earlier is not None and git_dir is None and not deleted:  # files that are not those of the branch's tip
             lines.append(f"earlier {earlier}")
         return write_commit(repository, tree, "\n".join(lines).rstrip() + "\n", parents)
 
     made = await git.compute(commit)
     await git.process.write(repo.common_dir, "update-ref", ref, made)
-    skipped = (*(written.skipped if written is not None else ()), *([why] if why is not None else []))
-    unread = written.skipped if written is not None else ()
-    return TrashRecord(ref, made, tip, await size_of(git, repo, made, branch), skipped, unread)
+    gone = f"{worktree} was gone already" if deleted else None
+    skipped = (*unread, *(words for words in (why or gone,) if words is not None))
+    return TrashRecord(ref, made, tip, await size_of(git, repo, made, branch), skipped, tuple(unread))
 
 
 async def _notes(
@@ -125,12 +143,14 @@ async def drop_all(git: GitContext, repo: RepositoryInfo, folder: str) -> None:
 
 
 async def move(git: GitContext, repo: RepositoryInfo, old: str, new: str) -> str | None:
-    """Have ``new`` keep what ``old`` keeps, and delete ``old``. The commit; None when neither is there."""
-    commit = await git.compute(read_ref, repo, old)
-    if commit is not None:
-        await git.process.write(repo.common_dir, "update-ref", new, commit)
-        await drop(git, repo, old)
-    return commit or await git.compute(read_ref, repo, new)
+    """Have ``new`` keep what ``old`` keeps beside what it keeps already, and delete ``old``. The commit; None when neither is there."""
+    commit, there = await git.compute(read_ref, repo, old), await git.compute(read_ref, repo, new)
+    if commit is None:
+        return there
+    made = commit if there is None else await git.compute(_beside, repo, commit, there)
+    await git.process.write(repo.common_dir, "update-ref", new, made)
+    await drop(git, repo, old)
+    return made
 
 
 async def restore_files(git: GitContext, worktree: Path, git_dir: Path, commit: str) -> None:
@@ -145,12 +165,34 @@ def read_ref(repo: RepositoryInfo, ref: str) -> str | None:
     return str(reference.target) if reference is not None else None
 
 
-def _stand_in(repo: RepositoryInfo, head: str, files: str) -> tuple[str | None, str]:
-    """A commit in place of the branch, and the tree of another; (None, "") where they are not there any more."""
+def _stand_in(repo: RepositoryInfo, tip: str | None, head: str, files: str) -> tuple[str | None, str, str | None]:
+    """For files that somebody deleted, the branch with them or not: its tip, the tree of ``files`` where that was made on this tip, and else
+    ``files`` where it holds what the branch may not have."""
     repository = open_repository(repo.common_dir)
     if head not in repository or files not in repository:
-        return None, ""
-    return head, str(repository[files].peel(pygit2.Tree).id)
+        return tip, "", None
+    tree = str(repository[files].peel(pygit2.Tree).id)
+    if tip in {None, head}:
+        return head, tree, None
+    return tip, "", files if tree != str(repository[head].peel(pygit2.Tree).id) else None
+
+
+def _beside(repo: RepositoryInfo, commit: str, there: str) -> str:
+    """A commit that keeps what ``commit`` keeps, and ``there``; ``there`` itself where an interrupted run has made it that."""
+    repository = open_repository(repo.common_dir)
+    one, other = (repository[each].peel(pygit2.Commit) for each in (commit, there))
+    parents = [str(oid) for oid in one.parent_ids]
+    if (one.tree.id, one.message) == (other.tree.id, other.message) and _same(
+        repository, there, str(one.tree.id), parents
+    ):
+        return there
+    return write_commit(repository, str(one.tree.id), one.message, [*parents, there])
+
+
+def _unkept(words: Sequence[str], nested: list[tuple[str, str]]) -> list[str]:
+    """Of what git said that it left out, what is not kept as a nested repository."""
+    kept = {f"'{place}/' does not have a commit checked out" for _, place in nested}
+    return [line for line in words if line not in kept]
 
 
 def _holds(repo: RepositoryInfo, kept: str, tip: str) -> bool:
@@ -170,13 +212,16 @@ async def size_of(git: GitContext, repo: RepositoryInfo, commit: str, branch: st
     return int(output)
 
 
-async def _keep_nested(git: GitContext, repo: RepositoryInfo, worktree: Path, git_dir: Path) -> list[tuple[str, str]]:
-    """(commit, place) for each repository inside the worktree whose files a tree of ours cannot hold, copied into ours.
+async def _keep_nested(
+    git: GitContext, repo: RepositoryInfo, worktree: Path, git_dir: Path
+) -> tuple[list[tuple[str, str]], list[str]]:
+    """(commit, place) for each repository inside the worktree whose files a tree of ours cannot hold, copied into ours; and what could not be read.
 
     A submodule that stands clean at the recorded commit is left out, unless that commit was never pushed: it goes with the worktree.
     Commits that are on none of its remotes come along; those of its other branches, and of a shallow or partial clone, do not.
     """
     kept: list[tuple[str, str]] = []
+    unread: list[str] = []
     for place, recorded in await _nested(git, worktree, git_dir):
         inner = await git.compute(existing_git_dir, worktree / place)
         if inner is None:
@@ -194,8 +239,10 @@ async def _keep_nested(git: GitContext, repo: RepositoryInfo, worktree: Path, gi
             )
             await _copy_objects(git, worktree / place, inner, repo.common_dir, made)
             kept.append((made, place))
-        kept += [(made, f"{place}/{deep}") for made, deep in await _keep_nested(git, repo, worktree / place, inner)]
-    return kept
+        deeper, below = await _keep_nested(git, repo, worktree / place, inner)
+        unread += [f"in {place}: {line}" for line in (*_unkept(written.skipped, deeper), *below)]
+        kept += [(made, f"{place}/{deep}") for made, deep in deeper]
+    return kept, unread
 
 
 async def _own_commits(git: GitContext, place: Path, inner: Path, head: Head) -> tuple[bool, bool]:

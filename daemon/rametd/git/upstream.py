@@ -46,11 +46,13 @@ async def fetch_base(
             hint=f"leave --fetch out, or name it with its remote, such as origin/{ref or 'main'}",
         )
     local, remote = source
+    # Both ends are named: the remote's own refspecs may leave this branch out, as those of a clone of a single branch do.
+    refspec = f"+refs/heads/{remote.branch}:refs/remotes/{remote.tracking}"
     command = ("fetch", "--quiet", "--no-recurse-submodules", "--no-write-fetch-head", "--no-auto-maintenance")
     try:
         async with asyncio.timeout(within):
             done = await git.process.run(
-                *(repo.standpoint, *command, "--", remote.remote, f"refs/heads/{remote.branch}"),
+                *(repo.standpoint, *command, "--", remote.remote, refspec),
                 environment=clean_environment(environment),
             )
     except TimeoutError:
@@ -107,7 +109,9 @@ def _source_of(
     if branch is None:
         return None
     if peel(repository, f"refs/heads/{branch}") is None:
-        remote = _named(repository, branch.removeprefix("refs/remotes/"), known=False)
+        remote = _named(repository, branch.removeprefix("refs/remotes/"), known=False) or _only_there(
+            repository, branch
+        )
         return (None, remote) if remote is not None else None
     config = repository.config
     keys = (f"branch.{branch}.remote", f"branch.{branch}.merge")
@@ -125,6 +129,24 @@ def _named(repository: pygit2.Repository, name: str, *, known: bool = True) -> R
             if not known or peel(repository, f"refs/remotes/{name}") is not None:
                 return found
     return None
+
+
+def _only_there(repository: pygit2.Repository, name: str) -> RemoteBranch | None:
+    """The branch of that name which a remote has, or may have: it is not known here as anything yet.
+
+    Raises AmbiguousError where several remotes come into question.
+    """
+    remotes = _remotes(repository)
+    having = [remote for remote in remotes if peel(repository, f"refs/remotes/{remote}/{name}") is not None]
+    if not having and peel(repository, name) is not None:
+        return None  # a tag, or a commit
+    candidates = having or remotes
+    if len(candidates) > 1:
+        raise AmbiguousError(
+            f"{name} could come from several remotes: {', '.join(sorted(candidates))}",
+            hint=f"name it with its remote, such as {min(candidates)}/{name}",
+        )
+    return RemoteBranch(candidates[0], name) if candidates else None
 
 
 def _remotes(repository: pygit2.Repository) -> list[str]:

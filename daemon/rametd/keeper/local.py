@@ -1,4 +1,7 @@
-"""`LocalExecutor`: agents on this machine, each under a keeper of its own with a directory of its own."""
+"""`LocalExecutor`: agents on this machine, each under a keeper of its own with a directory of its own.
+
+One class: every call of the protocol meets a keeper that starts, leaves or hangs, and goes through the same few steps around that.
+"""
 
 import asyncio
 import os

@@ -30,6 +30,13 @@ class Reading:
         line = next((self.lines[path[:n]] for n in range(len(path), 0, -1) if path[:n] in self.lines), 0)
         return {"line": line, "key": key_of(path)}
 
+    def at_thread(self, thread: ThreadText, *path: str | int) -> dict[str, Any]:
+        """Where in the thread, or in what it has of `[plan]`."""
+        whole = (THREAD, thread.index, *path)
+        if path and whole not in self.lines and (PLAN, *path) in self.lines:
+            whole = (PLAN, *path)
+        return {**self.at(*whole), "threads": (thread.id,)}
+
 
 def key_of(path: Path) -> str:
     """``threads[2].owns[0]``"""

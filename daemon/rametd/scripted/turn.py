@@ -21,6 +21,8 @@ A step may hold, and does in this order:
     turns               true: says how many turns this conversation has had
     hang                true: waits for an interrupt
     stderr, die         a message; an exit code, or "SIGKILL"
+
+One class, long as it is: each frame depends on those before it in the same turn.
 """
 
 import json

@@ -24,21 +24,28 @@ T = TypeVar("T")
 
 
 class Running(Generic[T]):
-    """One task a session: a second caller waits for the first one's, and one that hangs up does not cut it off."""
+    """One task a key, such as a session: a second caller waits for the first one's, and one that hangs up does not cut it off."""
 
     def __init__(self) -> None:
         self._tasks: dict[str, asyncio.Task[T]] = {}
 
-    async def join(self, session_id: str, begin: Callable[[], Awaitable[T]]) -> T:
-        task = self._tasks.get(session_id)
+    async def join(self, key: str, begin: Callable[[], Awaitable[T]]) -> T:
+        """``begin`` stores the intent too: of a caller that hangs up between the two, an intent would be left that nobody carries on."""
+        task = self._tasks.get(key)
         if task is None:
 
             async def run() -> T:
                 return await begin()
 
-            task = self._tasks[session_id] = asyncio.create_task(run(), name=f"clear-{session_id}")
-            task.add_done_callback(lambda _: self._tasks.pop(session_id, None))
+            task = self._tasks[key] = asyncio.create_task(run(), name=f"clear-{key}")
+            task.add_done_callback(lambda _: self._tasks.pop(key, None))
         return await asyncio.shield(task)
+
+    async def close(self) -> None:
+        """Cut off what runs: the next daemon finds the intents."""
+        for task in (tasks := list(self._tasks.values())):
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def leaving(reader: Reader, session_id: str) -> Intent | None:

@@ -3,6 +3,7 @@
 import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
+from collections.abc import Set as AbstractSet
 from contextlib import asynccontextmanager
 
 import structlog
@@ -61,10 +62,11 @@ class Trackers:
         """A hook of `Core`."""
         await self._stop(session)
 
-    async def recover(self) -> None:
-        """Follow what was at work when the last daemon ended."""
+    async def recover(self, but: AbstractSet[str] = frozenset()) -> None:
+        """Follow what was at work when the last daemon ended, ``but`` those whose tree is about to go."""
         for session in await self._store.read(lambda reader: reader.sessions.list(states=BUSY_STATES)):
-            self.follow(session)
+            if session.id not in but:
+                self.follow(session)
 
     async def run(self) -> None:
         """Let go of trackers of sessions that rest."""

@@ -57,6 +57,38 @@ async def wait(
         watcher.close()
 
 
+async def wait_for_family(
+    core: Core, ids: Sequence[str], *, seq: int, within: float, any_one: bool, since: int
+) -> bool:
+    """Whether the sessions have ended their work (or cannot go on by themselves) before the time is over; ``within`` is seconds.
+
+    What was told up to event ``since`` does not end it again: who waits for the rest would else call without end.
+    """
+    core.failpoint.hit("wait.begun")
+    watcher = core.hub.watch(seq, ids)
+    deadline = core.loop_time() + within
+
+    def settled(reader: Reader) -> bool:
+        found = [reader.sessions.find(each) for each in ids]
+        verdicts = [judge_one(reader, session, Condition.IDLE) for session in found]
+        fresh = [session is None or session.last_seq > since for session in found]
+        over = [verdict in {Outcome.DONE, Outcome.FAILED} for verdict in verdicts]
+        # One that waits for the person may wait for hours: whoever waits for it is told at once.
+        stuck = any(new and verdict == Outcome.ATTENTION for new, verdict in zip(fresh, verdicts, strict=True))
+        some = any(new and ended for new, ended in zip(fresh, over, strict=True))
+        return stuck or all(over) or (any_one and some)
+
+    try:
+        while not await core.store.read(settled):
+            left = deadline - core.loop_time()
+            if left <= 0:
+                return False
+            await watcher.next(left)
+        return True
+    finally:
+        watcher.close()
+
+
 def judge(reader: Reader, session_ids: Sequence[str], condition: Condition, *, any_one: bool) -> Waited:
     """How things stand now; TIMEOUT means that it is worth to wait."""
     found = [reader.sessions.find(identity) for identity in session_ids]

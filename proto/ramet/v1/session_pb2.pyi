@@ -1192,6 +1192,7 @@ class DeleteSessionResponse(_message.Message):
     TRASH_REF_FIELD_NUMBER: _builtins.int
     EXPIRE_TIME_FIELD_NUMBER: _builtins.int
     LANDING_TARGET_FIELD_NUMBER: _builtins.int
+    WARNINGS_FIELD_NUMBER: _builtins.int
     trash_ref: _builtins.str
     """The ref that holds what it had, or empty when nothing was at risk."""
     landing_target: _builtins.str
@@ -1204,6 +1205,10 @@ class DeleteSessionResponse(_message.Message):
     def expire_time(self) -> _timestamp_pb2.Timestamp:
         """Until when the ref is kept."""
 
+    @_builtins.property
+    def warnings(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """What was not kept, or stays in place, and why; nothing where all went as it should."""
+
     def __init__(
         self,
         *,
@@ -1211,10 +1216,11 @@ class DeleteSessionResponse(_message.Message):
         trash_ref: _builtins.str = ...,
         expire_time: _timestamp_pb2.Timestamp | None = ...,
         landing_target: _builtins.str = ...,
+        warnings: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["expire_time", b"expire_time", "session", b"session"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["expire_time", b"expire_time", "landing_target", b"landing_target", "session", b"session", "trash_ref", b"trash_ref"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["expire_time", b"expire_time", "landing_target", b"landing_target", "session", b"session", "trash_ref", b"trash_ref", "warnings", b"warnings"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1331,6 +1337,7 @@ class ArchiveSessionResponse(_message.Message):
     SESSION_FIELD_NUMBER: _builtins.int
     REF_FIELD_NUMBER: _builtins.int
     FREED_BYTES_FIELD_NUMBER: _builtins.int
+    WARNINGS_FIELD_NUMBER: _builtins.int
     ref: _builtins.str
     """The ref that holds its files."""
     freed_bytes: _builtins.int
@@ -1339,16 +1346,21 @@ class ArchiveSessionResponse(_message.Message):
     def session(self) -> Global___Session:
         """The session as it is now."""
 
+    @_builtins.property
+    def warnings(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """What was not kept, or stays in place, and why; nothing where all went as it should."""
+
     def __init__(
         self,
         *,
         session: Global___Session | None = ...,
         ref: _builtins.str = ...,
         freed_bytes: _builtins.int = ...,
+        warnings: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["session", b"session"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["freed_bytes", b"freed_bytes", "ref", b"ref", "session", b"session"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["freed_bytes", b"freed_bytes", "ref", b"ref", "session", b"session", "warnings", b"warnings"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

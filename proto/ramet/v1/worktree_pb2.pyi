@@ -478,6 +478,8 @@ class Checkpoint(_message.Message):
     FILES_FIELD_NUMBER: _builtins.int
     ADDITIONS_FIELD_NUMBER: _builtins.int
     DELETIONS_FIELD_NUMBER: _builtins.int
+    ABANDONED_FIELD_NUMBER: _builtins.int
+    CURRENT_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     """Made by the daemon; any unique prefix, or its number, names it."""
     session_id: _builtins.str
@@ -502,6 +504,10 @@ class Checkpoint(_message.Message):
     """Lines added since the checkpoint before."""
     deletions: _builtins.int
     """Lines removed since the checkpoint before."""
+    abandoned: _builtins.bool
+    """A rewind went back behind it: what the session is now does not go on from it. Told by ListCheckpoints only."""
+    current: _builtins.bool
+    """What the session is now goes on from it. Told by ListCheckpoints only."""
     @_builtins.property
     def create_time(self) -> _timestamp_pb2.Timestamp:
         """When it was made."""
@@ -522,10 +528,12 @@ class Checkpoint(_message.Message):
         files: _builtins.int = ...,
         additions: _builtins.int = ...,
         deletions: _builtins.int = ...,
+        abandoned: _builtins.bool = ...,
+        current: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["additions", b"additions", "commit", b"commit", "create_time", b"create_time", "deletions", b"deletions", "files", b"files", "head", b"head", "id", b"id", "number", b"number", "reason", b"reason", "ref", b"ref", "session_id", b"session_id", "summary", b"summary", "turn", b"turn"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["abandoned", b"abandoned", "additions", b"additions", "commit", b"commit", "create_time", b"create_time", "current", b"current", "deletions", b"deletions", "files", b"files", "head", b"head", "id", b"id", "number", b"number", "reason", b"reason", "ref", b"ref", "session_id", b"session_id", "summary", b"summary", "turn", b"turn"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -5,40 +5,21 @@ The set of lines is open. A field that is missing or of another type than expect
 """
 
 import json
-import re
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable
 
 from ramet.v1 import event_pb2
 
-from rametd.agents.base import (
-    Activity,
-    Answered,
-    Background,
-    ControlAsked,
-    ControlCancelled,
-    ControlSettled,
-    Fact,
-    Frame,
-    Initialized,
-    LimitTold,
-    PromptSeen,
-    Question,
-    TurnBegan,
-)
-from rametd.domain.models import LedgerEntry, RequestKind, Tokens
+from rametd.agents.base import Activity, Answered, Background, Fact, Frame, LimitTold, PromptSeen, TurnBegan
+from rametd.agents.claude.control import read_control_cancel, read_control_request, read_control_response
+from rametd.agents.claude.values import Message, count, number, parse, rows, table, text
+from rametd.domain.models import LedgerEntry, Tokens
 
 RESULT_TEXT_LIMIT = 64 * 1024
 NOISE_LIMIT = 4096
-TOOL_KINDS = {"AskUserQuestion": RequestKind.QUESTION, "ExitPlanMode": RequestKind.PLAN}
 DEFERRING_TASKS = frozenset({"local_agent", "local_workflow"})
 """Background tasks that end by themselves and start a turn when they do. A background shell may run for ever, so it does not count."""
 CONTROL_TYPES = frozenset({"control_request", "control_response", "control_cancel_request"})
-HALF_CHARACTER = re.compile(r"\\u[dD][89a-fA-F]")
-LARGEST = 1 << 53
-"""Up to here JSON's numbers are whole, and protobuf and SQLite hold them."""
 
-Message = dict[str, Any]
 Reader = Callable[[Message, event_pb2.Event], tuple[Fact, ...]]
 
 
@@ -55,49 +36,6 @@ def read_frame(session_id: str, generation: int, start: int, end: int, line: byt
         pass
     event.agent_noise.text = line[:NOISE_LIMIT].decode("utf-8", "replace").rstrip("\n")
     return Frame(start, end, line, event, (), None)
-
-
-def parse(line: bytes) -> Message | None:
-    """The message in a line, or None.
-
-    A text that was cut in the middle of an emoji ends in half of a surrogate pair, which is JSON but no Unicode: neither protobuf nor SQLite
-    takes it. It becomes a question mark.
-    """
-    words = line.decode("utf-8", "replace")
-    try:
-        value = json.loads(words)
-        if HALF_CHARACTER.search(words):
-            value = json.loads(json.dumps(value, ensure_ascii=False).encode("utf-8", "replace"))
-    except ValueError:
-        return None
-    return value if isinstance(value, dict) else None
-
-
-def text(source: Mapping[str, Any], key: str) -> str:
-    value = source.get(key)
-    return value if isinstance(value, str) else ""
-
-
-def number(source: Mapping[str, Any], key: str) -> float:
-    value = source.get(key)
-    if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0:  # not NaN either
-        return 0
-    return min(value, LARGEST)
-
-
-def count(source: Mapping[str, Any], key: str) -> int:
-    """A number that fits into 32 bits."""
-    return int(min(number(source, key), (1 << 32) - 1))
-
-
-def table(source: Mapping[str, Any], key: str) -> Message:
-    value = source.get(key)
-    return value if isinstance(value, dict) else {}
-
-
-def rows(source: Mapping[str, Any], key: str) -> list[Any]:
-    value = source.get(key)
-    return value if isinstance(value, list) else []
 
 
 def read_notice(message: Message, event: event_pb2.Event) -> tuple[Fact, ...]:
@@ -287,53 +225,6 @@ def read_lifecycle(message: Message, event: event_pb2.Event) -> tuple[Fact, ...]
     state = event.agent_notice.subtype = text(message, "state")
     # "queued" is no receipt: the agent has it in memory only, and forgets it when it is killed before its turn comes.
     return () if state == "queued" else (PromptSeen(text(message, "command_uuid")),)
-
-
-def read_control_request(message: Message, event: event_pb2.Event) -> tuple[Fact, ...]:
-    request = table(message, "request")
-    line = event.control_line
-    line.type, line.subtype, line.request_id = "control_request", text(request, "subtype"), text(message, "request_id")
-    question = None
-    if line.subtype == "can_use_tool":
-        tool = text(request, "tool_name")
-        question = Question(
-            kind=TOOL_KINDS.get(tool, RequestKind.PERMISSION),
-            tool=tool,
-            tool_use_id=text(request, "tool_use_id"),
-            input=json.dumps(table(request, "input"), ensure_ascii=False),
-            reason=text(request, "decision_reason") or text(request, "title") or text(request, "description"),
-            suggestions=json.dumps(rows(request, "permission_suggestions")),
-        )
-    elif line.subtype == "elicitation":
-        question = Question(
-            kind=RequestKind.ELICITATION,
-            tool=text(request, "mcp_server_name"),
-            tool_use_id="",
-            input=json.dumps({key: value for key, value in request.items() if key != "subtype"}, ensure_ascii=False),
-            reason=text(request, "message"),
-            suggestions="[]",
-        )
-    return (ControlAsked(line.request_id, line.subtype, question),)
-
-
-def read_control_response(message: Message, event: event_pb2.Event) -> tuple[Fact, ...]:
-    response = table(message, "response")
-    line = event.control_line
-    line.type, line.subtype, line.request_id = (
-        "control_response",
-        text(response, "subtype"),
-        text(response, "request_id"),
-    )
-    payload = table(response, "response")
-    if "commands" in payload:  # only the answer to `initialize` lists them
-        return (Initialized(json.dumps(payload).encode()),)
-    return (ControlSettled(line.request_id),)
-
-
-def read_control_cancel(message: Message, event: event_pb2.Event) -> tuple[Fact, ...]:
-    line = event.control_line
-    line.type, line.request_id = "control_cancel_request", text(message, "request_id")
-    return (ControlCancelled(line.request_id),)
 
 
 SYSTEM_READERS: dict[str, Reader] = {

@@ -1,13 +1,8 @@
-"""From lines of an agent to events, states, questions and costs: one unit of work for each batch, together with the offset it ends at.
+"""From lines of an agent to events, states, questions and costs. One class: each line may change any of them, and the next one builds on that."""
 
-That the offset and what follows from the lines are committed as one is what makes it exactly once. A batch that was applied before, by a daemon
-that was replaced in the middle, is refused by `Agents.advance` as a whole.
-"""
-
-import json
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from google.protobuf.message import Message
 from ramet.v1 import event_pb2
@@ -39,7 +34,7 @@ from rametd.domain.models import (
 )
 from rametd.domain.states import BUSY_STATES, State
 from rametd.services import budgets, events
-from rametd.services.ids import new_id
+from rametd.services.agents.questions import describe, new_request, same_question
 from rametd.services.lifecycle import INTERRUPTED, change_state, log_request
 from rametd.services.mail import post
 from rametd.services.policy import Policy
@@ -51,44 +46,7 @@ UNTOLD_RESET_S = 3600.0
 LEAST_REST_S = 2.0
 """For a limit that is lifted in this instant: the turn that it ended may be told of only afterwards, and clocks differ."""
 LIMIT_RESUMES = 3
-"""Why a session is idle whose turn was ended before it was done."""
-
-URGENT = (ControlAsked, ControlCancelled, Initialized, PromptSeen, TurnBegan, Activity, Answered)
-"""Facts that somebody waits for; a batch with one of them is committed at once."""
-
-
-@dataclass(frozen=True, slots=True)
-class Projected:
-    """What a batch has led to."""
-
-    session: Session
-    agent: Agent
-    turn_ended: bool
-    told: tuple[str, ...]  # ids of sessions that were told something by it
-
-
-def is_urgent(frames: Sequence[Frame]) -> bool:
-    """Whether a batch must not wait for company."""
-    return any(isinstance(fact, URGENT) for frame in frames for fact in frame.facts)
-
-
-def project(unit: Unit, session_id: str, generation: int, frames: Sequence[Frame], policy: Policy) -> Projected:
-    """Apply a batch of consecutive frames; raises `StaleBatchError` when it does not begin at the stored offset."""
-    unit.agents.advance(session_id, generation, frames[-1].end, expect_offset=frames[0].start)
-    agent = unit.agents.get(session_id, generation)
-    if agent is None:
-        raise AssertionError("an agent that advanced exists")
-    projection = Projection(unit, unit.sessions.get(session_id), agent, policy)
-    for frame in frames:
-        projection.apply(frame)
-    projection.flush()
-    return Projected(projection.session, projection.agent, projection.turn_ended, tuple(projection.told))
-
-
-def store_calm(unit: Unit, session: Session, generation: int, frames: Sequence[Frame]) -> None:
-    """`project` for frames without facts, which change nothing: most of what an agent says, and so nothing is read for it."""
-    unit.agents.advance(session.id, generation, frames[-1].end, expect_offset=frames[0].start)
-    unit.events.append(*(line_event(session, frame) for frame in frames))
+"""How many times in a row a session goes on by itself after a usage limit."""
 
 
 def line_event(session: Session, frame: Frame) -> NewEvent:
@@ -227,11 +185,11 @@ class Projection:
         )
         if known or fact.question is None:
             return
-        request = self._same_question(fact.question)
+        request = same_question(self.unit, self.session.id, fact.question)
         if request is not None:
             request = self.unit.requests.rebind(request.id, self.agent.generation, fact.id)
         else:
-            request = self.unit.requests.add(self._request(fact.id, fact.question))
+            request = self.unit.requests.add(new_request(self.agent, fact.id, fact.question, self.unit.now))
             self._log_lines()
             log_request(self.unit, self.session, request, principal=self._principal)
             self._tell_parent(f"I wait for the person: this session {describe(request)}")
@@ -242,35 +200,6 @@ class Projection:
             State.IDLE,
         }:
             self._change(State.WAITING, describe(request))
-
-    def _same_question(self, question: Question) -> Request | None:
-        """The question as an earlier process asked it: it was killed while it waited, and asks again after its resume.
-
-        An answer that came in between still counts.
-        """
-        for request in self.unit.requests.detached(self.session.id):
-            if request.tool == question.tool and json.loads(request.input) == json.loads(question.input):
-                return request
-        return None
-
-    def _request(self, control_id: str, question: Question) -> Request:
-        return Request(
-            id=new_id(),
-            session_id=self.session.id,
-            generation=self.agent.generation,
-            control_id=control_id,
-            tool_use_id=question.tool_use_id,
-            kind=RequestKind(question.kind),
-            tool=question.tool,
-            input=question.input,
-            reason=question.reason,
-            suggestions=question.suggestions,
-            state=RequestState.OPEN,
-            answer="",
-            answered_by="",
-            answer_time=None,
-            create_time=self.unit.now,
-        )
 
     def _close(self, requests: Sequence[Request]) -> None:
         if requests:
@@ -379,7 +308,9 @@ class Projection:
             return
         question = Question(RequestKind.REVIEW, "", "", "{}", self._summary(), "[]")
         self._log_lines()
-        log_request(self.unit, self.session, self.unit.requests.add(self._request("", question)))
+        log_request(
+            self.unit, self.session, self.unit.requests.add(new_request(self.agent, "", question, self.unit.now))
+        )
 
     def _summary(self) -> str:
         """What came of the work, in one line: the report, else the turn's last words."""
@@ -399,21 +330,3 @@ class Projection:
         self._log_lines()
         post(self.unit, self._policy.kinds[parent.agent], parent, words, self._principal)
         self.told.append(parent.id)
-
-
-def describe(request: Request) -> str:
-    """One line on what is asked of a person."""
-    match request.kind:
-        case RequestKind.QUESTION:
-            questions = json.loads(request.input).get("questions") or [{}]
-            return f"asks: {first_line(str(questions[0].get('question', '')))}"
-        case RequestKind.PLAN:
-            return "has a plan and wants it approved"
-        case RequestKind.ELICITATION:
-            return f"{request.tool} asks: {first_line(request.reason)}"
-        case _:
-            tool_input = json.loads(request.input)
-            detail = tool_input.get("command") or tool_input.get("file_path") or tool_input.get("url") or ""
-            return (
-                f"wants to use {request.tool}: {first_line(str(detail))}" if detail else f"wants to use {request.tool}"
-            )

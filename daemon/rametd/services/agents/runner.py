@@ -1,5 +1,6 @@
 """One running agent, from the daemon's side: reads its lines, writes what is owed to it, speaks its control protocol, notices its end.
 
+One class: its beginning, its lines and its end are steps of one life, over the same connection and the same tasks.
 A runner holds nothing that a crash could lose: what it reads is committed with its offset, what it writes was committed before. Another daemon
 begins where this one was killed.
 """
@@ -17,16 +18,15 @@ from ramet.v1 import event_pb2
 from rametd.agents.base import AgentKind, Frame
 from rametd.domain.errors import RametError, SessionNotFoundError, StaleBatchError
 from rametd.domain.models import Agent, ControlRequest, Request, Session
-from rametd.domain.states import BUSY_STATES, State
 from rametd.keeper.executor import Attachment, Handle, Liveness
 from rametd.services import events
+from rametd.services.agents.batches import Projected, is_urgent, project, store_calm
+from rametd.services.agents.clocks import Clocks
 from rametd.services.agents.conversation import Conversation
 from rametd.services.agents.endings import record_end
 from rametd.services.agents.outgoing import RELEASE_BYTES, Sender
-from rametd.services.agents.projection import Projected, is_urgent, project, store_calm
 from rametd.services.core import Core
 from rametd.services.delivery import deliver
-from rametd.services.lifecycle import change_state
 from rametd.services.persistence import write_for_sure
 from rametd.store import Unit
 
@@ -40,8 +40,6 @@ LATE_EXIT_GRACE_S = 10.0
 """An agent that outlived its keeper has lost its input and is finishing its turn; it gets this long to do so."""
 FAULT_PAUSE_S = 2.0
 """How long an agent rests from a daemon that has failed over it, so that a fault that comes again does not come in a loop."""
-IDLE_GRACE_S = 2.0
-"""An agent that says it is idle without having given a result has ended its turn after all when this has passed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +71,7 @@ class Runner:
         self._room = asyncio.Event()
         self._at_end = False
         self._released = agent.journal_offset
-        self._idle_timer: asyncio.TimerHandle | None = None
-        self._sleep_timer: asyncio.TimerHandle | None = None
+        self._clocks = Clocks(core, agent, self._spawn, self._follow)
         self._log = log.bind(session=session.id, generation=agent.generation)
 
     # ── beginning and end ────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -126,9 +123,7 @@ class Runner:
 
     async def detach(self) -> None:
         """Let go of the agent, which lives on."""
-        for timer in (self._idle_timer, self._sleep_timer):
-            if timer is not None:
-                timer.cancel()
+        self._clocks.stop()
         if self._core.runners.get(self.session_id) is self:
             del self._core.runners[self.session_id]
             self._core.running_costs.pop(self.session_id, None)
@@ -209,7 +204,7 @@ class Runner:
         self._session, self._agent = projected.session, projected.agent
         for frame in frames:
             self._feed(frame)
-        self._mind_timers()
+        self._clocks.mind(self._session, self._agent)
         for told in projected.told:
             self._core.wake_session(told)
         if projected.turn_ended:
@@ -228,6 +223,9 @@ class Runner:
         """Its session, as of the last line that was stored."""
         return self._session
 
+    def _follow(self, session: Session) -> None:
+        self._session = session
+
     async def _after_turn(self) -> None:
         for hook in self._core.after_turn:
             await hook(self._session)
@@ -235,60 +233,6 @@ class Runner:
     def _feed(self, frame: Frame) -> None:
         if frame.control is not None:
             self._live.conversation.feed(frame.control)
-
-    def _mind_timers(self) -> None:
-        """The two clocks of an idle agent: a turn that gave no result is over after a while; an agent without work goes to sleep."""
-        loop = asyncio.get_running_loop()
-        agent, session = self._agent, self._session
-        silent = agent.activity == "idle" and not agent.result and not agent.background and session.state in BUSY_STATES
-        if silent and self._idle_timer is None:
-            self._idle_timer = loop.call_later(IDLE_GRACE_S, self._spawn_end_silent_turn)
-        elif not silent and self._idle_timer is not None:
-            self._idle_timer.cancel()
-            self._idle_timer = None
-        resting = session.state == State.IDLE and not agent.background
-        after = self._core.config.agents.sleep_after
-        if resting and self._sleep_timer is None and after is not None:
-            self._sleep_timer = loop.call_later(after, self._spawn_sleep)
-        elif not resting and self._sleep_timer is not None:
-            self._sleep_timer.cancel()
-            self._sleep_timer = None
-
-    def _spawn_end_silent_turn(self) -> None:
-        self._idle_timer = None
-        self._spawn(self._end_silent_turn(), "end-silent-turn")
-
-    async def _end_silent_turn(self) -> None:
-        session_id, generation = self.session_id, self.generation
-
-        def work(unit: Unit) -> bool:
-            session = unit.sessions.get(session_id)
-            agent = unit.agents.get(session_id, generation)
-            if agent is None or agent.activity != "idle" or agent.result or session.state not in BUSY_STATES:
-                return False
-            unit.agents.update(session_id, generation, result="ok")
-            self._session = change_state(unit, session, State.IDLE)
-            return True
-
-        if await write_for_sure(self._core.store, work):
-            self._core.wake()
-
-    def _spawn_sleep(self) -> None:
-        self._sleep_timer = None
-        self._spawn(self._sleep(), "sleep")
-
-    async def _sleep(self) -> None:
-        """End the process of an idle agent. A prompt that comes in between is delivered to it first or starts a new one: never both."""
-        session_id, generation = self.session_id, self.generation
-
-        def work(unit: Unit) -> bool:
-            if unit.sessions.get(session_id).state != State.IDLE or unit.prompts.open(session_id):
-                return False
-            unit.agents.update(session_id, generation, stop_intent="sleep")
-            return True
-
-        if await write_for_sure(self._core.store, work):
-            await self._core.executor.end(self._handle, 5.0, epoch=self._core.fence)
 
     # ── lines out ────────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -315,7 +259,7 @@ class Runner:
             self._core.store, lambda unit: deliver(unit, self._kind, unit.sessions.get(session_id))
         )
         self.wake_sender()
-        self._mind_timers()
+        self._clocks.mind(self._session, self._agent)
         self._core.wake()
 
     async def follow_settings(self) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Coroutine
+from collections.abc import Set as AbstractSet
 from typing import Any
 
 import structlog
@@ -16,7 +17,8 @@ from rametd.services.agents import endings
 from rametd.services.agents.briefing import briefing
 from rametd.services.agents.launching import launch_of, spec_of
 from rametd.services.agents.runner import LATE_EXIT_GRACE_S, Runner
-from rametd.services.agents.warm import Taken, Warmer
+from rametd.services.agents.warm import Warmer
+from rametd.services.agents.warm_process import Taken
 from rametd.services.core import Core
 from rametd.services.lifecycle import change_state
 from rametd.services.persistence import write_for_sure
@@ -155,14 +157,19 @@ class Supervisor:
 
     # ── taking up ────────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def recover(self) -> None:
-        """Bring every session that a former daemon left to where it goes on: attach, resume, or say why not."""
+    def take_up(self, session_id: str) -> None:
+        """Go on with a session's agent where `recover` left it out."""
+        self._again(session_id, {AgentState.STARTING, AgentState.LIVE})
+
+    async def recover(self, but: AbstractSet[str] = frozenset()) -> None:
+        """Bring every session that a former daemon left, ``but`` some, to where it goes on: attach, resume, or say why not."""
         core = self._core
         alive = await core.store.read(
             lambda reader: [(agent, reader.sessions.get(agent.session_id)) for agent in reader.agents.alive()]
         )
         for agent, session in alive:
-            self._spawn(session.id, self._take_up(session, agent))
+            if session.id not in but:
+                self._spawn(session.id, self._take_up(session, agent))
         try:
             async with asyncio.timeout(PATIENCE_S):
                 # One whose setup goes on is not waited for: it joins `_preparing` while we wait.
@@ -224,16 +231,17 @@ class Supervisor:
 
     def reattach(self, session_id: str) -> None:
         """The connection to a living keeper broke: take it up again."""
-        if self._stopping:
-            return
+        self._again(session_id, {AgentState.LIVE})
 
+    def _again(self, session_id: str, states: AbstractSet[AgentState]) -> None:
         async def again() -> None:
             agent = await self._core.store.read(lambda reader: reader.agents.latest(session_id))
-            if agent is not None and agent.state == AgentState.LIVE:
+            if agent is not None and agent.state in states:
                 session = await self._core.store.read(lambda reader: reader.sessions.get(session_id))
                 await self._take_up(session, agent)
 
-        self._spawn(session_id, again())
+        if not self._stopping:
+            self._spawn(session_id, again())
 
     # ── after an agent's end ─────────────────────────────────────────────────────────────────────────────────────────────────────
 

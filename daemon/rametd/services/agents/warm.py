@@ -10,163 +10,32 @@ Mode, model and the variables that tell a session's branch and ports are given t
 
 import asyncio
 import uuid
-from collections.abc import Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import structlog
 
-from rametd.agents.base import (
-    Channel,
-    ControlAsked,
-    Decision,
-    Initialized,
-    Judged,
-    Launch,
-    ToolUse,
-)
 from rametd.domain.checkpoints import ConversationCut
 from rametd.domain.errors import NotFoundError, RametError
 from rametd.domain.models import Mode, Repo, Session
 from rametd.domain.spares import Spare
-from rametd.keeper.executor import Attachment, Handle
+from rametd.keeper.executor import Handle
 from rametd.keeper.place import Place
+from rametd.services import surroundings
 from rametd.services.agents.launching import launch_of, spec_of
+from rametd.services.agents.warm_process import GENERATION, Taken, WarmProcess
 from rametd.services.core import Core
-from rametd.services.index import agent_of
 
 log = structlog.get_logger()
 
-GENERATION = 0
-READY_WITHIN_S = 55.0
-TOLD_WITHIN_S = 5.0
-"""How long a process that is ready may take to take over a mode; one that is slower is not worth the wait."""
 END_GRACE_S = 1.0
+AGAIN_S = (1.0, 5.0, 30.0, 120.0)
+"""Pauses before a process that could not be ended is ended again; what withstands all of them is left to the next start."""
 BRIEFING = (
     "The git status that you were given was taken before this worktree got its branch: "
     "`git branch --show-current` tells its name."
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Taken:
-    """A process that is a session's from now on, read and answered up to the offsets."""
-
-    handle: Handle
-    journal_offset: int
-    stdin_offset: int
-    initialize_reply: bytes
-    hook_table: str
-
-
-class _Warm:
-    """One process with its control channel. It is the `ChannelIO` of that: nothing but the handshake passes before there is a prompt."""
-
-    def __init__(
-        self, core: Core, session: Session, launch: Launch, version: str, handle: Handle, known: Mapping[str, str]
-    ) -> None:
-        self.session = session
-        self.launch = launch
-        self.version = version
-        self.handle = handle
-        self.ended = asyncio.Event()
-        self._known = known
-        self._core = core
-        self._kind = core.kind(session.agent)
-        self._agent = agent_of(session, GENERATION, handle)
-        self._attachment: Attachment | None = None
-        self._channel: Channel | None = None
-        self._pump: asyncio.Task[None] | None = None
-        self._unanswered: dict[str, int] = {}  # control request → where its line begins
-        self._read = 0
-        self._written = 0
-        self._reply = b""
-        self._hook_table = ""
-
-    async def open(self) -> None:
-        """Return when it takes prompts. Raises what `Executor.attach` raises, and TimeoutError."""
-        await self._kind.prepare()
-        self._attachment = await self._core.executor.attach(self.handle, epoch=self._core.fence, offset=0)
-        self._channel = self._kind.channel(self._agent, self)
-        self._pump = asyncio.create_task(self._listen(), name=f"warm-{self.session.id}")
-        async with asyncio.timeout(READY_WITHIN_S):
-            await self._channel.open()
-            # The first time takes a fifth of a second, which is not to be taken from a session's.
-            await self._channel.set_variables(self._known)
-
-    async def _listen(self) -> None:
-        assert self._attachment is not None
-        assert self._channel is not None
-        try:
-            async for line in self._attachment:
-                frame = self._kind.read(self._agent, line.start, line.end, line.data)
-                for fact in frame.facts:
-                    match fact:
-                        case ControlAsked(id=control_id):
-                            self._unanswered[control_id] = line.start
-                        case Initialized(reply=reply):
-                            self._reply = reply
-                self._read = line.end
-                if frame.control is not None:
-                    self._channel.feed(frame.control)
-        except RametError as error:
-            log.warning("warm agent", session=self.session.id, error=error.message)
-        finally:
-            self.ended.set()
-
-    async def tell(self, session: Session, around: Mapping[str, str]) -> None:
-        """Bring it to what the session wants. Raises TimeoutError, and what the keeper raises."""
-        channel = self._channel
-        assert channel is not None
-        async with asyncio.timeout(TOLD_WITHIN_S):
-            await channel.set_variables(around)
-            if session.mode != self.session.mode:
-                await channel.set_mode(session.mode)
-            if session.model != self.session.model:
-                await channel.set_model(session.model)
-
-    async def release(self) -> Taken:
-        """Let go of it. What it asked and was not answered is read again by whoever takes it over."""
-        await self.close()
-        offset = min(self._unanswered.values(), default=self._read)
-        return Taken(self.handle, offset, self._written, self._reply, self._hook_table)
-
-    async def close(self) -> None:
-        if self._pump is not None:
-            self._pump.cancel()
-            await asyncio.wait([self._pump])
-        if self._channel is not None:
-            await self._channel.close()
-        if self._attachment is not None:
-            await self._attachment.close()
-
-    # ── ChannelIO ────────────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-    async def write(self, line: bytes) -> None:
-        assert self._attachment is not None
-        self._written = max(self._written, await self._attachment.write(line))
-
-    async def answer(self, control_id: str, line: bytes) -> None:
-        await self.write(line)
-        self._unanswered.pop(control_id, None)
-
-    async def decide(self, control_id: str) -> Decision:
-        return Decision(allow=False, message="There is no session yet.")
-
-    async def guard(self, use: ToolUse) -> Judged:
-        return Judged("deny", "There is no session yet.")
-
-    async def judge_result(self, use: ToolUse) -> str:
-        return ""
-
-    async def use_tools(self, control_id: str, message: Mapping[str, Any]) -> dict[str, Any] | None:
-        return await self._core.use_tools(self.session.id, f"{self.session.id}:{GENERATION}:{control_id}", message)
-
-    def failed(self, error: BaseException) -> None:
-        log.error("control channel of a warm agent", session=self.session.id, exc_info=error)
-
-    async def initialized(self, hook_table: str) -> None:
-        self._hook_table = hook_table
 
 
 @dataclass(slots=True)
@@ -174,9 +43,14 @@ class Warmer:
     """All warm agents, by the id of the spare, which is that of the session that claims it."""
 
     core: Core
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
     _starting: dict[str, tuple[str, asyncio.Task[str]]] = field(default_factory=dict)  # with the conversation
-    _agents: dict[str, _Warm] = field(default_factory=dict)
+    _agents: dict[str, WarmProcess] = field(default_factory=dict)
     _endings: dict[str, asyncio.Task[None]] = field(default_factory=dict)
+    _retries: dict[str, asyncio.Task[None]] = field(
+        default_factory=dict
+    )  # of endings that failed; nobody waits for them
+    _tellings: dict[str, asyncio.Task[None]] = field(default_factory=dict)
     _timers: dict[str, asyncio.TimerHandle] = field(default_factory=dict)
 
     async def recover(self) -> None:
@@ -193,10 +67,14 @@ class Warmer:
         """End all of them: they have no work that they would live on for."""
         for timer in self._timers.values():
             timer.cancel()
+        for task in (*self._tellings.values(), *self._retries.values()):
+            task.cancel()
         for session_id in (*self._starting, *self._agents):
             self.discard(session_id)
         while under_way := [*(task for _, task in self._starting.values()), *self._endings.values()]:
             await asyncio.wait(under_way)
+        if left := [*self._tellings.values(), *self._retries.values()]:
+            await asyncio.wait(left)
 
     def has(self, spare_id: str) -> bool:
         """Whether one is ready there."""
@@ -225,6 +103,8 @@ class Warmer:
         found = (Place.from_handle(handle) for handle in await asyncio.to_thread(core.executor.discover))
         if any((place.session, place.generation) == (spare.id, GENERATION) for place in found):
             return "the one that was there has not ended"  # it would be taken for the one that is started now
+        if (retry := self._retries.get(spare.id)) is not None:
+            retry.cancel()  # somebody else has ended what it is after, and the one that is started now bears the same name
         sessions = await core.store.read(lambda reader: reader.sessions.list(repo_id=repo.id))
         if not sessions:
             return "a warm agent gets the environment of the newest session, and there is none"
@@ -252,7 +132,7 @@ class Warmer:
         except RametError as error:
             return error.message
         core.failpoint.hit("warm.started")
-        warm = _Warm(core, session, launch, version, handle, known)
+        warm = WarmProcess(core, session, launch, version, handle, known)
         done = False
         try:
             await warm.open()
@@ -271,9 +151,27 @@ class Warmer:
     def session_made(self, session: Session) -> None:
         """A spare has become a session. What that does not take in the time after which its agent would sleep is ended too."""
         after = self.core.config.agents.sleep_after
-        if self.conversation_of(session.id) and after is not None:
+        if not self.conversation_of(session.id):
+            return
+        if after is not None:
             loop = asyncio.get_running_loop()
             self._timers[session.id] = loop.call_later(after, self.discard, session.id)
+        # Beside what else comes before a launch: the program takes a while over it, and whoever takes it then waits for less.
+        telling = self._tellings[session.id] = asyncio.create_task(self._tell(session), name=f"tell-{session.id}")
+        telling.add_done_callback(lambda done: self._tellings.pop(session.id, None))
+
+    async def _tell(self, session: Session) -> None:
+        """Tell it ahead of `take` where it is now. Where that fails `take` finds out, which tells what was not told."""
+        core = self.core
+        if session.id in self._starting:
+            await asyncio.wait([self._starting[session.id][1]])
+        if (warm := self._agents.get(session.id)) is None or warm.ended.is_set():
+            return
+        try:
+            repo = await core.store.read(lambda reader: reader.repos.get(session.repo_id))
+            await warm.tell(session, await surroundings.of_session(core, session, repo))
+        except (RametError, TimeoutError) as error:
+            log.warning("warm agent was not told", session=session.id, error=str(error))
 
     async def before_tree_goes(self, session: Session) -> None:
         await self.end(session.id)
@@ -304,7 +202,7 @@ class Warmer:
         self.core.failpoint.hit("warm.taken")
         return taken
 
-    async def _fits(self, warm: _Warm, session: Session, repo: Repo) -> bool:
+    async def _fits(self, warm: WarmProcess, session: Session, repo: Repo) -> bool:
         core = self.core
         if warm.ended.is_set() or session.conversation_begun or session.agent != warm.session.agent:
             return False
@@ -332,6 +230,8 @@ class Warmer:
 
     def _forget(self, session_id: str) -> None:
         self._agents.pop(session_id, None)
+        if (telling := self._tellings.get(session_id)) is not None:
+            telling.cancel()
         if (timer := self._timers.pop(session_id, None)) is not None:
             timer.cancel()
 
@@ -345,7 +245,7 @@ class Warmer:
         if not task.cancelled() and (error := task.exception()) is not None:
             log.error("ending a warm agent failed", session=session_id, exc_info=error)
 
-    async def _end_of(self, warm: _Warm) -> None:
+    async def _end_of(self, warm: WarmProcess) -> None:
         await warm.close()
         await self._end_process(warm.handle)
 
@@ -358,15 +258,36 @@ class Warmer:
         await self._end_process(handle)
 
     async def _end_process(self, handle: Handle) -> None:
+        if await self._ended(handle):
+            return
+        spare_id = Place.from_handle(handle).session
+        retry = self._retries[spare_id] = asyncio.create_task(self._end_later(handle), name=f"end-later-{spare_id}")
+        retry.add_done_callback(lambda done: self._retry_done(spare_id, done))
+
+    async def _end_later(self, handle: Handle) -> None:
+        for pause in AGAIN_S:
+            await self.sleep(pause)
+            if await self._ended(handle):
+                return
+        log.error("a warm agent does not end; tried again when the daemon starts", handle=handle)
+
+    def _retry_done(self, spare_id: str, task: "asyncio.Task[None]") -> None:
+        if self._retries.get(spare_id) is task:
+            del self._retries[spare_id]
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("ending a warm agent failed", session=spare_id, exc_info=error)
+
+    async def _ended(self, handle: Handle) -> bool:
         core = self.core
         try:
             await core.executor.end(handle, END_GRACE_S, epoch=core.fence)
             await core.executor.destroy(handle)
         except NotFoundError:
-            return
+            return True
         except RametError as error:
-            # Tried again when the daemon starts; `doctor` tells of it until then.
             log.warning("a warm agent could not be ended", handle=handle, error=error.message)
+            return False
+        return True
 
 
 def _fixed(session: Session, repo: Repo) -> dict[str, str]:

@@ -12,10 +12,12 @@ from rametd.config import Config
 from rametd.domain.commands import Command, CommandKind
 from rametd.domain.errors import RametError
 from rametd.domain.models import Repo, SetupState
+from rametd.platform.priority import LOWEST
 from rametd.services import surroundings
 from rametd.services.commands import projects
 from rametd.services.commands.carry import carry
-from rametd.services.commands.terminals import NewCommand, Remember, Terminals, remember_nothing
+from rametd.services.commands.terminals import Terminals
+from rametd.services.commands.wanted import NewCommand, Remember, remember_nothing
 from rametd.services.core import Core
 
 TAIL_BYTES = 16 << 10
@@ -65,7 +67,13 @@ class Scripts:
         if any(OF_A_SESSION.search(command) for command in config.setup):
             return SetupResult("", SetupState.NONE)
         result = await self._run_apart(
-            config.setup, tree, repo, CommandKind.SETUP, variables=variables, timeout=config.setup_timeout
+            config.setup,
+            tree,
+            repo,
+            CommandKind.SETUP,
+            variables=variables,
+            timeout=config.setup_timeout,
+            before=LOWEST,  # nobody waits for it
         )
         digest = await asyncio.to_thread(digest_of, tree, config)
         return SetupResult(digest, SetupState.DONE if result.ok else SetupState.FAILED, result.words)
@@ -98,10 +106,16 @@ class Scripts:
         variables: Mapping[str, str],
         timeout: float,  # noqa: ASYNC109 - as above
         remember: Remember = remember_nothing,
+        before: Sequence[str] = (),
     ) -> CheckResult:
         environment = surroundings.for_tree(self._core, repo, tree, variables)
         new = NewCommand(
-            shell_argv(commands), kind, str(kind), timeout=timeout, environment=environment, remember=remember
+            (*before, *shell_argv(commands)),
+            kind,
+            str(kind),
+            timeout=timeout,
+            environment=environment,
+            remember=remember,
         )
         starting = asyncio.create_task(self._terminals.start_apart(tree, repo, new))
         try:

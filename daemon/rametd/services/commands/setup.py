@@ -21,8 +21,9 @@ from rametd.services import events
 from rametd.services.commands import projects
 from rametd.services.commands.carry import carry
 from rametd.services.commands.scripts import Scripts, digest_of, shell_argv
-from rametd.services.commands.terminals import NewCommand, Terminals
+from rametd.services.commands.terminals import Terminals
 from rametd.services.commands.trust import check_trust
+from rametd.services.commands.wanted import NewCommand
 from rametd.services.core import Core
 from rametd.services.persistence import write_for_sure
 from rametd.services.settings import for_session
@@ -110,9 +111,11 @@ class Setup:
         if not done.succeeded:
             await self._warn(session, f"the teardown failed: {await self.scripts.why(done)}")
 
-    async def recover(self) -> None:
+    async def recover(self, wanted: Callable[[str], bool] = lambda session_id: True) -> None:
         """Go on with what a killed daemon had begun, or not begun yet, for sessions."""
         for session in await self._core.store.read(lambda reader: reader.sessions.list()):
+            if not wanted(session.id):
+                continue
             if session.setup == SetupState.RUNNING or (session.generation == 0 and not session.setup_digest):
                 self.begin(session)
 

@@ -5,66 +5,37 @@ is the same start; one that finds a keeper without a row ends it. How a command 
 """
 
 import asyncio
-import hashlib
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import structlog
 from ramet.v1 import event_pb2
 
 from rametd.domain.commands import Command, CommandKind, CommandState
 from rametd.domain.errors import KeeperFencedError, NotFoundError, RametError, WrongStateError
-from rametd.domain.models import DAEMON, Event, Repo, Session
+from rametd.domain.models import Event, Repo, Session
 from rametd.keeper.executor import Executor, ExitRecord, Handle, JournalLine, LaunchSpec
 from rametd.keeper.place import Place
 from rametd.services import surroundings
+from rametd.services.commands.ending import GRACE_S, REMOVAL_GRACE_S, Ender
 from rametd.services.commands.outputs import Outputs, log_command
+from rametd.services.commands.wanted import NewCommand, Remember, draft, remember_nothing
 from rametd.services.core import Core
-from rametd.services.ids import ALPHABET, LENGTH, new_id
 from rametd.services.persistence import write_for_sure
 from rametd.services.views import command_message
 from rametd.store import Unit
 
 log = structlog.get_logger()
 
-T = TypeVar("T")
-Remember = Callable[[Unit, Command], None]
 
 SEGMENT_BYTES = 1 << 20
 KEPT_BYTES = 16 << 20
 """Of a command's output."""
 KEPT_COMMANDS = 20
 """Of a session, that have ended."""
-RETRY_S = 1.0
-GRACE_S = 3.0
-REMOVAL_GRACE_S = 1.0
 WRAPPED = ("/bin/sh", "-c", 'exec "$@" </dev/null 2>&1', "sh")
 """Nobody is there to type, and standard error goes where standard output goes, in the order in which both are written."""
-
-
-def remember_nothing(unit: Unit, command: Command) -> None:
-    """A command that nothing else is told of."""
-
-
-@dataclass(frozen=True, slots=True)
-class NewCommand:
-    """What is to run. ``timeout`` is seconds; ``environment`` is added to the session's; without a ``session`` it is complete.
-
-    ``request_id`` makes the same request the same command; ``remember`` runs in the unit of work that says that it runs.
-    """
-
-    argv: tuple[str, ...]
-    kind: CommandKind = CommandKind.RUN
-    name: str = ""
-    timeout: float | None = None
-    digest: str = ""
-    principal: str = DAEMON
-    environment: Mapping[str, str] = field(default_factory=dict, repr=False)
-    request_id: str = ""
-    remember: Remember = remember_nothing
 
 
 class Terminals:
@@ -74,6 +45,7 @@ class Terminals:
         self._core = core
         self._executor = executor
         self._outputs = Outputs(core, executor)
+        self._ender = Ender(core, executor)
         self._starting: dict[str, asyncio.Task[Command]] = {}
         self._watches: dict[str, asyncio.Task[None]] = {}
         self._background: set[asyncio.Task[None]] = set()
@@ -83,7 +55,7 @@ class Terminals:
 
     async def start(self, session: Session, new: NewCommand) -> Command:
         """Start it in the session's worktree. Raises `WrongStateError` for a worktree that goes, `WorkingDirectoryError`."""
-        command = self._draft(new, session.worktree, session.id, session.repo_id)
+        command = draft(self._core.clock(), new, session.worktree, session.id, session.repo_id)
 
         def insert(unit: Unit) -> Command:
             unit.sessions.get(session.id)
@@ -99,33 +71,9 @@ class Terminals:
 
     async def start_apart(self, tree: Path, repo: Repo, new: NewCommand) -> Command:
         """Start it in a worktree that no session has. It does not outlive the daemon: whoever wanted it begins anew."""
-        command = self._draft(new, tree, "", repo.id)
+        command = draft(self._core.clock(), new, tree, "", repo.id)
         await self._core.store.write(lambda unit: unit.commands.insert(command))
         return await self._begin(command, new.remember, new.environment)
-
-    def _draft(self, new: NewCommand, tree: Path, session_id: str, repo_id: str) -> Command:
-        now = self._core.clock()
-        return Command(
-            id=_id_of(new.request_id) if new.request_id else new_id(),
-            session_id=session_id,
-            repo_id=repo_id,
-            kind=new.kind,
-            name=new.name,
-            argv=new.argv,
-            directory=tree,
-            state=CommandState.STARTING,
-            handle="",
-            pid=0,
-            exit_status="",
-            stop_reason="",
-            deadline=None if new.timeout is None else now + new.timeout,
-            told=0,
-            output_bytes=0,
-            digest=new.digest,
-            principal=new.principal,
-            start_time=now,
-            end_time=None,
-        )
 
     async def _begin(self, command: Command, remember: Remember, more: Mapping[str, str]) -> Command:
         # In a task of its own: a caller that hangs up leaves nothing half started.
@@ -193,7 +141,7 @@ class Terminals:
         ended = asyncio.Event()
         telling = asyncio.create_task(self._outputs.tell(command, ended))
         try:
-            record = await self._await_end(command)
+            record = await self._ender.await_end(command)
             ended.set()
             await telling
         except KeeperFencedError as error:
@@ -202,29 +150,6 @@ class Terminals:
         finally:
             telling.cancel()
         await self._record(command, record)
-
-    async def _await_end(self, command: Command) -> ExitRecord | None:
-        handle, core = Handle(command.handle), self._core
-        left = None if command.deadline is None else max(0.0, command.deadline - core.clock())
-        while True:
-            try:
-                try:
-                    async with asyncio.timeout(left):
-                        record = await self._executor.wait(handle)
-                except TimeoutError:
-                    await self._note_stop(command.id, "its time was over")
-                    record = await self._end(handle, GRACE_S)
-                if record is None:
-                    # Its keeper was lost: what that held may live on.
-                    record = await self._executor.end(handle, REMOVAL_GRACE_S, epoch=core.fence)
-            except KeeperFencedError:
-                raise
-            except RametError as error:
-                log.warning("a command cannot be ended now", command=command.id, error=error.message)
-                await asyncio.sleep(RETRY_S)
-                left = 0.0
-            else:
-                return record
 
     async def _record(self, command: Command, record: ExitRecord | None) -> None:
         handle = Handle(command.handle)
@@ -283,9 +208,9 @@ class Terminals:
         """End it with all its processes, and wait for that; what has ended stays as it is."""
         if (starting := self._starting.get(command_id)) is not None:
             await asyncio.wait([starting])
-        command = await self._note_stop(command_id, reason)
+        command = await self._ender.note_stop(command_id, reason)
         if command is not None and command.living:
-            await self._end(Handle(command.handle), grace)
+            await self._ender.end(Handle(command.handle), grace)
         return await self.wait(command_id)
 
     async def end_all(self, session_id: str, reason: str) -> None:
@@ -301,7 +226,7 @@ class Terminals:
     async def forget(self, command: Command) -> None:
         """Drop one that has ended, with its output."""
         await write_for_sure(self._core.store, lambda unit: unit.commands.remove(command.id))
-        await self._destroy(Handle(command.handle))
+        await self._ender.destroy(Handle(command.handle))
 
     # ── over restarts ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -339,14 +264,7 @@ class Terminals:
         ids = await write_for_sure(self._core.store, known)
         for handle in handles:
             if Place.from_handle(handle).session not in ids:
-                await self._destroy(handle)
-
-    async def _destroy(self, handle: Handle) -> None:
-        try:
-            await self._executor.end(handle, REMOVAL_GRACE_S, epoch=self._core.fence)
-            await self._executor.destroy(handle)
-        except RametError as error:
-            log.warning("what a command left stays", handle=handle, error=error.message)
+                await self._ender.destroy(handle)
 
     async def close(self) -> None:
         """Let go; commands go on under their keepers."""
@@ -365,28 +283,3 @@ class Terminals:
         task = asyncio.create_task(coroutine)
         self._background.add(task)
         task.add_done_callback(self._background.discard)
-
-    # ── parts ────────────────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-    async def _note_stop(self, command_id: str, reason: str) -> Command | None:
-        """Store why it is ended before it is, unless that is stored already."""
-
-        def work(unit: Unit) -> Command | None:
-            command = unit.commands.find(command_id)
-            if command is None or not command.living or command.stop_reason:
-                return command
-            return unit.commands.update(command_id, stop_reason=reason)
-
-        return await write_for_sure(self._core.store, work)
-
-    async def _end(self, handle: Handle, grace: float) -> ExitRecord | None:
-        # At once: waiting for it to leave because its stdin is closed, as an agent does, would be in vain.
-        with suppress(WrongStateError):
-            await self._executor.signal(handle, "SIGTERM", epoch=self._core.fence)
-        return await self._executor.end(handle, grace, epoch=self._core.fence)
-
-
-def _id_of(request_id: str) -> str:
-    digest = hashlib.sha256(request_id.encode()).digest()
-    letters = [ALPHABET[byte % len(ALPHABET)] for byte in digest[: 2 * LENGTH]]
-    return ALPHABET[digest[-1] % 24] + "".join(letters[1:])

@@ -16,17 +16,16 @@ from rametd.domain.errors import (
     BypassForbiddenError,
     PathTakenError,
     RametError,
-    WorktreeChangedError,
 )
-from rametd.domain.models import Hold, Intent, Mode, Session, SetupState, Tokens, WorktreeKind
+from rametd.domain.models import Hold, Mode, Session, SetupState, Tokens, WorktreeKind
 from rametd.domain.spares import Spare
 from rametd.domain.states import State
 from rametd.git import names
 from rametd.git.repository import Base
 from rametd.services import ports, repos
 from rametd.services.checks import check_budget, check_model, check_prompt, choose_name
-from rametd.services.commands.trust import notes
 from rametd.services.core import Core
+from rametd.services.creation.building import Builder
 from rametd.services.creation.inserting import begin, insert, intent_of
 from rametd.services.creation.pool import Pool
 from rametd.services.creation.start import Start, check_start, find_start
@@ -35,7 +34,7 @@ from rametd.services.ids import new_id
 from rametd.services.lookup import find_session
 from rametd.services.ownership.claims import check_claims
 from rametd.services.settings import for_repository
-from rametd.services.worktrees.places import link_by_name, tree_of, unlink_by_name
+from rametd.services.worktrees.places import tree_of
 from rametd.store import Unit
 
 log = structlog.get_logger()
@@ -49,6 +48,8 @@ class Creator:
     def __init__(self, core: Core, pool: Pool) -> None:
         self._core = core
         self._pool = pool
+        self._builder = Builder(core, pool)
+        self.undo = self._builder.undo
         self._locks: dict[Path, asyncio.Lock] = {}
         self._drafts: dict[str, Session] = {}  # by id; they have their names and branches, and no row yet
 
@@ -64,7 +65,7 @@ class Creator:
 
         ``after`` may name others of them, those that stand before.
         """
-        with self._pool.creating():
+        with self._pool.spares.creating():
             return await self._create_all(news, remember)
 
     async def _create_all(
@@ -88,7 +89,7 @@ class Creator:
         except (RametError, asyncio.CancelledError, OSError):
             # Also when the caller hung up: what is not stored must not be left in the world.
             for one in reversed(made):
-                await asyncio.shield(self.undo(one.intent))
+                await asyncio.shield(self._builder.undo(one.intent))
             raise
         finally:
             for one in made:
@@ -147,15 +148,6 @@ class Creator:
             ref = new.existing_branch or new.base_ref or None
             fetched = await core.git.fetch_base(info, ref, new.path, new.environment)
         return Wanted(new, config, mode, info, repo, parent, after, fetched, warnings)
-
-    async def _notes(self, made: Made) -> tuple[str, ...]:
-        """What the person is to know of a tree that is there now."""
-        repo = made.wanted.repo
-        told = await notes(self._core, made.session, repo)
-        if repo.trusted or not await asyncio.to_thread(has_own_settings, made.session.worktree):
-            return told
-        warning = "its own Claude settings, CLAUDE.md, hooks and MCP servers are not loaded until `rametctl repo trust`"
-        return (*told, f"{repo.name} is not trusted: {warning}")
 
     async def _draft(
         self, wanted: Wanted, start: Start, before: Sequence[Session], session_id: str, spare: Spare | None
@@ -232,12 +224,12 @@ class Creator:
         core, session = self._core, made.session
         core.failpoint.hit("create.intended")
         # The disk takes its time over what must be on it for sure; the tree is made meanwhile.
-        files = asyncio.create_task(asyncio.to_thread(self._write_files, made))
+        files = asyncio.create_task(asyncio.to_thread(self._builder.write_files, made))
         try:
             try:
-                warnings = await self._build(made, spare)
+                warnings = await self._builder.build(made, spare)
                 core.failpoint.hit("create.worktree-made")
-                warnings = (*warnings, *await self._notes(made))
+                warnings = (*warnings, *await self._builder.notes(made))
             finally:
                 await asyncio.wait(
                     [files]
@@ -246,7 +238,7 @@ class Creator:
             core.failpoint.hit("create.files-written")
         except (RametError, asyncio.CancelledError, OSError):
             self._drafts.pop(session.id, None)
-            await asyncio.shield(self.undo(made.intent))
+            await asyncio.shield(self._builder.undo(made.intent))
             raise
         return replace(made, warnings=(*wanted.warnings, *warnings))
 
@@ -262,81 +254,15 @@ class Creator:
                 identity = spare.id if spare is not None else new_id()
                 session = await self._draft(wanted, start, before, identity, spare)
                 made = Made(session, wanted, start, intent_of(session, info, start))
-                await core.store.write(lambda unit: begin(unit, wanted.repo, made, spare))
+                try:
+                    await core.store.write(lambda unit: begin(unit, wanted.repo, made, spare))
+                except asyncio.CancelledError:
+                    # The caller hangs up, or the daemon stops, while the store has the work in hand: it is done all the same, the spare is
+                    # no spare any more, and nobody but us knows of the intent. Where it was not done there is nothing to undo.
+                    await asyncio.shield(self._builder.undo(made.intent))
+                    raise
             finally:
                 if spare is not None:
                     self._pool.release(spare)
             self._drafts[session.id] = session
         return made, spare
-
-    async def _build(self, made: Made, spare: Spare | None) -> tuple[str, ...]:
-        """The worktree, with its branch and all that is to be in it."""
-        git, session, start, info = self._core.git, made.session, made.start, made.wanted.info
-        if start.kind != WorktreeKind.OWN:
-            return ()
-        warnings = await self._claim(made, spare) if spare is not None else None
-        if warnings is None:
-            warnings = await git.create_worktree(
-                info, session.worktree, session.branch, start.commit, new_branch=start.new_branch
-            )
-        if start.upstream is not None:
-            await git.track(info, session.branch, start.upstream)
-        if made.wanted.new.with_changes and info.worktree_root is not None:
-            changes = await git.snapshot(info.worktree_root, f"changes for {session.name}")
-            if changes.created:
-                await git.restore_files(session.worktree, changes.commit)
-            warnings = (*warnings, *changes.skipped)
-        if (fork := made.wanted.new.fork) is not None:
-            await git.restore_files(session.worktree, fork.commit)
-        return warnings
-
-    async def _claim(self, made: Made, spare: Spare) -> tuple[str, ...] | None:
-        """Put the session into a spare. None where that is not whole: then nothing of it is left, and a tree is to be made."""
-        git, session, start, info = self._core.git, made.session, made.start, made.wanted.info
-        warnings: tuple[str, ...] = ()
-        try:
-            if spare.commit != start.commit:
-                self._pool.warmer.discard(spare.id)  # it has seen the other commit
-                warnings = await git.update_spare(info, spare.path, start.commit, background=False)
-            await git.claim_spare(info, spare.path, session.branch, start.commit, new_branch=start.new_branch)
-        except WorktreeChangedError as error:
-            log.warning("a spare could not be used", spare=spare.id, error=error.message)
-            await self._pool.warmer.end(spare.id)
-            await git.undo_create(info, spare.path, session.branch, start.commit if start.new_branch else None)
-            return None
-        self._core.failpoint.hit("create.claimed")
-        return warnings
-
-    def _write_files(self, made: Made) -> None:
-        core, session = self._core, made.session
-        core.environments.write(session.id, made.wanted.new.environment)
-        if session.worktree_kind == WorktreeKind.OWN:
-            link_by_name(session)
-        core.index.write(made.wanted.repo, session)
-
-    async def undo(self, intent: Intent) -> None:
-        """Take back what a creation left that did not finish; a worktree that was there before stays as it is."""
-        core = self._core
-        # In turn with what was handed to the store before: a session that is stored after all keeps everything.
-        if await core.store.write(lambda unit: unit.intents.get(intent.id)) is None:
-            return
-        path, branch = Path(intent.data["worktree"]), intent.data["branch"]
-        await self._pool.warmer.end(intent.session_id)
-        if intent.data.get("kind", WorktreeKind.OWN) == WorktreeKind.OWN:
-            try:
-                info = await core.git.discover(Path(intent.data["repo"]))
-            except RametError as error:
-                log.warning("repository of an unfinished creation is gone", error=error.message)
-            else:
-                removal = await core.git.undo_create(info, path, branch, intent.data["created_at"] or None)
-                for kept in removal.kept:
-                    log.warning("unfinished creation left something", what=kept)
-            await asyncio.to_thread(unlink_by_name, path)
-        await asyncio.to_thread(core.environments.delete, intent.session_id)
-        await asyncio.to_thread(core.index.delete, intent.session_id)
-        await core.store.write(lambda unit: unit.intents.remove(intent.id))
-
-
-def has_own_settings(worktree: Path) -> bool:
-    """Whether a repository brings anything that only loads once it is trusted."""
-    return any((worktree / name).exists() for name in (".claude", "CLAUDE.md", ".mcp.json"))

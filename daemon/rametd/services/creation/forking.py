@@ -45,6 +45,9 @@ class Forker:
         else:
             checkpoint = await self._checkpointer.make(session.id, CheckpointReason.FORK, principal=principal)
         environment = await asyncio.to_thread(core.environments.read, session.id) or {}
+        # A checkpoint is in the repository: the tree that it was made of may be gone.
+        there = await asyncio.to_thread(session.worktree.is_dir)
+        repo = await core.store.read(lambda reader: reader.repos.get(session.repo_id))
 
         def remember_all(unit: Unit, made: Session) -> None:
             if (source := conversation_of(session, checkpoint, whole=not wanted.checkpoint)) is not None:
@@ -52,7 +55,7 @@ class Forker:
             remember(unit, made)
 
         new = NewSession(
-            path=session.worktree,
+            path=session.worktree if there else repo.root,
             prompt=wanted.prompt,
             name=wanted.name or await self._free_name(session),
             branch=wanted.branch,

@@ -1,35 +1,29 @@
 """The pool: prepared worktrees, so that a session starts in milliseconds.
 
-A row is stored before a directory is made, and removed after it has gone; its state is the intent. A daemon that finds one in which something
-was under way removes both. A claim takes the row away in the unit of work that stores the creation's intent: from then on the tree is the
-creation's, to be completed or undone by it.
-
-Between a claim and the upkeep stands `Pool._hands`: the ids of spares that somebody works with. Both look and take without an `await` in between,
-so that a spare is never brought to another commit while a session is being put into it.
+A claim takes a spare's row away in the unit of work that stores the creation's intent: from then on the tree is the creation's, to be completed or
+undone by it. What is done to a spare, and what stands between a claim and that, is told in `spares`.
 """
 
 import asyncio
-import shutil
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from collections.abc import Awaitable
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 import structlog
 
 from rametd.config import Config
 from rametd.domain.errors import NotFoundError, RametError, UnbornBranchError
-from rametd.domain.models import Repo, SetupState
+from rametd.domain.models import Repo
 from rametd.domain.spares import Spare, SpareState
 from rametd.git.repository import RepositoryInfo
 from rametd.platform.disk import free_bytes, tree_bytes
 from rametd.services.agents.warm import Warmer
 from rametd.services.core import Core
-from rametd.services.ids import new_id
+from rametd.services.creation.spares import Spares
 from rametd.services.repos import info_of
-from rametd.services.settings import at_commit, for_repository
+from rametd.services.settings import for_repository
 from rametd.services.worktrees.places import tree_of
 from rametd.store import Reader
 
@@ -37,22 +31,10 @@ log = structlog.get_logger()
 
 PERIOD_S = 60.0
 """How often bases are looked at; a look is one file read by libgit2, and only where there are spares."""
+SETTLE_S = 1.0
+"""From a session's creation to the refill."""
 SMALL_DIFFERENCE = 2000
 """Files that a claim may write: a spare at another commit is brought over in place up to this, else a new tree is made."""
-
-
-class Prepared(Protocol):
-    """How the setup of a tree went; ``digest`` is of what it depends on, ``words`` say what went wrong."""
-
-    @property
-    def state(self) -> SetupState: ...
-    @property
-    def digest(self) -> str: ...
-    @property
-    def words(self) -> str: ...
-
-
-Prepare = Callable[[Path, Repo, Config], Awaitable[Prepared]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,24 +55,18 @@ class Pool:
 
     def __init__(self, core: Core, warmer: Warmer, *, period: float = PERIOD_S) -> None:
         self.warmer = warmer
-        self.cold: dict[str, str] = {}  # why there is no agent in a spare that is to have one
+        self.spares = Spares(core, warmer)
         self._core = core
         self._period = period
         self._wanted: set[str] = set()  # repositories to be looked at
         self._wake = asyncio.Event()
-        self._hands: set[str] = set()  # spares that somebody works with
-        self._creations = 0
-        self._quiet = asyncio.Event()  # no session is being made
-        self._quiet.set()
         self._locks: dict[str, asyncio.Lock] = {}  # by repository: upkeep of it
-        self._one = asyncio.Semaphore(1)
         self._drained: set[str] = set()  # until a session is made there
         self._upkeep: dict[str, asyncio.Task[None]] = {}
         self._running: asyncio.Task[None] | None = None
         self._held: dict[str, str] = {}
         self._claims: Counter[str] = Counter()
         self._misses: Counter[str] = Counter()
-        self.prepare: Prepare | None = None  # set by the app: carries files into a tree and sets it up
 
     def start(self) -> None:
         """Keep the pools up from now on."""
@@ -106,18 +82,6 @@ class Pool:
 
     # What creations use
 
-    @contextmanager
-    def creating(self) -> Iterator[None]:
-        """While a session is being made no upkeep begins."""
-        self._creations += 1
-        self._quiet.clear()
-        try:
-            yield
-        finally:
-            self._creations -= 1
-            if not self._creations:
-                self._quiet.set()
-
     async def take(self, repo: Repo, info: RepositoryInfo, config: Config, commit: str) -> Spare | None:
         """A spare for a session at ``commit`` made from where ``info`` stands, in the caller's hands until `release`; None without one."""
         if not config.pool.size:
@@ -129,14 +93,14 @@ class Pool:
         fitting = [
             each
             for each in spares
-            if each.state == SpareState.READY and each.inherits == inherits and await self._is_whole(each)
+            if each.state == SpareState.READY and each.inherits == inherits and await self.spares.is_whole(each)
         ]
         differences = {
             each: await core.git.files_between(info, each, commit) for each in {spare.commit for spare in fitting}
         }
         for spare in sorted(fitting, key=lambda each: (differences[each.commit], not self.warmer.has(each.id))):
-            if spare.id not in self._hands and differences[spare.commit] <= SMALL_DIFFERENCE:
-                self._hands.add(spare.id)
+            if spare.id not in self.spares.hands and differences[spare.commit] <= SMALL_DIFFERENCE:
+                self.spares.hands.add(spare.id)
                 self._claims[repo.id] += 1
                 return spare
         self._misses[repo.id] += 1
@@ -144,8 +108,8 @@ class Pool:
 
     def release(self, spare: Spare) -> None:
         """The claim is over: its row is gone, or it stays a spare."""
-        self.cold.pop(spare.id, None)
-        self._hands.discard(spare.id)
+        self.spares.cold.pop(spare.id, None)
+        self.spares.hands.discard(spare.id)
 
     def session_made(self, repo_id: str) -> None:
         """There is one more session: a spare may be missing now."""
@@ -193,7 +157,7 @@ class Pool:
             upkeep.cancel()
         async with self._lock_of(repo.id):
             spares = await self._core.store.read(lambda reader: reader.spares.list(repo.id))
-            return [spare for spare in spares if await self._remove(spare, repo)]
+            return [spare for spare in spares if await self.spares.remove(spare, repo)]
 
     # Upkeep
 
@@ -201,7 +165,7 @@ class Pool:
         """Remove what a killed daemon left half done, then keep the pools up until cancelled."""
         for spare in await self._core.store.read(lambda reader: reader.spares.list()):
             if spare.state != SpareState.READY:
-                await self._guarded(self._remove_of(spare), spare.repo_id)
+                await self._guarded(self.spares.remove_unfinished(spare), spare.repo_id)
         while True:
             self._wanted |= await self._core.store.read(self._in_use)
             while self._wanted:
@@ -210,6 +174,9 @@ class Pool:
             self._wake.clear()
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._wake.wait(), self._period)
+                # The session that woke us has its agent on the way to its first words, which must not share the machine with a refill. More of
+                # them within this time put it off no longer.
+                await asyncio.sleep(SETTLE_S)
 
     @staticmethod
     def _in_use(reader: Reader) -> set[str]:
@@ -252,7 +219,7 @@ class Pool:
                 info = await info_of(core, repo)
             except NotFoundError:
                 for spare in spares:
-                    await self._remove(spare, repo)
+                    await self.spares.remove(spare, repo)
                 raise
             config = await for_repository(core, repo, info)
             keep = 0 if repo_id in self._drained else config.pool.size
@@ -275,19 +242,19 @@ class Pool:
         inherits = await self._core.git.inheritance(info)
         good: list[Spare] = []
         for spare in spares:
-            fits = spare.state == SpareState.READY and spare.inherits == inherits and await self._is_whole(spare)
+            fits = spare.state == SpareState.READY and spare.inherits == inherits and await self.spares.is_whole(spare)
             if fits and len(good) < keep:
                 good.append(spare)
             else:
-                await self._remove(spare, repo)
+                await self.spares.remove(spare, repo)
         for spare in good:
             if spare.commit != commit:
-                await self._update(spare, repo, info, commit)
+                await self.spares.update(spare, repo, info, commit)
         for _ in range(keep - len(good)):
             if reason := await self._obstacle(repo, config):
                 self._held[repo.id] = reason
                 return
-            await self._make(repo, info, commit, inherits)
+            await self.spares.make(repo, info, commit, inherits)
         await self._warm_up(repo, config)
 
     async def _warm_up(self, repo: Repo, config: Config) -> None:
@@ -295,138 +262,10 @@ class Pool:
         spares = await self._core.store.read(lambda reader: reader.spares.list(repo.id))
         ready = [spare for spare in spares if spare.state == SpareState.READY]
         for spare in ready[config.pool.warm_agents :]:
-            if spare.id not in self._hands:
+            if spare.id not in self.spares.hands:
                 self.warmer.discard(spare.id)
         for spare in ready[: config.pool.warm_agents]:
-            await self._quiet.wait()
-            if spare.id in self._hands or self.warmer.has(spare.id):
-                continue
-            # In hand, so that it is a spare still when the start begins: from then on a claim takes the start over too.
-            with self._in_hand(spare):
-                if await self._core.store.read(lambda reader, of=spare.id: reader.spares.get(of)) is None:  # type: ignore[misc]
-                    continue
-                starting = self.warmer.begin(spare, repo)
-            await asyncio.wait([starting])
-            self.cold.pop(spare.id, None)
-            if not starting.cancelled() and (reason := starting.result()):
-                log.warning("no warm agent", spare=spare.id, error=reason)
-                self.cold[spare.id] = reason
-
-    async def _is_whole(self, spare: Spare) -> bool:
-        try:
-            await self._core.git.verify_spare(spare.path)
-        except RametError as error:
-            log.warning("spare", id=spare.id, error=error.message)
-            return False
-        return True
-
-    async def _make(self, repo: Repo, info: RepositoryInfo, commit: str, inherits: str) -> None:
-        core = self._core
-        await self._quiet.wait()
-        spare_id = new_id()
-        spare = Spare(
-            id=spare_id,
-            repo_id=repo.id,
-            path=tree_of(core, repo, spare_id),
-            commit=commit,
-            state=SpareState.MAKING,
-            reason="",
-            inherits=inherits,
-            setup=SetupState.NONE,
-            setup_digest="",
-            create_time=core.clock(),
-        )
-        async with self._one:
-            with self._in_hand(spare):
-                await core.store.write(lambda unit: unit.spares.add(spare))
-                core.failpoint.hit("spare.intended")
-                await self._work(spare, repo, self._filled(spare, repo, info))
-
-    async def _filled(self, spare: Spare, repo: Repo, info: RepositoryInfo) -> Spare:
-        for warning in await self._core.git.make_spare(info, spare.path, spare.commit):
-            log.warning("spare", id=spare.id, warning=warning)
-        self._core.failpoint.hit("spare.made")
-        return await self._prepared(spare, repo)
-
-    async def _update(self, spare: Spare, repo: Repo, info: RepositoryInfo, commit: str) -> None:
-        core = self._core
-        await self._quiet.wait()
-        async with self._one:
-            if spare.id in self._hands:
-                return
-            with self._in_hand(spare):
-                # A claim that is over took the row away before it let go.
-                if not await self._mark(spare, SpareState.UPDATING):
-                    return
-                core.failpoint.hit("spare.update-intended")
-                await self._work(spare, repo, self._brought_to(spare, repo, info, commit))
-
-    async def _brought_to(self, spare: Spare, repo: Repo, info: RepositoryInfo, commit: str) -> Spare:
-        await self.warmer.end(spare.id)  # it has seen the commit that it was started at
-        await self._core.git.update_spare(info, spare.path, commit, background=True)
-        self._core.failpoint.hit("spare.updated")
-        return await self._prepared(replace(spare, commit=commit), repo)
-
-    async def _prepared(self, spare: Spare, repo: Repo) -> Spare:
-        if self.prepare is None:
-            return spare
-        # What the commit in it says: it may set up otherwise than what is checked out in the main worktree.
-        config = (await at_commit(self._core, repo, spare.commit)).config
-        prepared = await self.prepare(spare.path, repo, config)
-        if prepared.words:
-            log.warning("spare", id=spare.id, warning=prepared.words)
-        return replace(spare, setup=prepared.state, setup_digest=prepared.digest)
-
-    async def _work(self, spare: Spare, repo: Repo, work: Awaitable[Spare]) -> None:
-        """Await ``work`` and store what became of the spare; where it fails or is cut short nothing is left of it."""
-        try:
-            done = await work
-        except (RametError, OSError, asyncio.CancelledError):
-            await asyncio.shield(self._destroy(spare, repo))
-            raise
-        await self._core.store.write(
-            lambda unit: unit.spares.update(
-                spare.id,
-                state=SpareState.READY,
-                commit=done.commit,
-                setup=done.setup,
-                setup_digest=done.setup_digest,
-            )
-        )
-        self._core.failpoint.hit("spare.ready")
-
-    async def _remove_of(self, spare: Spare) -> None:
-        repo = await self._core.store.read(lambda reader: reader.repos.get(spare.repo_id))
-        await self._remove(spare, repo)
-
-    async def _remove(self, spare: Spare, repo: Repo) -> bool:
-        """Unless somebody has it in hand, or it was claimed."""
-        if spare.id in self._hands:
-            return False
-        with self._in_hand(spare):
-            return await self._destroy(spare, repo)
-
-    async def _mark(self, spare: Spare, state: SpareState) -> bool:
-        return await self._core.store.write(lambda unit: unit.spares.update(spare.id, state=state))
-
-    async def _destroy(self, spare: Spare, repo: Repo) -> bool:
-        core = self._core
-        if not await self._mark(spare, SpareState.REMOVING):
-            return False
-        core.failpoint.hit("spare.removal-intended")
-        await self.warmer.end(spare.id)
-        try:
-            removal = await core.git.remove_spare(await info_of(core, repo), spare.path)
-        except NotFoundError:
-            # Its repository is gone, and it holds nobody's work: only the directory is left to go.
-            await asyncio.to_thread(shutil.rmtree, spare.path, ignore_errors=True)
-        else:
-            for kept in removal.kept:
-                log.warning("a spare left something", id=spare.id, what=kept)
-        self.cold.pop(spare.id, None)
-        core.failpoint.hit("spare.removed")
-        await core.store.write(lambda unit: unit.spares.remove(spare.id))
-        return True
+            await self.spares.warm(spare, repo)
 
     async def _obstacle(self, repo: Repo, config: Config) -> str:
         """Why no spare can be kept now; "" when nothing is in the way."""
@@ -440,14 +279,6 @@ class Pool:
 
     def _lock_of(self, repo_id: str) -> asyncio.Lock:
         return self._locks.setdefault(repo_id, asyncio.Lock())
-
-    @contextmanager
-    def _in_hand(self, spare: Spare) -> Iterator[None]:
-        self._hands.add(spare.id)
-        try:
-            yield
-        finally:
-            self._hands.discard(spare.id)
 
 
 def _say_why(task: "asyncio.Task[None]") -> None:

@@ -100,7 +100,7 @@ async def _existing(core: Core, info: RepositoryInfo, new: "NewSession") -> Star
     remote = await core.git.find_remote_branch(info, branch)
     if remote is None:
         near = ", ".join(sorted(await core.git.branch_names(info))[:5])
-        fetch = f"; one of a remote's that was not fetched yet: --existing origin/{branch} --fetch"
+        fetch = "; one of a remote's that was not fetched yet: give --fetch too"
         raise RefNotFoundError(f"there is no branch {branch!r}", hint=f"branches: {near}{fetch}")
     found = await core.git.resolve_base(info, f"refs/remotes/{remote.tracking}", None)
     return Start(

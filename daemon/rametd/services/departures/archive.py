@@ -5,7 +5,7 @@ import asyncio
 import structlog
 from ramet.v1 import event_pb2, session_pb2
 
-from rametd.domain.errors import RametError, RefNotFoundError, WorkAtRiskError, WrongStateError
+from rametd.domain.errors import RefNotFoundError, WrongStateError
 from rametd.domain.models import Hold, Intent, Session, WorktreeKind
 from rametd.domain.states import State
 from rametd.git.trash import TrashRecord
@@ -14,7 +14,15 @@ from rametd.services import events
 from rametd.services.agents.stopping import end_agent
 from rametd.services.agents.supervisor import Supervisor
 from rametd.services.core import Core
-from rametd.services.departures.clearing import archive_ref, give_up, kept_under, last_known, tree_goes
+from rametd.services.departures.clearing import (
+    archive_ref,
+    give_up,
+    is_first,
+    kept_under,
+    last_known,
+    tree_goes,
+    unread_error,
+)
 from rametd.services.ids import new_id
 from rametd.services.leaving import ARCHIVE, Running, leaving, refuse_other
 from rametd.services.lifecycle import change_state
@@ -59,19 +67,29 @@ class Archiver:
         def begin(unit: Unit) -> Intent:
             return refuse_other(leaving(unit, session_id), session, ARCHIVE) or unit.intents.add(new)
 
-        intent = await core.store.write(begin)
-        core.failpoint.hit("archive.intended")
-        return await self._running.join(session_id, lambda: self._attempt(intent))
+        async def carry_out() -> Archived:
+            intent = await core.store.write(begin)
+            core.failpoint.hit("archive.intended")
+            return await self._attempt(intent)
+
+        return await self._running.join(session_id, carry_out)
+
+    async def recover(self, intent: Intent) -> None:
+        """Carry on with what a killed daemon had begun."""
+        await self._running.join(intent.session_id, lambda: self._attempt(intent))
+
+    async def close(self) -> None:
+        await self._running.close()
 
     async def _attempt(self, intent: Intent) -> Archived:
         try:
-            return await self.complete(intent)
-        except RametError as error:
+            return await self._complete(intent)
+        except Exception as error:
             await give_up(self._core, intent, error)
             raise
 
-    async def complete(self, intent: Intent) -> Archived:
-        """Carry it through; a daemon that finds the intent calls it again, and every step may have been done before."""
+    async def _complete(self, intent: Intent) -> Archived:
+        """Carry it through; every step may have been done before."""
         core = self._core
         session = await core.store.read(lambda reader: reader.sessions.get(intent.session_id))
         await end_agent(core, self._supervisor, session, "archive")
@@ -80,42 +98,41 @@ class Archiver:
         for hook in core.before_tree_goes:
             await hook(session)
         record: TrashRecord | None = None
-        freed = 0
+        freed, warnings = 0, list[str]()
         if session.worktree_kind == WorktreeKind.OWN:
-            record, freed = await self._clear(intent, session)
-        return await core.store.write(lambda unit: self._archived(unit, intent, record, freed))
+            record, freed, warnings = await self._clear(intent, session)
+        return await core.store.write(lambda unit: self._archived(unit, intent, record, freed, warnings))
 
-    async def _clear(self, intent: Intent, session: Session) -> tuple[TrashRecord | None, int]:
-        """Keep the files and remove the tree; the branch stays. What was kept, and the bytes that were freed."""
+    async def _clear(self, intent: Intent, session: Session) -> tuple[TrashRecord | None, int, list[str]]:
+        """Keep the files and remove the tree; the branch stays. What was kept, the bytes that were freed, and what was not as it should be."""
         core = self._core
         repo = await core.store.read(lambda reader: reader.repos.get(session.repo_id))
         info = await info_of(core, repo)
         last = await core.store.read(lambda reader: last_known(reader, session))
+        afresh = await is_first(core, intent)
         record: TrashRecord | None = None
         # Before the files are kept: what is written between that and the removal would be lost.
         freed = await asyncio.to_thread(tree_bytes, session.worktree)
         async with kept_under(core, info, intent, session, archive_ref(session.id)):
             try:
-                record = await core.git.archive(info, session.id, session.worktree, session.branch, last)
+                record = await core.git.archive(info, session.id, session.worktree, session.branch, last, afresh=afresh)
             except RefNotFoundError as error:
                 log.warning("nothing is left to keep", session=session.id, error=error.message)
             if record is not None and record.unread:
-                raise WorkAtRiskError(
-                    f"{session.name} has files that git cannot read, so that they would be lost: {'; '.join(record.unread)}",
-                    hint="make them readable, move them away or have git ignore them, then try again",
-                )
-            for words in record.skipped if record is not None else ():
-                log.warning("not kept in the archive", session=session.id, what=words)
+                raise unread_error(session, record.unread, "")
             core.failpoint.hit("archive.kept")
             await tree_goes(core, intent, session)
             removal = await core.git.remove_worktree(info, session.worktree, session.branch, delete_branch=False)
-        for kept in removal.kept:
-            log.warning("archiving left something", session=session.id, what=kept)
+        warnings = list(dict.fromkeys((*(record.skipped if record is not None else ()), *removal.kept)))
+        for words in warnings:
+            log.warning("archived otherwise than it should be", session=session.id, what=words)
         await asyncio.to_thread(unlink_by_name, session.worktree)
         core.failpoint.hit("archive.tree-removed")
-        return record, freed
+        return record, freed, warnings
 
-    def _archived(self, unit: Unit, intent: Intent, record: TrashRecord | None, freed: int) -> Archived:
+    def _archived(
+        self, unit: Unit, intent: Intent, record: TrashRecord | None, freed: int, warnings: list[str]
+    ) -> Archived:
         session = unit.sessions.get(intent.session_id)
         principal = intent.data["principal"]
         # A prompt may have come meanwhile: it is kept, and begins a turn once the session is back.
@@ -133,7 +150,7 @@ class Archiver:
         ref = archive_ref(session.id) if record is not None else ""
         told = event_pb2.SessionArchived(ref=ref, freed_bytes=freed)
         unit.events.append(events.make(told, session_id=session.id, repo_id=session.repo_id, principal=principal))
-        answer = Archived(session=one_session_message(unit, session), ref=ref, freed_bytes=freed)
+        answer = Archived(session=one_session_message(unit, session), ref=ref, freed_bytes=freed, warnings=warnings)
         unit.intents.remove(intent.id)
         if request_id := intent.data["request_id"]:
             digest = bytes.fromhex(intent.data["digest"])

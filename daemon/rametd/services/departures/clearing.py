@@ -1,7 +1,7 @@
 """What removing and archiving a session have in common: its agent and all it started end, and only then its worktree goes."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 
@@ -15,6 +15,7 @@ from rametd.git.risk import Risk
 from rametd.services.core import Core
 from rametd.services.leaving import DELETE, FAILED, TREE
 from rametd.services.lifecycle import change_state
+from rametd.services.persistence import write_for_sure
 from rametd.services.repos import info_of
 from rametd.store import Reader, Unit
 
@@ -42,7 +43,7 @@ async def work_at_risk(core: Core, session: Session) -> Risk:
     if session.state == State.ARCHIVED:
         risk = await _with_archive(core, info, session, risk)
     if risk.unique_commits and await _all_landed(core, info, session, risk.starts):
-        return Risk(risk.uncommitted, risk.untracked, (), risk.starts)
+        return replace(risk, unique_commits=())
     return risk
 
 
@@ -55,7 +56,7 @@ async def _with_archive(core: Core, info: RepositoryInfo, session: Session, risk
     for commit in dict.fromkeys((kept.branch_commit, kept.head)):
         if commit and commit not in starts and not await core.git.reachable(info, commit):
             commits, starts = (*commits, (commit, "kept by the archive alone")), (*starts, commit)
-    return Risk(kept.changed, (), commits, starts)
+    return replace(risk, uncommitted=kept.changed, untracked=(), unique_commits=commits, starts=starts)
 
 
 async def _all_landed(core: Core, info: RepositoryInfo, session: Session, starts: tuple[str, ...]) -> bool:
@@ -103,10 +104,11 @@ async def kept_under(
         raise
 
 
-async def give_up(core: Core, intent: Intent, error: RametError) -> None:
-    """After a failure: take the intent back while the session is whole; else say on the session what waits to be tried again."""
+async def give_up(core: Core, intent: Intent, error: Exception) -> None:
+    """After a failure, whatever it was, for nobody would carry the intent on before the next start: take the intent back while the session is whole; else say on the session what waits to be tried again."""
     session = await core.store.read(lambda reader: reader.sessions.find(intent.session_id))
     touched = session is not None and await is_touched(core, intent, session)
+    words = error.message if isinstance(error, RametError) else str(error)
     what, verb = ("removal", "rm") if intent.kind == DELETE else ("archiving", "archive")
 
     def work(unit: Unit) -> None:
@@ -115,12 +117,27 @@ async def give_up(core: Core, intent: Intent, error: RametError) -> None:
             return
         unit.intents.remove(intent.id)
         if found is not None and touched:
-            why = f"its {what} could not be finished: {error.message}; `rametctl {verb} {found.name}` tries again"
+            why = f"its {what} could not be finished: {words}; `rametctl {verb} {found.name}` tries again"
             unit.intents.add(replace(now, data={**now.data, FAILED: why}))
             change_state(unit, found, found.state, reason=why, hold=found.hold)
 
-    await core.store.write(work)
+    await write_for_sure(core.store, work)
     core.wake()
+
+
+def unread_error(session: Session, unread: Sequence[str], hint: str) -> WorkAtRiskError:
+    """Why a tree stays: what git cannot read it cannot keep."""
+    return WorkAtRiskError(
+        f"{session.name} has files that git cannot read, so that they would be lost: {'; '.join(unread)}",
+        hint=f"make them readable, move them away or have git ignore them, then try again{hint}",
+        unread="\n".join(unread),
+    )
+
+
+async def is_first(core: Core, intent: Intent) -> bool:
+    """Whether the tree cannot be gone by this removal or archiving, so that what its ref keeps is of an earlier one."""
+    now = await core.store.read(lambda reader: reader.intents.get(intent.id))
+    return now is None or TREE not in now.data
 
 
 def last_known(reader: Reader, session: Session) -> tuple[str, str]:

@@ -14,3 +14,7 @@ class Departures:
     archiver: Archiver
     restorer: Restorer
     landed: LandedTracker
+
+    async def close(self) -> None:
+        for each in (self.remover, self.archiver, self.restorer):
+            await each.close()

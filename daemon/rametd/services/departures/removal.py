@@ -8,7 +8,7 @@ from pathlib import Path
 import structlog
 from ramet.v1 import event_pb2, session_pb2
 
-from rametd.domain.errors import NotFoundError, RametError, RefNotFoundError, WorkAtRiskError, WrongStateError
+from rametd.domain.errors import NotFoundError, RefNotFoundError, WorkAtRiskError, WrongStateError
 from rametd.domain.models import Intent, PromptState, Session, TrashEntry, WorktreeKind
 from rametd.domain.states import State
 from rametd.git.repository import RepositoryInfo
@@ -18,16 +18,24 @@ from rametd.services import events
 from rametd.services.agents.stopping import destroy_processes, end_agent
 from rametd.services.agents.supervisor import Supervisor
 from rametd.services.core import Core
-from rametd.services.departures.clearing import give_up, kept_under, last_known, tree_goes, work_at_risk
+from rametd.services.departures.clearing import (
+    give_up,
+    is_first,
+    kept_under,
+    last_known,
+    tree_goes,
+    unread_error,
+    work_at_risk,
+)
 from rametd.services.ids import new_id
 from rametd.services.landing import entries as landing_entries
-from rametd.services.leaving import DELETE, TREE, Running, leaving, refuse_other
+from rametd.services.leaving import DELETE, Running, leaving, refuse_other
 from rametd.services.predecessors import settle_successors
 from rametd.services.repos import info_of
 from rametd.services.views import one_session_message, stamp
 from rametd.services.words import listed
 from rametd.services.worktrees.checkpoints import drop_checkpoints
-from rametd.services.worktrees.places import unlink_by_name
+from rametd.services.worktrees.places import folder_aside, kept_aside, unlink_by_name
 from rametd.store import Reader, Unit, dump_comment, dump_prompt, dump_rule, dump_session
 
 log = structlog.get_logger()
@@ -54,44 +62,62 @@ class Remover:
         """
         core = self._core
         begun = await core.store.read(lambda reader: leaving(reader, session.id))
-        # Of one that is half gone nothing can be lost any more: its work is in the trash.
-        if not force and (begun is None or begun.kind != DELETE or TREE not in begun.data):
+        # Of one whose removal is under way that was looked at when it began.
+        judged = force or begun is None or begun.kind != DELETE
+        if judged and not force:
             if session.state in {State.STARTING, State.WORKING, State.WAITING}:
                 raise WrongStateError(
                     f"{session.name} is {session.state}", hint=f"`rametctl stop {session.name}` first, or add --force"
                 )
             risk = await work_at_risk(core, session)
             if risk:
+                aside = "; what git cannot read is kept in a directory of its own" if risk.unread else ""
                 raise WorkAtRiskError(
                     f"{session.name} holds work that exists nowhere else: {describe(risk)}",
-                    hint="merge or push it, or add --force: it goes to the trash and can be brought back",
+                    hint=f"merge or push it, or add --force: it goes to the trash and can be brought back{aside}",
                     uncommitted="\n".join(risk.uncommitted[:LISTED]),
                     untracked="\n".join(risk.untracked[:LISTED]),
                     commits="\n".join(f"{commit[:10]} {subject}" for commit, subject in risk.unique_commits[:LISTED]),
+                    **({"unread": "\n".join(risk.unread[:LISTED])} if risk.unread else {}),
                 )
-        data = {"principal": principal, "request_id": request_id, "digest": digest.hex()}
+        data = {
+            "principal": principal,
+            "request_id": request_id,
+            "digest": digest.hex(),
+            "force": "yes" if force else "",
+        }
         new = Intent(new_id(), DELETE, session.id, data, core.clock())
 
         def begin(unit: Unit) -> Intent:
             found = refuse_other(leaving(unit, session.id), session, DELETE)
-            if found is None:
-                target = landing_entries.leave(unit, session.id, principal)
-                found = unit.intents.add(replace(new, data={**data, "target": target}))
-            return found
+            if found is None and not judged:
+                # It was given up between our look and now: what it holds is at risk again.
+                raise WrongStateError(f"the removal of {session.name} came to nothing", hint="look at it and try again")
+            return found or unit.intents.add(new)
 
-        intent = await core.store.write(begin)
-        core.failpoint.hit("remove.intended")
-        return await self._running.join(session.id, lambda: self._attempt(intent))
+        async def carry_out() -> Removed:
+            intent = await core.store.write(begin)
+            core.failpoint.hit("remove.intended")
+            return await self._attempt(intent)
+
+        return await self._running.join(session.id, carry_out)
+
+    async def recover(self, intent: Intent) -> None:
+        """Carry on with what a killed daemon had begun."""
+        await self._running.join(intent.session_id, lambda: self._attempt(intent))
+
+    async def close(self) -> None:
+        await self._running.close()
 
     async def _attempt(self, intent: Intent) -> Removed:
         try:
-            return await self.complete(intent)
-        except RametError as error:
+            return await self._complete(intent)
+        except Exception as error:
             await give_up(self._core, intent, error)
             raise
 
-    async def complete(self, intent: Intent) -> Removed:
-        """Carry a removal through; a daemon that finds the intent calls it again, and every step may have been done before."""
+    async def _complete(self, intent: Intent) -> Removed:
+        """Carry a removal through; every step may have been done before."""
         core = self._core
         session = await core.store.read(lambda reader: reader.sessions.get(intent.session_id))
         await end_agent(core, self._supervisor, session, "remove")
@@ -101,6 +127,7 @@ class Remover:
             await hook(session)
         repo = await core.store.read(lambda reader: reader.repos.get(session.repo_id))
         entry: TrashEntry | None = None
+        warnings: list[str] = []
         if session.worktree_kind != WorktreeKind.OWN:
             # Somebody else's checkout: tree and branch stay as they are, and so need not be kept.
             entry = self._entry(session)
@@ -110,17 +137,7 @@ class Remover:
             except NotFoundError as error:
                 log.warning("repository of a removed session is gone", session=session.id, error=error.message)
             else:
-                if session.state == State.ARCHIVED:  # what is kept moves to the trash first
-                    await tree_goes(core, intent, session)
-                async with kept_under(core, info, intent, session, f"refs/ramet/trash/{session.id}"):
-                    entry = await self._trash(session, info)
-                    core.failpoint.hit("remove.trashed")
-                    await tree_goes(core, intent, session)
-                    removal = await core.git.remove_worktree(
-                        info, session.worktree, session.branch, delete_branch=session.created_branch
-                    )
-                for kept in removal.kept:
-                    log.warning("removal left something", session=session.id, what=kept)
+                entry, warnings = await self._clear(intent, session, info)
             core.failpoint.hit("remove.worktree-removed")
             await asyncio.to_thread(unlink_by_name, session.worktree)
         if entry is None:  # else it is kept as long as the trash is
@@ -129,28 +146,54 @@ class Remover:
         await asyncio.to_thread(core.index.delete, session.id)
         await destroy_processes(core, session.id)
         core.failpoint.hit("remove.processes-destroyed")
-        removed = await core.store.write(lambda unit: self._forget(unit, session, entry, intent))
+        removed = await core.store.write(lambda unit: self._forget(unit, session, entry, intent, warnings))
         core.failpoint.hit("remove.forgotten")
         core.wake()
         return removed
 
-    async def _trash(self, session: Session, info: RepositoryInfo) -> TrashEntry | None:
+    async def _clear(
+        self, intent: Intent, session: Session, info: RepositoryInfo
+    ) -> tuple[TrashEntry | None, list[str]]:
+        """Keep the work and remove tree and branch. What is in the trash, and what is not as it should be."""
+        core = self._core
+        if session.state == State.ARCHIVED:  # what is kept moves to the trash first
+            await tree_goes(core, intent, session)
+        async with kept_under(core, info, intent, session, f"refs/ramet/trash/{session.id}"):
+            record = await self._trash(session, info, afresh=await is_first(core, intent))
+            unread = record.unread if record is not None else ()
+            if unread and not intent.data.get("force"):
+                # Not there yet when the risk was looked at, or of a kind that only reading everything finds.
+                raise unread_error(session, unread, ", or add --force: they are kept in a directory of their own")
+            core.failpoint.hit("remove.trashed")
+            await tree_goes(core, intent, session)
+            removal = await core.git.remove_worktree(
+                info,
+                session.worktree,
+                session.branch,
+                delete_branch=session.created_branch,
+                keep_at=folder_aside(session.worktree) / "tree" if unread else None,
+            )
+        warnings = list(dict.fromkeys((*(record.skipped if record is not None else ()), *removal.kept)))
+        # From the disk, for an earlier run of this may have moved it there.
+        warnings += await asyncio.to_thread(kept_aside, session.worktree)
+        for words in warnings:
+            log.warning("removed otherwise than it should be", session=session.id, what=words)
+        return self._entry(session, record) if record is not None else None, warnings
+
+    async def _trash(self, session: Session, info: RepositoryInfo, *, afresh: bool) -> TrashRecord | None:
         """Keep the work; None where nothing is left of it."""
         core = self._core
         if session.state == State.ARCHIVED and (moved := await core.git.archive_to_trash(info, session.id)) is not None:
             tip = await core.git.branch_tip(info, session.branch)
             if tip is None or not (await core.git.ahead_behind(info, tip, moved.commit))[0]:
-                return self._entry(session, moved)
+                return moved
             # Somebody has gone on with its branch, which goes too: what it has now is added to what was kept.
         last = await core.store.read(lambda reader: last_known(reader, session))
         try:
-            record = await core.git.trash(info, session.id, session.worktree, session.branch, last)
+            return await core.git.trash(info, session.id, session.worktree, session.branch, last, afresh=afresh)
         except RefNotFoundError as error:
             log.warning("nothing is left to keep", session=session.id, error=error.message)
             return None
-        for words in record.skipped:
-            log.warning("not kept in the trash", session=session.id, what=words)
-        return self._entry(session, record)
 
     def _entry(self, session: Session, record: TrashRecord | None = None) -> TrashEntry:
         now = self._core.clock()
@@ -169,12 +212,17 @@ class Remover:
             expire_time=now + self._core.config.retention.trash,
         )
 
-    def _forget(self, unit: Unit, session: Session, entry: TrashEntry | None, intent: Intent) -> Removed:
+    def _forget(
+        self, unit: Unit, session: Session, entry: TrashEntry | None, intent: Intent, warnings: list[str]
+    ) -> Removed:
+        # Here and not before: of a removal that comes to nothing its work is still queued.
+        target = landing_entries.leave(unit, session.id, intent.data["principal"])
         removed = Removed(
             session=one_session_message(unit, session),
             trash_ref=entry.ref if entry else "",
             expire_time=stamp(entry.expire_time) if entry else None,
-            landing_target=intent.data.get("target", ""),
+            landing_target=target or intent.data.get("target", ""),  # a daemon of before took it out as it began
+            warnings=warnings,
         )
         if entry is not None and unit.trash.get(entry.id) is None:
             unit.trash.add(replace(entry, belongings=belongings(unit, session)))
@@ -213,6 +261,8 @@ def describe(risk: Risk) -> str:
     for paths, what in ((risk.uncommitted, "uncommitted"), (risk.untracked, "untracked")):
         if paths:
             parts.append(f"{len(paths)} {what} ({listed([Path(path).name or path for path in paths])})")
+    if risk.unread:
+        parts.append(f"what git cannot read ({listed(list(risk.unread))})")
     if risk.unique_commits:
         commits = [f"{commit[:8]} {subject}" for commit, subject in risk.unique_commits]
         noun = "commit" if len(commits) == 1 else "commits"

@@ -14,9 +14,7 @@ from google.protobuf.message import Message
 from ramet.v1 import event_pb2, session_pb2, worktree_pb2
 
 from rametd.domain.errors import (
-    BranchTakenError,
     CapReachedError,
-    RametError,
     RefNotFoundError,
     RepoNotFoundError,
     TrashEntryNotFoundError,
@@ -25,17 +23,19 @@ from rametd.domain.errors import (
 )
 from rametd.domain.models import Hold, Intent, Session, SetupState, TrashEntry, WorktreeKind
 from rametd.domain.states import State
-from rametd.git import Kept, names
+from rametd.git import Kept
 from rametd.git.repository import RepositoryInfo
 from rametd.services import events, ports
 from rametd.services.core import Core
 from rametd.services.departures.clearing import archive_ref
+from rametd.services.departures.place import Place, place_of
 from rametd.services.ids import new_id
 from rametd.services.leaving import RESTORE, Running, leaving, refuse_other
 from rametd.services.lifecycle import change_state
+from rametd.services.persistence import write_for_sure
 from rametd.services.repos import info_of
 from rametd.services.views import one_session_message
-from rametd.services.worktrees.places import link_by_name
+from rametd.services.worktrees.places import kept_aside, link_by_name
 from rametd.store import Reader, Unit, dump_session, load_comment, load_prompt, load_rule, load_session
 
 log = structlog.get_logger()
@@ -48,16 +48,6 @@ ARCHIVE = "archive"
 class Restored:
     session: session_pb2.Session
     warnings: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class _Place:
-    """The branch that the work comes back on, at which commit, and whether it is to be made; what is to be told of it."""
-
-    branch: str
-    commit: str
-    new: bool
-    warnings: tuple[str, ...] = ()
 
 
 class Restorer:
@@ -87,7 +77,7 @@ class Restorer:
         self, session: Session, origin: str, ref: str, principal: str, request_id: str, digest: bytes
     ) -> Restored:
         core = self._core
-        place = _Place(session.branch, "", new=False)
+        place = Place(session.branch, "", new=False)
         tree = session.worktree_kind == WorktreeKind.OWN
         if tree:
             info = await self._info(session)
@@ -97,7 +87,7 @@ class Restorer:
                     f"{ref}, which kept the work of {session.name}, is gone",
                     hint=f"`git fsck --lost-found` in {info.root} may find its commit",
                 )
-            place = await self._place(info, session, kept, origin)
+            place = await place_of(core, info, session, kept, archived=origin == ARCHIVE)
         elif not await asyncio.to_thread(session.worktree.is_dir):
             raise WorktreeChangedError(
                 f"{session.worktree}, in which {session.name} worked, is gone",
@@ -124,22 +114,28 @@ class Restorer:
                 raise TrashEntryNotFoundError(f"{session.name} is in the trash no more", hint="`rametctl trash ls`")
             return found or unit.intents.add(new)
 
-        intent = await core.store.write(begin)
-        core.failpoint.hit("restore.intended")
-        return await self._running.join(session.id, lambda: self._attempt(intent))
+        async def carry_out() -> Restored:
+            intent = await core.store.write(begin)
+            core.failpoint.hit("restore.intended")
+            return await self._attempt(intent)
+
+        return await self._running.join(session.id, carry_out)
 
     async def recover(self, intent: Intent) -> None:
         """Carry on with what a killed daemon had begun, or take it back: what is half brought back can be asked for again then."""
-        await self._attempt(intent)
+        await self._running.join(intent.session_id, lambda: self._attempt(intent))
+
+    async def close(self) -> None:
+        await self._running.close()
 
     async def _attempt(self, intent: Intent) -> Restored:
         try:
-            return await self.complete(intent)
-        except RametError:
-            await self.undo(intent)
+            return await self._complete(intent)
+        except Exception:  # whatever it was: nobody would carry it on before the next start
+            await self._undo(intent)
             raise
 
-    async def undo(self, intent: Intent) -> None:
+    async def _undo(self, intent: Intent) -> None:
         """Take a restoring back that cannot be finished: what was kept stays kept."""
         core, data = self._core, intent.data
         session = load_session(data["session"])
@@ -148,7 +144,7 @@ class Restorer:
             info = await self._info(session)
             created_at = data["commit"] if data["new"] else None
             await core.git.undo_create(info, session.worktree, data["branch"], created_at)
-        await core.store.write(lambda unit: unit.intents.remove(intent.id))
+        await write_for_sure(core.store, lambda unit: unit.intents.remove(intent.id))
 
     async def _info(self, session: Session) -> RepositoryInfo:
         repo = await self._core.store.read(lambda reader: reader.repos.get(session.repo_id))
@@ -159,38 +155,8 @@ class Restorer:
                 f"the repository of {session.name} is gone: {error.message}", hint="move it back first"
             ) from error
 
-    async def _place(self, info: RepositoryInfo, session: Session, kept: Kept, origin: str) -> _Place:
-        """Where the work comes back: on its branch where that is as it was, or went on from there and nothing else was kept."""
-        core, branch = self._core, session.branch
-        tip = kept.branch_commit or kept.head
-        taken = await core.store.read(lambda reader: _holder(reader, session))
-        found = {each.name: each for each in await core.git.branches(info)}
-        here = found.get(branch)
-        why = f"session {taken} has branch {branch}" if taken else ""
-        if not why and here is None:
-            try:
-                await core.git.require_free(info, branch, new=True)
-            except BranchTakenError as error:
-                why = error.message
-            else:
-                gone = (f"branch {branch} was deleted: it is made again at {tip[:12]}",)
-                return _Place(branch, tip, new=True, warnings=gone if origin == ARCHIVE else ())
-        if not why and here is not None:
-            if here.worktree is not None:
-                why = f"branch {branch} is checked out at {here.worktree}"
-            elif here.commit == tip:
-                return _Place(branch, tip, new=False)
-            else:
-                ahead, _ = await core.git.ahead_behind(info, tip, here.commit)
-                moved = f"branch {branch} has moved on from {tip[:12]} to {here.commit[:12]}"
-                if not ahead and not kept.changed and not kept.head:
-                    return _Place(branch, here.commit, new=False, warnings=(f"{moved}: its files are those of now",))
-                why = moved
-        other = names.branch_name(f"{branch}-restored", fallback=f"ramet/{session.id}", taken=set(found))
-        return _Place(other, tip, new=True, warnings=(f"{why}: the work is on {other}",))
-
-    async def complete(self, intent: Intent) -> Restored:
-        """Carry it through; a daemon that finds the intent calls it again, and every step may have been done before."""
+    async def _complete(self, intent: Intent) -> Restored:
+        """Carry it through; every step may have been done before."""
         core, data = self._core, intent.data
         session = load_session(data["session"])
         before: Sequence[str] = json.loads(data["warnings"])
@@ -229,9 +195,11 @@ class Restorer:
         kept = await core.git.kept(info, data["ref"])
         if kept is None:
             raise RefNotFoundError(f"{data['ref']} is gone", hint="somebody deleted it meanwhile")
-        return await core.git.revive(
+        warnings = await core.git.revive(
             info, session.worktree, kept, data["branch"], data["commit"], new_branch=bool(data["new"])
         )
+        aside = await asyncio.to_thread(kept_aside, session.worktree)
+        return (*warnings, *await core.store.read(lambda reader: _not_laid(reader, session, kept)), *aside)
 
     def _store(self, unit: Unit, intent: Intent, session: Session, warnings: list[str]) -> Restored:
         data = intent.data
@@ -287,10 +255,14 @@ def _is_back(reader: Reader, session_id: str) -> bool:
     return session is not None and session.state != State.ARCHIVED
 
 
-def _holder(reader: Reader, session: Session) -> str:
-    """The name of the other session that has the branch; "" for none."""
-    others = reader.sessions.list(repo_id=session.repo_id)
-    return next((each.name for each in others if each.branch == session.branch and each.id != session.id), "")
+def _not_laid(reader: Reader, session: Session, kept: Kept) -> tuple[str, ...]:
+    """A checkpoint that has files which the branch, as it is, may not have."""
+    return tuple(
+        f"its directory was deleted by hand, and its branch is not as it was at checkpoint {each.number}: `rametctl rewind {session.name} {each.number}`"
+        " brings back the files of then"
+        for each in reader.checkpoints.list(session.id)
+        if each.commit == kept.checkpoint
+    )
 
 
 def _row(unit: Unit, core: Core, session: Session, warnings: list[str]) -> Session:

@@ -6,7 +6,7 @@ import structlog
 from ramet.v1 import worktree_pb2
 
 from rametd.domain.errors import AmbiguousError, NotFoundError, TrashEntryNotFoundError, WrongStateError
-from rametd.domain.models import Intent, TrashEntry
+from rametd.domain.models import Intent, TrashEntry, WorktreeKind
 from rametd.services.core import Core
 from rametd.services.ids import new_id
 from rametd.services.leaving import DROP, leaving
@@ -14,7 +14,8 @@ from rametd.services.persistence import write_for_sure
 from rametd.services.repos import info_of
 from rametd.services.views import stamp
 from rametd.services.worktrees.checkpoints import drop_checkpoints
-from rametd.store import Reader, Unit
+from rametd.services.worktrees.places import folder_aside
+from rametd.store import Reader, Unit, load_session
 
 log = structlog.get_logger()
 
@@ -63,13 +64,14 @@ async def drop(core: Core, entry: TrashEntry) -> None:
             raise WrongStateError(f"{entry.name} is being brought back", hint="wait until that is done")
         return found or unit.intents.add(new)
 
-    intent = await core.store.write(begin)
-    if intent is None:
-        return
+    intent: Intent | None = new
     try:
+        intent = await core.store.write(begin)
+        if intent is None:
+            return
         await _forget(core, entry)
-    except BaseException:  # also when the caller hangs up: nobody is to wait for it
-        await asyncio.shield(undo_drop(core, intent))
+    except BaseException:  # also when the caller hangs up, be it while the intent is stored: nobody is to wait for it
+        await asyncio.shield(undo_drop(core, intent or new))
         raise
 
     def done(unit: Unit) -> None:
@@ -97,4 +99,7 @@ async def _forget(core: Core, entry: TrashEntry) -> None:
         await core.git.drop_refs(info, f"refs/ramet/checkpoints/{entry.session_id}/")
     await drop_checkpoints(core, entry.session_id)
     core.failpoint.hit("trash.dropped")
+    session = load_session(entry.session)
+    if session.worktree_kind == WorktreeKind.OWN:
+        await core.git.delete_tree(folder_aside(session.worktree))
     await asyncio.to_thread(core.environments.delete, entry.session_id)

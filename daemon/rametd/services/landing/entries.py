@@ -120,10 +120,11 @@ def remove(unit: Unit, landing: Landing, reason: str, principal: str) -> Landing
 
 
 def leave(unit: Unit, session_id: str, principal: str) -> str:
-    """Take out what a session has in a queue, since it is about to be removed: in the unit of work that begins its removal.
+    """Take out what a session has in a queue, since it is gone: in the unit of work that forgets it.
 
     Returns the target that it does not land on, "" where nothing was queued. A target that is being moved to the work at this moment
-    has it; should the move come to nothing, the next round finds the removal (`is_removed`).
+    has it; should the move come to nothing, the next round finds no session. Until then nothing of it lands (`is_removed`), and where the
+    removal is taken back its entry goes on.
     """
     landing = unit.landings.of_session(session_id)
     if landing is None or landing.state in ENDED or move_of(unit, landing) is not None:
@@ -132,7 +133,7 @@ def leave(unit: Unit, session_id: str, principal: str) -> str:
 
 
 def is_removed(reader: Reader, session_id: str) -> bool:
-    """Whether a session's removal has begun: from then on nothing of it lands."""
+    """Whether a session's removal has begun: while it is under way nothing of it lands."""
     return any(intent.kind == DELETE for intent in reader.intents.list(session_id))
 
 
@@ -224,10 +225,10 @@ def resolve(unit: Unit, request: Request, resolution: attention_pb2.Resolution, 
 def begin_move(unit: Unit, steps: Sequence[tuple[Landing, str, str, str]], target: tuple[str, str]) -> Intent | None:
     """Record that a target is about to be moved: steps are (entry, tip of its branch, target before, target after), in order.
 
-    None when one of the entries was taken out, or changed otherwise, while it was merged and checked.
+    None when one of the entries was taken out, or changed otherwise, while it was merged and checked, or its session is being removed.
     """
     for landing, *_ in steps:
-        if unit.landings.get(landing.id).state not in AT_WORK:
+        if unit.landings.get(landing.id).state not in AT_WORK or is_removed(unit, landing.session_id):
             return None
     data = {
         "repo": target[0],

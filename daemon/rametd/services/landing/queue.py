@@ -4,60 +4,32 @@ import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from typing import TypeVar
 
 import structlog
 from ramet.v1 import event_pb2
 
-from rametd.config import Config
-from rametd.domain.errors import (
-    InvalidInputError,
-    ProtectedBranchError,
-    RametError,
-    RefNotFoundError,
-    SessionNotFoundError,
-    WrongStateError,
-)
+from rametd.domain.errors import InvalidInputError, RametError, SessionNotFoundError, WrongStateError
 from rametd.domain.landing import ENDED, Landing, LandingState
-from rametd.domain.models import Event, RequestKind, Session, WorktreeKind
-from rametd.domain.states import BUSY_STATES, State
-from rametd.git import Landed, Target
-from rametd.git.repository import RepositoryInfo
+from rametd.domain.models import Event, RequestKind
 from rametd.services.commands.setup import Setup
 from rametd.services.core import Core
-from rametd.services.ids import new_id
 from rametd.services.landing import entries
 from rametd.services.landing.check import Checker
+from rametd.services.landing.drafting import METHODS, NewLandings, draft_entry
 from rametd.services.landing.lane import Lane, Round
 from rametd.services.lookup import find_session
 from rametd.services.persistence import write_for_sure
-from rametd.services.repos import info_of
-from rametd.services.settings import for_repository
 from rametd.store import Reader, Unit
 
 log = structlog.get_logger()
 
 Answer = TypeVar("Answer")
 
-METHODS = ("merge", "rebase", "squash")
 WAKING = frozenset({"state_changed", "session_updated", "session_removed", "request_closed"})
 """Events after which an entry may be able to go on."""
 SHORTEST_REST_S, LONGEST_REST_S = 0.5, 10.0
 """How often somebody's checkout, which tells us nothing, is looked at: at first, and after a while."""
-
-
-@dataclass(frozen=True, slots=True)
-class NewLandings:
-    """What a person asks for. Empty strings and tuples mean "as configured"."""
-
-    sessions: Sequence[str]
-    principal: str
-    target: str = ""
-    method: str = ""
-    checks: tuple[str, ...] = ()
-    commit_message: str = ""  # commit first what is not committed
-    repo_id: str | None = None  # whose sessions are meant where a name fits several
 
 
 @dataclass(slots=True)
@@ -171,7 +143,7 @@ class LandingQueue:
                 for session in [find_session(reader, name, repo_id=new.repo_id)]
             }
         )
-        drafts = [await self._draft(session, new) for session in sessions.values()]
+        drafts = [await draft_entry(core, session, new) for session in sessions.values()]
 
         def work(unit: Unit) -> Answer:
             return answer(unit, [queue(unit, draft, new.principal) for draft in drafts])
@@ -180,104 +152,6 @@ class LandingQueue:
         core.failpoint.hit("land.queued")
         self.wake()
         return made
-
-    async def _draft(self, session: Session, new: NewLandings) -> Landing:
-        core = self._core
-        repo, thread, plan = await core.store.read(
-            lambda reader: (
-                reader.repos.get(session.repo_id),
-                reader.plans.thread_of(session.id),
-                reader.plans.get(session.plan_id) if session.plan_id else None,
-            )
-        )
-        info = await info_of(core, repo)
-        config = await for_repository(core, repo, info)
-        target = new.target or (plan.target if plan is not None else "") or session.base_ref
-        await self._check_target(info, config, session, target)
-        await self._check_work(info, session, target, new.commit_message)
-        now = core.clock()
-        return Landing(
-            id=new_id(),
-            repo_id=repo.id,
-            session_id=session.id,
-            session_name=session.name,
-            branch=session.branch,
-            target=target,
-            method=new.method or config.land.method,
-            checks=new.checks or (thread.check if thread is not None else ()) or config.land.check,
-            state=LandingState.QUEUED,
-            reason="",
-            merge_order=thread.merge_order if thread is not None else 0,
-            position=0,
-            after=session.after,
-            returns=0,
-            commit="",
-            old_target="",
-            new_target="",
-            check_command_id="",
-            batch=(),
-            principal=new.principal,
-            create_time=now,
-            update_time=now,
-        )
-
-    async def _check_target(self, info: RepositoryInfo, config: Config, session: Session, target: str) -> None:
-        git = self._core.git
-        if target == session.branch:
-            raise InvalidInputError(
-                f"{session.name} works on {target} itself", hint="name the branch to land on with --target"
-            )
-        if await git.branch_tip(info, target) is None:
-            raise RefNotFoundError(
-                f"{target} is no local branch, so that {session.name} cannot be landed on it",
-                hint=f"name one with --target, or `rametctl pr create {session.name}`",
-            )
-        globs = config.land.protected
-        protected = any(fnmatchcase(target, glob) for glob in globs)
-        if "land.protected" not in config.origins:
-            protected = await git.landing.targets.has_upstream(info, target)
-        if protected:
-            raise ProtectedBranchError(
-                f"{target} is changed by pull requests only",
-                hint=(
-                    f"`rametctl pr create {session.name}`; to land on it all the same, put `protected = []` under [land] into config.toml"
-                    " and restart the daemon (`rametctl daemon restart`), or into the .ramet.toml of a trusted repository"
-                ),
-                branch=target,
-            )
-
-    async def _check_work(self, info: RepositoryInfo, session: Session, target: str, message: str) -> None:
-        """Commit what is not committed, where that is asked for; raise `WrongStateError` where there is nothing to land, or not all of it."""
-        git = self._core.git
-        tip, onto = await git.branch_tip(info, session.branch), await git.branch_tip(info, target)
-        if tip is None:
-            raise RefNotFoundError(f"the branch {session.branch} of {session.name} is gone", hint="bring it back")
-        if session.state in BUSY_STATES | {State.QUEUED, State.LOST}:
-            return  # it is waited for
-        if await asyncio.to_thread(session.worktree.is_dir) and (
-            dirty := await git.landing.uncommitted(session.worktree)
-        ):
-            listed = ", ".join(dirty[:3]) + (f" and {len(dirty) - 3} more" if len(dirty) > 3 else "")
-            if not message or session.worktree_kind != WorktreeKind.OWN:
-                raise WrongStateError(
-                    f"{session.name} has work that is not committed: {listed}",
-                    hint="commit it first: tell the agent to, or add --commit MESSAGE",
-                    files="\n".join(dirty),
-                )
-            tip = await git.landing.commit_all(session.worktree, session.branch, message)
-        there = Landed(False, "")
-        if onto is not None:
-            there = await git.landed(info, tip, session.base_commit, (Target(target, onto),))
-        if there:
-            raise WrongStateError(
-                f"{session.name} has landed already: {there.reason}",
-                hint=f"nothing is left to do; `rametctl rm {session.name}` tidies it away",
-            )
-        if await git.landing.targets.holds(info, target, tip):
-            raise WrongStateError(
-                f"{session.name} has nothing to land: {target} has all commits of {session.branch}",
-                hint=f"`rametctl diff {session.name}` shows what it has done",
-            )
 
     async def remove(self, name: str, principal: str, answer: Callable[[Unit, Landing], Answer]) -> Answer:
         """Take an entry out. Raises LandingNotFoundError, WrongStateError."""

@@ -14,7 +14,7 @@ from weakref import WeakValueDictionary
 import structlog
 from ramet.v1 import event_pb2, worktree_pb2
 
-from rametd.domain.checkpoints import Checkpoint, CheckpointReason
+from rametd.domain.checkpoints import Checkpoint, CheckpointReason, line_of
 from rametd.domain.errors import AmbiguousError, CheckpointNotFoundError, RametError, WrongStateError
 from rametd.domain.models import DAEMON, Session
 from rametd.domain.states import State
@@ -27,6 +27,7 @@ from rametd.services.persistence import write_for_sure
 from rametd.services.repos import info_of
 from rametd.services.views import stamp
 from rametd.services.words import first_line
+from rametd.services.worktrees.recalling import facts, recall
 from rametd.store import Reader, Unit
 
 log = structlog.get_logger()
@@ -49,6 +50,7 @@ class Checkpointer:
         self._core = core
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._skipped: dict[str, tuple[str, ...]] = {}  # by session, what its log has of files that cannot be read
 
     async def make(
         self, session_id: str, reason: CheckpointReason, *, tree: str | None = None, principal: str = DAEMON
@@ -59,21 +61,33 @@ class Checkpointer:
 
     async def _make(self, session_id: str, reason: CheckpointReason, tree: str | None, principal: str) -> Checkpoint:
         core = self._core
-        session, before = await core.store.read(
-            lambda reader: (reader.sessions.get(session_id), reader.checkpoints.latest(session_id))
-        )
+
+        def look(reader: Reader) -> tuple[Session, Checkpoint | None, tuple[str, str], str]:
+            found = reader.sessions.get(session_id)
+            before = reader.checkpoints.latest(session_id)
+            return found, before, _position(reader, found), _asked_for(reader, session_id)
+
+        session, before, (conversation_id, message_id), summary = await core.store.read(look)
         if session.state == State.ARCHIVED:
             raise WrongStateError(
                 f"{session.name} is archived", hint=f"bring it back with `rametctl restore {session.name}`"
             )
+        before = before or await recall(core, session)
         number = 1 if before is None else before.number + 1
         ref = f"{PREFIX}{session_id}/{number}"
         # The ref first: without its row it is made again under the same number, while a row without it would promise what is not there.
-        kept = await core.git.keep(session.worktree, ref, f"checkpoint {number} of {session.branch} ({reason})\n", tree)
+        known = facts(reason, session.turns, conversation_id, message_id, summary)
+        words = f"checkpoint {number} of {session.branch} ({reason})\n\n{known}"
+        # A rewind reads the index anew; what is only staged would go with it.
+        with_index = reason == CheckpointReason.REWIND
+        kept = await core.git.keep(session.worktree, ref, words, tree, with_index=with_index)
         core.failpoint.hit(f"checkpoint.{reason}-kept")
+        if tree is None:
+            await self._tell_skipped(session, kept.skipped)
         repo = await core.store.read(lambda reader: reader.repos.get(session.repo_id))
         info = await info_of(core, repo)
-        if before is not None and (before.tree, before.head) == (kept.tree, kept.head) and reason in REPEATABLE:
+        same = before is not None and (before.tree, before.head) == (kept.tree, kept.head) and not kept.staged
+        if before is not None and same and reason in REPEATABLE:
             await core.git.drop_refs(info, ref)
             return before
         files: tuple[FileChange, ...] = ()
@@ -82,7 +96,6 @@ class Checkpointer:
 
         def record(unit: Unit) -> Checkpoint:
             now = unit.sessions.get(session_id)
-            conversation_id, message_id = _position(unit, now)
             checkpoint = Checkpoint(
                 id=new_id(),
                 session_id=session_id,
@@ -94,7 +107,7 @@ class Checkpointer:
                 head=kept.head,
                 ref=ref,
                 create_time=unit.now,
-                summary=_asked_for(unit, session_id),
+                summary=summary,
                 files=len(files),
                 additions=sum(file.additions for file in files),
                 deletions=sum(file.deletions for file in files),
@@ -110,10 +123,20 @@ class Checkpointer:
 
         return await write_for_sure(core.store, record)
 
+    async def _tell_skipped(self, session: Session, skipped: tuple[str, ...]) -> None:
+        """Say once, and not at the end of every turn, what git cannot read."""
+        if skipped and self._skipped.get(session.id) != skipped:
+            words = f"git cannot read everything, so that no checkpoint has it: {'; '.join(skipped)}"
+            warning = event_pb2.Warning(message=words)
+            event = events.make(warning, session_id=session.id, repo_id=session.repo_id)
+            await write_for_sure(self._core.store, lambda unit: unit.events.append(event))
+        self._skipped[session.id] = skipped
+
     # ── what happens by itself ───────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def before_launch(self, session: Session) -> None:
         """A hook of `Core`: the first process finds a checkpoint of where the session begins."""
+        await self._recall(session)
         if await self._core.store.read(lambda reader: reader.checkpoints.latest(session.id)) is None:
             await self._try(session.id, CheckpointReason.START)
 
@@ -144,8 +167,18 @@ class Checkpointer:
     async def recover(self) -> None:
         """Keep what a daemon that was killed did not get to."""
         for session in await self._core.store.read(lambda reader: reader.sessions.list()):
+            await self._recall(session)
             if session.checkpoint_due:
                 self.catch_up(session.id)
+
+    async def _recall(self, session: Session) -> None:
+        """Have the checkpoints of a session whose rows went with a damaged database again, where it has none."""
+        try:
+            async with self._locks.setdefault(session.id, asyncio.Lock()):
+                if await self._core.store.read(lambda reader: reader.checkpoints.latest(session.id)) is None:
+                    await recall(self._core, session)
+        except RametError as error:  # its repository is gone, or cannot be read now: the next one made tries again
+            log.warning("checkpoints are not entered again", session=session.id, error=error.message)
 
     async def close(self) -> None:
         for task in list(self._tasks.values()):
@@ -201,6 +234,25 @@ def find_checkpoint(reader: Reader, session: Session, name: str) -> Checkpoint:
     raise CheckpointNotFoundError(
         f"{session.name} has no checkpoint {name!r}", hint=f"`rametctl checkpoints {session.name}` shows them"
     )
+
+
+def list_checkpoints(reader: Reader, session_id: str, before: int | None, limit: int) -> list[worktree_pb2.Checkpoint]:
+    """The newest first, each with its place: on the line that the session goes on from, or left behind by a rewind."""
+    latest = reader.checkpoints.latest(session_id)
+    if latest is None:
+        return []
+    told = [
+        event_pb2.Event.FromString(event.payload).session_rewound
+        for event in reader.events.list(session_id=session_id, kinds=("session_rewound",), newest=True)
+    ]
+    line = line_of(latest.number, [(each.before.number, each.checkpoint.number) for each in told])
+    on_it = set(line)
+    messages = []
+    for checkpoint in reader.checkpoints.list(session_id, before=before, limit=limit):
+        message = checkpoint_message(checkpoint)
+        message.abandoned, message.current = checkpoint.number not in on_it, checkpoint.number == line[0]
+        messages.append(message)
+    return messages
 
 
 def checkpoint_message(checkpoint: Checkpoint) -> worktree_pb2.Checkpoint:

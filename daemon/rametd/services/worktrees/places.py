@@ -9,6 +9,7 @@ from rametd.git import names
 from rametd.services.core import Core
 
 LINKS = "by-name"
+ASIDE = ".kept"
 
 
 def tree_of(core: Core, repo: Repo, session_id: str) -> Path:
@@ -25,6 +26,18 @@ def folders_of(core: Core, repo: Repo) -> Iterator[Path]:
     for folder in root.glob(f"*{repo.id}"):
         if folder.name == repo.id or folder.name.endswith(f"-{repo.id}"):
             yield folder
+
+
+def folder_aside(worktree: Path) -> Path:
+    """Where directories of a worktree are kept that had files which git could not read; beside it, so that they are moved and not copied."""
+    return worktree.parent / ASIDE / worktree.name
+
+
+def kept_aside(worktree: Path) -> list[str]:
+    """A line for each such directory; blocks."""
+    folder = folder_aside(worktree)
+    trees = sorted(folder.iterdir()) if folder.is_dir() else []
+    return [f"git could not read all of its files: the whole directory is kept at {tree}" for tree in trees]
 
 
 def link_by_name(session: Session) -> None:

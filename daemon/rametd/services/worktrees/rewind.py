@@ -73,14 +73,21 @@ class Rewinder:
                 raise WrongStateError(f"{now.name} is being rewound", hint="wait until that is done, then try again")
             return found or unit.intents.add(Intent(new_id(), REWIND, now.id, wanted, self._core.clock()))
 
-        intent = await self._core.store.write(begin)
-        self._core.failpoint.hit("rewind.intended")
-        return await self._running.join(session.id, lambda: self._complete(intent))
+        async def carry_out() -> Rewound:
+            intent = await self._core.store.write(begin)
+            self._core.failpoint.hit("rewind.intended")
+            return await self._complete(intent)
+
+        # A second caller waits for the first one's only where both want the same.
+        return await self._running.join(f"{session.id} {checkpoint.id}", carry_out)
+
+    async def close(self) -> None:
+        await self._running.close()
 
     async def complete(self, intent: Intent) -> None:
         """Do again what a daemon that was killed had begun; one that cannot be done is given up, and said so."""
         try:
-            await self._running.join(intent.session_id, lambda: self._complete(intent))
+            await self._running.join(f"{intent.session_id} {intent.data['checkpoint']}", lambda: self._complete(intent))
         except RametError as error:
             log.warning("a rewind could not be finished", session=intent.session_id, error=error.message)
             words = f"the rewind could not be finished: {error.message}; the files before it are a checkpoint"
@@ -96,8 +103,8 @@ class Rewinder:
     async def _complete(self, intent: Intent) -> Rewound:
         try:
             return await self._bring_back(intent)
-        except RametError:
-            # Git refused, or the disk is full: nobody is to wait for a rewind that nobody carries on.
+        except Exception:
+            # Git refused, the disk is full, or a fault of ours: nobody is to wait for a rewind that nobody carries on.
             await write_for_sure(self._core.store, lambda unit: unit.intents.remove(intent.id))
             self._core.wake()
             raise

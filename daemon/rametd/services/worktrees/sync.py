@@ -81,7 +81,6 @@ class Syncer:
         core = self._core
         intent = await core.store.write(lambda unit: self._begin(unit, session.id, base.commit))
         core.failpoint.hit("sync.intended")
-        await core.kept(session.id)
         kept: list[Checkpoint] = []
 
         async def keep() -> None:
@@ -89,6 +88,7 @@ class Syncer:
             core.failpoint.hit("sync.kept")
 
         try:
+            await core.kept(session.id)
             branch = session.branch or None
             message = f"Merge {base.ref} into {session.branch}"
             synced = await core.git.sync(
@@ -100,7 +100,7 @@ class Syncer:
                 before_changing=keep,
             )
             core.failpoint.hit("sync.synced")
-        except RametError:
+        except Exception:  # whatever it was: nobody would carry it on before the next start
             await write_for_sure(core.store, lambda unit: unit.intents.remove(intent.id))
             core.wake()
             raise

@@ -16,6 +16,7 @@ import pygit2
 from rametd.domain.errors import GitFailedError
 from rametd.git.context import GitContext
 from rametd.git.loose import format_tree, parse_tree, write_loose
+from rametd.git.repository import Head, head_of
 
 LARGEST: Final = 32 << 20
 """Bytes of a file that git streams rather than we read."""
@@ -56,26 +57,37 @@ class Known:
         return {} if tree is None else parse_tree(self.repository.read(pygit2.Oid(raw=tree))[1])
 
 
+@dataclass(frozen=True, slots=True)
+class Made:
+    """A tree, and what was checked out when its files were looked at."""
+
+    tree: str
+    head: Head
+
+
 async def tree_of(
-    git: GitContext,
-    worktree: Path,
-    git_dir: Path,
-    known: Known,
-    dirty: AbstractSet[str],
-    renewed: AbstractSet[str],
-) -> str:
+    git: GitContext, git_dir: Path, known: Known, dirty: AbstractSet[str], renewed: AbstractSet[str]
+) -> Made:
     """The tree now. ``renewed`` directories are replaced as a whole: every file in them is in ``dirty``. Raises ScanNeededError."""
     top = _plant(dirty, renewed)
     blobs: dict[str, Entry] = {}
-    filtered = await git.compute(_store, known, top, blobs)
-    if filtered:
-        await _by_git(git, worktree, git_dir, filtered, blobs)
 
     def build() -> str:
         made = _build(known, bytes.fromhex(known.tree), top, "", blobs)
         return made.hex() if made is not None else write_loose(known.objects, "tree", b"")
 
-    return await git.compute(build)
+    def all_of_it() -> tuple[Head, list[str], str]:
+        head = head_of(known.repository)
+        if not top.children:
+            return head, [], known.tree
+        filtered = _store(known, top, blobs)
+        return head, filtered, "" if filtered else build()
+
+    head, filtered, tree = await git.compute(all_of_it)
+    if filtered:
+        await _by_git(git, known.root, git_dir, filtered, blobs)
+        tree = await git.compute(build)
+    return Made(tree, head)
 
 
 def _plant(dirty: Iterable[str], renewed: Iterable[str]) -> Node:

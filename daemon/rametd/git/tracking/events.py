@@ -49,7 +49,8 @@ class Events(Protocol):
         `OutOfWatchesError`."""
 
     def look_into(self, directory: str, skip: Skip) -> set[str]:
-        """Watch a directory that appeared and return the files in it. Blocks. Raises `OutOfWatchesError`."""
+        """Watch a directory that appeared and return the files in it. Blocks. Raises `OutOfWatchesError`, and `PermissionError` where one may not
+        be looked into: a scan says so."""
 
     async def drain(self) -> Happened:
         """Everything that changed until now. Raises `OutOfWatchesError` when nothing more will be told."""
@@ -62,9 +63,9 @@ def source(worktree: Path, git_dir: Path, news: Callable[[], None]) -> Events:
     return InotifyEvents(worktree, news) if inotify.SUPPORTED else NotifyEvents(worktree, git_dir, news)
 
 
-def walk(root: str, start: str, skip: Skip, enter: Callable[[str], None]) -> set[str]:
+def walk(root: str, start: str, skip: Skip, enter: Callable[[str], None], *, strict: bool = False) -> set[str]:
     """Files at and below ``start`` (a path in ``root``, "" for all of it), ``.git`` counting as one; ``enter`` is called for each directory before it is listed, so that
-    what is made in it afterwards is an event. What vanishes meanwhile is left out."""
+    what is made in it afterwards is an event. What vanishes meanwhile is left out, and what may not be looked into, unless ``strict``."""
     files: set[str] = set()
     waiting = [start]
     while waiting:
@@ -78,8 +79,11 @@ def walk(root: str, start: str, skip: Skip, enter: Callable[[str], None]) -> set
                         files.add(path)
                     elif not skip(path):
                         waiting.append(path)
-        except (FileNotFoundError, NotADirectoryError, PermissionError):
+        except (FileNotFoundError, NotADirectoryError):
             continue
+        except PermissionError:
+            if strict:
+                raise
     return files
 
 
@@ -115,7 +119,7 @@ class InotifyEvents:
         return files
 
     def look_into(self, directory: str, skip: Skip) -> set[str]:
-        return walk(self._root, directory, skip, self._watch)
+        return walk(self._root, directory, skip, self._watch, strict=True)
 
     def _watch(self, directory: str) -> None:
         wd = self._queue.watch(f"{self._root}/{directory}")
@@ -235,7 +239,7 @@ class NotifyEvents:
         self._happened.paths.add(inside)
 
     def look_into(self, directory: str, skip: Skip) -> set[str]:
-        return walk(self._root, directory, skip, lambda path: None)
+        return walk(self._root, directory, skip, lambda path: None, strict=True)
 
     async def drain(self) -> Happened:
         return await asyncio.to_thread(self._drain)

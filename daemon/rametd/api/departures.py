@@ -1,0 +1,64 @@
+"""SessionService: sessions that leave, and those that come back."""
+
+from typing import Any
+
+import grpc
+from ramet.v1 import session_pb2
+
+from rametd.api.calls import Call
+from rametd.api.context import principal
+from rametd.api.session_calls import SessionCalls
+from rametd.services.departures.departures import Departures
+from rametd.services.listing import SessionMessages
+from rametd.services.lookup import find_session
+
+Context = grpc.aio.ServicerContext[Any, Any]
+
+
+class DepartureCalls(SessionCalls):
+    """The other fields are set by the class that takes these calls in."""
+
+    _departures: Departures
+    _messages: SessionMessages
+
+    async def ArchiveSession(
+        self, request: session_pb2.ArchiveSessionRequest, context: Context
+    ) -> session_pb2.ArchiveSessionResponse:
+        who = principal.get()
+
+        async def work(call: Call) -> session_pb2.ArchiveSessionResponse:
+            session_id = await self._find(request.session)
+            return await self._departures.archiver.archive(
+                session_id, force=request.force, principal=who, request_id=call.request_id, digest=call.digest
+            )
+
+        return await self._calls.once("ArchiveSession", request, session_pb2.ArchiveSessionResponse, work)
+
+    async def RestoreSession(
+        self, request: session_pb2.RestoreSessionRequest, context: Context
+    ) -> session_pb2.RestoreSessionResponse:
+        who = principal.get()
+
+        async def work(call: Call) -> session_pb2.RestoreSessionResponse:
+            session_id = await self._find(request.session)
+            restored = await self._departures.restorer.from_archive(
+                session_id, principal=who, request_id=call.request_id, digest=call.digest
+            )
+            return session_pb2.RestoreSessionResponse(session=restored.session, warnings=restored.warnings)
+
+        return await self._calls.once("RestoreSession", request, session_pb2.RestoreSessionResponse, work)
+
+    async def DeleteSession(
+        self, request: session_pb2.DeleteSessionRequest, context: Context
+    ) -> session_pb2.DeleteSessionResponse:
+        who = principal.get()
+
+        async def work(call: Call) -> session_pb2.DeleteSessionResponse:
+            session = await self._core.store.read(lambda reader: find_session(reader, request.session))
+            response = await self._departures.remover.remove(
+                session, force=request.force, principal=who, request_id=call.request_id, digest=call.digest
+            )
+            self._messages.forget(session.id)
+            return response
+
+        return await self._calls.once("DeleteSession", request, session_pb2.DeleteSessionResponse, work)

@@ -1,0 +1,103 @@
+"""The paths that may differ from a tree that is known, sorted out of all that file events name: ignored ones are none of them."""
+
+import os
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pygit2
+
+from rametd.git.context import GitContext
+from rametd.git.tracking.events import Events, Happened, parents, within
+from rametd.git.tracking.rules import Rules, ignored, ignored_directories
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """``certain`` paths are of the tree, whatever the rules say; of ``asked`` git has to tell whether they are ignored."""
+
+    paths: AbstractSet[str]
+    certain: AbstractSet[str]
+    asked: AbstractSet[str]
+
+
+class Suspects:
+    """``dirty`` paths may differ; of ``renewed`` directories nothing stands any more of what the tree had in them."""
+
+    def __init__(self, git: GitContext, worktree: Path, git_dir: Path) -> None:
+        self._git = git
+        self._worktree = worktree
+        self._git_dir = git_dir
+        self.dirty: set[str] = set()
+        self.renewed: set[str] = set()
+        self._verdicts: dict[str, bool] = {}  # by path, whether it is ignored; of paths that the tree does not have
+
+    @property
+    def excluded(self) -> frozenset[str]:
+        return frozenset(path for path, verdict in self._verdicts.items() if verdict)
+
+    def clear(self) -> None:
+        """The tree is known again as it is."""
+        self.dirty, self.renewed = set(), set()
+
+    def forget_rules(self) -> None:
+        self._verdicts.clear()
+
+    async def look_into(self, happened: Happened, events: Events, rules: Rules) -> tuple[set[str], Rules, bool]:
+        """All paths, those in directories that appeared included; these are watched from now on unless they are ignored. Also the rules with what was
+        learnt of them, and whether these no longer do."""
+        appeared = {
+            path for path in happened.appeared if not any(parent in happened.appeared for parent in parents(path))
+        }
+        skipped = await ignored_directories(self._git, self._worktree, self._git_dir, sorted(appeared))
+        skipped |= await self._ignored(await self._git.compute(self._real, appeared))
+        rules = replace(rules, ignored=rules.ignored | skipped)
+        paths = set(happened.paths)
+        for directory in appeared:
+            self._verdicts = {path: verdict for path, verdict in self._verdicts.items() if not within(path, directory)}
+            self.dirty = {path for path in self.dirty if not within(path, directory)}
+            self.renewed = {path for path in self.renewed if not within(path, directory)} | {directory}
+            if directory not in skipped:
+                paths |= await self._git.compute(events.look_into, directory, rules.ignored.__contains__)
+        # What is tracked in there though ignored may lie in directories that are not looked into.
+        stale = any(within(path, directory) for path in rules.kept for directory in appeared)
+        return paths, rules, stale
+
+    def judge(self, paths: AbstractSet[str], tree: pygit2.Tree, rules: Rules) -> Judged:
+        """Blocks."""
+        certain = {path for path in paths if path in tree or path in self.dirty or path in rules.kept}
+        asked = {path for path in paths - rules.kept if path not in self._verdicts and not _is_entry(tree, path)}
+        # A rule may mean only a directory, or only a file, of that name: what is known of one is not known of the other.
+        return Judged(paths, certain, {path for path in self._real(asked) if not _is_directory(self._worktree / path)})
+
+    async def add(self, judged: Judged) -> frozenset[str]:
+        """Suspect what a tree may hold; returns what a subscriber is to be told. Raises GitFailedError, also for a path that turned into something
+        else meanwhile."""
+        excluded = await self._ignored(judged.asked)
+        for path in judged.asked:
+            self._verdicts[path] = path in excluded
+        fresh = judged.certain | {path for path in judged.paths if self._verdicts.get(path) is False}
+        self.dirty |= fresh
+        return frozenset(path for path in fresh if not self._verdicts.get(path))
+
+    async def _ignored(self, paths: AbstractSet[str]) -> frozenset[str]:
+        return await ignored(self._git, self._worktree, self._git_dir, paths)
+
+    def _real(self, paths: AbstractSet[str]) -> set[str]:
+        """Those that are there, not reached through a symbolic link."""
+
+        def is_there(path: str) -> bool:
+            place = self._worktree / path
+            above = (self._worktree / parent for parent in parents(path))
+            return os.path.lexists(place) and not any(parent.is_symlink() for parent in above)
+
+        return {path for path in paths if is_there(path)}
+
+
+def _is_directory(place: Path) -> bool:
+    return place.is_dir() and not place.is_symlink()
+
+
+def _is_entry(tree: pygit2.Tree, path: str) -> bool:
+    """Whether the tree holds it as a file, a link or a submodule."""
+    return path in tree and not isinstance(tree[path], pygit2.Tree)

@@ -1,0 +1,278 @@
+"""One change tracker per live worktree: the paths that may differ from the last known tree, and that tree, brought up to date from them.
+
+**Why no change is missed.** Linux queues an event inside the system call that makes the change. `Tracker.tree` empties the queue first and reads files
+afterwards. Take a write W and a snapshot S: if W ended before S emptied the queue, its path is dirty and is read; if it ended later, S may or may not
+see it, but its event is in the queue for the next one. A directory that appears is watched first and listed then, so that what is made in it meanwhile
+is either listed or an event. Where events come through a thread (macOS), a cookie file written by `drain` has to come back first: events keep their order.
+
+**What no event tells**: stores through a shared memory mapping after the file was closed, and writes through a hard link outside the tree. Every scan
+finds them, and a removal always scans.
+
+Whatever is not certain ends in a scan (`snapshot.write_tree`): a queue that overflowed, changed ignore rules or attributes, submodules, line ends to be
+converted. Both ways give the same tree.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Set as AbstractSet
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+import pygit2
+
+from rametd.domain.errors import GitFailedError, RametError
+from rametd.git.context import GitContext
+from rametd.git.registrations import verify_worktree
+from rametd.git.repository import common_dir, open_repository
+from rametd.git.snapshot import WorktreeTree, write_tree
+from rametd.git.tracking.changes import ChangeLog, Changes, Subscription
+from rametd.git.tracking.events import Events, Happened, source
+from rametd.git.tracking.rules import Rules, index_facts, is_rule, read_rules
+from rametd.git.tracking.suspects import Judged, Suspects
+from rametd.git.tracking.tree import Known, ScanNeededError, tree_of
+from rametd.platform.inotify import OutOfWatchesError
+
+DEBOUNCE_S: Final = 0.05
+"""From the first event until subscribers are told of all that came meanwhile."""
+POLL_S: Final = 2.0
+"""How often a tree is looked at that no events tell of, while somebody wants to know."""
+MANY: Final = 3000
+"""Changed paths, beyond which git's own scan is faster."""
+
+
+class Tracker:
+    """Made by `Git.track`, ended by `close`. ``live``: file events tell of changes; else ``note`` says why not, and `tree` scans."""
+
+    def __init__(self, git: GitContext, worktree: Path, git_dir: Path) -> None:
+        self.worktree = worktree
+        self.note = ""
+        self._git = git
+        self._git_dir = git_dir
+        self._objects = common_dir(git_dir) / "objects"
+        self._lock = asyncio.Lock()
+        self._events: Events | None = None
+        self._rules: Rules | None = None
+        self._repository: pygit2.Repository | None = None
+        self._known: WorktreeTree | None = None
+        self._stale = True  # rules are to be read and watches to be set anew
+        self._scan = True  # the known tree is not to be built upon
+        self._suspects = Suspects(git, worktree, git_dir)
+        self._log = ChangeLog()
+        self._news = asyncio.Event()
+        self._pump: asyncio.Task[None] | None = None
+
+    @property
+    def live(self) -> bool:
+        return self._events is not None
+
+    async def start(self) -> None:
+        """Watch and scan. A system without watches left makes a tracker that is not `live`."""
+        try:
+            self._events = source(self.worktree, self._git_dir, self._news.set)
+        except OutOfWatchesError as error:
+            self.note = str(error)
+        self._pump = asyncio.create_task(self._tell(), name=f"track-{self.worktree.name}")
+        await self.tree()
+
+    async def close(self) -> None:
+        """End all subscriptions."""
+        if self._pump is not None:
+            self._pump.cancel()
+            await asyncio.wait([self._pump])
+        async with self._lock:
+            self._unwatch("")
+        self._log.end()
+
+    async def tree(self) -> WorktreeTree:
+        """The worktree's files as a tree: equal to what `write_tree` finds. Raises what that raises."""
+        async with self._lock:
+            await self._settle()
+            return await self._up_to_date()
+
+    async def mark(self) -> int:
+        """A moment, to be given to `since`."""
+        async with self._lock:
+            await self._settle()
+            return self._log.count
+
+    async def since(self, mark: int) -> frozenset[str] | None:
+        """Paths that may have changed since `mark`, ignored ones left out; None where that is not known: compare trees then."""
+        async with self._lock:
+            await self._settle()
+            return None if self._events is None else self._log.since(mark)
+
+    def changes(self) -> Subscription:
+        """What changes from now on, debounced."""
+        made = self._log.subscribe()
+        if self._pump is None or self._pump.done():
+            made.put(None)
+        return made
+
+    # ── what has happened ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def _settle(self) -> None:
+        """Take note of everything that changed until now."""
+        if self._events is None:
+            return
+        self._news.clear()
+        try:
+            await self._take(await self._events.drain())
+        except OutOfWatchesError as error:
+            self._unwatch(str(error))
+            self._lose()
+        except (GitFailedError, KeyError):
+            # An object of the known tree was collected as garbage; or git was asked about paths that turned into something else under it, such as a directory into a symbolic link.
+            self._lose()
+        except BaseException:
+            # A caller that is cancelled leaves here with events that are out of the queue, and that nobody has looked at.
+            self._lose()
+            raise
+
+    async def _take(self, happened: Happened) -> None:
+        rules, known, repository = self._rules, self._known, self._repository
+        # libgit2 takes names in UTF-8 only.
+        lost = happened.lost or not _are_text(happened.paths)
+        if rules is None or known is None or repository is None:
+            if lost:
+                self._lose()
+            return
+        paths: AbstractSet[str] = set() if lost or happened.appeared else happened.paths
+
+        def look() -> tuple[bool, bool, Judged]:
+            tree = repository[known.tree].peel(pygit2.Tree)
+            return *rules.changed(self._git_dir), self._suspects.judge(paths, tree, rules)
+
+        # One way to a thread for both: while the system is busy, each may take longer than what is done there.
+        settings, index, judged = await self._git.compute(look)
+        if settings:
+            self._stale = self._scan = True
+        elif index:
+            await self._read_index(rules)
+        if lost:
+            self._lose()
+            return
+        if happened.appeared and self._events is not None:
+            paths, now, stale = await self._suspects.look_into(happened, self._events, self._rules or rules)
+            self._rules = now
+            self._stale |= stale
+            judged = await self._git.compute(
+                lambda: self._suspects.judge(paths, repository[known.tree].peel(pygit2.Tree), now)
+            )
+        self._stale |= any(is_rule(path) for path in paths)
+        told = await self._suspects.add(judged)
+        self._scan |= self._stale or len(self._suspects.dirty) > MANY
+        if paths:
+            self._log.publish(Changes(told, everything=self._stale))
+
+    async def _read_index(self, rules: Rules) -> None:
+        """After a commit or `git add` by the agent: the files are what they were, but which of the ignored ones are tracked may differ."""
+        facts = await index_facts(self._git, self.worktree, self._git_dir)
+        if facts.unusual != "" or rules.whole or facts.kept != rules.kept:
+            self._stale = self._scan = True
+        else:
+            self._rules = replace(rules, index=facts.index)
+
+    def _lose(self) -> None:
+        self._stale = self._scan = True
+        self._log.publish(Changes(frozenset(), everything=True))
+
+    def _unwatch(self, why: str) -> None:
+        if self._events is not None:
+            self._events.close()
+        self._events, self.note = None, why
+        self._news.set()  # from now on the tree is looked at now and then
+
+    # ── the tree ─────────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def _up_to_date(self) -> WorktreeTree:
+        rules, known, repository = self._rules, self._known, self._repository
+        if self._events is None or self._scan or rules is None or known is None or repository is None or rules.whole:
+            return await self._look_at_everything()
+        base = Known(repository, self._objects, self.worktree, known.tree, self._suspects.excluded, rules.converts)
+        try:
+            made = await tree_of(self._git, self._git_dir, base, self._suspects.dirty, self._suspects.renewed)
+        except (
+            ScanNeededError,
+            GitFailedError,
+            KeyError,
+        ):  # KeyError: an object of the known tree was collected as garbage
+            return await self._look_at_everything()
+        self._suspects.clear()
+        self._known = WorktreeTree(made.tree, made.head, ())
+        return self._known
+
+    async def _look_at_everything(self) -> WorktreeTree:
+        if self._events is not None and self._stale:
+            try:
+                await self._watch_anew(self._events)
+            except OutOfWatchesError as error:
+                self._unwatch(str(error))
+        # From here on the queue is not looked at until files have been: what changes during the scan is told next time.
+        self._suspects.clear()
+        self._scan = True
+        written = await write_tree(self._git, self.worktree, self._git_dir)
+        self._known = written
+        # What could not be read may be by then, without an event: a directory that was closed has no watch yet.
+        self._scan = self._stale = bool(written.skipped)
+        return written
+
+    async def _watch_anew(self, events: Events) -> None:
+        """Read the rules, watch what they leave, and make sure that they still are the rules: before, nothing told of their changes."""
+        rules = await read_rules(self._git, self.worktree, self._git_dir)
+        while True:
+            files = await self._git.compute(events.begin, rules.ignored.__contains__, rules.kept)
+            await events.drain()
+            again = await read_rules(self._git, self.worktree, self._git_dir)
+            if again == rules:
+                break
+            rules = again
+        inside = next((path for path in files if path.endswith("/.git")), None)
+        if inside is not None:
+            rules = replace(rules, whole=f"{inside.removesuffix('/.git')} is a repository of its own")
+        self._rules, self._stale = rules, False
+        self._repository = await self._git.compute(open_repository, self._git_dir)  # with the configuration as it is
+        self._suspects.forget_rules()
+
+    # ── telling ──────────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def _tell(self) -> None:
+        while True:
+            if self._events is None:
+                await asyncio.sleep(POLL_S)
+                await self._poll()
+                continue
+            await self._news.wait()
+            await asyncio.sleep(DEBOUNCE_S)
+            async with self._lock:
+                with contextlib.suppress(RametError):  # the tree may be going; whoever asks for it is told
+                    await self._settle()
+
+    async def _poll(self) -> None:
+        if not self._log.is_read:
+            return
+        async with self._lock:
+            before = self._known
+            with contextlib.suppress(RametError):
+                if (await self._up_to_date()).tree != (before.tree if before else ""):
+                    self._log.publish(Changes(frozenset(), everything=True))
+
+
+async def track(git: GitContext, worktree: Path) -> Tracker:
+    """See `Git.track`."""
+    git_dir = await git.compute(verify_worktree, worktree, None)
+    tracker = Tracker(git, worktree, git_dir)
+    try:
+        await tracker.start()
+    except BaseException:
+        await tracker.close()
+        raise
+    return tracker
+
+
+def _are_text(paths: set[str]) -> bool:
+    try:
+        "".join(paths).encode()
+    except UnicodeEncodeError:
+        return False
+    return True

@@ -1,0 +1,94 @@
+"""The clocks of an idle agent."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from rametd.domain.models import Agent, Session
+from rametd.domain.states import BUSY_STATES, State
+from rametd.keeper.executor import Handle
+from rametd.services.core import Core
+from rametd.services.lifecycle import change_state
+from rametd.services.persistence import write_for_sure
+from rametd.store import Unit
+
+IDLE_GRACE_S = 2.0
+"""An agent that says it is idle without having given a result has ended its turn after all when this has passed."""
+
+
+class Clocks:
+    """``spawn`` runs a task of the runner's, ``ended`` is told of the session whose turn was ended, in the unit of work that does it."""
+
+    def __init__(
+        self,
+        core: Core,
+        agent: Agent,
+        spawn: Callable[[Coroutine[Any, Any, None], str], None],
+        ended: Callable[[Session], None],
+    ) -> None:
+        self._core = core
+        self._session_id = agent.session_id
+        self._generation = agent.generation
+        self._handle = Handle(agent.handle)
+        self._spawn = spawn
+        self._ended = ended
+        self._idle_timer: asyncio.TimerHandle | None = None
+        self._sleep_timer: asyncio.TimerHandle | None = None
+
+    def mind(self, session: Session, agent: Agent) -> None:
+        """A turn that gave no result is over after a while; an agent without work goes to sleep. Takes what was stored last."""
+        loop = asyncio.get_running_loop()
+        silent = agent.activity == "idle" and not agent.result and not agent.background and session.state in BUSY_STATES
+        if silent and self._idle_timer is None:
+            self._idle_timer = loop.call_later(IDLE_GRACE_S, self._spawn_end_silent_turn)
+        elif not silent and self._idle_timer is not None:
+            self._idle_timer.cancel()
+            self._idle_timer = None
+        resting = session.state == State.IDLE and not agent.background
+        after = self._core.config.agents.sleep_after
+        if resting and self._sleep_timer is None and after is not None:
+            self._sleep_timer = loop.call_later(after, self._spawn_sleep)
+        elif not resting and self._sleep_timer is not None:
+            self._sleep_timer.cancel()
+            self._sleep_timer = None
+
+    def _spawn_end_silent_turn(self) -> None:
+        self._idle_timer = None
+        self._spawn(self._end_silent_turn(), "end-silent-turn")
+
+    async def _end_silent_turn(self) -> None:
+        session_id, generation = self._session_id, self._generation
+
+        def work(unit: Unit) -> bool:
+            session = unit.sessions.get(session_id)
+            agent = unit.agents.get(session_id, generation)
+            if agent is None or agent.activity != "idle" or agent.result or session.state not in BUSY_STATES:
+                return False
+            unit.agents.update(session_id, generation, result="ok")
+            self._ended(change_state(unit, session, State.IDLE))
+            return True
+
+        if await write_for_sure(self._core.store, work):
+            self._core.wake()
+
+    def _spawn_sleep(self) -> None:
+        self._sleep_timer = None
+        self._spawn(self._sleep(), "sleep")
+
+    async def _sleep(self) -> None:
+        """End the process of an idle agent. A prompt that comes in between is delivered to it first or starts a new one: never both."""
+        session_id, generation = self._session_id, self._generation
+
+        def work(unit: Unit) -> bool:
+            if unit.sessions.get(session_id).state != State.IDLE or unit.prompts.open(session_id):
+                return False
+            unit.agents.update(session_id, generation, stop_intent="sleep")
+            return True
+
+        if await write_for_sure(self._core.store, work):
+            await self._core.executor.end(self._handle, 5.0, epoch=self._core.fence)
+
+    def stop(self) -> None:
+        for timer in (self._idle_timer, self._sleep_timer):
+            if timer is not None:
+                timer.cancel()

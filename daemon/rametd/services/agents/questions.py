@@ -1,0 +1,59 @@
+"""What agents ask of people."""
+
+import json
+
+from rametd.agents.base import Question
+from rametd.domain.models import Agent, Request, RequestKind, RequestState
+from rametd.services.ids import new_id
+from rametd.services.words import first_line
+from rametd.store import Unit
+
+
+def same_question(unit: Unit, session_id: str, question: Question) -> Request | None:
+    """The question as an earlier process asked it: it was killed while it waited, and asks again after its resume.
+
+    An answer that came in between still counts.
+    """
+    for request in unit.requests.detached(session_id):
+        if request.tool == question.tool and json.loads(request.input) == json.loads(question.input):
+            return request
+    return None
+
+
+def new_request(agent: Agent, control_id: str, question: Question, now: float) -> Request:
+    """An open request of the agent's session; ``control_id`` is empty where no line of the agent asks it."""
+    return Request(
+        id=new_id(),
+        session_id=agent.session_id,
+        generation=agent.generation,
+        control_id=control_id,
+        tool_use_id=question.tool_use_id,
+        kind=RequestKind(question.kind),
+        tool=question.tool,
+        input=question.input,
+        reason=question.reason,
+        suggestions=question.suggestions,
+        state=RequestState.OPEN,
+        answer="",
+        answered_by="",
+        answer_time=None,
+        create_time=now,
+    )
+
+
+def describe(request: Request) -> str:
+    """One line on what is asked of a person."""
+    match request.kind:
+        case RequestKind.QUESTION:
+            questions = json.loads(request.input).get("questions") or [{}]
+            return f"asks: {first_line(str(questions[0].get('question', '')))}"
+        case RequestKind.PLAN:
+            return "has a plan and wants it approved"
+        case RequestKind.ELICITATION:
+            return f"{request.tool} asks: {first_line(request.reason)}"
+        case _:
+            tool_input = json.loads(request.input)
+            detail = tool_input.get("command") or tool_input.get("file_path") or tool_input.get("url") or ""
+            return (
+                f"wants to use {request.tool}: {first_line(str(detail))}" if detail else f"wants to use {request.tool}"
+            )

@@ -1,0 +1,148 @@
+"""One warm agent: its process, and the control channel over which it came up and is told what a session wants."""
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import structlog
+
+from rametd.agents.base import Channel, ControlAsked, Decision, Initialized, Judged, Launch, ToolUse
+from rametd.domain.errors import RametError
+from rametd.domain.models import Session
+from rametd.keeper.executor import Attachment, Handle
+from rametd.services.core import Core
+from rametd.services.index import agent_of
+
+log = structlog.get_logger()
+
+GENERATION = 0
+"""That of a process which is a spare's; no session's own process has it."""
+READY_WITHIN_S = 55.0
+TOLD_WITHIN_S = 5.0
+"""How long a process that is ready may take to take over a mode; one that is slower is not worth the wait."""
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """A process that is a session's from now on, read and answered up to the offsets."""
+
+    handle: Handle
+    journal_offset: int
+    stdin_offset: int
+    initialize_reply: bytes
+    hook_table: str
+
+
+class WarmProcess:
+    """One process with its control channel. It is the `ChannelIO` of that: nothing but the handshake passes before there is a prompt."""
+
+    def __init__(
+        self, core: Core, session: Session, launch: Launch, version: str, handle: Handle, known: Mapping[str, str]
+    ) -> None:
+        self.session = session
+        self.launch = launch
+        self.version = version
+        self.handle = handle
+        self.ended = asyncio.Event()
+        self._told = (dict(known), session.mode, session.model)
+        self._telling = asyncio.Lock()
+        self._core = core
+        self._kind = core.kind(session.agent)
+        self._agent = agent_of(session, GENERATION, handle)
+        self._attachment: Attachment | None = None
+        self._channel: Channel | None = None
+        self._pump: asyncio.Task[None] | None = None
+        self._unanswered: dict[str, int] = {}  # control request → where its line begins
+        self._read = 0
+        self._written = 0
+        self._reply = b""
+        self._hook_table = ""
+
+    async def open(self) -> None:
+        """Return when it takes prompts. Raises what `Executor.attach` raises, and TimeoutError."""
+        await self._kind.prepare()
+        self._attachment = await self._core.executor.attach(self.handle, epoch=self._core.fence, offset=0)
+        self._channel = self._kind.channel(self._agent, self)
+        self._pump = asyncio.create_task(self._listen(), name=f"warm-{self.session.id}")
+        async with asyncio.timeout(READY_WITHIN_S):
+            await self._channel.open()
+            # The first time takes a fifth of a second, which is not to be taken from a session's.
+            await self._channel.set_variables(self._told[0])
+
+    async def _listen(self) -> None:
+        assert self._attachment is not None
+        assert self._channel is not None
+        try:
+            async for line in self._attachment:
+                frame = self._kind.read(self._agent, line.start, line.end, line.data)
+                for fact in frame.facts:
+                    match fact:
+                        case ControlAsked(id=control_id):
+                            self._unanswered[control_id] = line.start
+                        case Initialized(reply=reply):
+                            self._reply = reply
+                self._read = line.end
+                if frame.control is not None:
+                    self._channel.feed(frame.control)
+        except RametError as error:
+            log.warning("warm agent", session=self.session.id, error=error.message)
+        finally:
+            self.ended.set()
+
+    async def tell(self, session: Session, around: Mapping[str, str]) -> None:
+        """Bring it to what the session wants, by what it was not told before. Raises TimeoutError, and what the keeper raises."""
+        channel = self._channel
+        assert channel is not None
+        async with asyncio.timeout(TOLD_WITHIN_S), self._telling:
+            variables, mode, model = self._told
+            if around != variables:
+                await channel.set_variables(around)
+            if session.mode != mode:
+                await channel.set_mode(session.mode)
+            if session.model != model:
+                await channel.set_model(session.model)
+            self._told = (dict(around), session.mode, session.model)
+
+    async def release(self) -> Taken:
+        """Let go of it. What it asked and was not answered is read again by whoever takes it over."""
+        await self.close()
+        offset = min(self._unanswered.values(), default=self._read)
+        return Taken(self.handle, offset, self._written, self._reply, self._hook_table)
+
+    async def close(self) -> None:
+        if self._pump is not None:
+            self._pump.cancel()
+            await asyncio.wait([self._pump])
+        if self._channel is not None:
+            await self._channel.close()
+        if self._attachment is not None:
+            await self._attachment.close()
+
+    # ── ChannelIO ────────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def write(self, line: bytes) -> None:
+        assert self._attachment is not None
+        self._written = max(self._written, await self._attachment.write(line))
+
+    async def answer(self, control_id: str, line: bytes) -> None:
+        await self.write(line)
+        self._unanswered.pop(control_id, None)
+
+    async def decide(self, control_id: str) -> Decision:
+        return Decision(allow=False, message="There is no session yet.")
+
+    async def guard(self, use: ToolUse) -> Judged:
+        return Judged("deny", "There is no session yet.")
+
+    async def judge_result(self, use: ToolUse) -> str:
+        return ""
+
+    async def use_tools(self, control_id: str, message: Mapping[str, Any]) -> dict[str, Any] | None:
+        return await self._core.use_tools(self.session.id, f"{self.session.id}:{GENERATION}:{control_id}", message)
+
+    def failed(self, error: BaseException) -> None:
+        log.error("control channel of a warm agent", session=self.session.id, exc_info=error)
+
+    async def initialized(self, hook_table: str) -> None:
+        self._hook_table = hook_table

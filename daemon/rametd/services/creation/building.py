@@ -1,0 +1,107 @@
+"""What a creation puts into the world beside its rows: the worktree or the spare in its place, and files of ours. And how that is taken back."""
+
+import asyncio
+from pathlib import Path
+
+import structlog
+
+from rametd.domain.errors import RametError, WorktreeChangedError
+from rametd.domain.models import Intent, WorktreeKind
+from rametd.domain.spares import Spare
+from rametd.services.commands.trust import notes
+from rametd.services.core import Core
+from rametd.services.creation.pool import Pool
+from rametd.services.creation.wanted import Made
+from rametd.services.worktrees.places import link_by_name, unlink_by_name
+
+log = structlog.get_logger()
+
+
+class Builder:
+    """Builds what an intent names; `undo` takes back whatever is there of it, at any time."""
+
+    def __init__(self, core: Core, pool: Pool) -> None:
+        self._core = core
+        self._pool = pool
+
+    async def build(self, made: Made, spare: Spare | None) -> tuple[str, ...]:
+        """The worktree, with its branch and all that is to be in it."""
+        git, session, start, info = self._core.git, made.session, made.start, made.wanted.info
+        if start.kind != WorktreeKind.OWN:
+            return ()
+        warnings = await self._claim(made, spare) if spare is not None else None
+        if warnings is None:
+            warnings = await git.create_worktree(
+                info, session.worktree, session.branch, start.commit, new_branch=start.new_branch
+            )
+        if start.upstream is not None:
+            await git.track(info, session.branch, start.upstream)
+        if made.wanted.new.with_changes and info.worktree_root is not None:
+            changes = await git.snapshot(info.worktree_root, f"changes for {session.name}")
+            if changes.created:
+                await git.restore_files(session.worktree, changes.commit)
+            warnings = (*warnings, *changes.skipped)
+        if (fork := made.wanted.new.fork) is not None:
+            await git.restore_files(session.worktree, fork.commit)
+        return warnings
+
+    async def _claim(self, made: Made, spare: Spare) -> tuple[str, ...] | None:
+        """Put the session into a spare. None where that is not whole: then nothing of it is left, and a tree is to be made."""
+        git, session, start, info = self._core.git, made.session, made.start, made.wanted.info
+        warnings: tuple[str, ...] = ()
+        try:
+            if spare.commit != start.commit:
+                self._pool.warmer.discard(spare.id)  # it has seen the other commit
+                warnings = await git.update_spare(info, spare.path, start.commit, background=False)
+            await git.claim_spare(info, spare.path, session.branch, start.commit, new_branch=start.new_branch)
+        except WorktreeChangedError as error:
+            log.warning("a spare could not be used", spare=spare.id, error=error.message)
+            await self._pool.warmer.end(spare.id)
+            await git.undo_create(info, spare.path, session.branch, start.commit if start.new_branch else None)
+            return None
+        self._core.failpoint.hit("create.claimed")
+        return warnings
+
+    def write_files(self, made: Made) -> None:
+        """The caller's environment, the link by its name, its place in the index. Blocks."""
+        core, session = self._core, made.session
+        core.environments.write(session.id, made.wanted.new.environment)
+        if session.worktree_kind == WorktreeKind.OWN:
+            link_by_name(session)
+        core.index.write(made.wanted.repo, session)
+
+    async def undo(self, intent: Intent) -> None:
+        """Take back what a creation left that did not finish; a worktree that was there before stays as it is."""
+        core = self._core
+        # In turn with what was handed to the store before: a session that is stored after all keeps everything.
+        if await core.store.write(lambda unit: unit.intents.get(intent.id)) is None:
+            return
+        path, branch = Path(intent.data["worktree"]), intent.data["branch"]
+        await self._pool.warmer.end(intent.session_id)
+        if intent.data.get("kind", WorktreeKind.OWN) == WorktreeKind.OWN:
+            try:
+                info = await core.git.discover(Path(intent.data["repo"]))
+            except RametError as error:
+                log.warning("repository of an unfinished creation is gone", error=error.message)
+            else:
+                removal = await core.git.undo_create(info, path, branch, intent.data["created_at"] or None)
+                for kept in removal.kept:
+                    log.warning("unfinished creation left something", what=kept)
+            await asyncio.to_thread(unlink_by_name, path)
+        await asyncio.to_thread(core.environments.delete, intent.session_id)
+        await asyncio.to_thread(core.index.delete, intent.session_id)
+        await core.store.write(lambda unit: unit.intents.remove(intent.id))
+
+    async def notes(self, made: Made) -> tuple[str, ...]:
+        """What the person is to know of a tree that is there now."""
+        repo = made.wanted.repo
+        told = await notes(self._core, made.session, repo)
+        if repo.trusted or not await asyncio.to_thread(has_own_settings, made.session.worktree):
+            return told
+        warning = "its own Claude settings, CLAUDE.md, hooks and MCP servers are not loaded until `rametctl repo trust`"
+        return (*told, f"{repo.name} is not trusted: {warning}")
+
+
+def has_own_settings(worktree: Path) -> bool:
+    """Whether a repository brings anything that only loads once it is trusted."""
+    return any((worktree / name).exists() for name in (".claude", "CLAUDE.md", ".mcp.json"))

@@ -1,0 +1,217 @@
+"""One spare: made, brought to another commit, given a warm agent, removed.
+
+A row is stored before a directory is made, and removed after it has gone; its state is the intent. A daemon that finds one in which something
+was under way removes both.
+
+Between a claim and the upkeep stands `Spares.hands`: the ids of spares that somebody works with. Both look and take without an `await` in between,
+so that a spare is never brought to another commit while a session is being put into it.
+"""
+
+import asyncio
+import shutil
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Protocol
+
+import structlog
+
+from rametd.config import Config
+from rametd.domain.errors import NotFoundError, RametError
+from rametd.domain.models import Repo, SetupState
+from rametd.domain.spares import Spare, SpareState
+from rametd.git.repository import RepositoryInfo
+from rametd.services.agents.warm import Warmer
+from rametd.services.core import Core
+from rametd.services.ids import new_id
+from rametd.services.repos import info_of
+from rametd.services.settings import at_commit
+from rametd.services.worktrees.places import tree_of
+
+log = structlog.get_logger()
+
+
+class Prepared(Protocol):
+    """How the setup of a tree went; ``digest`` is of what it depends on, ``words`` say what went wrong."""
+
+    @property
+    def state(self) -> SetupState: ...
+    @property
+    def digest(self) -> str: ...
+    @property
+    def words(self) -> str: ...
+
+
+Prepare = Callable[[Path, Repo, Config], Awaitable[Prepared]]
+
+
+class Spares:
+    """What is done to a spare: one piece of work at a time, never begun while a session is being made."""
+
+    def __init__(self, core: Core, warmer: Warmer) -> None:
+        self.hands: set[str] = set()  # spares that somebody works with
+        self.cold: dict[str, str] = {}  # why there is no agent in a spare that is to have one
+        self.prepare: Prepare | None = None  # set by the app: carries files into a tree and sets it up
+        self._core = core
+        self._warmer = warmer
+        self._creations = 0
+        self._quiet = asyncio.Event()  # no session is being made
+        self._quiet.set()
+        self._one = asyncio.Semaphore(1)
+
+    @contextmanager
+    def creating(self) -> Iterator[None]:
+        """While a session is being made no upkeep begins."""
+        self._creations += 1
+        self._quiet.clear()
+        try:
+            yield
+        finally:
+            self._creations -= 1
+            if not self._creations:
+                self._quiet.set()
+
+    async def is_whole(self, spare: Spare) -> bool:
+        """Whether it is as it was made: nobody works in it, and its files are there."""
+        try:
+            await self._core.git.verify_spare(spare.path)
+        except RametError as error:
+            log.warning("spare", id=spare.id, error=error.message)
+            return False
+        return True
+
+    async def make(self, repo: Repo, info: RepositoryInfo, commit: str, inherits: str) -> None:
+        """Make one more. Raises what git raises; nothing is left of it then."""
+        core = self._core
+        await self._quiet.wait()
+        spare_id = new_id()
+        spare = Spare(
+            id=spare_id,
+            repo_id=repo.id,
+            path=tree_of(core, repo, spare_id),
+            commit=commit,
+            state=SpareState.MAKING,
+            reason="",
+            inherits=inherits,
+            setup=SetupState.NONE,
+            setup_digest="",
+            create_time=core.clock(),
+        )
+        async with self._one:
+            with self._in_hand(spare):
+                await core.store.write(lambda unit: unit.spares.add(spare))
+                core.failpoint.hit("spare.intended")
+                await self._work(spare, repo, self._filled(spare, repo, info))
+
+    async def _filled(self, spare: Spare, repo: Repo, info: RepositoryInfo) -> Spare:
+        for warning in await self._core.git.make_spare(info, spare.path, spare.commit):
+            log.warning("spare", id=spare.id, warning=warning)
+        self._core.failpoint.hit("spare.made")
+        return await self._prepared(spare, repo)
+
+    async def update(self, spare: Spare, repo: Repo, info: RepositoryInfo, commit: str) -> None:
+        """Bring it to ``commit``, unless somebody has it in hand. What cannot be brought there is removed."""
+        core = self._core
+        await self._quiet.wait()
+        async with self._one:
+            if spare.id in self.hands:
+                return
+            with self._in_hand(spare):
+                # A claim that is over took the row away before it let go.
+                if not await self._mark(spare, SpareState.UPDATING):
+                    return
+                core.failpoint.hit("spare.update-intended")
+                await self._work(spare, repo, self._brought_to(spare, repo, info, commit))
+
+    async def _brought_to(self, spare: Spare, repo: Repo, info: RepositoryInfo, commit: str) -> Spare:
+        await self._warmer.end(spare.id)  # it has seen the commit that it was started at
+        await self._core.git.update_spare(info, spare.path, commit, background=True)
+        self._core.failpoint.hit("spare.updated")
+        return await self._prepared(replace(spare, commit=commit), repo)
+
+    async def _prepared(self, spare: Spare, repo: Repo) -> Spare:
+        if self.prepare is None:
+            return spare
+        # What the commit in it says: it may set up otherwise than what is checked out in the main worktree.
+        config = (await at_commit(self._core, repo, spare.commit)).config
+        prepared = await self.prepare(spare.path, repo, config)
+        if prepared.words:
+            log.warning("spare", id=spare.id, warning=prepared.words)
+        return replace(spare, setup=prepared.state, setup_digest=prepared.digest)
+
+    async def _work(self, spare: Spare, repo: Repo, work: Awaitable[Spare]) -> None:
+        """Await ``work`` and store what became of the spare; where it fails or is cut short nothing is left of it."""
+        try:
+            done = await work
+        except (RametError, OSError, asyncio.CancelledError):
+            await asyncio.shield(self._destroy(spare, repo))
+            raise
+        await self._core.store.write(
+            lambda unit: unit.spares.update(
+                spare.id,
+                state=SpareState.READY,
+                commit=done.commit,
+                setup=done.setup,
+                setup_digest=done.setup_digest,
+            )
+        )
+        self._core.failpoint.hit("spare.ready")
+
+    async def remove_unfinished(self, spare: Spare) -> None:
+        """Remove what a killed daemon was at work on."""
+        repo = await self._core.store.read(lambda reader: reader.repos.get(spare.repo_id))
+        await self.remove(spare, repo)
+
+    async def remove(self, spare: Spare, repo: Repo) -> bool:
+        """Unless somebody has it in hand, or it was claimed."""
+        if spare.id in self.hands:
+            return False
+        with self._in_hand(spare):
+            return await self._destroy(spare, repo)
+
+    async def _mark(self, spare: Spare, state: SpareState) -> bool:
+        return await self._core.store.write(lambda unit: unit.spares.update(spare.id, state=state))
+
+    async def _destroy(self, spare: Spare, repo: Repo) -> bool:
+        core = self._core
+        if not await self._mark(spare, SpareState.REMOVING):
+            return False
+        core.failpoint.hit("spare.removal-intended")
+        await self._warmer.end(spare.id)
+        try:
+            removal = await core.git.remove_spare(await info_of(core, repo), spare.path)
+        except NotFoundError:
+            # Its repository is gone, and it holds nobody's work: only the directory is left to go.
+            await asyncio.to_thread(shutil.rmtree, spare.path, ignore_errors=True)
+        else:
+            for kept in removal.kept:
+                log.warning("a spare left something", id=spare.id, what=kept)
+        self.cold.pop(spare.id, None)
+        core.failpoint.hit("spare.removed")
+        await core.store.write(lambda unit: unit.spares.remove(spare.id))
+        return True
+
+    async def warm(self, spare: Spare, repo: Repo) -> None:
+        """Have a warm agent in it, unless somebody has it in hand; `cold` says why there is none."""
+        await self._quiet.wait()
+        if spare.id in self.hands or self._warmer.has(spare.id):
+            return
+        # In hand, so that it is a spare still when the start begins: from then on a claim takes the start over too.
+        with self._in_hand(spare):
+            if await self._core.store.read(lambda reader: reader.spares.get(spare.id)) is None:
+                return
+            starting = self._warmer.begin(spare, repo)
+        await asyncio.wait([starting])
+        self.cold.pop(spare.id, None)
+        if not starting.cancelled() and (reason := starting.result()):
+            log.warning("no warm agent", spare=spare.id, error=reason)
+            self.cold[spare.id] = reason
+
+    @contextmanager
+    def _in_hand(self, spare: Spare) -> Iterator[None]:
+        self.hands.add(spare.id)
+        try:
+            yield
+        finally:
+            self.hands.discard(spare.id)

@@ -1,0 +1,58 @@
+"""Where the work of a session comes back: on its branch, or on one beside it."""
+
+from dataclasses import dataclass
+
+from rametd.domain.errors import BranchTakenError
+from rametd.domain.models import Session
+from rametd.git import Kept, names
+from rametd.git.repository import RepositoryInfo
+from rametd.services.core import Core
+from rametd.store import Reader
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """The branch that the work comes back on, at which commit, and whether it is to be made; what is to be told of it."""
+
+    branch: str
+    commit: str
+    new: bool
+    warnings: tuple[str, ...] = ()
+
+
+async def place_of(core: Core, info: RepositoryInfo, session: Session, kept: Kept, *, archived: bool) -> Place:
+    """On its branch where that is as it was, or went on from there and nothing else was kept. That an ``archived`` session's branch was
+    deleted is told; a removed one's always is."""
+    branch = session.branch
+    tip = kept.branch_commit or kept.head
+    taken = await core.store.read(lambda reader: _holder(reader, session))
+    found = {each.name: each for each in await core.git.branches(info)}
+    here = found.get(branch)
+    why = f"session {taken} has branch {branch}" if taken else ""
+    if not why and here is None:
+        try:
+            await core.git.require_free(info, branch, new=True)
+        except BranchTakenError as error:
+            why = error.message
+        else:
+            gone = (f"branch {branch} was deleted: it is made again at {tip[:12]}",)
+            return Place(branch, tip, new=True, warnings=gone if archived else ())
+    if not why and here is not None:
+        if here.worktree is not None:
+            why = f"branch {branch} is checked out at {here.worktree}"
+        elif here.commit == tip:
+            return Place(branch, tip, new=False)
+        else:
+            ahead, _ = await core.git.ahead_behind(info, tip, here.commit)
+            moved = f"branch {branch} has moved on from {tip[:12]} to {here.commit[:12]}"
+            if not ahead and not kept.changed and not kept.head:
+                return Place(branch, here.commit, new=False, warnings=(f"{moved}: its files are those of now",))
+            why = moved
+    other = names.branch_name(f"{branch}-restored", fallback=f"ramet/{session.id}", taken=set(found))
+    return Place(other, tip, new=True, warnings=(f"{why}: the work is on {other}",))
+
+
+def _holder(reader: Reader, session: Session) -> str:
+    """The name of the other session that has the branch; "" for none."""
+    others = reader.sessions.list(repo_id=session.repo_id)
+    return next((each.name for each in others if each.branch == session.branch and each.id != session.id), "")

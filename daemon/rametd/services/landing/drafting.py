@@ -1,0 +1,135 @@
+"""What is to be landed: asked for by a person, held against the session, its worktree and its target."""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+from rametd.config import Config
+from rametd.domain.errors import InvalidInputError, ProtectedBranchError, RefNotFoundError, WrongStateError
+from rametd.domain.landing import Landing, LandingState
+from rametd.domain.models import Session, WorktreeKind
+from rametd.domain.states import BUSY_STATES, State
+from rametd.git import Landed, Target
+from rametd.git.repository import RepositoryInfo
+from rametd.services.core import Core
+from rametd.services.ids import new_id
+from rametd.services.repos import info_of
+from rametd.services.settings import for_repository
+
+METHODS = ("merge", "rebase", "squash")
+
+
+@dataclass(frozen=True, slots=True)
+class NewLandings:
+    """What a person asks for. Empty strings and tuples mean "as configured"."""
+
+    sessions: Sequence[str]
+    principal: str
+    target: str = ""
+    method: str = ""
+    checks: tuple[str, ...] = ()
+    commit_message: str = ""  # commit first what is not committed
+    repo_id: str | None = None  # whose sessions are meant where a name fits several
+
+
+async def draft_entry(core: Core, session: Session, new: NewLandings) -> Landing:
+    """An entry for the work of a session, with what is to be committed for it committed.
+
+    Raises RefNotFoundError, ProtectedBranchError, InvalidInputError, WrongStateError.
+    """
+    repo, thread, plan = await core.store.read(
+        lambda reader: (
+            reader.repos.get(session.repo_id),
+            reader.plans.thread_of(session.id),
+            reader.plans.get(session.plan_id) if session.plan_id else None,
+        )
+    )
+    info = await info_of(core, repo)
+    config = await for_repository(core, repo, info)
+    target = new.target or (plan.target if plan is not None else "") or session.base_ref
+    await check_target(core, info, config, session, target)
+    await check_work(core, info, session, target, new.commit_message)
+    now = core.clock()
+    return Landing(
+        id=new_id(),
+        repo_id=repo.id,
+        session_id=session.id,
+        session_name=session.name,
+        branch=session.branch,
+        target=target,
+        method=new.method or config.land.method,
+        checks=new.checks or (thread.check if thread is not None else ()) or config.land.check,
+        state=LandingState.QUEUED,
+        reason="",
+        merge_order=thread.merge_order if thread is not None else 0,
+        position=0,
+        after=session.after,
+        returns=0,
+        commit="",
+        old_target="",
+        new_target="",
+        check_command_id="",
+        batch=(),
+        principal=new.principal,
+        create_time=now,
+        update_time=now,
+    )
+
+
+async def check_target(core: Core, info: RepositoryInfo, config: Config, session: Session, target: str) -> None:
+    git = core.git
+    if target == session.branch:
+        raise InvalidInputError(
+            f"{session.name} works on {target} itself", hint="name the branch to land on with --target"
+        )
+    if await git.branch_tip(info, target) is None:
+        raise RefNotFoundError(
+            f"{target} is no local branch, so that {session.name} cannot be landed on it",
+            hint=f"name one with --target, or `rametctl pr create {session.name}`",
+        )
+    globs = config.land.protected
+    protected = any(fnmatchcase(target, glob) for glob in globs)
+    if "land.protected" not in config.origins:
+        protected = await git.landing.targets.has_upstream(info, target)
+    if protected:
+        raise ProtectedBranchError(
+            f"{target} is changed by pull requests only",
+            hint=(
+                f"`rametctl pr create {session.name}`; to land on it all the same, put `protected = []` under [land] into config.toml"
+                " and restart the daemon (`rametctl daemon restart`), or into the .ramet.toml of a trusted repository"
+            ),
+            branch=target,
+        )
+
+
+async def check_work(core: Core, info: RepositoryInfo, session: Session, target: str, message: str) -> None:
+    """Commit what is not committed, where that is asked for; raise `WrongStateError` where there is nothing to land, or not all of it."""
+    git = core.git
+    tip, onto = await git.branch_tip(info, session.branch), await git.branch_tip(info, target)
+    if tip is None:
+        raise RefNotFoundError(f"the branch {session.branch} of {session.name} is gone", hint="bring it back")
+    if session.state in BUSY_STATES | {State.QUEUED, State.LOST}:
+        return  # it is waited for
+    if await asyncio.to_thread(session.worktree.is_dir) and (dirty := await git.landing.uncommitted(session.worktree)):
+        listed = ", ".join(dirty[:3]) + (f" and {len(dirty) - 3} more" if len(dirty) > 3 else "")
+        if not message or session.worktree_kind != WorktreeKind.OWN:
+            raise WrongStateError(
+                f"{session.name} has work that is not committed: {listed}",
+                hint="commit it first: tell the agent to, or add --commit MESSAGE",
+                files="\n".join(dirty),
+            )
+        tip = await git.landing.commit_all(session.worktree, session.branch, message)
+    there = Landed(False, "")
+    if onto is not None:
+        there = await git.landed(info, tip, session.base_commit, (Target(target, onto),))
+    if there:
+        raise WrongStateError(
+            f"{session.name} has landed already: {there.reason}",
+            hint=f"nothing is left to do; `rametctl rm {session.name}` tidies it away",
+        )
+    if await git.landing.targets.holds(info, target, tip):
+        raise WrongStateError(
+            f"{session.name} has nothing to land: {target} has all commits of {session.branch}",
+            hint=f"`rametctl diff {session.name}` shows what it has done",
+        )

@@ -1,0 +1,1 @@
+"""What the doctor looks at, one kind of thing a module; each yields findings."""

@@ -1,0 +1,155 @@
+"""Directories where worktrees are made that nothing knows of. They may hold anybody's work: none is touched unless it is empty."""
+
+import asyncio
+import re
+from collections import Counter
+from collections.abc import AsyncIterator, Iterable, Iterator
+from functools import partial
+from pathlib import Path
+
+from rametd.domain.models import Repo
+from rametd.git.registrations import git_dir_of
+from rametd.services.core import Core
+from rametd.services.landing import trees as landing_trees
+from rametd.services.upkeep.finding import Finding, shell
+from rametd.services.upkeep.ground import (
+    OURS_BY_FORM,
+    folders_of_scene,
+    is_of,
+    is_set_by_hand,
+    placed,
+    places_of,
+    roots,
+    severity_at,
+)
+from rametd.services.upkeep.scene import Scene
+from rametd.services.words import listed
+from rametd.services.worktrees.places import ASIDE, LINKS
+
+MANY = 5
+"""So many in one root that a person has chosen are told one by one; more of them are what that directory is for."""
+REMOVING = re.compile(r"\.([a-z][a-z0-9]{7})\.removing-\d+")
+
+
+async def directories(scene: Scene) -> AsyncIterator[Finding]:
+    """Beside the worktrees of one repository."""
+    for found in await asyncio.to_thread(lambda: list(_beside(scene))):
+        yield found
+
+
+def _beside(scene: Scene) -> Iterator[Finding]:
+    theirs = places_of(scene.sessions) | _registered(scene)
+    for folder in folders_of_scene(scene):
+        for path in _directories_in(folder):
+            scene.checked["directories"] += 1
+            aside = REMOVING.fullmatch(path.name)
+            identity = aside[1] if aside else path.name
+            if identity in scene.known or path.name == LINKS or landing_trees.NAME.fullmatch(path.name):
+                continue
+            if path.name == ASIDE:
+                yield from _aside(scene, path)
+            elif placed(path) in theirs:
+                continue
+            elif aside:
+                message = (
+                    "a worktree that was removed: what it held was kept first, and deleting the rest was cut short"
+                )
+                advice = f"delete it: {shell('rm', '-rf', path)}"
+                yield Finding("info", "directory-left", str(path), "", message, advice)
+            else:
+                yield _unknown(scene.core, path, what_is(path, scene.info.common_dir))
+
+
+def _aside(scene: Scene, folder: Path) -> Iterator[Finding]:
+    """Whole directories of worktrees that were not readable: they go with what the trash has of their session."""
+    for path in _directories_in(folder):
+        if path.name not in scene.known | scene.trash:
+            message = "it has worktrees of a session that is no more, which git could not read and so could not keep"
+            yield Finding("warning", "directory-left", str(path), "", message, _move_or_delete(path))
+
+
+def _registered(scene: Scene) -> set[Path]:
+    return {placed(entry.path) for entry in scene.inventory.registrations if entry.path is not None}
+
+
+async def root_directories(
+    core: Core, repos: Iterable[Repo], scenes: Iterable[Scene], checked: Counter[str]
+) -> AsyncIterator[Finding]:
+    """Beside the folders of all repositories."""
+    for found in await asyncio.to_thread(lambda: list(_in_roots(core, list(repos), list(scenes), checked))):
+        yield found
+
+
+def _in_roots(core: Core, repos: list[Repo], scenes: list[Scene], checked: Counter[str]) -> Iterator[Finding]:
+    known = {placed(core.state_dir), *(placed(place) for repo in repos for place in (repo.root, repo.common_dir))}
+    for scene in scenes:
+        known |= places_of(scene.sessions) | _registered(scene)
+    for root in roots(core):
+        findings: list[Finding] = []
+        for path in _directories_in(root):
+            checked["directories"] += 1
+            if any(is_of(repo, path) for repo in repos) or any(place.is_relative_to(placed(path)) for place in known):
+                continue
+            if OURS_BY_FORM.fullmatch(path.name) and not is_set_by_hand(core, path):
+                findings.append(_of_nobody(path))
+            else:
+                findings.append(_unknown(core, path, what_is(path, None)))
+        if len(findings) > MANY and is_set_by_hand(core, root):
+            names = listed([Path(found.subject).name for found in findings], MANY)
+            message = f"{len(findings)} directories in it are not Ramet's: {names}"
+            advice = "that is as you like it: `worktrees.root` may be a directory that Ramet has for itself"
+            yield Finding("info", "directory-unknown", str(root), "", message, advice)
+        else:
+            yield from findings
+
+
+def _of_nobody(path: Path) -> Finding:
+    """A repository's folder whose repository was forgotten."""
+    message = "it was made for worktrees of a repository that is not registered any more"
+    if is_empty(path):
+        advice = "doctor --fix removes it: it is empty"
+        return Finding(
+            "info", "directory-unknown", str(path), "", message, advice, partial(asyncio.to_thread, path.rmdir)
+        )
+    return Finding("warning", "directory-unknown", str(path), "", message, _move_or_delete(path))
+
+
+def _unknown(core: Core, path: Path, what: str) -> Finding:
+    message = f"nothing of Ramet's is in it, though worktrees are made beside it: it is {what}"
+    return Finding(severity_at(core, path), "directory-unknown", str(path), "", message, _move_or_delete(path))
+
+
+def _move_or_delete(path: Path) -> str:
+    if is_empty(path):
+        return f"delete it: {shell('rmdir', path)}"
+    look = f"look into it: {shell('ls', '-la', path)}"
+    return f"{look}\nmove it away: {shell('mv', path)} NEW-PATH\ndelete it for good: {shell('rm', '-r', path)}"
+
+
+def what_is(path: Path, common_dir: Path | None) -> str:
+    """In words, what a directory looks like; ``common_dir`` is that of the repository that it lies beside the worktrees of."""
+    if is_empty(path):
+        return "empty"
+    if (path / ".git").is_dir():
+        return "a repository of its own"
+    git_dir = git_dir_of(path)
+    if git_dir is None:
+        return "a plain directory"
+    if git_dir.parent.parent != common_dir:
+        return "a worktree of another repository"
+    return "a worktree that git does not list here: its entry is gone, or it is a copy"
+
+
+def is_empty(path: Path) -> bool:
+    try:
+        return next(path.iterdir(), None) is None
+    except PermissionError:
+        return False
+
+
+def _directories_in(folder: Path) -> list[Path]:
+    """No links, which are for people to make."""
+    try:
+        return sorted(path for path in folder.iterdir() if path.is_dir() and not path.is_symlink())
+    except (FileNotFoundError, NotADirectoryError, PermissionError):
+        return []

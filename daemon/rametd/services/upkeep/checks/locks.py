@@ -1,0 +1,25 @@
+"""Lock files that a git has left."""
+
+from collections.abc import AsyncIterator
+
+from rametd.services.upkeep.finding import Finding, shell
+from rametd.services.upkeep.scene import Scene
+
+STALE_LOCK_S = 600.0
+
+
+async def locks(scene: Scene) -> AsyncIterator[Finding]:
+    for path, changed in scene.inventory.locks:
+        scene.checked["locks"] += 1
+        age = scene.core.clock() - changed
+        if age > STALE_LOCK_S:
+            message = f"git's lock file is {_long(age)} old: a git that was killed left it, or one hangs"
+            advice = f"if no git is at work there: {shell('rm', path)}"
+            yield Finding("warning", "lock-stale", str(path), "", message, advice)
+
+
+def _long(seconds: float) -> str:
+    minutes = seconds / 60
+    if minutes < 120:
+        return f"{minutes:.0f} minutes"
+    return f"{minutes / 60:.0f} hours" if minutes < 48 * 60 else f"{minutes / 1440:.0f} days"

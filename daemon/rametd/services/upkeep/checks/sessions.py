@@ -1,0 +1,147 @@
+"""Of each session: its worktree, its branch, its link by name, and the copy from which its row would be rebuilt."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+from rametd.domain.errors import RametError
+from rametd.domain.models import Session, WorktreeKind
+from rametd.domain.states import State
+from rametd.git.registrations import Registration
+from rametd.services.departures.clearing import archive_ref, last_known
+from rametd.services.upkeep.finding import Finding, shell
+from rametd.services.upkeep.scene import Scene
+from rametd.services.worktrees.places import LINKS, link_by_name
+
+
+async def sessions(scene: Scene) -> AsyncIterator[Finding]:
+    for session in scene.sessions:
+        scene.checked["sessions"] += 1
+        check = _archived(scene, session) if session.state == State.ARCHIVED else _living(scene, session)
+        async for found in check:
+            if await _is_as_it_was(scene, session):
+                yield found
+
+
+async def _is_as_it_was(scene: Scene, session: Session) -> bool:
+    """What is on its way in or out, or was a moment ago, differs for a while and is nobody's fault; `unfinished` tells what hangs."""
+    intents, now = await scene.core.store.read(
+        lambda reader: (reader.intents.list(session.id), reader.sessions.find(session.id))
+    )
+    return not intents and now is not None and (now.state == State.ARCHIVED) == (session.state == State.ARCHIVED)
+
+
+async def _archived(scene: Scene, session: Session) -> AsyncIterator[Finding]:
+    if session.worktree_kind == WorktreeKind.OWN and archive_ref(session.id) not in scene.inventory.refs:
+        name = session.name
+        message = f"{archive_ref(session.id)}, which keeps the work of {name}, is gone"
+        fsck = shell("git", "-C", scene.info.root, "fsck", "--lost-found")
+        advice = f"its commit may be among these: {fsck}\ngive it up: {shell('rametctl', 'rm', name, '--force')}"
+        yield Finding("error", "archive-ref-missing", name, session.id, message, advice)
+
+
+async def _living(scene: Scene, session: Session) -> AsyncIterator[Finding]:
+    try:
+        await scene.core.git.verify_worktree(session.worktree, None)
+    except RametError as error:
+        yield await _no_worktree(scene, session, error)
+        return
+    async for found in _branch(scene, session):
+        yield found
+    if session.worktree_kind == WorktreeKind.OWN:
+        folder = session.worktree.parent / LINKS
+        if not await asyncio.to_thread(_has_link, folder, session.worktree):
+
+            async def link() -> None:
+                await asyncio.to_thread(link_by_name, session)
+
+            message = f"no link in {folder} leads to it"
+            yield Finding("info", "link-missing", session.name, session.id, message, "doctor --fix makes it", link)
+    if not await asyncio.to_thread((scene.core.state_dir / "index" / f"{session.id}.json").exists):
+
+        async def write() -> None:
+            await asyncio.to_thread(scene.core.index.write, scene.repo, session)
+
+        message = "its copy, from which a damaged database would be rebuilt, is missing"
+        yield Finding("warning", "index-missing", session.name, session.id, message, "doctor --fix writes it", write)
+
+
+async def _no_worktree(scene: Scene, session: Session, error: RametError) -> Finding:
+    name, tree, root = session.name, session.worktree, scene.info.root
+    exists = await asyncio.to_thread(tree.exists)
+    code, message = ("worktree-broken" if exists else "worktree-missing"), error.message
+    again = f"{shell('rametctl', 'archive', name)} && {shell('rametctl', 'restore', name)}"
+    remove = f"remove the session: {shell('rametctl', 'rm', name)}"
+    if (moved := await asyncio.to_thread(_moved_to, scene, tree)) is not None:
+        code, message = "worktree-moved", f"its worktree is at {moved} now"
+        advice = f"move it back: {shell('git', '-C', root, 'worktree', 'move', '-f', '-f', moved, tree)}"
+    elif session.worktree_kind != WorktreeKind.OWN:
+        advice = f"bring it back by hand: Ramet did not make it\n{remove}"
+    elif exists:
+        advice = f"make it anew, with the files that are there: {again}\n{remove}"
+        if not await asyncio.to_thread((tree / ".git").exists):
+            # Without a path: with one, git looks for the .git file there that is to be written.
+            advice = f"have git mend it: {shell('git', '-C', root, 'worktree', 'repair')}\n{advice}"
+    else:
+        advice = f"move it back, where it was moved by hand\n{await _again(scene, session, again)}\n{remove}"
+    return Finding("error", code, name, session.id, message, advice)
+
+
+async def _again(scene: Scene, session: Session, again: str) -> str:
+    """What making a worktree that is gone once more brings back: the files of the newest checkpoint, unless the branch has gone on since."""
+    newest = await scene.core.store.read(lambda reader: reader.checkpoints.latest(session.id))
+    if newest is None:
+        return f"make it again from its branch: {again}"
+    if scene.inventory.tips.get(session.branch, newest.head) == newest.head:
+        return f"make it again with the files of its newest checkpoint, {newest.number}: {again}"
+    rewind = shell("rametctl", "rewind", session.name, str(newest.number), "--files-only")
+    return f"make it again from its branch: {again}\nthen have the files of its newest checkpoint: {rewind}"
+
+
+def _moved_to(scene: Scene, tree: Path) -> Path | None:
+    """Where git has the worktree, if that is there and another place; blocks."""
+    for entry in scene.inventory.registrations:
+        if entry.admin_dir.name == tree.name and entry.path is not None and entry.path.is_dir():
+            return entry.path if entry.path.resolve() != tree.resolve() else None
+    return None
+
+
+async def _branch(scene: Scene, session: Session) -> AsyncIterator[Finding]:
+    branch, tree = session.branch, session.worktree
+    if not branch:
+        return
+    if branch not in scene.inventory.tips:
+        message = f"branch {branch} is gone; its worktree may still hold the work"
+        advice = f"make it again: {await _make_branch(scene, session)}"
+        yield Finding("error", "branch-missing", session.name, session.id, message, advice)
+        return
+    place = scene.inventory.checked_out.get(branch)
+    if place is not None and await asyncio.to_thread(lambda: place.resolve() == tree.resolve()):
+        return
+    where = f"is checked out at {place}" if place is not None else "is checked out nowhere"
+    message = f"branch {branch} {where}, not in the session's worktree"
+    advice = (
+        f"look at it: {shell('git', '-C', tree, 'status')}\n"
+        f"have the branch there again: {shell('git', '-C', tree, 'switch', branch)}"
+    )
+    yield Finding("warning", "branch-not-checked-out", session.name, session.id, message, advice)
+
+
+async def _make_branch(scene: Scene, session: Session) -> str:
+    """The command that makes a deleted branch again where the worktree stands."""
+    entry: Registration | None = None
+    for each in scene.inventory.registrations:
+        if each.admin_dir.name == session.worktree.name:
+            entry = each
+    if entry is None or entry.branch != session.branch:
+        return shell("git", "-C", session.worktree, "switch", "-c", session.branch)
+    # HEAD is the branch that is no more, so that git would begin a history there that has no past: the commit has to be named.
+    begun, _ = await scene.core.store.read(lambda reader: last_known(reader, session))
+    commit = await scene.core.git.last_checked_out(entry) or begun
+    return shell("git", "-C", scene.info.root, "branch", session.branch, commit)
+
+
+def _has_link(folder: Path, worktree: Path) -> bool:
+    return folder.is_dir() and any(
+        link.is_symlink() and link.readlink().name == worktree.name for link in folder.iterdir()
+    )

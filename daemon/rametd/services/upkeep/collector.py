@@ -1,0 +1,141 @@
+"""What can go: sessions whose work has landed, that nobody has touched for long, or were archived long ago, and what no row knows of.
+
+Nothing goes that holds what exists nowhere else, that is at work, or that is not ours. Sessions go by the `Remover`, so to the trash.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+
+from rametd.domain.errors import NotFoundError, RametError, WorkAtRiskError
+from rametd.domain.models import Repo, Session, WorktreeKind
+from rametd.domain.states import State
+from rametd.keeper.place import Place
+from rametd.platform.disk import tree_bytes
+from rametd.services.core import Core
+from rametd.services.departures.clearing import work_at_risk
+from rametd.services.departures.removal import Remover, describe
+from rametd.services.landing import trees as landing_trees
+from rametd.services.landing.landed import landed
+from rametd.services.leaving import FAILED, leaving
+from rametd.services.repos import info_of
+from rametd.services.upkeep.garbage import DAY_S, KEPT, Garbage
+from rametd.services.upkeep.orphaned import orphaned, orphaned_agents
+from rametd.services.upkeep.rows import is_orphan
+from rametd.services.upkeep.scene import take_scene
+
+LONG_ARCHIVED_S = 30 * DAY_S
+
+
+class Collector:
+    def __init__(self, core: Core, remover: Remover) -> None:
+        self._core = core
+        self._remover = remover
+
+    async def collect(self, repo: Repo | None, *, dry_run: bool, principal: str) -> list[Garbage]:
+        """Everything that can go, and the sessions that stay with the reason; gone already unless ``dry_run``."""
+        core = self._core
+        repos = await core.store.read(lambda reader: reader.repos.list() if repo is None else [repo])
+        found: list[Garbage] = []
+        for each in repos:
+            found += [item async for item in self._of(each)]
+        if repo is None:
+            found += [item async for item in orphaned_agents(core)]
+        return found if dry_run else [await self._remove(item, principal) for item in found]
+
+    async def _of(self, repo: Repo) -> AsyncIterator[Garbage]:
+        core = self._core
+        sessions = await core.store.read(lambda reader: reader.sessions.list(repo_id=repo.id, include_archived=True))
+        for session in sessions:
+            try:
+                verdict, reason = await self._judge(session)
+            except RametError as error:
+                verdict, reason = KEPT, error.message
+            own = session.worktree_kind == WorktreeKind.OWN and session.state != State.ARCHIVED
+            size = await asyncio.to_thread(tree_bytes, session.worktree) if own else 0
+            yield Garbage("session", session.name, session.id, repo.name, verdict, reason, size)
+        try:
+            scene = await take_scene(core, repo, Counter())
+        except NotFoundError:
+            return
+        async for item in orphaned(scene):
+            yield item
+
+    async def _judge(self, session: Session) -> tuple[str, str]:
+        core = self._core
+        now = core.clock()
+        if (intent := await core.store.read(lambda reader: leaving(reader, session.id))) is not None:
+            return KEPT, intent.data.get(FAILED) or "it is being removed, archived or brought back"
+        if session.worktree_kind != WorktreeKind.OWN:
+            kind = "adopted" if session.worktree_kind == WorktreeKind.ADOPTED else "in place"
+            return KEPT, f"its worktree is not ours: {kind}"
+        if session.state == State.ARCHIVED:
+            days = f"archived {(now - session.update_time) / DAY_S:.0f} days ago"
+            if now - session.update_time < core.config.retention.archive:
+                more = "" if now - session.update_time < LONG_ARCHIVED_S else "; retention.archive says when it may go"
+                return KEPT, days + more
+            if risk := await work_at_risk(core, session):
+                return KEPT, f"{days}, but holds {describe(risk)}"
+            return "archived", days
+        if session.state != State.IDLE or session.id in core.runners:
+            alive = "its agent is alive" if session.state == State.IDLE else f"it is {session.state}"
+            return KEPT, alive
+        if await core.store.read(lambda reader: bool(reader.prompts.open(session.id))):
+            return KEPT, "a prompt waits for it"
+        if risk := await work_at_risk(core, session):
+            return KEPT, describe(risk)
+        answer = await landed(core, session)
+        if answer and session.turns:
+            return "merged", answer.reason
+        idle = now - session.update_time
+        if idle >= core.config.retention.stale:
+            return "stale", f"idle for {idle / DAY_S:.0f} days, and nothing of it can be lost"
+        return KEPT, answer.reason
+
+    async def _remove(self, item: Garbage, principal: str) -> Garbage:
+        """Remove what can go; what has changed since it was judged stays, with the reason."""
+        if not item.goes:
+            return item
+        try:
+            if not await self._gone(item, principal):
+                return item
+        except RametError as error:
+            return replace(item, verdict=KEPT, reason=error.message)
+        return replace(item, removed=True)
+
+    async def _gone(self, item: Garbage, principal: str) -> bool:
+        core = self._core
+        if item.kind == "session":
+            session = await core.store.read(lambda reader: reader.sessions.find(item.session_id))
+            if session is None:
+                return False
+            await self._remover.remove(session, force=False, principal=principal)
+            return True
+        if item.kind == "agent":
+            for handle in await asyncio.to_thread(core.executor.discover):
+                if Place.from_handle(handle).name == item.name:
+                    await core.executor.destroy(handle)
+            return True
+        repo = await core.store.read(lambda reader: reader.repos.by_name(item.repo)[0])
+        info = await info_of(core, repo)
+        if item.kind == "worktree" and landing_trees.NAME.fullmatch(Path(item.name).name):
+            if Path(item.name) not in {tree.path for tree in await landing_trees.unused(core, repo)}:
+                return False
+            await core.git.landing.remove_tree(info, Path(item.name))
+            return True
+        if item.kind == "worktree":
+            record = await core.git.trash(info, Path(item.name).name, Path(item.name), "")
+            if record.unread:
+                words = f"git cannot read all that is in it: {'; '.join(record.unread)}"
+                raise WorkAtRiskError(words, hint="look at it, and delete it by hand")
+            removal = await core.git.remove_worktree(info, Path(item.name), "", delete_branch=False)
+            return not removal.kept
+        if item.kind == "branch":
+            return await core.git.delete_branch(info, item.name, item.commit) is None
+        # An archive that came back may have been archived again since it was judged.
+        if not await core.store.read(lambda reader: is_orphan(reader, item.name)):
+            return False
+        await core.git.drop_ref(info, item.name, item.commit)
+        return True

@@ -1,0 +1,128 @@
+"""What is left of sessions that no row knows of any more: worktrees, branches, refs, keepers' directories; and queues' idle worktrees."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+from rametd.domain.models import Repo
+from rametd.git import Inventory
+from rametd.git.repository import RepositoryInfo
+from rametd.git.risk import Risk
+from rametd.keeper.executor import Liveness
+from rametd.keeper.place import Place
+from rametd.platform.disk import tree_bytes
+from rametd.services.core import Core
+from rametd.services.departures.removal import describe
+from rametd.services.landing import trees as landing_trees
+from rametd.services.upkeep.garbage import DAY_S, KEPT, Garbage
+from rametd.services.upkeep.ground import placed, places_of
+from rametd.services.upkeep.rows import IDENTITY, is_orphan, kind_and_id, known_ids
+from rametd.services.upkeep.scene import Scene
+from rametd.services.upkeep.still_kept import still_kept
+from rametd.services.worktrees.places import folders_of
+
+LANDING_TREE_S = 7 * DAY_S
+
+
+async def orphaned(scene: Scene) -> AsyncIterator[Garbage]:
+    """Of one repository; what may hold work is among it as kept."""
+    for find in (_trees, _landing_trees, _branches, _refs):
+        async for item in find(scene):
+            yield item
+
+
+async def _trees(scene: Scene) -> AsyncIterator[Garbage]:
+    """Directories where worktrees are made that no row knows of."""
+    core, inventory, repo = scene.core, scene.inventory, scene.repo.name
+    theirs = await asyncio.to_thread(places_of, scene.sessions)
+    for path in await asyncio.to_thread(_trees_of, core, scene.repo):
+        if path.name in scene.known | scene.trash or await asyncio.to_thread(placed, path) in theirs:
+            continue
+        risk = await core.git.work_at_risk(scene.info, path, "", None)
+        size = await asyncio.to_thread(tree_bytes, path)
+        verdict, reason = "orphaned", "no session has it"
+        if risk:
+            verdict, reason = KEPT, f"no session has it; it holds {describe(risk)}"
+        elif not any(entry.path == path and inventory.ours(entry) for entry in inventory.registrations):
+            verdict, reason = KEPT, "no session has it, and git does not know it as ours"
+        yield Garbage("worktree", str(path), "", repo, verdict, reason, size)
+
+
+def _trees_of(core: Core, repo: Repo) -> list[Path]:
+    """Worktrees' directories of one repository; blocks. In a root that the person named there may be anything: only names that are ids."""
+    folders = folders_of(core, repo)
+    return sorted(
+        path for folder in folders for path in folder.iterdir() if IDENTITY.fullmatch(path.name) and path.is_dir()
+    )
+
+
+async def _landing_trees(scene: Scene) -> AsyncIterator[Garbage]:
+    """Private worktrees of queues that have been empty for long: the next landing makes them again."""
+    for tree in await landing_trees.unused(scene.core, scene.repo):
+        days = (scene.core.clock() - tree.since) / DAY_S
+        if tree.since and days * DAY_S < LANDING_TREE_S:
+            continue
+        reason = f"nothing was landed in it for {days:.0f} days" if tree.since else "no queue has it"
+        size = await asyncio.to_thread(tree_bytes, tree.path)
+        yield Garbage("worktree", str(tree.path), "", scene.repo.name, "stale", reason, size)
+
+
+async def _branches(scene: Scene) -> AsyncIterator[Garbage]:
+    """Branches that we made for a session that is no more."""
+    for branch, path in scene.inventory.made.items():
+        if path.name in scene.known | scene.trash or branch in scene.inventory.checked_out:
+            continue
+        risk, landed = await judge_branch(scene.core, scene.info, scene.inventory, branch)
+        if risk.unique_commits and not landed:
+            reason = f"its session is gone; it has {describe(risk)}"
+            yield Garbage("branch", branch, "", scene.repo.name, KEPT, reason)
+        else:
+            why = f"it is {landed}" if landed else "other branches have its commits"
+            reason = f"its session is gone, and {why}"
+            commit = scene.inventory.tips[branch]
+            yield Garbage("branch", branch, "", scene.repo.name, "orphaned", reason, commit=commit)
+
+
+async def judge_branch(core: Core, info: RepositoryInfo, inventory: Inventory, branch: str) -> tuple[Risk, str]:
+    """What deleting it would lose, and in words how it has landed; "" where it has not."""
+    nowhere = inventory.made.get(branch, info.common_dir / "no-worktree")
+    risk = await core.git.work_at_risk(info, nowhere, branch, None)
+    targets = await core.git.landing_targets(info, "", branch)
+    answer = await core.git.landed(info, inventory.tips[branch], "", targets)
+    return risk, answer.reason if answer else ""
+
+
+async def _refs(scene: Scene) -> AsyncIterator[Garbage]:
+    """What was kept of sessions that no row knows of any more, and what is still kept of those that came back."""
+    core, refs, repo = scene.core, scene.inventory.refs, scene.repo.name
+    orphans = await core.store.read(lambda reader: [ref for ref in refs if is_orphan(reader, ref)])
+    for ref in orphans:
+        kept = await core.git.kept(scene.info, ref)
+        age = core.clock() - kept.time if kept is not None else 0.0
+        verdict = "orphaned"
+        if await core.git.reachable(scene.info, refs[ref]):
+            reason = "nothing needs it, and a branch has its commits"
+        elif age > core.config.retention.trash:
+            reason = f"nothing needs it for {age / DAY_S:.0f} days"
+        else:
+            verdict, reason = KEPT, "no session needs it, but it may hold what nothing else does"
+        yield Garbage("ref", ref, kind_and_id(ref)[1], repo, verdict, reason, commit=refs[ref])
+    for still in await still_kept(core, scene.info, refs):
+        reason = f"it keeps {still.what}; it goes by itself {still.when(core.clock())}"
+        yield Garbage("ref", still.ref, still.session.id, repo, KEPT, reason)
+
+
+async def orphaned_agents(core: Core) -> AsyncIterator[Garbage]:
+    """Directories of keepers whose session is no more."""
+    handles = await asyncio.to_thread(core.executor.discover)
+    known = await core.store.read(lambda reader: known_ids(reader, trash=False))
+    for handle in handles:
+        place = Place.from_handle(handle)
+        if place.session in known:
+            continue
+        recovered = await core.executor.recover(handle)
+        size = await asyncio.to_thread(tree_bytes, Path(place.path))
+        verdict, reason = "orphaned", "no session has it"
+        if recovered.liveness in {Liveness.ALIVE, Liveness.KEEPER_LOST}:
+            verdict, reason = KEPT, "no session has it, and it may be alive"
+        yield Garbage("agent", place.name, place.session, "", verdict, reason, size)

@@ -1,0 +1,43 @@
+"""What the rows know of: whether anything on disk, or a ref of ours, is somebody's."""
+
+import re
+
+from rametd.domain.states import State
+from rametd.services.departures.clearing import archive_ref
+from rametd.store import Reader
+
+IDENTITY = re.compile(r"[a-z][a-z0-9]{7}")
+"""The names of worktrees that we make, which are ids (`services.ids`)."""
+
+
+def known_ids(reader: Reader, *, trash: bool = True) -> set[str]:
+    """Ids that something may lie on disk for: sessions, spares, intents, and where it counts the trash."""
+    ids = {session.id for session in reader.sessions.list(include_archived=True)}
+    ids |= {spare.id for spare in reader.spares.list()}
+    ids |= {intent.session_id for intent in reader.intents.list()}
+    return ids | {entry.id for entry in reader.trash.list()} if trash else ids
+
+
+def is_orphan(reader: Reader, ref: str) -> bool:
+    """Whether a ref of ours keeps something for no row, be it a session or what is in the trash."""
+    kind, identity = kind_and_id(ref)
+    if kind not in {"trash", "archive", "checkpoints"} or reader.intents.list(identity):
+        return False
+    return reader.sessions.find(identity) is None and reader.trash.get(identity) is None
+
+
+def is_still_kept(reader: Reader, ref: str) -> bool:
+    """Whether it keeps what a session had when it was put away that has been brought back since: more than came back."""
+    kind, identity = kind_and_id(ref)
+    session = reader.sessions.find(identity)
+    if session is None or reader.intents.list(identity):
+        return False
+    if kind == "archive":
+        return ref == archive_ref(identity) and session.state != State.ARCHIVED
+    return kind == "trash" and reader.trash.get(identity) is None
+
+
+def kind_and_id(ref: str) -> tuple[str, str]:
+    """Of ``refs/ramet/KIND/ID``, also where something follows on it; "" for what is not there."""
+    kind, identity = (*ref.split("/"), "", "")[2:4]
+    return kind, identity

@@ -1,0 +1,116 @@
+"""What stays under its ref after a session was brought back, because not all of it could come back: until it expires."""
+
+import asyncio
+from dataclasses import dataclass
+
+import structlog
+from ramet.v1 import event_pb2
+
+from rametd.domain.errors import NotFoundError, RametError
+from rametd.domain.models import Intent, Repo, Session
+from rametd.git.repository import RepositoryInfo
+from rametd.services.core import Core
+from rametd.services.departures.trash import undo_drop
+from rametd.services.ids import new_id
+from rametd.services.leaving import DROP
+from rametd.services.repos import info_of
+from rametd.services.upkeep.garbage import DAY_S
+from rametd.services.upkeep.rows import is_still_kept, kind_and_id
+from rametd.store import Reader, Unit
+
+log = structlog.get_logger()
+
+RESTORES = 20
+"""How many times of being brought back are looked through for the one that left a ref."""
+FOLDERS = ("refs/ramet/archive/", "refs/ramet/trash/")
+
+
+@dataclass(frozen=True, slots=True)
+class StillKept:
+    """``warnings``: what the restore told, none where its event is not known. ``expire_time``: seconds since the epoch."""
+
+    session: Session
+    ref: str
+    commit: str
+    warnings: tuple[str, ...]
+    expire_time: float
+
+    @property
+    def what(self) -> str:
+        """What is kept, in words that follow on "it keeps"."""
+        if not self.warnings:
+            return f"what {self.session.name} had when it was put away, though it is back"
+        return f"what restoring {self.session.name} could not bring back as it was: {'; '.join(self.warnings)}"
+
+    def when(self, now: float) -> str:
+        """When it goes, in words that follow on "it goes by itself"."""
+        days = (self.expire_time - now) / DAY_S
+        return "within the hour" if days <= 0 else f"in {days:.0f} days" if days >= 1.5 else "tomorrow or so"
+
+
+async def still_kept(core: Core, info: RepositoryInfo, refs: dict[str, str]) -> list[StillKept]:
+    """Those among ``refs`` (ref → commit) that keep more of a session than came back."""
+
+    def find(reader: Reader) -> list[tuple[str, Session, tuple[str, ...], float]]:
+        return [
+            (ref, reader.sessions.get(kind_and_id(ref)[1]), *_restored(reader, ref))
+            for ref in refs
+            if is_still_kept(reader, ref)
+        ]
+
+    found: list[StillKept] = []
+    for ref, session, warnings, since in await core.store.read(find):
+        if not since:
+            kept = await core.git.kept(info, ref)
+            since = kept.time if kept is not None else core.clock()
+        found.append(StillKept(session, ref, refs[ref], warnings, since + core.config.retention.trash))
+    return found
+
+
+def _restored(reader: Reader, ref: str) -> tuple[tuple[str, ...], float]:
+    """What was told when the session was brought back from where the ref is, and when; 0 where that is not known."""
+    origin, identity = kind_and_id(ref)
+    for event in reversed(
+        reader.events.list(session_id=identity, kinds=("session_restored",), limit=RESTORES, newest=True)
+    ):
+        told = event_pb2.Event.FromString(event.payload).session_restored
+        if told.origin == origin:
+            return tuple(told.warnings), event.time
+    return (), 0.0
+
+
+async def drop_expired(core: Core, repo: Repo) -> None:
+    """Forget what nobody has asked for in time."""
+    if not await core.store.read(lambda reader: reader.sessions.list(repo_id=repo.id, include_archived=True)):
+        return
+    try:
+        info = await info_of(core, repo)
+    except NotFoundError:  # `doctor` tells
+        return
+    for kept in await still_kept(core, info, await core.git.refs_below(info, *FOLDERS)):
+        if kept.expire_time <= core.clock():
+            try:
+                await _drop(core, info, kept)
+            except RametError as error:  # the others need not wait for it
+                log.warning("housekeeping", ref=kept.ref, error=error.message)
+
+
+async def _drop(core: Core, info: RepositoryInfo, kept: StillKept) -> None:
+    """Delete the ref while nothing else is done with the session.
+
+    An archiving that begins between the look and the deletion would find its files kept under that very ref already, leave it as it is, and
+    lose them to us: the intent keeps it out, and one that had begun before keeps us out.
+    """
+    new = Intent(new_id(), DROP, kept.session.id, {}, core.clock())
+
+    def begin(unit: Unit) -> Intent | None:
+        return unit.intents.add(new) if is_still_kept(unit, kept.ref) else None
+
+    intent = await core.store.write(begin)
+    if intent is None:
+        return
+    try:
+        await core.git.drop_ref(info, kept.ref, kept.commit)
+    finally:
+        await asyncio.shield(undo_drop(core, intent))
+        core.wake()

@@ -1,0 +1,78 @@
+"""Checkpoints whose rows went with a damaged database, entered again from their refs.
+
+A commit's message has what only the row would know (`facts`), a line each: ``turn NUMBER``, ``conversation ID``, ``message ID``, ``asked TEXT``.
+"""
+
+from itertools import pairwise
+
+from rametd.domain.checkpoints import Checkpoint, CheckpointReason
+from rametd.domain.models import Session
+from rametd.git.checkpoints import PREFIX, KeptRef
+from rametd.git.diff import FileChange
+from rametd.services.core import Core
+from rametd.services.ids import new_id
+from rametd.services.persistence import write_for_sure
+from rametd.services.repos import info_of
+from rametd.store import Unit
+
+
+def facts(reason: CheckpointReason, turn: int, conversation_id: str, message_id: str, summary: str) -> str:
+    """The lines of a checkpoint's message."""
+    lines = (f"reason {reason}", f"turn {turn}", f"conversation {conversation_id}", f"message {message_id}")
+    return "\n".join([*lines, f"asked {summary}"]) + "\n"
+
+
+async def recall(core: Core, session: Session) -> Checkpoint | None:
+    """Enter what a session without any checkpoint has refs of; the latest. None where it has none.
+
+    The first one's ref may also be of a daemon that was killed before it wrote the row: that is the same checkpoint, and is entered too.
+    """
+    repo = await core.store.read(lambda reader: reader.repos.get(session.repo_id))
+    info = await info_of(core, repo)
+    kept = await core.git.kept_below(info, f"{PREFIX}{session.id}")
+    if not kept:
+        return None
+    changes: list[tuple[FileChange, ...]] = [()]
+    for before, after in pairwise(kept):
+        changes.append((await core.git.diff_commits(info, before.kept.tree, after.kept.tree, patch=False)).files)
+    rows = [
+        _row(
+            session,
+            each,
+            files=len(files),
+            additions=sum(file.additions for file in files),
+            deletions=sum(file.deletions for file in files),
+        )
+        for each, files in zip(kept, changes, strict=True)
+    ]
+
+    def enter(unit: Unit) -> Checkpoint | None:
+        if unit.sessions.find(session.id) is not None and unit.checkpoints.latest(session.id) is None:
+            for row in rows:
+                unit.checkpoints.add(row)
+        return unit.checkpoints.latest(session.id)
+
+    return await write_for_sure(core.store, enter)
+
+
+def _row(session: Session, found: KeptRef, *, files: int, additions: int, deletions: int) -> Checkpoint:
+    known = dict(line.partition(" ")[::2] for line in found.message.splitlines())
+    reason, turn = known.get("reason", ""), known.get("turn", "")
+    return Checkpoint(
+        id=new_id(),
+        session_id=session.id,
+        number=found.number,
+        reason=CheckpointReason(reason) if reason in set(CheckpointReason) else CheckpointReason.MANUAL,
+        turn=int(turn) if turn.isdigit() else 0,
+        commit=found.kept.commit,
+        tree=found.kept.tree,
+        head=found.kept.head,
+        ref=found.ref,
+        create_time=found.create_time,
+        summary=known.get("asked", ""),
+        files=files,
+        additions=additions,
+        deletions=deletions,
+        conversation_id=known.get("conversation", session.conversation_id),
+        message_id=known.get("message", ""),
+    )

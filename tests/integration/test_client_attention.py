@@ -1,0 +1,135 @@
+"""Answering and waiting for sessions, against a daemon with canned answers."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from ramet.v1 import attention_pb2, common_pb2, session_pb2
+
+from tests.support.client import World
+from tests.support.client import world as make_world
+from tests.support.fake_state import Refusal
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    with make_world(tmp_path) as made:
+        yield made
+
+
+def lines(text: str) -> list[str]:
+    return text.splitlines()
+
+
+@pytest.mark.parametrize(
+    ("outcome", "code"),
+    [
+        (session_pb2.WAIT_OUTCOME_DONE, 0),
+        (session_pb2.WAIT_OUTCOME_ATTENTION, 4),
+        (session_pb2.WAIT_OUTCOME_TIMEOUT, 124),
+        (session_pb2.WAIT_OUTCOME_FAILED, 1),
+    ],
+)
+def test_the_outcome_of_a_wait_is_its_exit_code(
+    world: World, outcome: session_pb2.WaitOutcome.ValueType, code: int
+) -> None:
+    session = world.state.session("fix", state=session_pb2.SESSION_STATE_FAILED, state_reason="no login")
+    world.state.wait = session_pb2.WaitSessionsResponse(outcome=outcome, sessions=[session])
+    result = world.run("wait", "fix", "--timeout", "60", "--json")
+    assert result.code == code
+    assert list(json.loads(result.out)) == ["outcome", "sessions", "open_requests"]
+    assert bool(result.err) == bool(code)
+    (sent,) = world.state.called("WaitSessions")
+    assert (sent.timeout.seconds, sent.condition) == (60, session_pb2.WAIT_CONDITION_IDLE)
+
+
+def test_wait_passes_on_what_is_waited_for(world: World) -> None:
+    world.state.session("a")
+    world.state.session("b")
+    world.state.wait = session_pb2.WaitSessionsResponse(outcome=session_pb2.WAIT_OUTCOME_DONE)
+    assert world.run("wait", "a", "b", "--any", "--for", "ended").code == 0
+    (sent,) = world.state.called("WaitSessions")
+    assert (sent.any, sent.condition, len(sent.sessions)) == (True, session_pb2.WAIT_CONDITION_ENDED, 2)
+    assert not sent.HasField("timeout")
+
+
+def test_a_daemon_that_is_silent_does_not_hold_up_a_wait_with_a_timeout(world: World) -> None:
+    world.state.session("a")
+    assert world.run("wait", "a", "--timeout", "0.1").code == 124
+
+
+def test_approve_once_or_for_the_session(world: World) -> None:
+    session = world.state.session("fix")
+    world.state.request(session, tool="Bash", input_json="{}")
+    assert world.run("approve", "fix").out == "fix  permission: Bash  approved by owner\n"
+    world.run("approve", "01beef00", "--session", "--mode", "acceptEdits")
+    once, always = world.state.called("ResolveRequest")
+    assert (once.request, once.resolution.approve.scope) == ("fix", attention_pb2.APPROVAL_SCOPE_ONCE)
+    assert always.resolution.approve.scope == attention_pb2.APPROVAL_SCOPE_SESSION
+    assert always.resolution.approve.mode == common_pb2.PERMISSION_MODE_ACCEPT_EDITS
+
+
+def editor(world: World, script: str) -> dict[str, str]:
+    path = world.home / "editor"
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(0o700)
+    return {"VISUAL": str(path)}
+
+
+def test_approve_edit_sends_the_changed_input(world: World) -> None:
+    world.state.request(world.state.session("fix"), tool="Bash", input_json='{"command": "make"}')
+    result = world.run(
+        "approve",
+        "fix",
+        "--edit",
+        env=editor(world, """sed 's/make/make test/' "$1" > "$1.new" && mv "$1.new" "$1" """),
+    )
+    assert result.code == 0, result.err
+    (sent,) = world.state.called("ResolveRequest")
+    assert json.loads(sent.resolution.approve.updated_input_json) == {"command": "make test"}
+
+
+@pytest.mark.parametrize("script", ["exit 1", "true", """echo '[1]' > "$1" """, """echo '{' > "$1" """])
+def test_approve_edit_answers_nothing_unless_it_was_saved_as_an_object(world: World, script: str) -> None:
+    world.state.request(world.state.session("fix"), tool="Bash", input_json='{"command": "make"}')
+    result = world.run("approve", "fix", "--edit", env=editor(world, script))
+    assert result.code in {1, 2}
+    assert "nothing was approved" in result.err
+    assert world.state.called("ResolveRequest") == []
+
+
+def test_deny_tells_why(world: World) -> None:
+    world.state.request(world.state.session("fix"), tool="Bash", input_json="{}")
+    assert world.run("deny", "fix", "-m", "not here").out == "fix  permission: Bash  denied by owner: not here\n"
+
+
+def test_answer_takes_numbers_of_choices(world: World) -> None:
+    data = {"questions": [{"question": "Which?", "options": [{"label": "A"}, {"label": "B"}]}]}
+    world.state.request(
+        world.state.session("fix"), kind=attention_pb2.ATTENTION_KIND_QUESTION, input_json=json.dumps(data)
+    )
+    assert world.run("answer", "fix", "2").code == 0
+    assert world.run("answer", "fix", "- neither of them").code == 0
+    assert world.run("answer", "fix", "1", "2").code == 2
+    answers = [list(call.resolution.reply.answers) for call in world.state.called("ResolveRequest")]
+    assert answers == [["B"], ["- neither of them"]]
+
+
+def test_a_request_that_is_closed_is_a_typed_refusal(world: World) -> None:
+    world.state.request(world.state.session("fix"), input_json="{}")
+    world.state.refusals["ResolveRequest"] = [
+        Refusal("FAILED_PRECONDITION", "owner has answered it", "REQUEST_CLOSED", "see: rametctl inbox")
+    ]
+    result = world.run("approve", "fix", "--json")
+    assert (result.code, json.loads(result.out)["error"]["reason"]) == (1, "REQUEST_CLOSED")
+
+
+def test_the_inbox_shows_all_and_json_has_the_input_as_json(world: World) -> None:
+    assert world.run("inbox").out == "nothing waits for you\n"
+    world.state.request(world.state.session("fix"), tool="Bash", input_json='{"command": "make"}', reason="asks")
+    assert "  $ make" in lines(world.run("inbox").out)
+    (shown,) = json.loads(world.run("inbox", "--json").out)
+    assert (shown["kind"], shown["tool"], shown["input"], shown["reason"]) == (
+        "permission", "Bash", {"command": "make"}, "asks",
+    )  # fmt: skip

@@ -1,0 +1,154 @@
+"""Verbs about the daemon, its log and its configuration, against a daemon with canned answers."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from ramet.v1 import daemon_pb2, event_pb2
+
+from tests.support.client import World
+from tests.support.client import world as make_world
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    with make_world(tmp_path) as made:
+        yield made
+
+
+def lines(text: str) -> list[str]:
+    return text.splitlines()
+
+
+def log_world(world: World, count: int) -> None:
+    session = world.state.session("fix")
+    for number in range(count):
+        world.state.event(session, warning=event_pb2.Warning(message=f"w{number}"), frame=f'{{"n":{number}}}'.encode())
+
+
+def test_log_has_a_line_for_each_event(world: World) -> None:
+    log_world(world, 450)
+    shown = lines(world.run("log", "fix").out)
+    assert len(shown) == 450
+    assert shown[0] == "2023-11-14 22:13:21  warning            warning: w0"
+    assert len(lines(world.run("log", "fix", "-n", "3").out)) == 3
+    assert lines(world.run("log", "fix", "-n", "300").out) == shown[-300:]
+
+
+def test_log_spares_people_the_agents_protocol(world: World) -> None:
+    log_world(world, 3)
+    session = world.state.sessions["00000001-aaaa"]
+    for _ in range(250):
+        world.state.event(session, control_line=event_pb2.ControlLine(type="control_request"), frame=b"{}")
+        world.state.event(session, agent_notice=event_pb2.AgentNotice(type="system"), frame=b"{}")
+    assert [text.split()[-1] for text in lines(world.run("log", "fix").out)] == ["w0", "w1", "w2"]
+    assert [text.split()[-1] for text in lines(world.run("log", "fix", "-n", "2").out)] == ["w1", "w2"]
+    assert len(json.loads(world.run("log", "fix", "--json").out)) == 503
+    assert len(lines(world.run("log", "fix", "--raw").out)) == 503
+
+
+def test_log_raw_is_what_the_agent_wrote(world: World) -> None:
+    log_world(world, 2)
+    world.state.event(world.state.sessions["00000001-aaaa"], warning=event_pb2.Warning(message="no frame"))
+    assert world.run("log", "fix", "--raw").out == '{"n":0}\n{"n":1}\n'
+
+
+def test_log_json_is_one_array_of_events(world: World) -> None:
+    log_world(world, 2)
+    shown = json.loads(world.run("log", "fix", "--json", "--audit").out)
+    assert [(event["payload"], event["warning"]["message"]) for event in shown] == [
+        ("warning", "w0"),
+        ("warning", "w1"),
+    ]
+    assert world.state.called("ListEvents")[0].audit
+
+
+def test_daemon_status_has_the_documented_fields(world: World) -> None:
+    world.state.session("fix")
+    shown = json.loads(world.run("daemon", "status", "--json").out)
+    assert {"pid", "version", "instance_id", "socket", "state_dir", "serving", "sessions", "agents_alive"} <= set(shown)
+    assert (shown["serving"], shown["sessions"], shown["agents_alive"]) == (True, 1, 1)
+    assert "1 (1 idle)" in world.run("daemon", "status").out
+
+
+def test_config_show_tells_where_a_value_comes_from(world: World) -> None:
+    world.state.settings.append(
+        daemon_pb2.Setting(key="max_working", value_json="8", origin="default", description="how many")
+    )
+    assert lines(world.run("config", "show").out)[1].split() == ["max_working", "8", "default", "how", "many"]
+    assert json.loads(world.run("config", "show", "--json").out)["settings"][0]["value"] == 8
+
+
+def test_config_check_finds_a_broken_file_without_a_daemon(world: World) -> None:
+    file = world.home / "config" / "ramet" / "config.toml"
+    file.parent.mkdir(parents=True)
+    file.write_text("max_working = \n")
+    result = world.run("config", "check")
+    assert result.code == 1
+    assert result.err == f"rametctl: {file}:1: not TOML: Invalid value (at line 1, column 15)\n"
+    file.write_text("max_working = 3\n")
+    assert world.run("config", "check").out == f"{file} is right\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (b"max_wroking = 3\n", "1: max_wroking: there is no such setting; did you mean max_working?"),
+        (b"\nmax_working = true\n", "2: max_working: expected "),
+        (b"budget = 3\n", "1: budget: expected a table, found 3"),
+        (b"# caf\xe9\n", " is not UTF-8 text (byte 5); save it as UTF-8"),
+    ],
+)
+def test_config_check_tells_every_kind_of_problem_and_needs_no_daemon(world: World, text: bytes, said: str) -> None:
+    world.daemon.stop()
+    file = world.home / "config" / "ramet" / "config.toml"
+    file.parent.mkdir(parents=True)
+    file.write_bytes(text)
+    result = world.run("config", "check")
+    assert (result.code, result.out, len(lines(result.err))) == (1, "", 1)
+    assert result.err.removeprefix(f"rametctl: {file}").removeprefix(":").startswith(said)
+    assert json.loads(world.run("config", "check", "--json").out)["error"]["reason"] == "BAD_CONFIG"
+
+
+def test_config_check_lists_what_is_wrong_in_both_files(world: World) -> None:
+    world.daemon.stop()
+    (world.cwd / ".git").mkdir()
+    (world.cwd / "below").mkdir()
+    theirs = world.cwd / ".ramet.toml"
+    theirs.write_text("max_working = 1\nsetup = 3\n")
+    for args in ([], ["--repo", "below"]):
+        result = world.run("config", "check", *args)
+        assert result.code == 1
+        assert [text.startswith(f"  {theirs}:") for text in lines(result.err)] == [True, True, False]
+        assert lines(result.err)[-1].startswith("rametctl: 2 things are wrong")
+
+
+def test_version_tells_both(world: World) -> None:
+    assert [text.split()[0] for text in lines(world.run("version").out)] == ["rametctl", "rametd"]
+    world.daemon.stop()
+    assert lines(world.run("version").out)[1] == "no daemon is running"
+    assert json.loads(world.run("version", "--json").out)["daemon"] is None
+
+
+@pytest.mark.parametrize("shell", ["zsh", "fish", "bash"])
+def test_completion_is_a_script_for_the_shell(world: World, shell: str) -> None:
+    result = world.run("completion", shell)
+    assert result.code == 0
+    assert "_RAMETCTL_COMPLETE" in result.out
+
+
+def test_session_names_are_completed_from_a_daemon_that_runs_and_none_is_started(world: World) -> None:
+    world.state.session("fix-login")
+    world.state.session("docs")
+    complete = {"_RAMETCTL_COMPLETE": "fish_complete", "COMP_WORDS": "rametctl stop fi", "COMP_CWORD": "fi"}
+    assert world.run(env=complete).out == "plain,fix-login\n"
+    world.daemon.stop()
+    assert world.run(env={**complete, "RAMET_AUTOSTART": "1"}).out.strip() == ""
+    assert not world.daemon.socket.exists()
+
+
+def test_the_service_installs_without_a_daemon(world: World) -> None:
+    result = world.run("service", "status")
+    assert result.code == 1
+    assert "not installed" in result.out

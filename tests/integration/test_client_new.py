@@ -1,0 +1,154 @@
+"""`new` against a daemon with canned answers: what it asks, what it prints, how it leaves."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from ramet.v1 import common_pb2, event_pb2, repo_pb2, session_pb2
+
+from tests.support.client import World
+from tests.support.client import world as make_world
+from tests.support.fake_state import Call
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    with make_world(tmp_path) as made:
+        yield made
+
+
+def lines(text: str) -> list[str]:
+    return text.splitlines()
+
+
+def test_new_sends_everything_and_prints_three_lines(world: World) -> None:
+    result = world.run(
+        *("new", "fix the login", "--name", "fix", "--branch", "b", "--base", "main", "--model", "opus"),
+        *("--mode", "acceptEdits", "--budget", "2.5", "--own", "src/**", "--own", "docs/**", "--forbid", "x"),
+        *("--parent", "p", "--priority", "-3", "--after", "a1", "--after", "a2"),
+        env={"ANTHROPIC_API_KEY": "key", "SECRET": "no"},
+    )
+    assert (result.code, result.err) == (0, "")
+    assert lines(result.out) == ["name      fix", "branch    ramet/fix", "worktree  /trees/1"]
+    (sent,) = world.state.called("CreateSession")
+    assert sent.request_id
+    sent.request_id = ""
+    assert sent == session_pb2.CreateSessionRequest(
+        path=str(world.cwd), prompt="fix the login", name="fix", branch="b", base_ref="main", model="opus",
+        mode=common_pb2.PERMISSION_MODE_ACCEPT_EDITS, budget_usd=2.5, owns=["src/**", "docs/**"], forbids=["x"],
+        parent="p", priority=-3, after=["a1", "a2"], environment={"ANTHROPIC_API_KEY": "key"},
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("args", "prompt"),
+    [
+        (["--", "--help"], "--help"),
+        (["--help me"], "--help me"),
+        (["-----"], "-----"),
+        (["--name", "- x", "- do it"], "- do it"),
+    ],
+)
+def test_a_prompt_may_begin_with_dashes(world: World, args: list[str], prompt: str) -> None:
+    assert world.run("new", *args).code == 0
+    assert world.state.called("CreateSession")[0].prompt == prompt
+
+
+def test_a_mistyped_option_is_an_error_that_names_it(world: World) -> None:
+    result = world.run("new", "--modle", "x")
+    assert (result.code, result.out) == (2, "")
+    assert result.err.startswith("rametctl: no such option '--modle'")
+    assert result.err.endswith(" see: rametctl new --help\n")
+    assert len(lines(result.err)) == 1
+    assert world.state.calls == []
+
+
+def test_a_prompt_of_five_megabytes_arrives_whole(world: World) -> None:
+    prompt = "- " + "ü" * 2_500_000
+    assert world.run("new", stdin=prompt.encode()).code == 0
+    assert world.state.called("CreateSession")[0].prompt == prompt
+
+
+def test_an_empty_prompt_is_wrong_usage(world: World) -> None:
+    for result in (world.run("new", ""), world.run("new", stdin=b"\n"), world.run("send", "x", "  ")):
+        assert result.code == 2
+        assert "the prompt is empty" in result.err
+    assert world.state.calls == []
+
+
+def test_without_a_prompt_the_session_is_idle_and_it_is_said_how_to_go_on(world: World) -> None:
+    result = world.run("new", "--name", "later")
+    assert lines(result.out)[-1] == "It is idle. Tell it what to do: rametctl send later PROMPT"
+
+
+def test_new_json_is_the_session_and_nothing_else(world: World) -> None:
+    world.state.warnings = ("setup failed",)
+    result = world.run("new", "do", "--json")
+    assert json.loads(result.out)["name"] == "made-up"
+    assert result.err == "rametctl: warning: setup failed\n"
+
+
+def test_new_wait_leaves_with_4_and_the_command_that_answers(world: World) -> None:
+    session = world.state.session("other")
+    asked = world.state.request(session, tool="Bash", input_json="{}")
+    world.state.wait = session_pb2.WaitSessionsResponse(
+        outcome=session_pb2.WAIT_OUTCOME_ATTENTION,
+        sessions=[session_pb2.Session(id="00000002-aaaa", attention=1)],
+        open_requests=[asked],
+    )
+    result = world.run("new", "do", "--wait", "--json")
+    assert result.code == 4
+    assert json.loads(result.out)["attention"] == 1
+    assert result.err == (
+        "rametctl: other waits for a person: permission: Bash; see: rametctl inbox, answer: rametctl approve 01beef00\n"
+    )
+
+
+def test_new_wait_prints_what_was_made_and_what_was_said_at_the_end(world: World) -> None:
+    session = session_pb2.Session(id="00000001-aaaa", name="fix", state=session_pb2.SESSION_STATE_IDLE, turns=1)
+    world.state.wait = session_pb2.WaitSessionsResponse(outcome=session_pb2.WAIT_OUTCOME_DONE, sessions=[session])
+
+    def end(call: Call) -> None:
+        if call.method == "WaitSessions":
+            ended = event_pb2.TurnEnded(text="\n".join(f"word {number}" for number in range(14)) + "\n")
+            world.state.event(session, turn_ended=ended)
+
+    world.state.on_call = end
+    assert lines(world.run("new", "do", "--name", "fix", "--wait").out) == [
+        "name      fix", "branch    ramet/fix", "worktree  /trees/1", "",
+        *(f"word {number}" for number in range(12)), "… 2 more lines", "fix is idle, 1 turn",
+    ]  # fmt: skip
+    assert lines(world.run("send", "fix", "more", "--wait").out)[-2:] == ["… 2 more lines", "fix is idle, 1 turn"]
+    assert json.loads(world.run("new", "do", "--wait", "--json").out)["name"] == "made-up"
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        (["new", "fix", "the", "login"], "the prompt is one argument, and 'the login' is left over; put the prompt in"),
+        (["send", "fix", "- a", "- b"], "the prompt is one argument, and '- b' is left over; put the prompt in quotes"),
+        (["new", "-rf", "everything"], "no such option '-r'; put -- before a prompt that begins with a dash; see: "),
+        (
+            ["new", "-fix the login"],
+            "the prompt file 'ix the login' cannot be read: No such file or directory; put -- ",
+        ),
+    ],
+)
+def test_a_prompt_that_is_taken_for_something_else_says_how_it_is_written(
+    world: World, args: list[str], said: str
+) -> None:
+    result = world.run(*args)
+    assert result.code == 2
+    assert result.err.startswith(f"rametctl: {said}")
+    assert world.state.calls == []
+
+
+def test_base_and_existing_exclude_each_other(world: World) -> None:
+    assert world.run("new", "x", "--base", "a", "--existing", "b").code == 2
+
+
+def test_repo_names_another_repository_by_its_name(world: World) -> None:
+    world.state.repos["r1"] = repo_pb2.Repo(id="r1", name="shop", root="/src/shop")
+    world.run("new", "x", "--repo", "shop")
+    assert world.state.called("CreateSession")[0].path == "/src/shop"

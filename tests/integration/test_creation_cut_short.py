@@ -1,0 +1,75 @@
+"""A creation that is cut short while the store has its intent in hand."""
+
+import asyncio
+import sqlite3
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import grpc
+import pytest
+from ramet.v1 import worktree_pb2
+from rametd.services.creation import creator
+from rametd.services.creation.building import Builder
+from rametd.services.creation.inserting import begin
+
+from tests.support.daemon import Sandbox, connected, daemon_here, git, make_sandbox
+from tests.support.eventually import eventually
+
+
+@pytest.fixture
+def sandbox() -> Iterator[Sandbox]:
+    with make_sandbox(config="[pool]\nsize = 1\n") as sandbox:
+        yield sandbox
+
+
+@pytest.mark.parametrize("spare", [False, True])
+async def test_nothing_is_left_of_one_whose_caller_hangs_up_just_then(
+    sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch, spare: bool
+) -> None:
+    """The store does what it was handed though nobody waits for it any more: the intent is there, and the spare's row is not."""
+    in_hand, go_on, undoing = threading.Event(), threading.Event(), asyncio.Event()
+    undo = Builder.undo
+
+    def slow(*arguments: Any) -> None:
+        in_hand.set()
+        assert go_on.wait(20)
+        begin(*arguments)
+
+    async def told(self: Builder, intent: Any) -> None:
+        undoing.set()
+        await undo(self, intent)
+
+    repository = sandbox.repository()
+    async with daemon_here(sandbox), connected(sandbox) as client:
+        if spare:
+            await client.create(repository, name="first")
+            await client.worktrees.FillPool(worktree_pb2.FillPoolRequest(repo=str(repository)))
+        trees = git(repository, "worktree", "list")
+        with monkeypatch.context() as patch:
+            patch.setattr(creator, "begin", slow)
+            patch.setattr(Builder, "undo", told)
+            creating = asyncio.create_task(client.create(repository, name="cut"))
+            await asyncio.to_thread(in_hand.wait, 20)
+            creating.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await creating
+            try:
+                await asyncio.wait_for(undoing.wait(), 10)
+            finally:
+                go_on.set()
+        assert await eventually(lambda: intents(sandbox) == [], within=20)
+        assert "cut" not in git(repository, "branch", "--list", "--all")
+        with pytest.raises(grpc.aio.AioRpcError):
+            await client.get("cut")
+        left = git(repository, "worktree", "list").count("\n")
+        assert left <= trees.count("\n"), "the spare that was taken has gone too, or another has come for it"
+        assert (await client.create(repository, name="cut")).name == "cut"
+
+
+def intents(sandbox: Sandbox) -> list[str]:
+    database = sqlite3.connect(sandbox.root / "state" / "ramet.db")
+    try:
+        return [row[0] for row in database.execute("SELECT kind FROM intents")]
+    finally:
+        database.close()

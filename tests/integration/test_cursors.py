@@ -1,0 +1,152 @@
+"""Watching from a cursor: what happened is told once, in order, over kills, resets and slow readers."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from ramet.v1 import common_pb2, event_pb2
+from rametd.api import event as event_api
+
+from tests.support.agents import script
+from tests.support.daemon import IDLE, Client, DaemonProcess, Sandbox, connected, daemon_here
+from tests.support.eventually import eventually
+from tests.support.rpc import RPCS
+from tests.support.running import repo_of
+
+Item = event_pb2.WatchEventsResponse
+
+
+class Watch:
+    """A stream of events, read by a task into a list."""
+
+    def __init__(self, client: Client, **fields: Any) -> None:
+        self.items: list[Item] = []
+        self._stream = client.events.WatchEvents(event_pb2.WatchEventsRequest(**fields), metadata=client.metadata)
+        self._task = asyncio.create_task(self._read())
+
+    async def _read(self) -> None:
+        async for item in self._stream:
+            self.items.append(item)
+
+    @property
+    def kinds(self) -> list[str]:
+        return [
+            item.event.WhichOneof("payload") or "" if item.HasField("event") else item.WhichOneof("item") or ""
+            for item in self.items
+        ]
+
+    @property
+    def seqs(self) -> list[int]:
+        return [item.event.seq for item in self.items if item.HasField("event")]
+
+    async def has(self, kind: str) -> None:
+        await eventually(lambda: kind in self.kinds, within=20)
+
+    async def has_events(self, count: int) -> None:
+        await eventually(lambda: len(self.seqs) >= count, within=30)
+
+    async def close(self) -> None:
+        self._stream.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+
+
+async def test_a_snapshot_comes_first_and_then_what_happens(running: DaemonProcess, shared: Client) -> None:
+    await shared.create(repo_of(running), name="before")
+    watch = Watch(shared, snapshot=True)
+    await watch.has("snapshot")
+    await shared.create(repo_of(running), name="afterwards")
+    await watch.has("worktree_created")
+    await watch.close()
+
+    assert watch.kinds[0] == "snapshot"
+    names = [session.name for session in watch.items[0].snapshot.sessions]
+    assert "before" in names
+    assert "afterwards" not in names
+    created = next(item.event.session_created.session for item in watch.items if item.event.HasField("session_created"))
+    assert created.name == "afterwards"
+    assert watch.seqs == list(range(watch.items[0].cursor.seq + 1, watch.items[-1].cursor.seq + 1))
+
+
+async def test_a_cursor_of_another_log_or_beyond_the_end_of_this_is_an_explicit_reset(shared: Client) -> None:
+    info: Any = await RPCS["GetInfo"].call(shared.channel, RPCS["GetInfo"].request())
+    for cursor in (
+        common_pb2.Cursor(epoch="other", seq=1),
+        common_pb2.Cursor(epoch=info.cursor.epoch, seq=info.cursor.seq + 10_000),
+        common_pb2.Cursor(epoch=info.cursor.epoch, seq=(1 << 64) - 1),
+    ):
+        watch = Watch(shared, after=cursor)
+        await watch.has("reset")
+        await watch._task
+        assert [item.reset.epoch for item in watch.items] == [info.cursor.epoch]
+        assert (
+            await RPCS["ListEvents"].refusal(shared.channel, RPCS["ListEvents"].request(after=cursor)) == "BAD_CURSOR"
+        )
+
+
+async def test_a_watcher_that_comes_back_after_kills_misses_nothing_and_sees_nothing_twice(
+    daemon: DaemonProcess, client: Client, repository: Path
+) -> None:
+    info: Any = await RPCS["GetInfo"].call(client.channel, RPCS["GetInfo"].request())
+    cursor, seen = info.cursor, list[int]()
+    await client.create(repository, script({"events": 300, "per_second": 200}, {"text": "done"}), name="talks")
+    for _ in range(2):
+        async with connected(daemon.sandbox) as other:
+            watch = Watch(other, after=cursor)
+            await watch.has_events(60)
+            daemon.restart()
+            await asyncio.gather(watch._task, return_exceptions=True)
+            seen += watch.seqs
+            cursor = next((item.cursor for item in reversed(watch.items)), cursor)
+    await client.reach("talks", IDLE, within=30)
+    async with connected(daemon.sandbox) as other:
+        watch = Watch(other, after=cursor)
+        end = (await client.log())[-1].seq
+        await eventually(lambda: watch.seqs and watch.seqs[-1] >= end, within=20)
+        await watch.close()
+        seen += [seq for seq in watch.seqs if seq <= end]
+
+    assert seen == list(range(info.cursor.seq + 1, end + 1))
+    said = [event for event in await client.log("talks") if event.HasField("assistant_message")]
+    numbers = [
+        block.text.split()[0] for event in said for block in event.assistant_message.blocks if block.text[:1].isdigit()
+    ]
+    assert numbers == [str(number) for number in range(1, 301)]
+
+
+async def test_a_quiet_watch_beats(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(event_api, "HEARTBEAT_S", 0.05)
+    path = sandbox.repository()
+    async with daemon_here(sandbox), connected(sandbox) as client:
+        quiet = await client.create(path, name="quiet")
+        watch = Watch(client, sessions=["quiet"])
+        await watch.has("heartbeat")
+        noisy = asyncio.create_task(client.create(path, name="noisy"))
+        await noisy
+        end = (await client.log())[-1].seq
+        await eventually(lambda: watch.items[-1].cursor.seq >= end)
+        await watch.close()
+        assert set(watch.kinds) == {"heartbeat"}
+        assert quiet.id not in {item.event.session_id for item in watch.items if item.HasField("event")}
+
+
+async def test_a_watcher_that_does_not_read_costs_no_memory_and_loses_nothing(
+    daemon: DaemonProcess, client: Client, repository: Path
+) -> None:
+    slow: Any = client.events.WatchEvents(event_pb2.WatchEventsRequest(include_frames=True), metadata=client.metadata)
+    await client.create(repository, script({"events": 20, "per_second": 1000, "bytes": 3000}), name="warm")
+    await client.reach("warm", IDLE, within=30)
+    before = psutil.Process(daemon.pid).memory_info().rss
+    await client.create(repository, script({"events": 10_000, "per_second": 100_000, "bytes": 3000}), name="loud")
+    await client.reach("loud", IDLE, within=60)
+    grown = psutil.Process(daemon.pid).memory_info().rss - before
+
+    seqs = [(await slow.read()).event.seq]
+    end = (await client.log())[-1].seq
+    while seqs[-1] < end:
+        seqs.append((await slow.read()).event.seq)
+    slow.cancel()
+    assert seqs == list(range(seqs[0], seqs[0] + len(seqs)))
+    assert len(seqs) > 10_000
+    assert grown < 40 << 20, f"{grown >> 20} MB for about 60 MB that nobody reads"

@@ -1,0 +1,202 @@
+"""Removals and archivings that come to nothing, whose caller hangs up, or that find the world other than it should be."""
+
+import asyncio
+import shutil
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from ramet.v1 import session_pb2, worktree_pb2
+from rametd.services.departures import archive as archiving
+from rametd.services.leaving import Running
+
+from tests.support.daemon import Client, Sandbox, connected, daemon_here, git, reason_of
+from tests.support.landing import CHECKING, LANDED, Landings, with_work
+
+
+@pytest.fixture
+async def client(sandbox: Sandbox) -> AsyncIterator[Client]:
+    async with daemon_here(sandbox), connected(sandbox) as client:
+        yield client
+
+
+async def archive(client: Client, name: str, **fields: Any) -> session_pb2.ArchiveSessionResponse:
+    return await client.sessions.ArchiveSession(session_pb2.ArchiveSessionRequest(session=name, **fields))
+
+
+async def remove(client: Client, name: str, **fields: Any) -> session_pb2.DeleteSessionResponse:
+    return await client.sessions.DeleteSession(session_pb2.DeleteSessionRequest(session=name, **fields))
+
+
+async def put_away_and_bring_back(client: Client, name: str, way: str) -> tuple[list[str], list[str]]:
+    """What both answers warn of."""
+    if way == "archive":
+        gone = await archive(client, name)
+        back = await client.sessions.RestoreSession(session_pb2.RestoreSessionRequest(session=name))
+        return list(gone.warnings), list(back.warnings)
+    removed = await remove(client, name, force=True)
+    brought = await client.worktrees.RestoreTrash(worktree_pb2.RestoreTrashRequest(entry=name))
+    return list(removed.warnings), list(brought.warnings)
+
+
+async def checkpoint(client: Client, name: str) -> None:
+    await client.worktrees.CreateCheckpoint(worktree_pb2.CreateCheckpointRequest(session=name))
+
+
+@pytest.mark.parametrize("way", ["archive", "rm"])
+async def test_a_tree_that_was_deleted_by_hand_comes_back_with_the_files_of_its_newest_checkpoint(
+    client: Client, repository: Path, way: str
+) -> None:
+    made = await client.create(repository, name="lost")
+    tree = Path(made.worktree)
+    # What is still kept of a time when it was away is older than the checkpoint.
+    git(repository, "update-ref", f"refs/ramet/{'archive' if way == 'archive' else 'trash'}/{made.id}", made.branch)
+    (tree / "new.txt").write_text("new\n")
+    await checkpoint(client, "lost")
+    shutil.rmtree(tree)
+
+    gone, back = await put_away_and_bring_back(client, "lost", way)
+
+    assert gone == [f"{tree} was gone already"]
+    assert back == []
+    assert git(tree, "status", "--porcelain") == "?? new.txt"
+    assert (tree / "new.txt").read_text() == "new\n"
+
+
+@pytest.mark.parametrize("way", ["archive", "rm"])
+async def test_where_the_branch_went_on_since_the_newest_checkpoint_that_is_told_and_can_be_gone_back_to(
+    client: Client, repository: Path, way: str
+) -> None:
+    made = await client.create(repository, name="went-on")
+    tree = Path(made.worktree)
+    (tree / "uncommitted.txt").write_text("uncommitted\n")
+    await checkpoint(client, "went-on")
+    (tree / "uncommitted.txt").unlink()
+    (tree / "committed.txt").write_text("committed\n")
+    git(tree, "add", "-A")
+    git(tree, "commit", "-qm", "went on")
+    shutil.rmtree(tree)
+
+    _, back = await put_away_and_bring_back(client, "went-on", way)
+
+    assert len(back) == 1
+    assert "`rametctl rewind went-on 1`" in back[0]
+    assert git(tree, "status", "--porcelain") == ""
+    assert (tree / "committed.txt").exists()
+    await client.worktrees.RewindSession(worktree_pb2.RewindSessionRequest(session="went-on", checkpoint="1"))
+    assert (tree / "uncommitted.txt").read_text() == "uncommitted\n"
+
+
+async def test_what_the_trash_keeps_of_a_former_removal_stays_when_an_archive_follows_it_there(
+    client: Client, repository: Path
+) -> None:
+    made = await client.create(repository, name="again")
+    tree = Path(made.worktree)
+    (tree / "first.txt").write_text("first\n")
+    first = await remove(client, "again", force=True)
+    kept = git(repository, "rev-parse", first.trash_ref)
+    await client.create(repository, name="again", branch=made.branch)  # so that it comes back otherwise, and is kept
+    assert (await client.worktrees.RestoreTrash(worktree_pb2.RestoreTrashRequest(entry=made.id))).warnings
+    (tree / "first.txt").unlink()
+    (tree / "second.txt").write_text("second\n")
+
+    await archive(client, made.id)
+    second = await remove(client, made.id, force=True)
+
+    assert git(repository, "show", f"{second.trash_ref}:second.txt") == "second"
+    git(repository, "merge-base", "--is-ancestor", kept, second.trash_ref)
+    await client.worktrees.RestoreTrash(worktree_pb2.RestoreTrashRequest(entry=made.id))
+    assert git(tree, "status", "--porcelain") == "?? second.txt"
+
+
+async def test_a_worktree_that_was_moved_by_hand_stays_where_it_is_and_that_is_said_also_when_asked_again(
+    client: Client, repository: Path, tmp_path: Path
+) -> None:
+    made = await client.create(repository, name="moved")
+    place = tmp_path / "elsewhere"
+    git(repository, "worktree", "move", "-f", "-f", made.worktree, str(place))
+    (place / "mine.txt").write_text("mine\n")
+
+    first = await remove(client, "moved", force=True, request_id="moved")
+
+    assert any(str(place) in words for words in first.warnings)
+    assert (place / "mine.txt").read_text() == "mine\n"
+    assert await remove(client, "moved", force=True, request_id="moved") == first
+
+
+async def test_a_removal_that_comes_to_nothing_leaves_the_session_in_its_queue(
+    client: Client, repository: Path, tmp_path: Path
+) -> None:
+    landings = Landings(client)
+    made = await with_work(client, repository, "stays", base_ref="main")
+    gate = tmp_path / "gate"
+    await landings.land("stays", check=[f"while [ ! -e {gate} ]; do sleep 0.05; done"])
+    await landings.reach("stays", CHECKING)
+    git(repository, "update-ref", f"refs/ramet/trash/{made.id}/in-the-way", "main")
+
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await remove(client, "stays", force=True)
+
+    assert reason_of(caught.value) == "GIT_FAILED"
+    gate.touch()
+    assert (await landings.wait("stays"))["stays"].state == LANDED
+    assert Path(made.worktree).exists()
+
+
+async def test_a_failure_of_any_kind_is_said_on_the_session_and_can_be_tried_again(
+    client: Client, repository: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = await client.create(repository, name="fails")
+
+    def refuse(worktree: Path) -> None:
+        raise PermissionError(13, "Permission denied", str(worktree))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(archiving, "unlink_by_name", refuse)
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await archive(client, "fails")
+    assert caught.value.code() == grpc.StatusCode.INTERNAL
+    reason = (await client.get("fails")).state_reason
+    assert "Permission denied" in reason
+    assert "`rametctl archive fails` tries again" in reason
+
+    assert (await archive(client, "fails")).session.state == session_pb2.SESSION_STATE_ARCHIVED
+    assert (await client.sessions.RestoreSession(session_pb2.RestoreSessionRequest(session=made.id))).session.id
+
+
+async def test_a_caller_that_hangs_up_cuts_off_neither_the_intent_nor_what_carries_it_out() -> None:
+    running: Running[str] = Running()
+    stored, gate, done = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    async def carry_out() -> str:
+        stored.set()
+        await gate.wait()
+        done.set()
+        return "done"
+
+    caller = asyncio.create_task(running.join("one", carry_out))
+    await stored.wait()
+    caller.cancel()
+    await asyncio.wait([caller])
+    second = asyncio.create_task(running.join("one", carry_out))
+    gate.set()
+
+    assert await second == "done"
+    assert caller.cancelled()
+    assert done.is_set()
+    await running.close()
+
+
+async def test_a_lock_that_a_killed_daemon_left_on_a_checkpoint_does_not_keep_it_from_being_made(
+    client: Client, repository: Path
+) -> None:
+    made = await client.create(repository, name="locked")
+    await checkpoint(client, "locked")
+    (Path(made.worktree) / "new.txt").write_text("new\n")
+    (repository / ".git" / "refs" / "ramet" / "checkpoints" / made.id / "2.lock").touch()
+
+    await checkpoint(client, "locked")
+
+    assert git(repository, "show", f"refs/ramet/checkpoints/{made.id}/2:new.txt") == "new"

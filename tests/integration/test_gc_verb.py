@@ -1,0 +1,62 @@
+"""`rametctl gc` as a person types it: where it looks, what it says that it would do, and that it does just that."""
+
+from pathlib import Path
+
+from tests.support.daemon import DaemonProcess, connected, git
+
+
+def leave_behind(repository: Path, tree: Path) -> None:
+    """A branch and a ref of a session that is no more, and whose commits others have."""
+    message = f"ramet: made for {tree.parent / 'aaaaaaa4'}"
+    git(repository, "update-ref", "--create-reflog", "-m", message, "refs/heads/ramet/old", "main")
+    git(repository, "update-ref", "refs/ramet/checkpoints/aaaaaaa5/1", "main")
+
+
+def left(repository: Path) -> list[str]:
+    return git(repository, "for-each-ref", "--format=%(refname)", "refs/heads/ramet/old", "refs/ramet").splitlines()
+
+
+async def test_it_is_about_the_repository_around_us_and_the_last_line_says_what_would_be_done_where(
+    daemon: DaemonProcess, repository: Path
+) -> None:
+    sandbox = daemon.sandbox
+    other, third = sandbox.repository("other shop"), sandbox.repository("third")
+    async with connected(sandbox) as client:
+        for each in (repository, other):
+            leave_behind(each, Path((await client.create(each, name="kept")).worktree))
+
+    def gc(*arguments: str, cwd: Path) -> list[str]:
+        done = sandbox.ctl("gc", *arguments, cwd=cwd)
+        assert done.code == 0, done
+        return done.stdout.splitlines()
+
+    here = gc(cwd=repository / "dir0")
+    assert here[0] == "repo"
+    assert "other shop" not in here
+    assert here[-1] == "rametctl gc --yes would delete 1 branch and 1 ref in repo"
+    named = gc("--repo", "other shop", cwd=repository)
+    assert named[0] == "other shop"
+    assert named[-1] == "rametctl gc --yes --repo 'other shop' would delete 1 branch and 1 ref in other shop"
+    assert gc(cwd=third) == ["nothing is there that could go in this repository"]
+    everywhere = gc("--dry-run", cwd=sandbox.root)
+    assert [line for line in everywhere if line in {"repo", "other shop"}] == ["other shop", "repo"]
+    assert everywhere[-1] == (
+        "rametctl gc --yes would delete 1 branch and 1 ref in other shop, delete 1 branch and 1 ref in repo"
+    )
+    assert len(left(repository)) == len(left(other)) == 2
+
+    assert gc("--yes", cwd=repository)[-1] == "deleted 1 branch and 1 ref in repo"
+    assert (left(repository), len(left(other))) == ([], 2)
+    assert gc("--yes", cwd=repository)[-1] == "nothing was removed"
+    assert gc(cwd=repository)[-1] == "all of it stays"
+    assert sandbox.ctl("gc", "--json", cwd=third).json == {"items": [], "bytes": 0}
+    assert gc("--yes", cwd=sandbox.root)[-1] == "deleted 1 branch and 1 ref in other shop"
+    assert left(other) == []
+
+
+async def test_in_a_worktree_it_is_about_its_repository(daemon: DaemonProcess, repository: Path) -> None:
+    async with connected(daemon.sandbox) as client:
+        tree = Path((await client.create(repository, name="kept")).worktree)
+        await client.create(daemon.sandbox.repository("other"), name="elsewhere")
+    listed = daemon.sandbox.ctl("gc", cwd=tree).stdout
+    assert ("kept" in listed, "elsewhere" in listed) == (True, False)

@@ -1,0 +1,123 @@
+"""Errors: each is typed, tells what to do, and holds nothing of ours that is no business of the caller's."""
+
+from typing import Any
+
+import grpc
+import pytest
+import structlog
+from google.rpc.error_details_pb2 import ErrorInfo
+from google.rpc.status_pb2 import Status
+from ramet.v1 import session_pb2
+from rametd.services.sessions import Sessions
+
+from tests.support.daemon import Client, DaemonProcess, Sandbox, connected, daemon_here, reason_of
+from tests.support.rpc import RPCS, reasons
+from tests.support.running import repo_of
+
+HOSTILE = (
+    "",
+    " ",
+    "\0",
+    "/",
+    "/\0",
+    "..",
+    "../../etc/passwd",
+    "-x",
+    "a" * 5000,
+    "/" + "a" * 300,
+    "ünï/😀",
+    "refs/heads/x..y",
+    "\n",
+    "%",
+    "/etc",
+)
+
+
+async def test_hostile_strings_get_typed_refusals_and_never_an_internal_error(
+    running: DaemonProcess, shared: Client
+) -> None:
+    known = {"", *reasons()} - {"INTERNAL"}
+    session = await shared.create(repo_of(running), name="victim")
+    for name, rpc in RPCS.items():
+        fields = [
+            field for field in rpc.method.input_type.fields if field.type == field.TYPE_STRING and not field.is_repeated
+        ]
+        for field in fields:
+            if field.name == "request_id":
+                continue
+            for text in HOSTILE:
+                rest: dict[str, Any] = {"path": str(repo_of(running))} if name == "CreateSession" else {}
+                if name in {"SendPrompt", "GetDiff"}:
+                    rest = {"session": session.id}
+                if name == "SendPrompt" and field.name == "prompt":
+                    continue  # a prompt may be anything
+                if name == "CreateSession" and field.name == "prompt":
+                    continue
+                reason = await rpc.refusal(shared.channel, rpc.request(**{**rest, field.name: text}))
+                assert reason in known, f"{name}.{field.name}={text[:20]!r}: {reason}"
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"budget_usd": -1.0},
+        {"budget_usd": float("nan")},
+        {"budget_usd": float("inf")},
+        {"model": "a\nb"},
+        {"model": "--dangerously-skip-permissions"},
+        {"agent": "nobody"},
+        {"mode": 77},
+        {"environment": {"A=B": "x"}},
+        {"environment": {"ANTHROPIC_API_KEY": "a\0b"}},
+        {"path": "relative"},
+        {"parent": "nobody"},
+        {"after": ["nobody"]},
+        {"base_ref": "main", "existing_branch": "main\0"},
+    ],
+)
+async def test_a_session_that_could_not_work_is_refused_before_it_is_made(
+    running: DaemonProcess, shared: Client, fields: dict[str, Any]
+) -> None:
+    before = len((await shared.sessions.ListSessions(session_pb2.ListSessionsRequest(page_size=1000))).sessions)
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await shared.create(**{"path": repo_of(running), "prompt": "x", **fields})
+    assert reason_of(caught.value) in {
+        "INVALID_INPUT",
+        "BAD_ENVIRONMENT",
+        "SESSION_NOT_FOUND",
+        "REF_NOT_FOUND",
+        "BAD_NAME",
+    }
+    assert hint_of(caught.value)
+    after = len((await shared.sessions.ListSessions(session_pb2.ListSessionsRequest(page_size=1000))).sessions)
+    assert after == before
+
+
+def hint_of(error: grpc.aio.AioRpcError) -> str:
+    details = dict(error.trailing_metadata() or ())["grpc-status-details-bin"]
+    info = ErrorInfo()
+    assert isinstance(details, bytes)
+    assert Status.FromString(details).details[0].Unpack(info)
+    return str(info.metadata["hint"])
+
+
+async def test_the_text_of_our_own_fault_stays_in_the_log_and_its_identity_is_told(
+    sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fails(*_: object) -> None:
+        raise ValueError("text about insides")
+
+    path = sandbox.repository()
+    async with daemon_here(sandbox), connected(sandbox) as client:
+        await client.create(path, name="one")
+        monkeypatch.setattr(Sessions, "pause", fails)
+        with structlog.testing.capture_logs() as logged, pytest.raises(grpc.aio.AioRpcError) as caught:
+            await client.sessions.PauseSession(session_pb2.PauseSessionRequest(session="one"))
+
+    (entry,) = [each for each in logged if each["event"] == "internal error"]
+    assert caught.value.code() == grpc.StatusCode.INTERNAL
+    assert reason_of(caught.value) == "INTERNAL"
+    assert caught.value.details() == f"internal error {entry['id']}"
+    assert entry["id"] in hint_of(caught.value)
+    assert "insides" not in str(caught.value) + str(caught.value.trailing_metadata())
+    assert str(entry["exc_info"]) == "text about insides"

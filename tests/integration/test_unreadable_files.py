@@ -1,0 +1,185 @@
+"""Files that git cannot read: they are nowhere but in the worktree, so that it stays, or is moved aside."""
+
+import os
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from ramet.v1 import session_pb2, worktree_pb2
+from rametd.git import Git
+from rametd.git.tracking.events import walk
+
+from tests.support import repositories
+from tests.support.closed import closed_directory, unprivileged_git
+from tests.support.daemon import IDLE, Client, Sandbox, connected, daemon_here, git, reason_of
+from tests.support.eventually import eventually
+
+
+@pytest.fixture(autouse=True)
+def kept_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "kept-out"
+    folder.mkdir()
+    unprivileged_git(folder)
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+
+
+@pytest.fixture
+async def client(sandbox: Sandbox) -> AsyncIterator[Client]:
+    async with daemon_here(sandbox), connected(sandbox) as client:
+        yield client
+
+
+async def remove(client: Client, name: str, *, force: bool = False) -> session_pb2.DeleteSessionResponse:
+    return await client.sessions.DeleteSession(session_pb2.DeleteSessionRequest(session=name, force=force))
+
+
+async def refusal(call: Any) -> str:
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await call
+    assert reason_of(caught.value) == "WORK_AT_RISK"
+    return str(caught.value.details())
+
+
+def through_a_filter(repository: Path, tree: Path) -> Path:
+    """A file that git cannot store."""
+    git(repository, "config", "filter.broken.clean", "false")
+    git(repository, "config", "filter.broken.required", "true")
+    (repository / ".git" / "info" / "attributes").write_text("secret filter=broken\n")
+    (tree / "secret").write_text("only here\n")
+    return tree / "secret"
+
+
+async def test_a_closed_directory_is_told_of_and_neither_archived_nor_removed(client: Client, repository: Path) -> None:
+    made = await client.create(repository, name="closed")
+    closed = closed_directory(Path(made.worktree))
+
+    for refused in (remove(client, "closed"), client.sessions.ArchiveSession(archive_request("closed"))):
+        assert "could not open directory 'closed/'" in await refusal(refused)
+    await client.worktrees.CreateCheckpoint(worktree_pb2.CreateCheckpointRequest(session="closed"))
+
+    closed.chmod(0o700)
+    assert (closed / "secret").read_text() == "only here\n"
+    assert (await client.get("closed")).state == IDLE
+    assert not git(repository, "for-each-ref", "refs/ramet/trash", "refs/ramet/archive")
+
+    async def told() -> bool:
+        events = [event.warning.message for event in await client.log("closed") if event.HasField("warning")]
+        return any("no checkpoint has it: could not open directory 'closed/'" in words for words in events)
+
+    await eventually(told)
+
+
+def archive_request(name: str) -> session_pb2.ArchiveSessionRequest:
+    return session_pb2.ArchiveSessionRequest(session=name)
+
+
+@pytest.mark.parametrize("way", ["closed", "filter"])
+async def test_a_forced_removal_moves_aside_what_git_cannot_read_and_says_where(
+    client: Client, repository: Path, way: str
+) -> None:
+    made = await client.create(repository, name="forced")
+    tree = Path(made.worktree)
+    (tree / "other.txt").write_text("other\n")
+    file = (closed_directory(tree) / "secret") if way == "closed" else through_a_filter(repository, tree)
+
+    removed = await remove(client, "forced", force=True)
+
+    assert not tree.exists()
+    aside = tree.parent / ".kept" / made.id / "tree-0"
+    assert any(words.endswith(f"is kept at {aside}") for words in removed.warnings)
+    assert any("closed" in words or "secret" in words for words in removed.warnings)
+    saved = aside / file.relative_to(tree)
+    saved.parent.chmod(0o700)
+    assert saved.read_text() == "only here\n"
+    (repository / ".git" / "info" / "attributes").unlink(missing_ok=True)
+
+    back = await client.worktrees.RestoreTrash(worktree_pb2.RestoreTrashRequest(entry="forced"))
+    assert any(str(aside) in words for words in back.warnings)
+    assert git(tree, "rev-parse", "--abbrev-ref", "HEAD") == made.branch
+    await remove(client, "forced", force=True)
+    assert saved.exists()
+    await client.worktrees.EmptyTrash(worktree_pb2.EmptyTrashRequest(entries=["forced"]))
+    assert not aside.exists()
+
+
+async def test_a_file_that_cannot_be_stored_is_named_by_a_removal_that_touches_nothing(
+    client: Client, repository: Path
+) -> None:
+    made = await client.create(repository, name="kept")
+    file = through_a_filter(repository, Path(made.worktree))
+    assert "secret" in await refusal(remove(client, "kept"))
+    assert file.read_text() == "only here\n"
+
+
+async def test_git_tells_of_closed_directories_everywhere_also_of_one_that_a_tracker_sees_appear(
+    tmp_path: Path,
+) -> None:
+    environment = repositories.git_environment(tmp_path / "home")
+    sample = repositories.plain(tmp_path / "repo", environment)
+    layer = Git(environment, threads=2)
+    try:
+        repo = await layer.discover(sample.path)
+        tracker = await layer.watch_changes(sample.path)
+        closed = closed_directory(sample.path)
+        words = ("could not open directory 'closed/': Permission denied",)
+        if os.geteuid():  # the tracker itself is kept out
+            assert (await tracker.tree()).skipped == words
+        await layer.unwatch_changes(sample.path)
+
+        assert (await layer.snapshot(sample.path, "one")).skipped == words
+        assert (await layer.work_at_risk(repo, sample.path, "main", None)).unread == words
+        assert (await layer.trash(repo, "s-1", sample.path, "main")).unread == words
+
+        tracker = await layer.watch_changes(sample.path)
+        assert (await tracker.tree()).skipped == words
+        closed.chmod(0o700)
+        opened = await tracker.tree()
+        assert opened.skipped == ()
+        (closed / "secret").write_text("changed\n")
+        assert (await tracker.tree()).tree != opened.tree
+        await layer.unwatch_changes(sample.path)
+    finally:
+        await layer.aclose()
+
+
+def test_a_directory_that_appears_and_may_not_be_looked_into_is_never_taken_for_an_empty_one(tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    (root / "open").mkdir(parents=True)
+    (root / "open" / "file").touch()
+    (root / "closed").mkdir()
+
+    def enter(directory: str) -> None:
+        if directory == "closed":
+            raise PermissionError(13, "Permission denied", directory)
+
+    def skip(directory: str) -> bool:
+        return False
+
+    assert walk(str(root), "", skip, enter) == {"open/file"}
+    with pytest.raises(PermissionError):
+        walk(str(root), "", skip, enter, strict=True)
+
+
+async def test_the_files_of_a_nested_repository_are_kept_and_those_in_it_that_cannot_be_read_are_told(
+    tmp_path: Path,
+) -> None:
+    environment = repositories.git_environment(tmp_path / "home")
+    sample = repositories.plain(tmp_path / "repo", environment)
+    layer = Git(environment, threads=2)
+    try:
+        repo = await layer.discover(sample.path)
+        sample.write("nested/file", "only here\n")
+        sample.git("init", "-q", at=sample.path / "nested")
+        assert (await layer.trash(repo, "s-1", sample.path, "main")).unread == ()
+        closed_directory(sample.path / "nested")
+        record = await layer.trash(repo, "s-1", sample.path, "main")
+        assert record.unread == ("in nested: could not open directory 'closed/': Permission denied",)
+        kept = await layer.kept(repo, record.ref)
+        assert kept is not None
+        ((commit, place),) = kept.nested
+        assert place == "nested"
+        assert sample.git("show", f"{commit}:file") == "only here"
+    finally:
+        await layer.aclose()

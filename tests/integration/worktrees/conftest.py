@@ -1,0 +1,58 @@
+"""A repository whose user is in the middle of something, which no test of worktrees may touch."""
+
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+from rametd.git import Git, RepositoryInfo
+
+from tests.support import repositories
+from tests.support.repositories import Sample, fingerprint
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> dict[str, str]:
+    return repositories.git_environment(tmp_path / "home")
+
+
+@pytest.fixture
+def sample(tmp_path: Path, environment: dict[str, str]) -> Sample:
+    """A repository whose user is in the middle of something."""
+    sample = repositories.plain(tmp_path / "repo", environment)
+    sample.write("src/app.py", "stashed\n")
+    sample.git("stash", "-q")
+    sample.write("src/app.py", "staged\n")
+    sample.git("add", "src/app.py")
+    sample.write("src/app.py", "unstaged\n")
+    sample.write("untracked")
+    sample.write(".env", "SECRET=1\n")
+    return sample
+
+
+@pytest.fixture
+async def git(environment: dict[str, str]) -> AsyncIterator[Git]:
+    git = Git(environment, threads=2)
+    yield git
+    await git.aclose()
+
+
+@pytest.fixture
+async def repo(git: Git, sample: Sample) -> RepositoryInfo:
+    return await git.discover(sample.path)
+
+
+@pytest.fixture
+def trees(tmp_path: Path) -> Path:
+    (tmp_path / "trees").mkdir()
+    return tmp_path / "trees"
+
+
+@pytest.fixture(autouse=True)
+def untouched(sample: Sample) -> Iterator[None]:
+    """Whatever a test does, the user's checkout, index, stash and settings are the same afterwards, and so are the refs of others."""
+    before = fingerprint(sample)
+    before.pop("refs")
+    yield
+    after = fingerprint(sample)
+    after.pop("refs")
+    assert after == before
