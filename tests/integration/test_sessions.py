@@ -4,12 +4,26 @@ from pathlib import Path
 
 import grpc
 import pytest
+from google.protobuf import field_mask_pb2
 from ramet.v1 import attention_pb2, common_pb2, session_pb2, worktree_pb2
 
 from tests.support.agents import script
-from tests.support.daemon import IDLE, PAUSED, WAITING, WORKING, Client, DaemonProcess, git, reason_of
+from tests.support.daemon import (
+    IDLE,
+    PAUSED,
+    WAITING,
+    WORKING,
+    Client,
+    DaemonProcess,
+    connected,
+    daemon_here,
+    git,
+    make_sandbox,
+    reason_of,
+)
 
 EDITS = common_pb2.PERMISSION_MODE_ACCEPT_EDITS
+BYPASS = common_pb2.PERMISSION_MODE_BYPASS_PERMISSIONS
 
 
 def write(name: str, text: str) -> dict[str, object]:
@@ -182,3 +196,25 @@ async def test_removing_unsaved_work_is_refused_and_forced_it_goes_to_the_trash(
     assert not Path(session.worktree).exists()
     assert "ramet/risky" not in git(repository, "branch", "--list")
     assert session.worktree not in git(repository, "worktree", "list")
+
+
+async def test_a_mode_that_the_running_agent_refuses_is_said_and_counts_from_its_next_start() -> None:
+    with make_sandbox(config="[permissions]\nallow_bypass = true\n") as sandbox:
+        async with daemon_here(sandbox), connected(sandbox) as client:
+            await client.create(sandbox.repository(), script({"text": "done"}), name="first", mode=EDITS)
+            await client.reach("first", IDLE)
+            change = session_pb2.UpdateSessionRequest(
+                session_id="first",
+                session=session_pb2.Session(mode=BYPASS),
+                update_mask=field_mask_pb2.FieldMask(paths=["mode"]),
+            )
+            with pytest.raises(grpc.aio.AioRpcError) as caught:
+                await client.sessions.UpdateSession(change)
+            assert reason_of(caught.value) == "AGENT_REFUSED"
+            assert "bypassPermissions" in (caught.value.details() or "")
+            assert (await client.get("first")).mode == BYPASS
+
+            await client.sessions.StopSession(session_pb2.StopSessionRequest(session="first"))
+            await client.send("first", script(bash("echo ran > ran.txt"), {"text": "done"}))
+            session = await client.reach("first", IDLE)
+            assert (Path(session.worktree) / "ran.txt").read_text() == "ran\n"

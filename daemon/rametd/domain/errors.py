@@ -243,6 +243,12 @@ class AgentUnavailableError(PreconditionError):
     reason = "AGENT_UNAVAILABLE"
 
 
+class AgentRefusedError(PreconditionError):
+    """A running agent does not do what it was asked to: take another mode, another model, end its turn."""
+
+    reason = "AGENT_REFUSED"
+
+
 class WorkingDirectoryError(PreconditionError):
     """The directory that an agent is to work in is missing or cannot be entered."""
 

@@ -29,7 +29,7 @@ def serve(session: Session, frame: Frame) -> None:
     session.wire.send({"type": "control_response", "response": envelope})
     if subtype == "initialize" and again:
         session.tell_tasks()
-    elif subtype == "set_permission_mode":
+    elif subtype == "set_permission_mode" and envelope["subtype"] == "success":
         session.set_mode(request["mode"])
 
 
@@ -40,6 +40,8 @@ def _answer(session: Session, request: Frame) -> Frame:
     if subtype == "interrupt":
         return _interrupt(session, request)
     if subtype == "set_permission_mode":
+        if request["mode"] == "bypassPermissions" != session.flags.mode:
+            raise Refused("Cannot set permission mode to bypassPermissions: the session was not launched with it")
         return {"mode": request["mode"]}
     if subtype == "set_model":
         session.model = request["model"] or session.flags.model

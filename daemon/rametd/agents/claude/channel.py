@@ -7,7 +7,8 @@ elicitations are refused by the SDK.
 import asyncio
 import json
 import re
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, cast
 
 from claude_agent_sdk import (
@@ -32,6 +33,7 @@ from ramet.mcp import SERVER
 
 from rametd.agents.base import ChannelIO, ToolUse
 from rametd.agents.claude.transport import KeeperTransport
+from rametd.domain.errors import AgentRefusedError
 from rametd.domain.models import Agent, Mode
 
 HOOK_TIMEOUT_S = 86_400
@@ -146,19 +148,23 @@ class ClaudeChannel:
         return {"action": "accept", "content": json.loads(decision.updated_input or "{}")}
 
     async def interrupt(self) -> None:
-        await self._client.interrupt()
+        with _asking("end its turn"):
+            await self._client.interrupt()
 
     async def set_mode(self, mode: Mode) -> None:
-        await self._client.set_permission_mode(mode.value)
+        with _asking(f"take the mode {mode}"):
+            await self._client.set_permission_mode(mode.value)
 
     async def set_model(self, model: str) -> None:
-        await self._client.set_model(model or None)
+        with _asking(f"take the model {model or 'that it has by itself'}"):
+            await self._client.set_model(model or None)
 
     async def set_variables(self, variables: Mapping[str, str]) -> None:
         query = self._client._query
         assert query is not None, "it is open"
         settings = {"env": dict(variables)}
-        await query._send_control_request({"subtype": "apply_flag_settings", "settings": settings})
+        with _asking("take settings"):
+            await query._send_control_request({"subtype": "apply_flag_settings", "settings": settings})
 
     async def cost(self) -> float | None:
         """What the process says to have cost up to now, in dollars, which is more than its last result told; None when it does not say.
@@ -224,3 +230,16 @@ class ClaudeChannel:
             updated_input=json.loads(decision.updated_input) if decision.updated_input else None,
             updated_permissions=updates,
         )
+
+
+@contextmanager
+def _asking(what: str) -> Iterator[None]:
+    """Raises `AgentRefusedError` where the program refuses, or does not answer in time: the SDK has a bare exception for both."""
+    try:
+        yield
+    except Exception as error:
+        if type(error) is not Exception:
+            raise
+        raise AgentRefusedError(
+            f"the agent does not {what}: {error}", hint="what was set is stored, and counts from the next start of its program"
+        ) from error

@@ -16,7 +16,7 @@ import structlog
 from ramet.v1 import event_pb2
 
 from rametd.agents.base import AgentKind, Frame
-from rametd.domain.errors import RametError, SessionNotFoundError, StaleBatchError
+from rametd.domain.errors import AgentRefusedError, RametError, SessionNotFoundError, StaleBatchError
 from rametd.domain.models import Agent, ControlRequest, Request, Session
 from rametd.keeper.executor import Attachment, Handle, Liveness
 from rametd.services import events
@@ -245,14 +245,14 @@ class Runner:
         await self._core.recovered.wait()
         try:
             await self._live.conversation.open()
+        except (AgentRefusedError, TimeoutError) as error:
+            # It says nothing, or has other rights than the session by now: another process may fare better, and a person is told when none does.
+            self._log.error("agent did not come up", error=str(error))
+            await self._core.executor.end(self._handle, 1.0, epoch=self._core.fence)
+            return
         except RametError as error:
             # Its end, which the journal tells, says the rest.
             self._log.warning("agent takes no more", error=error.message)
-            return
-        except TimeoutError:
-            # It runs and says nothing: another process of it may fare better, and a person is told when none does.
-            self._log.error("agent did not come up")
-            await self._core.executor.end(self._handle, 1.0, epoch=self._core.fence)
             return
         session_id = self.session_id
         self._session = await write_for_sure(
