@@ -198,7 +198,8 @@ def assemble(core: Core, commands: Executor) -> Parts:
     core.keep, core.kept = checkpointer.catch_up, checkpointer.settle
     core.hurry, pool.spares.prepare = setup.hurry, setup.run_in
     core.after_creation += [setup.begin, warmer.session_made]
-    core.before_launch += [setup.ready, checkpointer.before_launch, core.trackers.before_launch]
+    core.before_launch += [setup.ready, core.trackers.before_launch]
+    core.before_prompt += [checkpointer.before_prompt]
     core.after_turn += [checkpointer.after_turn, landed.after_turn]
     core.before_tree_goes += [warmer.before_tree_goes, setup.tear_down, core.trackers.before_tree_goes]
     core.trackers.on_begun.append(radar.follow)

@@ -80,6 +80,9 @@ class Core:
     # What parts of the daemon do at moments of a session's life, in order; filled by the app:
     after_creation: list[Callable[[Session], None]] = field(default_factory=list)  # its row was committed
     before_launch: list[Hook] = field(default_factory=list)  # its agent's process is about to be made
+    before_prompt: list[Hook] = field(
+        default_factory=list
+    )  # done beside that, and over before the agent gets anything to do
     after_turn: list[Hook] = field(default_factory=list)  # a turn's end was committed
     before_tree_goes: list[Hook] = field(default_factory=list)  # its worktree is about to be removed
     # What an answer to a request does that no agent waits for, inside the unit of work that stores it:

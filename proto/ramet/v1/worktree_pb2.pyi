@@ -1738,7 +1738,7 @@ class Finding(_message.Message):
     message: _builtins.str
     """What is, and what should be."""
     advice: _builtins.str
-    """What to do about it."""
+    """What to do about it; each way out is a line of its own."""
     fixable: _builtins.bool
     """Whether it can be mended without risk."""
     fixed: _builtins.bool

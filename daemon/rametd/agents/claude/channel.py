@@ -241,5 +241,6 @@ def _asking(what: str) -> Iterator[None]:
         if type(error) is not Exception:
             raise
         raise AgentRefusedError(
-            f"the agent does not {what}: {error}", hint="what was set is stored, and counts from the next start of its program"
+            f"the agent does not {what}: {error}",
+            hint="what was set is stored, and counts from the next start of its program",
         ) from error

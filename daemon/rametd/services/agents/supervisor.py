@@ -91,8 +91,12 @@ class Supervisor:
     async def _launch(self, session: Session, agent: Agent) -> None:
         try:
             await self._prepare(session)
-            async with self._launching:
-                process = await self._start_process(session)
+            begun = asyncio.create_task(self._before_prompt(session), name=f"before-prompt-{session.id}")
+            try:
+                async with self._launching:
+                    process = await self._start_process(session)
+            finally:
+                await asyncio.wait([begun])
         except RametError as error:
             reason = f"{error.message}; {error.hint}" if error.hint else error.message
             await write_for_sure(
@@ -111,6 +115,10 @@ class Supervisor:
         session, agent = await write_for_sure(self._core.store, started)
         self._core.failpoint.hit("launch.stored")
         await self._attach(session, agent)
+
+    async def _before_prompt(self, session: Session) -> None:
+        for hook in self._core.before_prompt:
+            await hook(session)
 
     async def _start_process(self, session: Session) -> Handle | Taken:
         """Make the process, or take over the one that waits for the session in what was a spare."""
@@ -139,6 +147,8 @@ class Supervisor:
             change_state(unit, session, State.FAILED, reason=reason)
 
     async def _attach(self, session: Session, agent: Agent) -> None:
+        # Done already beside the launch, unless that was a daemon's that was killed in the middle of it.
+        await self._before_prompt(session)
         runner = Runner(self._core, session, agent)
         try:
             await runner.start()

@@ -134,8 +134,8 @@ class Checkpointer:
 
     # ── what happens by itself ───────────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def before_launch(self, session: Session) -> None:
-        """A hook of `Core`: the first process finds a checkpoint of where the session begins."""
+    async def before_prompt(self, session: Session) -> None:
+        """A hook of `Core`: the first prompt finds a checkpoint of where the session begins."""
         await self._recall(session)
         if await self._core.store.read(lambda reader: reader.checkpoints.latest(session.id)) is None:
             await self._try(session.id, CheckpointReason.START)
