@@ -54,7 +54,7 @@ def test_a_refusal_names_what_was_meant(daemon: DaemonProcess, repository: Path)
     assert "the comment has no text" in ctl("comment", "one", "dir0/file0.txt:1", "", code=2)
     assert "counted from 1" in ctl("comment", "one", "dir0/file0.txt:0", "no", code=2)
     assert "`--base main` makes a new branch from it" in ctl("new", "--existing", "main", code=1)
-    assert "--existing origin/feat/x --fetch" in ctl("new", "--existing", "feat/x", code=3)
+    assert "give --fetch too" in ctl("new", "--existing", "feat/x", code=3)
     for place, words in ((tree, "mine"), (repository, "theirs")):
         (place / "both").write_text(words)
         git(place, "add", "-A")

@@ -209,6 +209,7 @@ async def test_the_check_runs_after_the_setup_with_ports_and_the_target_in_its_e
     client: Client, landings: Landings, sandbox: Sandbox
 ) -> None:
     path = sandbox.repository("set-up")
+    (path / ".gitignore").write_text("made.txt\n")  # what a setup makes is no work of a session's
     (path / ".ramet.toml").write_text(
         'setup = "echo ready > made.txt"\n[land]\ncheck = "test -e made.txt && test $RAMET_TARGET = main && test $RAMET_PORT_0 -gt 0"\n'
     )

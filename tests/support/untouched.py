@@ -1,8 +1,9 @@
 """What a person's own checkout is, byte for byte: files, index, HEAD, stash, reflogs."""
 
 import hashlib
+import os
 import stat
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from fnmatch import fnmatch
 from pathlib import Path
 
@@ -19,10 +20,8 @@ def fingerprint(checkout: Path) -> dict[str, str]:
     The index counts by its bytes: whoever looks at it, a test too, does so with ``GIT_OPTIONAL_LOCKS=0``, so that git refreshes nothing in it.
     """
     found: dict[str, str] = {}
-    for path in sorted(checkout.rglob("*")):
+    for path in _everything(checkout):
         place = path.relative_to(checkout)
-        if place.parts[0] == ".git" and (len(place.parts) == 1 or place.parts[1] in SHARED):
-            continue
         found[str(place)] = _of(path, times=place.parts[0] != ".git")
     git_dir = Path(git(checkout, "rev-parse", "--absolute-git-dir"))
     index = git_dir / "index"
@@ -49,6 +48,16 @@ def differences(
 def is_checkout(value: object) -> bool:
     """Whether a fixture's value is a person's own checkout: a repository's main worktree."""
     return isinstance(value, Path) and (value / ".git").is_dir()
+
+
+def _everything(checkout: Path) -> Iterator[Path]:
+    """All paths, without what is shared: that is not even looked into, as things come and go there while we look."""
+    for folder, folders, files in os.walk(checkout):
+        here = Path(folder)
+        if here == checkout / ".git":
+            folders[:] = [name for name in folders if name not in SHARED]
+            files = [name for name in files if name not in SHARED]
+        yield from (here / name for name in (*folders, *files) if here / name != checkout / ".git")
 
 
 def _of(path: Path, *, times: bool) -> str:
