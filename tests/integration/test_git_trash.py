@@ -178,12 +178,27 @@ async def test_commits_made_since_an_earlier_trash_are_kept_where_the_directory_
     second = await git.trash(repo, "s-1", tree.path, "work")
     await git.remove_worktree(repo, tree.path, "work", delete_branch=True)
 
-    for commit in (tip, first.commit):
-        assert sample.git("merge-base", "--is-ancestor", commit, second.ref) == ""
+    assert sample.git("merge-base", "--is-ancestor", tip, second.ref) == ""
+    assert sample.git("rev-parse", f"{first.commit}^{{tree}}") == sample.git("rev-parse", f"{second.ref}^{{tree}}")
     kept = await git.kept(repo, second.ref)
     assert kept is not None
-    assert (kept.branch_commit, kept.earlier, kept.changed) == (tip, first.commit, ())
+    assert (kept.branch_commit, kept.later, kept.changed) == (first.branch_commit, tip, ("uncommitted",))
     assert await git.trash(repo, "s-1", tree.path, "work") == replace(second, branch_commit=None)
+
+
+async def test_a_branch_that_only_went_on_from_what_was_kept_is_what_is_kept(
+    git: Git, repo: RepositoryInfo, sample: Sample, tree: Sample
+) -> None:
+    first = await git.trash(repo, "s-1", tree.path, "work")
+    tip = tree.commit("went on")
+    shutil.rmtree(tree.path)
+
+    second = await git.trash(repo, "s-1", tree.path, "work")
+
+    kept = await git.kept(repo, second.ref)
+    assert kept is not None
+    assert first.commit != second.commit
+    assert (kept.branch_commit, kept.later, kept.changed) == (tip, "", ())
 
 
 async def test_a_branch_is_trashed_when_its_directory_is_gone(
@@ -305,3 +320,68 @@ async def test_repositories_inside_the_worktree_are_trashed_too(
     assert sample.git("show", f"{nested['side']}:uncommitted") == "3"
     assert set(nested.values()) <= set(sample.git("log", "-1", "--format=%P", record.commit).split())
     sample.git("fsck", "--connectivity-only")
+
+
+async def test_commits_of_a_branch_that_was_deleted_under_its_worktree_are_kept(
+    git: Git, repo: RepositoryInfo, sample: Sample, tree: Sample
+) -> None:
+    tree.commit("one")
+    tip = tree.commit("two")
+    tree.write("untracked")
+    sample.git("update-ref", "-d", "refs/heads/work")
+
+    risk = await git.work_at_risk(repo, tree.path, "work", None)
+    assert [commit for commit, _ in risk.unique_commits][:1] == [tip]
+    record = await git.trash(repo, "s-1", tree.path, "work")
+
+    kept = await git.kept(repo, record.ref)
+    assert kept is not None
+    assert (kept.branch_commit, kept.head, kept.changed) == (tip, "", ("untracked",))
+    assert sample.git("merge-base", "--is-ancestor", tip, record.ref) == ""
+
+
+async def test_a_worktree_whose_entry_is_gone_is_not_taken_for_the_main_one(
+    git: Git, repo: RepositoryInfo, sample: Sample, tree: Sample
+) -> None:
+    tip = tree.commit("mine")
+    tree.write("untracked")
+    shutil.rmtree(Path((tree.path / ".git").read_text().removeprefix("gitdir: ").strip()))
+
+    record = await git.trash(repo, "s-1", tree.path, "work")
+
+    kept = await git.kept(repo, record.ref)
+    assert kept is not None
+    assert (kept.branch_commit, kept.head, kept.on, kept.index, kept.changed) == (tip, "", "", "", ("untracked",))
+
+
+@pytest.mark.parametrize("what", ["branch", "stash", "tag", "staged"])
+async def test_what_only_a_repository_inside_has_counts_as_not_read(
+    git: Git, repo: RepositoryInfo, tree: Sample, what: str
+) -> None:
+    inner = repositories.unborn(tree.path / "sub", tree.environment)
+    inner.write("first")
+    inner.commit("first")
+    assert (await git.trash(repo, "s-1", tree.path, "work")).unread == ()
+    if what == "branch":
+        inner.git("switch", "-qc", "other")
+        inner.write("second")
+        inner.commit("second")
+        inner.git("switch", "-q", "-")
+    elif what == "tag":
+        inner.git("switch", "-q", "--detach")
+        inner.write("second")
+        inner.commit("second")
+        inner.git("tag", "v1")
+        inner.git("switch", "-q", "-")
+    else:
+        inner.write("first", "staged")
+        inner.git("add", "first")
+        if what == "stash":
+            inner.git("stash", "-q")
+        else:
+            inner.write("first", "later")
+
+    (words,) = (await git.trash(repo, "s-1", tree.path, "work")).unread
+
+    assert {"branch": "other", "stash": "stash", "tag": "tags/v1", "staged": "first"}[what] in words
+    assert words.startswith("sub is a repository of its own")

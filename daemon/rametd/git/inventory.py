@@ -8,7 +8,7 @@ from rametd.git import branches
 from rametd.git.context import GitContext
 from rametd.git.locks import DIRECTORY
 from rametd.git.registrations import REASON, Registration, registrations
-from rametd.git.repository import RepositoryInfo, open_repository
+from rametd.git.repository import RepositoryInfo, last_head, open_repository
 
 PREFIX: Final = "refs/ramet/"
 _MARK: Final = "ramet: made for "
@@ -92,10 +92,4 @@ async def refs_below(git: GitContext, repo: RepositoryInfo, folders: tuple[str, 
 
 def last_checked_out(entry: Registration) -> str | None:
     """The commit that a worktree had checked out last, by its reflog; None where it has none. Blocks."""
-    try:
-        lines = (entry.admin_dir / "logs" / "HEAD").read_text(errors="replace").splitlines()
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    # "OLD NEW WHO TIME ZONE\tWHAT": a branch that is deleted under a worktree may have left a line that leads to nothing.
-    commits = [fields[1] for line in lines if len(fields := line.split(" ", 2)) == 3]
-    return next((commit for commit in reversed(commits) if commit.strip("0")), None)
+    return last_head(entry.admin_dir)

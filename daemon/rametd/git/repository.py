@@ -277,3 +277,14 @@ def _blob(tree: pygit2.Tree, parts: list[str]) -> bytes | None:
         if not rest and isinstance(entry, pygit2.Blob):
             return entry.data
     return None
+
+
+def last_head(git_dir: Path) -> str | None:
+    """The commit that was checked out last, by the reflog, also when its branch is gone; None where there is none. Blocks."""
+    try:
+        lines = (git_dir / "logs" / "HEAD").read_text(errors="replace").splitlines()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    # "OLD NEW WHO TIME ZONE\tWHAT": a branch that is deleted under a worktree may have left a line that leads to nothing.
+    commits = [fields[1] for line in lines if len(fields := line.split(" ", 2)) == 3]
+    return next((commit for commit in reversed(commits) if commit.strip("0")), None)

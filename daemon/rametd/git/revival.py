@@ -35,7 +35,9 @@ class Kept:
     changed: tuple[str, ...]
     time: int
     earlier: str = ""
-    """What was kept while the files were there, where the branch went on after that."""
+    """What was kept while the files were there, where the branch went on after that, in what an earlier release kept."""
+    later: str = ""
+    """Where the branch went on to after that."""
     checkpoint: str = ""
     """Has files of a worktree that somebody had deleted, where the branch is not as it was then."""
 
@@ -81,6 +83,7 @@ def read_kept(repo: RepositoryInfo, ref: str) -> Kept | None:
         changed=changed,
         time=commit.commit_time,
         earlier=words.get("earlier", ""),
+        later=words.get("later", ""),
         checkpoint=words.get("checkpoint", ""),
     )
 
@@ -104,6 +107,11 @@ async def revive(
         warnings += await _restore_nested(git, repo, path, made, place)
     if kept.begun:
         warnings.append(f"the {kept.begun} that was under way is not any more: its files are as they were")
+    if kept.later:
+        name = f"git branch NAME {kept.later[:12]}"
+        warnings.append(
+            f"its branch had gone on to {kept.later[:12]} after its files were kept: `{name}` makes a branch of that"
+        )
     if kept.earlier:
         warnings.append(f"the branch went on after its files were kept: they are in {kept.earlier[:12]}")
     return tuple(warnings)

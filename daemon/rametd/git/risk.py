@@ -7,7 +7,7 @@ from pathlib import Path
 from rametd.git.context import GitContext
 from rametd.git.process import failed
 from rametd.git.registrations import locate
-from rametd.git.repository import RepositoryInfo, branch_tip, commit_exists
+from rametd.git.repository import RepositoryInfo, branch_tip, commit_exists, last_head
 from rametd.git.snapshot import unopened
 
 
@@ -66,7 +66,12 @@ async def _status(
             uncommitted.append(rest.split(" ", 7)[7])
         elif kind == "u":
             uncommitted.append(rest.split(" ", 9)[9])
-    return tuple(uncommitted), tuple(untracked), None if head == "(initial)" else head, unopened(done)
+    if git_dir == repo.common_dir and not await git.compute((worktree / ".git").is_dir):
+        head = None  # its entry is gone: what git told is the main worktree's
+    elif head == "(initial)":  # or its branch was deleted under it
+        last = await git.compute(last_head, git_dir)
+        head = last if last is not None and await git.compute(commit_exists, repo, last) else None
+    return tuple(uncommitted), tuple(untracked), head, unopened(done)
 
 
 async def _unique_commits(

@@ -3,13 +3,13 @@
 The commit's tree is the worktree, uncommitted and untracked files included; its parents keep everything else reachable: the
 branch's tip first, then another HEAD, the index, the files of repositories nested inside (which a tree can only point at). Its
 message says which is which, a line each: ``branch COMMIT``, ``head COMMIT``, ``on BRANCH``, ``index COMMIT``, ``begun WHAT`` (a merge or
-the like that was under way), ``nested COMMIT PLACE``, ``earlier COMMIT`` (what was kept when there were still files), ``checkpoint COMMIT``
-(has files of a worktree that somebody deleted, of another state of the branch). `revival` reads it.
+the like that was under way), ``nested COMMIT PLACE``, ``later COMMIT`` (where the branch went on to after the files were kept; an earlier
+release wrote ``earlier COMMIT`` for these files, with those of the branch), ``checkpoint COMMIT`` (has files of a worktree that somebody deleted, of another state of the branch). `revival` reads it.
 """
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -18,7 +18,7 @@ import pygit2
 from rametd.domain.errors import GitFailedError, RefNotFoundError
 from rametd.git.context import GitContext
 from rametd.git.registrations import existing_git_dir, locate
-from rametd.git.repository import Head, RepositoryInfo, branch_tip, common_dir, open_repository
+from rametd.git.repository import Head, RepositoryInfo, branch_tip, common_dir, last_head, open_repository
 from rametd.git.snapshot import WorktreeTree, write_commit, write_tree
 
 PREFIX: Final = "refs/ramet/trash/"
@@ -58,16 +58,25 @@ async def keep(
     notes: list[str] = []
     unread: list[str] = []
     git_dir, why = await git.compute(locate, repo.common_dir, worktree)
+    # Where its entry is gone the files are read by way of the repository itself, whose HEAD is the main worktree's.
+    borrowed = git_dir == repo.common_dir and not await git.compute((worktree / ".git").is_dir)
     if git_dir is not None:
         try:
             written = await write_tree(git, worktree, git_dir)
+            if borrowed:
+                written = replace(written, head=Head(None, None))
+            if tip is None and written.head.commit is None:  # its branch was deleted under it
+                tip = await git.compute(_last_commit, repo, git_dir if not borrowed else None, last)
             nested, inside = await _keep_nested(git, repo, worktree, git_dir)
             unread = [*_unkept(written.skipped, nested), *inside]
-            notes = await _notes(git, repo, worktree, git_dir, written.head, branch)
+            notes = [] if borrowed else await _notes(git, repo, worktree, git_dir, written.head, branch)
         except GitFailedError as error:  # whoever removes the tree is told, and moves it aside or refuses
             unread.append(error.message)
-    elif earlier is not None and not afresh and (tip is None or await git.compute(_holds, repo, earlier, tip)):
-        # An earlier run got as far as moving the directory aside; what it kept is more than what is left to see.
+    elif earlier is not None and not afresh and not await git.compute(_only_went_on, repo, earlier, tip):
+        # An earlier run got as far as moving the directory aside, or it is in the archive; what was kept is more than what is left to see.
+        if tip is not None and not await git.compute(_holds, repo, earlier, tip):
+            earlier = await git.compute(_with_later, repo, earlier, tip)
+            await git.process.write(repo.common_dir, "update-ref", ref, earlier)
         return TrashRecord(ref, earlier, tip, await size_of(git, repo, earlier, branch))
     files = written.tree if written is not None else ""
     checkpoint: str | None = None
@@ -95,8 +104,6 @@ async def keep(
         lines = [f"{kind}: {branch} ({identity})", ""]
         lines += [f"branch {tip}"] if tip is not None else []
         lines += [*notes, *(f"nested {made} {place}" for made, place in nested)]
-        if earlier is not None and git_dir is None and not deleted:  # files that are not those of the branch's tip
-            lines.append(f"earlier {earlier}")
         return write_commit(repository, tree, "\n".join(lines).rstrip() + "\n", parents)
 
     made = await git.compute(commit)
@@ -195,6 +202,33 @@ def _unkept(words: Sequence[str], nested: list[tuple[str, str]]) -> list[str]:
     return [line for line in words if line not in kept]
 
 
+def _last_commit(repo: RepositoryInfo, git_dir: Path | None, last: tuple[str, str] | None) -> str | None:
+    """Where a worktree stood whose branch is gone: by its reflog, else as it is known from before."""
+    repository = open_repository(repo.common_dir)
+    candidates = (last_head(git_dir) if git_dir is not None else None, last[0] if last is not None else None)
+    return next((commit for commit in candidates if commit and commit in repository), None)
+
+
+def _only_went_on(repo: RepositoryInfo, kept: str, tip: str | None) -> bool:
+    """Whether ``tip`` has all that is kept: it goes on from a commit of which nothing was changed."""
+    if tip is None:
+        return False
+    repository = open_repository(repo.common_dir)
+    commit = repository[kept].peel(pygit2.Commit)
+    parents = [str(oid) for oid in commit.parent_ids]
+    if len(parents) != 1 or commit.tree.id != repository[parents[0]].peel(pygit2.Tree).id:
+        return False
+    return repository.descendant_of(tip, parents[0])
+
+
+def _with_later(repo: RepositoryInfo, kept: str, tip: str) -> str:
+    """What is kept, and where its branch went on to since."""
+    repository = open_repository(repo.common_dir)
+    commit = repository[kept].peel(pygit2.Commit)
+    parents = [*(str(oid) for oid in commit.parent_ids), tip]
+    return write_commit(repository, str(commit.tree.id), f"{commit.message}later {tip}\n", parents)
+
+
 def _holds(repo: RepositoryInfo, kept: str, tip: str) -> bool:
     """Whether what is kept has the branch's commits; the branch may have gone on since, as what came back once is still kept."""
     return kept == tip or open_repository(repo.common_dir).descendant_of(kept, tip)
@@ -218,7 +252,8 @@ async def _keep_nested(
     """(commit, place) for each repository inside the worktree whose files a tree of ours cannot hold, copied into ours; and what could not be read.
 
     A submodule that stands clean at the recorded commit is left out, unless that commit was never pushed: it goes with the worktree.
-    Commits that are on none of its remotes come along; those of its other branches, and of a shallow or partial clone, do not.
+    Commits that are on none of its remotes come along; those of a shallow or partial clone do not, and what else only its git directory has
+    counts as not read.
     """
     kept: list[tuple[str, str]] = []
     unread: list[str] = []
@@ -230,6 +265,10 @@ async def _keep_nested(
         repository = await git.compute(open_repository, inner)
         own, whole = False, True
         if await git.compute(common_dir, inner) != repo.common_dir:  # else a worktree of ours, whose commits stay
+            unread += [
+                f"{place} is a repository of its own, {words}"
+                for words in await _beside_head(git, worktree / place, inner, written.head.commit)
+            ]
             own, whole = await _own_commits(git, worktree / place, inner, written.head)
         if own or not await git.compute(_clean_at, repository, written, recorded):
             head = written.head.commit
@@ -256,6 +295,31 @@ async def _own_commits(git: GitContext, place: Path, inner: Path, head: Head) ->
     shallow = await git.process.read(place, there, "rev-parse", "--is-shallow-repository")
     partial = await git.process.run(place, there, "config", "--get", "extensions.partialclone")
     return bool(first.strip()), shallow.strip() == b"false" and partial.returncode != 0
+
+
+async def _beside_head(git: GitContext, place: Path, inner: Path, head: str | None) -> list[str]:
+    """What a repository holds beside its files and what is checked out, and no remote has: in words."""
+    there = (f"--git-dir={inner}", f"--work-tree={place}")
+    words: list[str] = []
+    others = await git.process.read(
+        place, *there, "for-each-ref", "--format=%(refname)", "refs/heads", "refs/tags", "refs/stash"
+    )
+    lost = []
+    for ref in others.decode(errors="replace").split("\n"):
+        known = ("--not", "--glob=refs/remotes", *([head] if head is not None else []), "--")
+        if ref and (await git.process.run(place, *there, "rev-list", "--max-count=1", ref, *known)).stdout.strip():
+            lost.append(ref.removeprefix("refs/").removeprefix("heads/"))
+    if lost:
+        words.append(f"and its {', '.join(lost)} would go with it")
+    status = await git.process.read(
+        place, *there, "status", "--porcelain", "-z", "--untracked-files=no", "--no-renames"
+    )
+    staged = [
+        os.fsdecode(line[3:]) for line in status.split(b"\0") if line[:1] in b"MA" and line[1:2] in b"MD" and line
+    ]
+    if staged:
+        words.append(f"and what is staged there would go with it: {', '.join(staged)}")
+    return words
 
 
 def _clean_at(repository: pygit2.Repository, written: WorktreeTree, recorded: str | None) -> bool:

@@ -128,8 +128,8 @@ async def give_up(core: Core, intent: Intent, error: Exception) -> None:
 def unread_error(session: Session, unread: Sequence[str], hint: str) -> WorkAtRiskError:
     """Why a tree stays: what git cannot read it cannot keep."""
     return WorkAtRiskError(
-        f"{session.name} has files that git cannot read, so that they would be lost: {'; '.join(unread)}",
-        hint=f"make them readable, move them away or have git ignore them, then try again{hint}",
+        f"{session.name} has what git cannot keep, so that it would be lost: {'; '.join(unread)}",
+        hint=f"make it readable, move it away or have git ignore it, then try again{hint}",
         unread="\n".join(unread),
     )
 
