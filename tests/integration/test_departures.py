@@ -371,7 +371,7 @@ async def test_where_tree_and_branch_were_deleted_by_hand_the_newest_checkpoint_
         await archive(client, "lost")
         await restore(client, "lost")
     else:
-        await remove(client, "lost")
+        await remove(client, "lost", force=True)
         await bring_back(client, "lost")
 
     assert git(tree, "rev-parse", made.branch, "HEAD").split() == [committed, committed]

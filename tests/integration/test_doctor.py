@@ -398,6 +398,37 @@ async def test_of_a_worktree_that_was_deleted_the_advice_says_which_files_come_b
     assert (trees["went on"] / "only.txt").read_text() == "at the checkpoint\n"
 
 
+async def test_something_else_where_a_worktree_was_is_told_and_the_advice_brings_the_worktree_back(
+    daemon: DaemonProcess, repository: Path, tmp_path: Path
+) -> None:
+    sandbox = daemon.sandbox
+    other = tmp_path / "other"
+    git(tmp_path, "init", "-q", str(other))
+    git(other, "commit", "-q", "--allow-empty", "-m", "first")
+    async with connected(sandbox) as client:
+        names = ("own-repository", "of-another", "file", "copied", "sound")
+        trees = {name: Path((await client.create(repository, name=name)).worktree) for name in names}
+        commits = {name: git(tree, "rev-parse", "HEAD") for name, tree in trees.items()}
+        for name in ("own-repository", "of-another", "file"):
+            shutil.rmtree(trees[name])
+        git(tmp_path, "init", "-q", str(trees["own-repository"]))
+        git(other, "worktree", "add", "-q", "--detach", str(trees["of-another"]))
+        trees["file"].write_text("not a directory\n")
+        shutil.copyfile(trees["sound"] / ".git", trees["copied"] / ".git")
+
+        found = await diagnose(client)
+
+        astray = [name for name in names if name != "sound"]
+        told = {name: (found[name].code, found[name].severity) for name in names if name in found}
+        assert told == dict.fromkeys(astray, ("worktree-broken", "error"))
+        for name in astray:
+            await follow(sandbox, repository, found[name].advice, "move it away")
+            await follow(sandbox, repository, found[name].advice, "then make it again")
+            assert git(trees[name], "rev-parse", "HEAD") == commits[name]
+            assert trees[name].with_name(f"{trees[name].name}.aside").exists()
+        assert not set(names) & set(await diagnose(client))
+
+
 async def test_a_stranger_on_a_port_a_turn_without_an_agent_and_what_removals_left_are_told(
     client: Client, sandbox: Sandbox, repository: Path
 ) -> None:

@@ -249,3 +249,24 @@ async def test_any_tree_is_snapshot_as_git_would(
 
         assert (taken.tree, taken.skipped) == (tree_by_git(sample), ())
         assert fingerprint(sample) == before
+
+
+async def test_what_comes_while_files_are_brought_back_is_kept_and_does_not_stop_that(
+    git: Git, repo: RepositoryInfo, sample: Sample, tree: Sample
+) -> None:
+    """As the git of a daemon that was killed in the middle of the same goes on for a while."""
+    tree.write("new", "as it was")
+    target = (await git.keep(tree.path, "refs/ramet/checkpoints/s/1", "one")).commit
+    (tree.path / "new").unlink()
+    overwritten: list[str] = []
+
+    async def keep(tree_id: str) -> None:
+        overwritten.append(tree_id)
+        if len(overwritten) == 1:
+            tree.write("new", "somebody else's")
+
+    await git.bring_back(tree.path, target, keep)
+
+    assert (tree.path / "new").read_text() == "as it was"
+    assert [sample.git("ls-tree", "-r", "--name-only", each, "new") for each in overwritten] == ["", "new"]
+    assert sample.git("show", f"{overwritten[-1]}:new") == "somebody else's"

@@ -120,6 +120,9 @@ async def test_a_branch_that_only_the_remote_has_is_fetched_and_worked_on(
         sample.git("config", "remote.origin.fetch", "+refs/heads/main:refs/remotes/origin/main")
     assert await refusal(client, sample.path, existing_branch=named) == "REF_NOT_FOUND"
 
+    based = await client.create(sample.path, base_ref=named, fetch=True)
+    assert (based.branch != "feat/new", based.base_ref, based.base_commit) == (True, "origin/feat/new", tip)
+
     session = await client.create(sample.path, existing_branch=named, fetch=True)
 
     assert (session.branch, session.base_commit) == ("feat/new", tip)

@@ -7,12 +7,13 @@ from collections.abc import AsyncIterator
 from contextlib import closing
 from pathlib import Path
 
+import grpc
 import pytest
 from ramet.v1 import session_pb2, worktree_pb2
 from rametd.git.registrations import REASON
 
 from tests.support.agents import script
-from tests.support.daemon import IDLE, Client, Sandbox, connected, daemon_here, git
+from tests.support.daemon import IDLE, Client, Sandbox, connected, daemon_here, git, reason_of
 from tests.support.eventually import eventually
 
 
@@ -109,6 +110,40 @@ async def test_what_nobody_has_touched_for_long_and_what_was_archived_goes_when_
         await eventually(old_enough)
         gone = await collect(client, dry_run=False)
         assert {name for name, item in gone.items() if item.removed} == {"stale", "filed"}
+
+
+async def test_what_only_a_checkpoint_holds_of_a_tree_that_was_deleted_by_hand_stays(
+    client: Client, repository: Path
+) -> None:
+    trees = {name: Path((await client.create(repository, name=name)).worktree) for name in ("lost", "saved")}
+    for name, tree in trees.items():
+        (tree / "only.txt").write_text("here\n")
+        await client.worktrees.CreateCheckpoint(worktree_pb2.CreateCheckpointRequest(session=name))
+    commit(trees["saved"], "more.txt")
+    git(repository, "merge", "-q", "ramet/saved")
+    for tree in trees.values():
+        shutil.rmtree(tree)
+
+    listed = (await collect(client))["lost"]
+    assert listed.verdict == "kept"
+    assert "only.txt" in listed.reason
+    with pytest.raises(grpc.aio.AioRpcError) as refused:
+        await client.sessions.DeleteSession(session_pb2.DeleteSessionRequest(session="lost"))
+    assert reason_of(refused.value) == "WORK_AT_RISK"
+    assert "only.txt" in (refused.value.details() or "")
+    await client.sessions.DeleteSession(session_pb2.DeleteSessionRequest(session="saved"))
+
+
+async def test_a_session_whose_work_has_landed_without_a_turn_stays_with_the_reason(
+    client: Client, repository: Path
+) -> None:
+    commit(Path((await client.create(repository, name="by-hand")).worktree), "new.txt")
+    git(repository, "merge", "-q", "ramet/by-hand")
+
+    listed = (await collect(client))["by-hand"]
+
+    assert listed.verdict == "kept"
+    assert "no turn has run in it, so that it goes only when idle for retention.stale" in listed.reason
 
 
 async def test_what_was_left_of_sessions_that_are_gone_goes_unless_it_holds_work(

@@ -44,7 +44,8 @@ def command(
 ) -> None:
     """Show what session S has changed since it started, uncommitted and
     untracked work included; with PATHs, of these alone. Coloured and paged on a
-    terminal, a patch that `git apply` takes elsewhere.
+    terminal, a patch that `git apply` takes elsewhere; of binary and of very
+    large files it only says that they differ.
 
     \b
     Examples:

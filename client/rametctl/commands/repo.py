@@ -127,7 +127,7 @@ def trust(app: App, repo: str | None, withdraw: bool, yes: bool) -> int:
     if not (withdraw or yes or found.trusted or asked):
         raise UsageError(
             f"nobody can be asked whether {found.name} is to be trusted",
-            hint="add --yes; `rametctl config` shows what would run",
+            hint="add --yes; `rametctl config show` shows what would run",
         )
     if not withdraw and not app.output.json_mode and not _agreed(app, found, yes=yes):
         app.output.text(f"{found.name} is not trusted; nothing was changed")

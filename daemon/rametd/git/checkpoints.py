@@ -1,6 +1,7 @@
 """A worktree kept as it is, and brought back to what was kept. The user's stash is never used, and HEAD moves only back along its own branch,
 or, on a branch of ours, to what was kept of it before it was rebased."""
 
+import asyncio
 import os
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -9,6 +10,7 @@ from typing import Final
 
 import pygit2
 
+from rametd.domain.errors import GitFailedError
 from rametd.git.context import GitContext
 from rametd.git.inventory import refs_below
 from rametd.git.registrations import registrations, verify_worktree
@@ -16,6 +18,10 @@ from rametd.git.repository import RepositoryInfo, common_dir, head_of, open_repo
 from rametd.git.snapshot import ADD_ALL, current_tree, private_index, write_commit
 
 PREFIX: Final = "refs/ramet/checkpoints/"
+
+_AGAIN_S: Final = (0.1, 0.3, 1.0, 3.0)
+"""Git refuses where a file came or changed since it was looked at: somebody works there, or the git of a daemon that was killed in the middle of
+the same still does. Each time what is there by then is kept first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +89,17 @@ async def bring_back(
     git: GitContext, worktree: Path, target: str, before_overwriting: Callable[[str], Awaitable[None]]
 ) -> str:
     """See `Git.bring_back`."""
+    for pause in _AGAIN_S:
+        try:
+            return await _bring_back(git, worktree, target, before_overwriting)
+        except GitFailedError:
+            await asyncio.sleep(pause)
+    return await _bring_back(git, worktree, target, before_overwriting)
+
+
+async def _bring_back(
+    git: GitContext, worktree: Path, target: str, before_overwriting: Callable[[str], Awaitable[None]]
+) -> str:
     git_dir = await git.compute(verify_worktree, worktree, None)
     there = (f"--git-dir={git_dir}", f"--work-tree={worktree}")
     async with git.worktree_lock(worktree), private_index(git, git_dir) as index:

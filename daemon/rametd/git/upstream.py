@@ -154,10 +154,11 @@ def _remotes(repository: pygit2.Repository) -> list[str]:
 
 
 def _newer(repo: RepositoryInfo, local: str | None, remote: RemoteBranch) -> Base | None:
-    """The remote's tip where it goes on from the local branch; None where that has commits of its own, or stands there."""
-    if local is None:
-        return None
+    """The remote's tip where it goes on from the local branch, or there is none; None where that has commits of its own, or stands there."""
     repository = open_repository(repo.common_dir)
+    if local is None:
+        only = peel(repository, f"refs/remotes/{remote.tracking}")
+        return Base(remote.tracking, only) if only is not None else None
     ours, theirs = peel(repository, f"refs/heads/{local}"), peel(repository, f"refs/remotes/{remote.tracking}")
     if ours is None or theirs is None or ours == theirs or not repository.descendant_of(theirs, ours):
         return None

@@ -42,6 +42,8 @@ async def work_at_risk(core: Core, session: Session) -> Risk:
     risk = await core.git.work_at_risk(info, session.worktree, branch, session.base_commit)
     if session.state == State.ARCHIVED:
         risk = await _with_archive(core, info, session, risk)
+    elif not await asyncio.to_thread(session.worktree.exists):
+        risk = await _with_checkpoint(core, info, session, risk)
     if risk.unique_commits and await _all_landed(core, info, session, risk.starts):
         return replace(risk, unique_commits=())
     return risk
@@ -57,6 +59,20 @@ async def _with_archive(core: Core, info: RepositoryInfo, session: Session, risk
         if commit and commit not in starts and not await core.git.reachable(info, commit):
             commits, starts = (*commits, (commit, "kept by the archive alone")), (*starts, commit)
     return replace(risk, uncommitted=kept.changed, untracked=(), unique_commits=commits, starts=starts)
+
+
+async def _with_checkpoint(core: Core, info: RepositoryInfo, session: Session, risk: Risk) -> Risk:
+    """What of a worktree that somebody deleted only its newest checkpoint holds: what differs from both its commit and the branch."""
+    newest = await core.store.read(lambda reader: reader.checkpoints.latest(session.id))
+    if newest is None:
+        return risk
+    changed: set[str] | None = None
+    for commit in dict.fromkeys((newest.head or session.base_commit, *risk.starts)):
+        if commit:
+            diff = await core.git.diff_commits(info, commit, newest.commit, patch=False)
+            paths = {path for each in diff.files for path in (each.path, each.old_path) if path}
+            changed = paths if changed is None else changed & paths
+    return replace(risk, uncommitted=tuple(sorted(changed or ())))
 
 
 async def _all_landed(core: Core, info: RepositoryInfo, session: Session, starts: tuple[str, ...]) -> bool:

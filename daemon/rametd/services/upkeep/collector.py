@@ -92,7 +92,9 @@ class Collector:
         idle = now - session.update_time
         if idle >= core.config.retention.stale:
             return "stale", f"idle for {idle / DAY_S:.0f} days, and nothing of it can be lost"
-        return KEPT, answer.reason
+        # With no turn, being on the target says only that nothing was begun yet.
+        waits = "; no turn has run in it, so that it goes only when idle for retention.stale" if answer else ""
+        return KEPT, answer.reason + waits
 
     async def _remove(self, item: Garbage, principal: str) -> Garbage:
         """Remove what can go; what has changed since it was judged stays, with the reason."""

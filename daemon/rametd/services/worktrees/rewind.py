@@ -124,6 +124,12 @@ class Rewinder:
         heads: list[str] = []
 
         async def keep(tree: str) -> None:
+            noted = await core.store.read(lambda reader: noted_before(reader, intent))
+            if (
+                noted is not None and tree == checkpoint.tree
+            ):  # a daemon that was killed had got that far: nothing is overwritten
+                heads.append(noted.head)
+                return
             made = await self._checkpointer.make(
                 session_id, CheckpointReason.REWIND, tree=tree, principal=intent.data["principal"]
             )
@@ -145,7 +151,10 @@ class Rewinder:
         if moved and checkpoint.head and session.base_commit:
             base = await core.git.merge_base(info, session.base_commit, checkpoint.head)
         core.failpoint.hit("rewind.branch-moved")
-        before = await core.store.read(lambda reader: what_was_before(reader, intent))
+        before = await core.store.read(lambda reader: noted_before(reader, intent))
+        assert before is not None, (
+            "it was noted before anything was overwritten, and only this rewind removes its intent"
+        )
         files = (await core.git.diff_commits(info, before.commit, checkpoint.commit, patch=False)).files
         kept = before
 
@@ -208,9 +217,11 @@ def remember_before(unit: Unit, intent: Intent, checkpoint: Checkpoint) -> None:
         unit.intents.add(replace(now, data={**now.data, "before": checkpoint.id}))
 
 
-def what_was_before(reader: Reader, intent: Intent) -> Checkpoint:
+def noted_before(reader: Reader, intent: Intent) -> Checkpoint | None:
+    """The checkpoint of what the rewind overwrites, once it is made."""
     now = reader.intents.get(intent.id)
-    assert now is not None, "only this rewind removes its intent"
+    if now is None or "before" not in now.data:
+        return None
     [before] = reader.checkpoints.find_by_prefix(now.session_id, now.data["before"])
     return before
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from rametd.domain.errors import RametError
 from rametd.domain.models import Session, WorktreeKind
 from rametd.domain.states import State
-from rametd.git.registrations import Registration
+from rametd.git.registrations import Registration, locate
 from rametd.services.departures.clearing import archive_ref, last_known
 from rametd.services.upkeep.finding import Finding, shell
 from rametd.services.upkeep.scene import Scene
@@ -41,6 +41,9 @@ async def _archived(scene: Scene, session: Session) -> AsyncIterator[Finding]:
 
 
 async def _living(scene: Scene, session: Session) -> AsyncIterator[Finding]:
+    if (stranger := await _stranger(scene, session)) is not None:
+        yield stranger
+        return
     try:
         await scene.core.git.verify_worktree(session.worktree, None)
     except RametError as error:
@@ -64,6 +67,23 @@ async def _living(scene: Scene, session: Session) -> AsyncIterator[Finding]:
 
         message = "its copy, from which a damaged database would be rebuilt, is missing"
         yield Finding("warning", "index-missing", session.name, session.id, message, "doctor --fix writes it", write)
+
+
+async def _stranger(scene: Scene, session: Session) -> Finding | None:
+    """Of something else that lies where the worktree was, be it a sound worktree of another repository: it has to go first, for it is not ours to delete."""
+    tree = session.worktree
+    if session.worktree_kind != WorktreeKind.OWN:
+        return None
+    _, why = await asyncio.to_thread(locate, scene.info.common_dir, tree)
+    if why is None or await asyncio.to_thread(_moved_to, scene, tree) is not None:
+        return None
+    again = f"{shell('rametctl', 'archive', session.name)} && {shell('rametctl', 'restore', session.name)}"
+    advice = (
+        f"move it away: {shell('mv', tree, tree.with_name(f'{tree.name}.aside'))}\n"
+        f"then {await _again(scene, session, again)}\nremove the session: {shell('rametctl', 'rm', session.name)}"
+    )
+    message = f"something else lies where its worktree was: {why}"
+    return Finding("error", "worktree-broken", session.name, session.id, message, advice)
 
 
 async def _no_worktree(scene: Scene, session: Session, error: RametError) -> Finding:
