@@ -186,7 +186,7 @@ async def test_commits_made_since_an_earlier_trash_are_kept_where_the_directory_
     assert await git.trash(repo, "s-1", tree.path, "work") == replace(second, branch_commit=None)
 
 
-async def test_a_branch_that_only_went_on_from_what_was_kept_is_what_is_kept(
+async def test_a_branch_that_went_on_from_a_clean_tree_comes_back_where_it_was_and_tells_of_it(
     git: Git, repo: RepositoryInfo, sample: Sample, tree: Sample
 ) -> None:
     first = await git.trash(repo, "s-1", tree.path, "work")
@@ -197,8 +197,7 @@ async def test_a_branch_that_only_went_on_from_what_was_kept_is_what_is_kept(
 
     kept = await git.kept(repo, second.ref)
     assert kept is not None
-    assert first.commit != second.commit
-    assert (kept.branch_commit, kept.later, kept.changed) == (tip, "", ())
+    assert (kept.branch_commit, kept.later, kept.changed) == (first.branch_commit, tip, ())
 
 
 async def test_a_branch_is_trashed_when_its_directory_is_gone(

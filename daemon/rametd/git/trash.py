@@ -72,7 +72,7 @@ async def keep(
             notes = [] if borrowed else await _notes(git, repo, worktree, git_dir, written.head, branch)
         except GitFailedError as error:  # whoever removes the tree is told, and moves it aside or refuses
             unread.append(error.message)
-    elif earlier is not None and not afresh and not await git.compute(_only_went_on, repo, earlier, tip):
+    elif earlier is not None and not afresh:
         # An earlier run got as far as moving the directory aside, or it is in the archive; what was kept is more than what is left to see.
         if tip is not None and not await git.compute(_holds, repo, earlier, tip):
             earlier = await git.compute(_with_later, repo, earlier, tip)
@@ -207,18 +207,6 @@ def _last_commit(repo: RepositoryInfo, git_dir: Path | None, last: tuple[str, st
     repository = open_repository(repo.common_dir)
     candidates = (last_head(git_dir) if git_dir is not None else None, last[0] if last is not None else None)
     return next((commit for commit in candidates if commit and commit in repository), None)
-
-
-def _only_went_on(repo: RepositoryInfo, kept: str, tip: str | None) -> bool:
-    """Whether ``tip`` has all that is kept: it goes on from a commit of which nothing was changed."""
-    if tip is None:
-        return False
-    repository = open_repository(repo.common_dir)
-    commit = repository[kept].peel(pygit2.Commit)
-    parents = [str(oid) for oid in commit.parent_ids]
-    if len(parents) != 1 or commit.tree.id != repository[parents[0]].peel(pygit2.Tree).id:
-        return False
-    return repository.descendant_of(tip, parents[0])
 
 
 def _with_later(repo: RepositoryInfo, kept: str, tip: str) -> str:
