@@ -5,6 +5,7 @@
 import asyncio
 import os
 import resource
+import shutil
 import signal
 import subprocess
 import time
@@ -311,3 +312,23 @@ async def test_a_keeper_and_its_tree_live_in_their_cgroup(executor: LocalExecuto
     assert (group / "cgroup.procs").read_text() == ""
     assert not (group / "agent").exists()
     group.rmdir()
+
+
+async def test_removals_and_looks_at_once_do_not_take_the_parts_away_under_each_other(
+    executor: LocalExecutor, tmp_path: Path
+) -> None:
+    ended = await executor.start(agent("", tmp_path))
+    await executor.wait(ended)
+    path = keeper_path(ended)
+    for number in range(200):
+        (path / f"journal.{number + 1}").touch()
+    handles = [ended]
+    for generation in range(2, 7):
+        shutil.copytree(path, path.with_name(f"s-{generation}"))
+        handles.append(Handle(ended.replace('"generation": 1', f'"generation": {generation}')))
+    assert sorted(await asyncio.to_thread(executor.discover)) == sorted(handles)
+    await asyncio.gather(
+        *(executor.destroy(handle) for handle in handles for _ in range(3)),
+        *(asyncio.to_thread(executor.discover) for _ in range(20)),
+    )
+    assert list(path.parent.iterdir()) == []

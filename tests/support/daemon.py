@@ -63,6 +63,9 @@ CHANNEL = (
     ("grpc.max_reconnect_backoff_ms", 200),
 )
 
+PORTS = 20_000 + 1_000 * (int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % 12)
+"""The first of a thousand; all of them are below those that systems give to clients."""
+
 
 @dataclass
 class Sandbox:
@@ -100,9 +103,15 @@ class Sandbox:
         return self.root / "run" / "rametd.sock"
 
     def configure(self, text: str) -> None:
-        """Replace the owner's configuration. Spares are made only where it speaks of the pool: tests count worktrees."""
+        """Replace the owner's configuration. Spares are made only where it speaks of the pool: tests count worktrees.
+
+        Sessions' ports are of a range that no other process of the test run uses.
+        """
         if "[pool]" not in text:
             text += "\n[pool]\nsize = 0\n"
+        if "[ports]" not in text:
+            text += "\n[ports]\n"
+        text = text.replace("[ports]\n", f"[ports]\nbase = {PORTS}\n")
         path = self.root / "config" / "ramet" / "config.toml"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)

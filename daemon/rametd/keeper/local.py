@@ -5,6 +5,7 @@ One class: every call of the protocol meets a keeper that starts, leaves or hang
 
 import asyncio
 import os
+import secrets
 import shutil
 import signal
 import sys
@@ -69,7 +70,8 @@ class LocalExecutor:
         )
         self._variable = variable
         self._tasks: set[asyncio.Task[Handle]] = set()
-        self._starting: weakref.WeakValueDictionary[str, asyncio.Lock] = weakref.WeakValueDictionary()
+        self._locks: weakref.WeakValueDictionary[str, asyncio.Lock] = weakref.WeakValueDictionary()
+        self._going: set[str] = set()
 
     async def start(self, spec: LaunchSpec) -> Handle:
         # A start is undone or done, never left in between: when the caller is cancelled it goes on.
@@ -88,8 +90,7 @@ class LocalExecutor:
                 hint="set RAMET_RUNTIME_DIR to a shorter directory",
             )
         # Two starts of one process at once: the second would take the first one's directory for a leftover.
-        lock = self._starting.setdefault(place.name, asyncio.Lock())
-        async with lock:
+        async with self._lock(place):
             if await asyncio.to_thread(place.exists):
                 await self._settle_start(place)
                 recovered = await asyncio.to_thread(place.inspect)
@@ -207,24 +208,45 @@ class LocalExecutor:
 
     async def destroy(self, handle: Handle) -> None:
         place = Place.from_handle(handle)
-        recovered = await self._settle(place)
-        if recovered.liveness is Liveness.EXITED:  # the keeper may linger for a controller that reads the end
-            await until(lambda: not place.is_locked(), within=SETTLE)
-        if recovered.agent_alive or await asyncio.to_thread(place.is_locked):
-            raise WrongStateError(f"the agent or the keeper of {place.name} lives", hint="end it first")
-        await asyncio.to_thread(_remove, place)
+        # Two removals of one directory would take its parts away under each other.
+        async with self._lock(place):
+            recovered = await self._settle(place)
+            if recovered.liveness is Liveness.EXITED:  # the keeper may linger for a controller that reads the end
+                await until(lambda: not place.is_locked(), within=SETTLE)
+            if recovered.agent_alive or await asyncio.to_thread(place.is_locked):
+                raise WrongStateError(f"the agent or the keeper of {place.name} lives", hint="end it first")
+            await asyncio.to_thread(self._remove, place)
+
+    def _remove(self, place: Place) -> None:
+        """The directory goes under another name first: a half of it is never found again and taken for an agent."""
+        if not place.exists():
+            return
+        spec = directory.read_record(place.path, directory.SPEC)
+        if spec is not None:
+            Path(spec["socket"]).unlink(missing_ok=True)
+        gone = place.root / f".{place.name}.{secrets.token_hex(4)}.gone"
+        self._going.add(gone.name)
+        try:
+            Path(place.path).rename(gone)
+            shutil.rmtree(gone)
+        finally:
+            self._going.discard(gone.name)
 
     def discover(self) -> list[Handle]:
         if not self._root.is_dir():
             return []
-        for gone in self._root.glob(".*.gone"):  # a removal that was interrupted
-            shutil.rmtree(gone, ignore_errors=True)
+        for gone in self._root.glob(".*.gone"):
+            if gone.name not in self._going:  # a removal that was interrupted
+                shutil.rmtree(gone, ignore_errors=True)
         names = [entry.name for entry in self._root.iterdir() if entry.is_dir()]
         places = (Place.from_name(self._root, name, self._variable) for name in names)
         found = sorted(
             (place for place in places if place is not None), key=lambda place: (place.session, place.generation)
         )
         return [place.handle for place in found]
+
+    def _lock(self, place: Place) -> asyncio.Lock:
+        return self._locks.setdefault(place.name, asyncio.Lock())
 
     async def _settle_start(self, place: Place) -> None:
         await until(lambda: not place.is_starting(), within=SETTLE)
@@ -295,16 +317,3 @@ def _ask_to_listen(place: Place) -> bool:
         return False
     Path(run["socket"]).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     return processes.send_signal(run["keeper_pid"], run["keeper_start"], signal.SIGUSR1)
-
-
-def _remove(place: Place) -> None:
-    """The directory goes under another name first: a half of it is never found again and taken for an agent."""
-    if not place.exists():
-        return
-    spec = directory.read_record(place.path, directory.SPEC)
-    if spec is not None:
-        Path(spec["socket"]).unlink(missing_ok=True)
-    gone = place.root / f".{place.name}.gone"
-    shutil.rmtree(gone, ignore_errors=True)
-    Path(place.path).rename(gone)
-    shutil.rmtree(gone)

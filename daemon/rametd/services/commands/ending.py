@@ -71,5 +71,5 @@ class Ender:
         try:
             await self._executor.end(handle, REMOVAL_GRACE_S, epoch=self._core.fence)
             await self._executor.destroy(handle)
-        except RametError as error:
-            log.warning("what a command left stays", handle=handle, error=error.message)
+        except (RametError, OSError) as error:
+            log.warning("what a command left stays", handle=handle, error=str(error))

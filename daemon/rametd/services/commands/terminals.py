@@ -49,6 +49,7 @@ class Terminals:
         self._starting: dict[str, asyncio.Task[Command]] = {}
         self._watches: dict[str, asyncio.Task[None]] = {}
         self._background: set[asyncio.Task[None]] = set()
+        self._sweeping = asyncio.Lock()
         self._unsubscribe = core.store.subscribe(self._notice)
 
     # ── starting ─────────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -259,12 +260,12 @@ class Terminals:
             unit.commands.remove_strays()
             return unit.commands.ids()
 
-        # The directories first: a command's row is there before its directory is.
-        handles = await asyncio.to_thread(self._executor.discover)
-        ids = await write_for_sure(self._core.store, known)
-        for handle in handles:
-            if Place.from_handle(handle).session not in ids:
-                await self._ender.destroy(handle)
+        async with self._sweeping:
+            # The directories first: a command's row is there before its directory is.
+            handles = await asyncio.to_thread(self._executor.discover)
+            ids = await write_for_sure(self._core.store, known)
+            strays = [handle for handle in handles if Place.from_handle(handle).session not in ids]
+            await asyncio.gather(*map(self._ender.destroy, strays))
 
     async def close(self) -> None:
         """Let go; commands go on under their keepers."""
@@ -282,4 +283,9 @@ class Terminals:
     def _spawn(self, coroutine: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(coroutine)
         self._background.add(task)
-        task.add_done_callback(self._background.discard)
+        task.add_done_callback(self._finished)
+
+    def _finished(self, task: "asyncio.Task[None]") -> None:
+        self._background.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("work on commands failed", exc_info=error)
