@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 CONTRACT_VERSION = 1
 MAX_MESSAGE_BYTES = 64 * 1024 * 1024
+PAGE = 1000
+"""What of a list is asked for at once: as much as the daemon gives."""
 RETRY_DEADLINE = 30.0
 """Seconds for which a call is tried again when the daemon goes away under it."""
 
@@ -48,6 +50,20 @@ class Method(Protocol[Request_contra, Response_co]):
     def __call__(
         self, request: Request_contra, timeout: float | None = None, metadata: tuple[tuple[str, str], ...] | None = None
     ) -> Response_co: ...
+
+
+class PageRequest(Protocol):
+    page_size: int
+    page_token: str
+
+
+class Page(Protocol):
+    @property
+    def next_page_token(self) -> str: ...
+
+
+ListRequest = TypeVar("ListRequest", bound=PageRequest)
+ListResponse = TypeVar("ListResponse", bound=Page)
 
 
 class Cancellable(Protocol[Response_co]):
@@ -149,6 +165,7 @@ class Connection:
 
         When the daemon goes away under the call it is called again once a daemon serves: every request that changes
         something carries a request id, with which the second call is the first one. ``timeout`` is in seconds, for all of it.
+        Where none serves any more, the error of such a request says that it may have been done.
         """
         end = None if timeout is None else time.monotonic() + timeout
         failing_since: float | None = None
@@ -174,11 +191,23 @@ class Connection:
             if failing_since is None or now - attempt > 5.0:
                 failing_since, pause = now, 0.05
             if now - failing_since > RETRY_DEADLINE:
-                raise failure
+                raise _unanswered(request, failure)
             if isinstance(failure, UnreachableError):
                 self.close()
             time.sleep(pause)
             pause = min(pause * 2, 1.0)
+
+    def pages(
+        self, method: Callable[["Connection"], Method[ListRequest, ListResponse]], request: ListRequest
+    ) -> Iterator[ListResponse]:
+        """`call` for each page of a list, the first one on; ``request`` is made to ask for them in turn."""
+        request.page_size = PAGE
+        while True:
+            page = self.call(method, request)
+            yield page
+            if not page.next_page_token:
+                return
+            request.page_token = page.next_page_token
 
     def stream(
         self,
@@ -263,3 +292,14 @@ class Connection:
 def _may_pass(failure: ClientError) -> bool:
     """Whether the same call may succeed in a moment: the daemon is gone, or not through with its recovery."""
     return isinstance(failure, ConnectionLostError) or failure.reason == "RECOVERING"
+
+
+def _unanswered(request: object, failure: ClientError) -> ClientError:
+    """What to say of a call that a daemon got, or may have got, and never answered. ``failure`` is that of the last attempt."""
+    if not getattr(request, "request_id", "") or not isinstance(failure, UnreachableError):
+        return failure
+    # Started again by hand it would be another request, and what makes something would make it twice.
+    return ConnectionLostError(
+        f"the daemon went away before it answered, so that this may have been done or not ({failure.message})",
+        hint="run: rametctl daemon start, and look, before you do it again: rametctl ls",
+    )

@@ -1,8 +1,11 @@
-"""Follow the event log through whatever happens to the daemon: a broken stream goes on from the last cursor."""
+"""Follow what happens through whatever happens to the daemon.
+
+The event log goes on from the last cursor; a stream that begins with the whole begins with it again.
+"""
 
 import time
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, TypeVar
 
 from rametctl.errors import ClientError, ConnectionLostError, UnreachableError, UsageError
 
@@ -10,7 +13,10 @@ if TYPE_CHECKING:
     from ramet.v1.common_pb2 import Cursor
     from ramet.v1.event_pb2 import WatchEventsResponse
 
-    from rametctl.connection import Connection
+    from rametctl.connection import Cancellable, Connection, Method
+
+Request = TypeVar("Request")
+Response = TypeVar("Response")
 
 GIVE_UP = 60.0
 """Seconds without a daemon after which following ends."""
@@ -69,13 +75,51 @@ def follow(
                 if kind == "reset":
                     break
             else:
-                # The daemon ended the stream by itself, as one that shuts down may.
-                raise ConnectionLostError("the daemon ended the stream", hint="run: rametctl daemon status")
+                raise _ended()
         except ClientError as error:
-            if not (isinstance(error, UnreachableError) or error.reason == "RECOVERING"):
+            if not _may_pass(error):
                 raise
             failing_since = _wait_for_daemon(connection, error, failing_since, pause)
             pause = min(pause * 2, 2.0)
+
+
+def keep_watching(
+    connection: "Connection",
+    method: "Callable[[Connection], Method[Request, Cancellable[Response]]]",
+    request: Request,
+    tell: Callable[[str], None],
+) -> Iterator[Response]:
+    """The answers of a stream whose first one holds the whole, without an end: after a break there is such a one again.
+
+    ``tell`` gets words for the person, when the daemon has gone and when it is there again. Raises UnreachableError once
+    no daemon is there for ``GIVE_UP`` seconds, and what the daemon refuses.
+    """
+    failing_since: float | None = None
+    pause = 0.1
+    while True:
+        try:
+            for answer in connection.stream(method, request):
+                if failing_since is not None:
+                    tell("connected again; this is how it is now:")
+                failing_since, pause = None, 0.1
+                yield answer
+            raise _ended()
+        except ClientError as error:
+            if not _may_pass(error):
+                raise
+            if failing_since is None and isinstance(error, ConnectionLostError):
+                tell("the daemon went away; connecting again …")
+            failing_since = _wait_for_daemon(connection, error, failing_since, pause)
+            pause = min(pause * 2, 2.0)
+
+
+def _ended() -> ConnectionLostError:
+    """The daemon ended the stream by itself, as one that shuts down may."""
+    return ConnectionLostError("the daemon ended the stream", hint="run: rametctl daemon status")
+
+
+def _may_pass(error: ClientError) -> bool:
+    return isinstance(error, UnreachableError) or error.reason == "RECOVERING"
 
 
 def _wait_for_daemon(connection: "Connection", error: ClientError, failing_since: float | None, pause: float) -> float:

@@ -21,15 +21,9 @@ def all_landings(app: "App", *, repo: str, ended: bool = False) -> "list[Landing
     """All pages; ``repo`` "" means everywhere."""
     from ramet.v1 import landing_pb2
 
-    found: list[Landing] = []
-    token = ""
-    while True:
-        request = landing_pb2.ListLandingsRequest(repo=repo, include_ended=ended, page_size=1000, page_token=token)
-        page = app.connection.call(lambda daemon: daemon.landing.ListLandings, request)
-        found += page.landings
-        token = page.next_page_token
-        if not token:
-            return found
+    request = landing_pb2.ListLandingsRequest(repo=repo, include_ended=ended)
+    pages = app.connection.pages(lambda daemon: daemon.landing.ListLandings, request)
+    return [landing for page in pages for landing in page.landings]
 
 
 def wait_landings(app: "App", landings: "Sequence[Landing]", timeout: float | None) -> "list[Landing]":

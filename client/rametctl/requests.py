@@ -27,17 +27,8 @@ def open_requests(connection: "Connection") -> list["AttentionRequest"]:
     """All that wait, oldest first."""
     from ramet.v1 import attention_pb2
 
-    found: list[AttentionRequest] = []
-    token = ""
-    while True:
-        page = connection.call(
-            lambda daemon: daemon.attention.ListRequests,
-            attention_pb2.ListRequestsRequest(page_size=1000, page_token=token),
-        )
-        found += page.requests
-        token = page.next_page_token
-        if not token:
-            return found
+    pages = connection.pages(lambda daemon: daemon.attention.ListRequests, attention_pb2.ListRequestsRequest())
+    return [request for page in pages for request in page.requests]
 
 
 def by_urgency(requests: "Sequence[AttentionRequest]") -> "tuple[list[AttentionRequest], list[AttentionRequest]]":

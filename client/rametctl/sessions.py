@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from rametctl.app import App
     from rametctl.connection import Connection
 
-PAGE = 1000
 END_OF_LOG = 20
 """Events among which the end of a turn that has just ended is found."""
 PARENT = "parent"
@@ -29,20 +28,12 @@ def session_pages(
     """All pages of sessions, oldest first; ``repo`` "" means everywhere."""
     from ramet.v1 import session_pb2
 
-    token = ""
-    while True:
-        request = session_pb2.ListSessionsRequest(
-            repo=repo,
-            states=[session_pb2.SessionState.Value(f"SESSION_STATE_{state.upper()}") for state in states],
-            include_archived=archived,
-            page_size=PAGE,
-            page_token=token,
-        )
-        page = connection.call(lambda daemon: daemon.sessions.ListSessions, request)
-        yield page
-        token = page.next_page_token
-        if not token:
-            return
+    request = session_pb2.ListSessionsRequest(
+        repo=repo,
+        states=[session_pb2.SessionState.Value(f"SESSION_STATE_{state.upper()}") for state in states],
+        include_archived=archived,
+    )
+    return connection.pages(lambda daemon: daemon.sessions.ListSessions, request)
 
 
 def get_session(app: "App", session: str, *, disk_use: bool = False) -> "GetSessionResponse":

@@ -5,7 +5,7 @@ import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from rametctl.errors import ClientError, UnreachableError
+from rametctl.errors import ClientError, TimedOutError, UnreachableError
 
 if TYPE_CHECKING:
     from ramet.v1.terminal_pb2 import Command, WatchOutputResponse
@@ -15,6 +15,10 @@ if TYPE_CHECKING:
 GIVE_UP = 60.0
 """Seconds without a daemon after which following ends."""
 PAUSE = 0.2
+MOMENT = 1.0
+"""Seconds within which a command that cannot run at all has ended."""
+LAST_LINE = 4096
+"""Bytes at the end of a command's output in which its last line is looked for."""
 
 
 def pieces(app: "App", command_id: str, *, follow: bool) -> Iterator["WatchOutputResponse"]:
@@ -72,6 +76,23 @@ def follow_to_end(app: "App", command: "Command", stop: str) -> "Command":
         raise
     assert ended is not None  # followed, it is told last
     return ended
+
+
+def ends_at_once(app: "App", command: "Command") -> "tuple[Command, str] | None":
+    """A command that ends within a `MOMENT`, as it is then, with the last line that it wrote; None when it goes on."""
+    from ramet.v1 import terminal_pb2
+
+    tail = b""
+    request = terminal_pb2.WatchOutputRequest(command=command.id, follow=True)
+    try:
+        for piece in app.connection.stream(lambda daemon: daemon.terminals.WatchOutput, request, timeout=MOMENT):
+            tail = (tail + piece.data)[-LAST_LINE:]
+            if piece.HasField("command"):
+                lines = tail.decode("utf-8", "replace").strip().splitlines()
+                return piece.command, lines[-1].strip() if lines else ""
+    except (TimedOutError, UnreachableError):
+        pass  # it goes on, be it without a daemon
+    return None
 
 
 def exit_code(command: "Command") -> int:

@@ -19,7 +19,7 @@ FROM_REPOSITORY = "repository file"
 
 def contents(config: "GetConfigResponse", root: str) -> Iterator[Line]:
     """Lines that show it; none where there is nothing."""
-    for setting in config.settings:
+    for setting in (*config.settings, *config.withheld):
         if setting.key in RUNNING and setting.origin == FROM_REPOSITORY:
             yield line((setting.key.removesuffix(".NAME"), "bold"), (f"  ({config.repo_file})", "dim"))
             yield from (line(printable(text), indent=2) for text in _texts(json.loads(setting.value_json)))

@@ -13,6 +13,7 @@ import structlog
 from grpc_health.v1 import health_pb2
 from ramet.paths import Directories, user_home
 from ramet.v1 import event_pb2
+from ramet.words import plural
 
 from rametd import config as configuration
 from rametd.agents.claude.kind import Claude
@@ -90,7 +91,7 @@ class Daemon:
             self._serving = True
             await report_health(healthy, health_pb2.HealthCheckResponse.SERVING)
             core.recovered.set()
-            notifier.ready(f"serving {len(core.runners)} agents")
+            notifier.ready(f"serving {plural(len(core.runners), 'agent')}")
             log.info("serving", socket=str(lock.socket), agents=len(core.runners), pid=os.getpid())
             parts.begin(stack)
             watchdog = asyncio.create_task(self._watchdog(notifier), name="watchdog")

@@ -8,7 +8,7 @@ import os
 import re
 import secrets
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from fnmatch import fnmatchcase
 from pathlib import Path
 
@@ -139,16 +139,14 @@ class EnvironmentFiles:
         try:
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
             descriptor = os.open(temporary, flags, 0o600, dir_fd=directory)
-            try:
+            with ExitStack() as undo:
+                undo.callback(os.unlink, temporary, dir_fd=directory)
                 with os.fdopen(descriptor, "wb") as file:
                     file.write(content)
                     file.flush()
                     os.fsync(descriptor)
                 os.rename(temporary, name, src_dir_fd=directory, dst_dir_fd=directory)
-            except BaseException:
-                with suppress(FileNotFoundError):
-                    os.unlink(temporary, dir_fd=directory)
-                raise
+                undo.pop_all()
             os.fsync(directory)
         finally:
             os.close(directory)

@@ -16,7 +16,7 @@ from rametd.services.commands.setup import Setup
 from rametd.services.commands.terminals import Terminals
 from rametd.services.core import Core
 from rametd.services.creation.creator import Creator
-from rametd.services.creation.forking import Forker
+from rametd.services.creation.forking import FORK, Forker
 from rametd.services.creation.inserting import CREATE
 from rametd.services.creation.pool import Pool
 from rametd.services.departures.archive import Archiver
@@ -65,6 +65,7 @@ class Parts:
     creator: Creator
     forker: Forker
     departures: Departures
+    unfinished: Unfinished
     checkpointer: Checkpointer
     rewinder: Rewinder
     syncer: Syncer
@@ -85,15 +86,16 @@ class Parts:
         """What finishes or undoes each kind of intent that is done before anything is served."""
         return {
             CREATE: self.creator.undo,
-            REWIND: self.rewinder.complete,
-            SYNC: self.syncer.complete,
+            FORK: self.forker.undo,
             DROP: lambda intent: undo_drop(self.core, intent),
         }
 
     @property
-    def departing(self) -> Mapping[str, Recovery]:
-        """The same for those that need not be over by then; all other kinds are their parts' own."""
+    def in_hand(self) -> Mapping[str, Recovery]:
+        """The same for those that need not be over by then: meanwhile they hold their session. All other kinds are their parts' own."""
         return {
+            REWIND: self.rewinder.complete,
+            SYNC: self.syncer.complete,
             DELETE: self.departures.remover.recover,
             ARCHIVE: self.departures.archiver.recover,
             RESTORE: self.departures.restorer.recover,
@@ -110,23 +112,24 @@ class Parts:
             core.trackers.close,
             self.checkpointer.close,
             self.rewinder.close,
+            self.syncer.close,
             self.departures.close,
         ):
             stack.push_async_callback(close)
         await self.terminals.recover()
         await self.warmer.recover()
-        recoveries, departing = self.recoveries, self.departing
+        recoveries, in_hand = self.recoveries, self.in_hand
         intents = await core.store.read(lambda reader: reader.intents.list())
         for intent in intents:
             if intent.kind in recoveries:
                 await attempt(recoveries[intent.kind], intent)
-        unfinished = Unfinished(self._take_up)
-        stack.push_async_callback(unfinished.close)
-        late = await unfinished.begin([(departing[each.kind], each) for each in intents if each.kind in departing])
+        stack.push_async_callback(self.unfinished.close)
+        begun = [(in_hand[each.kind], each) for each in intents if each.kind in in_hand]
+        late = await self.unfinished.begin(begun, self._take_up)
         if not core.config.permissions.allow_bypass:
             await core.store.write(forbid_bypass)
         await self.supervisor.recover(but=late)
-        await self.checkpointer.recover()
+        await self.checkpointer.recover(but=late)
         await core.trackers.recover(but=late)
         await self.setup.recover(lambda session_id: session_id not in late)
         stack.push_async_callback(self.queue.stop)
@@ -150,7 +153,7 @@ class Parts:
             ("pull-requests", PullRequestTracker(self.core, self.pulls).run),
         ):
             background = Background(name, run)
-            stack.callback(background.cancel)
+            stack.push_async_callback(background.stop)
             background.start()
 
 
@@ -167,11 +170,13 @@ class Background:
         self._task = asyncio.create_task(self._run(), name=self._name)
         self._task.add_done_callback(self._done)
 
-    def cancel(self) -> None:
+    async def stop(self) -> None:
+        """End it, and what it clears away on its way: nothing that this needs is closed before."""
         if self._timer is not None:
             self._timer.cancel()
         if self._task is not None:
             self._task.cancel()
+            await asyncio.wait([self._task])
 
     def _done(self, task: "asyncio.Task[None]") -> None:
         if not task.cancelled() and (error := task.exception()) is not None:
@@ -195,7 +200,7 @@ def assemble(core: Core, commands: Executor) -> Parts:
     setup = Setup(core, terminals)
     radar = Radar(core)
     pulls = PullRequests(core)
-    core.keep, core.kept = checkpointer.catch_up, checkpointer.settle
+    core.keep, core.kept, core.still = checkpointer.catch_up, checkpointer.settle, checkpointer.still
     core.hurry, pool.spares.prepare = setup.hurry, setup.run_in
     core.after_creation += [setup.begin, warmer.session_made]
     core.before_launch += [setup.ready, core.trackers.before_launch]
@@ -204,8 +209,8 @@ def assemble(core: Core, commands: Executor) -> Parts:
     core.before_tree_goes += [warmer.before_tree_goes, setup.tear_down, core.trackers.before_tree_goes]
     core.trackers.on_begun.append(radar.follow)
 
-    async def archive(session: Session, principal: str) -> object:
-        return await departures.archiver.archive(session.id, force=False, principal=principal)
+    async def archive(session: Session, principal: str) -> tuple[str, ...]:
+        return tuple((await departures.archiver.archive(session.id, force=False, principal=principal)).warnings)
 
     return Parts(
         core=core,
@@ -217,6 +222,7 @@ def assemble(core: Core, commands: Executor) -> Parts:
         creator=creator,
         forker=Forker(core, creator, checkpointer),
         departures=departures,
+        unfinished=Unfinished(),
         checkpointer=checkpointer,
         rewinder=Rewinder(core, supervisor, checkpointer),
         syncer=Syncer(core, checkpointer),

@@ -91,7 +91,15 @@ def make_server(
     event_pb2_grpc.add_EventServiceServicer_to_server(EventServicer(core), server)
     attention_pb2_grpc.add_AttentionServiceServicer_to_server(AttentionServicer(core, calls), server)
     worktrees = WorktreeServicer(
-        core, calls, parts.checkpointer, parts.rewinder, parts.departures, parts.pool, parts.radar, parts.syncer
+        core,
+        calls,
+        parts.checkpointer,
+        parts.rewinder,
+        parts.departures,
+        parts.unfinished,
+        parts.pool,
+        parts.radar,
+        parts.syncer,
     )
     worktree_pb2_grpc.add_WorktreeServiceServicer_to_server(worktrees, server)
     terminals = TerminalServicer(core, calls, parts.terminals, parts.setup)

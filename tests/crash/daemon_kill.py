@@ -153,7 +153,7 @@ class DaemonKill:
                     len(talk.calls) - turns[name] < OUTSTANDING and self._chance.random() < 0.3
                 ):
                     await self._say(name)
-            await asyncio.sleep(0.02)
+            await asyncio.sleep(0.02)  # the pace of the talk: nothing is waited for
 
     async def _turns(self) -> dict[str, int]:
         listed = await self._client.sessions.ListSessions(

@@ -32,7 +32,7 @@ import grpc
 from ramet.v1 import common_pb2, session_pb2, worktree_pb2
 
 from tests.crash import trees
-from tests.crash.mortal import PATIENCE_S, Mortal
+from tests.crash.mortal import FaultError, Mortal
 from tests.crash.trees import State
 from tests.support.agents import script
 from tests.support.daemon import FAILED, IDLE, PAUSED, Client, Sandbox, connected, git, make_sandbox
@@ -187,8 +187,8 @@ class LostBytes:
 
     async def _settle(self, known: Known) -> session_pb2.Session:
         """Wait until all its turns have ended, and read what was there then."""
-        deadline = time.monotonic() + PATIENCE_S
-        while True:
+
+        async def settled() -> session_pb2.Session:
             found = await self._call(self._client.sessions.GetSession, session_pb2.GetSessionRequest(session=known.id))
             session: session_pb2.Session = found.session
             if session.state == PAUSED:
@@ -196,12 +196,13 @@ class LostBytes:
                     self._client.sessions.ResumeSession, session_pb2.ResumeSessionRequest(session=known.id)
                 )
             elif session.state == FAILED:
-                raise AssertionError(f"{known.id} failed: {session.state_reason}")
-            if session.state == IDLE and not found.pending_prompts:
-                break
+                raise FaultError(f"{known.id} failed: {session.state_reason}")
             state = session_pb2.SessionState.Name(session.state)
-            assert time.monotonic() < deadline, self._mortal.words(f"{known.id} is {state}: {session.state_reason}")
-            await asyncio.sleep(0.02)
+            assert session.state == IDLE, f"{known.id} is {state}: {session.state_reason}"
+            assert not found.pending_prompts, f"{known.id} has prompts to come"
+            return session
+
+        session = await self._mortal.patiently(settled)
         for turn in range(1, known.turns + 1):
             if turn not in known.states:
                 known.states[turn] = json.loads(self._end_of(known, turn).read_text())
@@ -209,11 +210,16 @@ class LostBytes:
 
     async def _kept(self, known: Known) -> None:
         """Wait until the end of its last turn is kept: before, nobody's edits by hand are told from the agent's."""
-        deadline = time.monotonic() + PATIENCE_S
         session = await self._settle(known)
-        while known.turns and not any(each.turn >= session.turns for each in await self._checkpoints(known)):
-            assert time.monotonic() < deadline, self._mortal.words(f"turn {session.turns} of {known.id} was never kept")
-            await asyncio.sleep(0.02)
+
+        async def kept() -> bool:
+            assert any(each.turn >= session.turns for each in await self._checkpoints(known)), (
+                f"turn {session.turns} of {known.id} is not kept"
+            )
+            return True
+
+        if known.turns:
+            await self._mortal.patiently(kept)
 
     async def _edit(self, known: Known) -> None:
         if not known.tree_gone:
@@ -423,7 +429,7 @@ async def lost_bytes(rounds: int, *, seed: int = 1, limit: float = 3600.0) -> Co
             test = LostBytes(sandbox, client, seed=seed)
             try:
                 await test.run(rounds, limit)
-            except (AssertionError, grpc.aio.AioRpcError, OSError, subprocess.CalledProcessError) as error:
+            except (AssertionError, FaultError, grpc.aio.AioRpcError, OSError, subprocess.CalledProcessError) as error:
                 done = "\n".join(TRACED[-40:])
                 raise AssertionError(f"seed {seed}, round {test.counts.rounds}:\n{done}\n{error}") from error
             finally:

@@ -2,15 +2,17 @@
 
 import asyncio
 import random
-import time
 from collections import Counter
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
 
 import grpc
 from ramet.v1 import daemon_pb2
 
 from tests.support.daemon import Client, DaemonProcess, Sandbox, reason_of
+from tests.support.eventually import eventually
+
+T = TypeVar("T")
 
 PATIENCE_S = 45.0
 FAILPOINTS = tuple(
@@ -19,6 +21,7 @@ FAILPOINTS = tuple(
         "archive": "intended agent-ended kept tree-removed",
         "checkpoint": "start-kept turn-kept turn-kept manual-kept rewind-kept fork-kept",
         "create": "intended worktree-made files-written inserted",
+        "fork": "kept dropped",
         "launch": "started stored",
         "prompt": "committed written",
         "remove": "intended agent-ended trashed worktree-removed processes-destroyed forgotten",
@@ -28,6 +31,10 @@ FAILPOINTS = tuple(
     }.items()
     for step in steps.split()
 )
+
+
+class FaultError(Exception):
+    """Not an assertion: what polls must not wait for it to pass."""
 
 
 class Mortal:
@@ -54,22 +61,23 @@ class Mortal:
             self.kills += 1
 
     async def _serves(self) -> bool:
-        deadline = time.monotonic() + PATIENCE_S
         process = self._daemon.process
         assert process is not None
-        while True:
+
+        async def serves_or_ended() -> bool:
             if process.poll() is not None:
-                assert process.returncode == -9, self.words("the daemon ended by itself")
-                return False
-            assert time.monotonic() < deadline, self.words("the daemon does not serve")
+                return True
             try:
                 info = await self._client.daemon.GetInfo(daemon_pb2.GetInfoRequest(), timeout=2, wait_for_ready=True)
             except grpc.aio.AioRpcError:
-                await asyncio.sleep(0.01)
-                continue
-            if info.serving and info.pid == process.pid:
-                return True
-            await asyncio.sleep(0.02)
+                return False
+            return info.serving and info.pid == process.pid
+
+        await self.patiently(serves_or_ended)
+        if process.poll() is None:
+            return True
+        self._was_killed(process.returncode)
+        return False
 
     def kill(self) -> None:
         if self._daemon.process is not None and self._daemon.process.poll() is None:
@@ -77,7 +85,7 @@ class Mortal:
             self.kills += 1
 
     async def strike(self, after: float) -> None:
-        """Kill it in so many seconds."""
+        """Kill it in so many seconds: a moment, not a condition, as the blow is to fall anywhere."""
         await asyncio.sleep(after)
         self.kill()
 
@@ -97,7 +105,7 @@ class Mortal:
                     reason, name = reason_of(error), type(request).__name__
                     if reason not in reasons:
                         words = self.words(f"{name}: {error.code()} {reason}: {error.details()}")
-                        raise AssertionError(words) from error
+                        raise FaultError(words) from error
                     self.refused[f"{name} {reason}"] += 1
                     return None
             await self._revive()
@@ -106,10 +114,20 @@ class Mortal:
         """It does not answer: that is because it was killed, and for no other reason."""
         process = self._daemon.process
         assert process is not None
-        await asyncio.to_thread(process.wait, PATIENCE_S)
-        assert process.returncode == -9, self.words("the daemon ended by itself")
+        self._was_killed(await asyncio.to_thread(process.wait, PATIENCE_S))
         self.kills += 1
         await self.start()
+
+    async def patiently(self, probe: Callable[[], Awaitable[T]]) -> T:
+        """`eventually`; where that is in vain, with what the daemon has said."""
+        try:
+            return await eventually(probe, within=PATIENCE_S)
+        except AssertionError as error:
+            raise FaultError(self.words(str(error))) from error
+
+    def _was_killed(self, returncode: int) -> None:
+        if returncode != -9:
+            raise FaultError(self.words(f"the daemon ended by itself, with {returncode}"))
 
     def words(self, what: str) -> str:
         """``what``, and what the daemon has said."""

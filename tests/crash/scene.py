@@ -16,7 +16,7 @@ from ramet.v1 import attention_pb2, session_pb2
 
 from tests.support.agents import SCRIPTED
 from tests.support.daemon import Client, Sandbox, command_of, git
-from tests.support.eventually import eventually
+from tests.support.eventually import PATIENCE_S, eventually
 
 CONFIG = """
 {top}
@@ -134,7 +134,7 @@ async def check_prompts(client: Client, sandbox: Sandbox, session: session_pb2.S
     assert received == Counter(prompt.id for prompt in queued), "every prompt has one receipt"
 
 
-async def settle_down(client: Client, name: str, within: float = 30.0) -> session_pb2.Session:
+async def settle_down(client: Client, name: str, within: float = PATIENCE_S) -> session_pb2.Session:
     """Wait until a session is idle and has nothing left to do."""
 
     async def look() -> session_pb2.Session:

@@ -59,7 +59,7 @@ def test_of_twenty_daemons_started_at_once_one_serves_and_the_others_say_so(sand
     try:
         eventually_sync(lambda: sum(each.poll() is None for each in started) == 1, within=60)
         (serving,) = [each for each in started if each.poll() is None]
-        eventually_sync(lambda: sandbox.ctl("ls").code == 0, within=30, every=0.2)
+        eventually_sync(lambda: sandbox.ctl("ls").code == 0, every=0.2)
         for other in started:
             if other is not serving:
                 _, words = other.communicate()
@@ -218,15 +218,21 @@ async def test_an_agent_that_dies_at_once_has_its_last_words_in_the_reason(sandb
 async def test_a_worktree_that_somebody_removed_is_named_and_the_session_can_still_be_removed(
     client: Client, sandbox: Sandbox, repository: Path
 ) -> None:
-    made = await client.create(repository, name="homeless")
+    await client.create(repository, script({"fail": "not yet"}), name="before")
+    await client.reach("before", FAILED)
+    made = await client.create(repository, script({"text": "hello"}), name="homeless", after=["before"])
     shutil.rmtree(made.worktree)
-    await client.send("homeless", script({"text": "hello"}))
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await client.send("homeless", script({"text": "more"}))
+    assert made.worktree in str(caught.value.details())
+
+    await client.send("before", script({"text": "done"}))  # which lets the other one begin
 
     failed = await client.reach("homeless", FAILED)
-
     assert made.worktree in failed.state_reason
     assert "no program" not in failed.state_reason
     await delete(client, "homeless")
+    await delete(client, "before")
     assert not leftovers(sandbox, repository)
 
 

@@ -12,6 +12,7 @@ from tests.crash.scene import delete, rows
 from tests.crash.test_failpoints import die_in, start_to_die
 from tests.support.agents import script
 from tests.support.daemon import Client, DaemonProcess, Sandbox, connected, git
+from tests.support.doctor import findings
 from tests.support.eventually import eventually
 
 pytestmark = pytest.mark.crash
@@ -59,7 +60,7 @@ async def no_intents(sandbox: Sandbox) -> None:
         assert rows(sandbox, "SELECT kind FROM intents") == []
         return True
 
-    await eventually(nothing, within=20)
+    await eventually(nothing)
 
 
 async def test_an_archiving_that_is_killed_after_each_step_ends_complete(
@@ -173,6 +174,9 @@ async def test_a_removal_that_git_holds_up_does_not_hold_up_the_start_and_ends_b
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await archive(client)
         assert "is being removed" in str(caught.value.details())
+        (told,) = await findings(client)
+        assert (told.code, told.severity, told.subject) == ("removal-unfinished", "info", "one")
+        assert "goes on since the daemon started" in told.message
         lock.unlink()
         await no_intents(sandbox)
         assert rows(sandbox, "SELECT id FROM sessions") == [(other.id,)]

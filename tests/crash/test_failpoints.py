@@ -71,7 +71,7 @@ async def gone(sandbox: Sandbox, repository: Path) -> None:
         assert leftovers(sandbox, repository) == []
         return True
 
-    await eventually(nothing, within=20)
+    await eventually(nothing)
 
 
 async def test_a_creation_that_is_killed_is_undone_and_the_repeated_call_makes_one_session(
@@ -219,7 +219,7 @@ async def test_a_stop_that_is_killed_is_carried_out_and_the_session_goes_on_late
         async def ended() -> bool:
             return not (await client.reach("stops", PAUSED)).agent_alive
 
-        await eventually(ended, within=20)
+        await eventually(ended)
         assert the_pid(sandbox, made.conversation_id) == 0
         gates.open("work")
         await client.send("stops", second)

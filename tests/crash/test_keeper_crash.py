@@ -71,7 +71,7 @@ async def test_a_controller_killed_twenty_times_gets_every_byte_once(executor: L
             sys.stdout.write(f"{n} " + "x" * source.choice((0, 10, 300, 20000)) + "\\n")
             if n % 16 == 0:
                 sys.stdout.flush()
-                time.sleep(0.003)
+                time.sleep(0.003)  # so slowly that each of the kills falls into it
         sys.stdout.flush()
         sys.stdin.read()
     """

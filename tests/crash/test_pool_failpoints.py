@@ -44,7 +44,7 @@ async def the_spare(client: Client, repository: Path) -> worktree_pb2.Spare:
         assert [spare.state for spare in pool.spares] == ["ready"], pool
         return pool.spares[0]
 
-    return await eventually(look, within=20)
+    return await eventually(look)
 
 
 def trees(sandbox: Sandbox, repository: Path) -> set[str]:

@@ -97,7 +97,7 @@ async def test_an_agent_that_always_dies_is_resumed_so_often_and_no_more(sandbox
             await client.create(repository, text, name="dies", environment={"GATE": "dies"})
             failed = await client.reach("dies", FAILED)
             assert "signal SIGKILL" in failed.state_reason
-            assert "resumed 1 times" in failed.state_reason
+            assert "resumed 1 time without" in failed.state_reason
             assert "`rametctl resume dies`" in failed.state_reason
             assert gates.tries("dies") == 2
 

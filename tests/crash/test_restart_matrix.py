@@ -201,7 +201,7 @@ class Play:
             return True
 
         with self.noting(state):
-            await eventually(look, within=20)
+            await eventually(look)
         if state == "waiting":
             with self.noting(state):
                 assert await open_requests(self.client) == self.requests, (

@@ -1,70 +1,118 @@
 """A rewind that is killed at each of its instants is carried through by the next daemon, and nothing that was in the tree is lost."""
 
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
+import grpc
 import pytest
 from ramet.v1 import common_pb2, session_pb2, worktree_pb2
 
+from tests.crash.scene import delete, rows, transcript
 from tests.crash.test_failpoints import die_in, start_to_die
 from tests.support.agents import script
-from tests.support.daemon import IDLE, Client, DaemonProcess, Sandbox, connected, git
+from tests.support.daemon import IDLE, QUEUED, Client, DaemonProcess, Sandbox, connected, git, reason_of
 from tests.support.eventually import eventually
 
 pytestmark = pytest.mark.crash
 
 EDITS = common_pb2.PERMISSION_MODE_ACCEPT_EDITS
+REWIND = worktree_pb2.CHECKPOINT_REASON_REWIND
 
 
 def write(name: str, text: str) -> dict[str, object]:
     return {"tool": "Write", "input": {"file_path": name, "content": text}}
 
 
+async def checkpoints(client: Client) -> list[worktree_pb2.Checkpoint]:
+    request = worktree_pb2.ListCheckpointsRequest(session="made")
+    return list((await client.worktrees.ListCheckpoints(request, metadata=client.metadata)).checkpoints)
+
+
 async def kept(client: Client, number: int) -> list[worktree_pb2.Checkpoint]:
     async def look() -> list[worktree_pb2.Checkpoint]:
-        request = worktree_pb2.ListCheckpointsRequest(session="made")
-        found = list((await client.worktrees.ListCheckpoints(request, metadata=client.metadata)).checkpoints)
+        found = await checkpoints(client)
         assert len(found) >= number
         return found
 
     return await eventually(look)
 
 
-async def test_a_rewind_that_is_killed_is_carried_through(sandbox: Sandbox, repository: Path) -> None:
-    daemon = DaemonProcess(sandbox)
-    daemon.start()
-    async with connected(sandbox) as client:
-        await client.create(repository, script(write("one.txt", "1\n"), {"text": "first"}), name="made", mode=EDITS)
-        made = await client.reach("made", IDLE)
-        await kept(client, 2)
+async def rewind(client: Client) -> worktree_pb2.RewindSessionResponse:
+    request = worktree_pb2.RewindSessionRequest(session="made", checkpoint="1", request_id="the one")
+    return await client.worktrees.RewindSession(request, metadata=client.metadata)
+
+
+async def worked_on(client: Client, repository: Path) -> session_pb2.Session:
+    """A session with a turn behind it, a commit by hand, and files that are staged, changed and new since; two checkpoints."""
+    await client.create(repository, script(write("one.txt", "1\n"), {"text": "first"}), name="made", mode=EDITS)
+    made = await client.reach("made", IDLE)
+    await kept(client, 2)
     tree = Path(made.worktree)
     (tree / "two.txt").write_text("2\n")
     git(tree, "add", "two.txt")
     git(tree, "commit", "-qm", "two")
+    (tree / "dir0/file0.txt").write_text("staged\n")
+    git(tree, "add", "dir0/file0.txt")
+    (tree / "dir0/file0.txt").write_text("changed\n")
+    (tree / "dir1/file1.txt").unlink()
     (tree / "by-hand").write_text("mine\n")
-    daemon.kill()
-    daemon.start(RAMET_FAILPOINT="rewind.intended")
+    return made
 
-    request = worktree_pb2.RewindSessionRequest(session="made", checkpoint="1", request_id="the one")
 
-    async def rewind(client: Client) -> worktree_pb2.RewindSessionResponse:
-        return await client.worktrees.RewindSession(request, metadata=client.metadata)
+def holds_what_was_there(tree: Path, commit: str) -> None:
+    """Whether a commit has every byte of `worked_on`."""
+    listed = git(tree, "ls-tree", "-r", "--name-only", commit).split()
+    assert listed == ["by-hand", "dir0/file0.txt", "dir2/file2.txt", "one.txt", "two.txt"]
+    found = {name: git(tree, "show", f"{commit}:{name}") for name in listed if name != "dir2/file2.txt"}
+    assert found == {"by-hand": "mine", "dir0/file0.txt": "changed", "one.txt": "1", "two.txt": "2"}
+    assert git(tree, "show", f"{commit}^2:dir0/file0.txt") == "staged"
 
-    await die_in(daemon, sandbox, rewind)
-    for step in ("agent-ended", "kept", "files-written", "branch-moved", "recorded"):
-        start_to_die(daemon, f"rewind.{step}")
-    daemon.start()
 
-    assert not [name for name in ("one.txt", "two.txt", "by-hand") if (tree / name).exists()]
+def is_as_it_began(tree: Path, made: session_pb2.Session) -> None:
     assert git(tree, "rev-parse", "HEAD") == made.base_commit
     assert git(tree, "status", "--porcelain") == ""
+
+
+async def test_a_rewind_that_is_killed_at_every_step_is_carried_through(sandbox: Sandbox, repository: Path) -> None:
+    daemon = DaemonProcess(sandbox)
+    daemon.start(RAMET_FAILPOINT="rewind.intended")
+    async with connected(sandbox) as client:
+        made = await worked_on(client, repository)
+    tree = Path(made.worktree)
+    index = git(tree, "ls-files", "--stage")
+
+    await die_in(daemon, sandbox, rewind)
+    for step in ("rewind.agent-ended", "checkpoint.rewind-kept", "rewind.kept"):
+        start_to_die(daemon, step)
+        assert (tree / "by-hand").read_text() == "mine\n"
+        assert git(tree, "ls-files", "--stage") == index
+    # Git has done a part of it; and somebody works on meanwhile.
+    git(tree, "restore", "--source", made.base_commit, "--worktree", "dir0", "dir1")
+    (tree / "meanwhile").write_text("theirs\n")
+    for step in ("checkpoint.rewind-kept", "rewind.kept", "rewind.files-written", "rewind.branch-moved"):
+        start_to_die(daemon, step)
+    start_to_die(daemon, "rewind.recorded")
+    daemon.start()
+
+    is_as_it_began(tree, made)
     async with connected(sandbox) as client:
         answer = await rewind(client)  # the same call: what was told of it, and no second rewind
-        assert git(tree, "show", f"{answer.before.commit}:by-hand") == "mine"
-        assert git(tree, "show", f"{answer.before.commit}:two.txt") == "2"
+        *again, undo, turn, start = [
+            (each.reason == REWIND, each.current, each.abandoned) for each in await checkpoints(client)
+        ]
+        assert again  # what was there when it was begun again
+        assert set(again) == {(True, False, True)} == {undo}
+        assert (turn, start) == ((False, False, True), (False, True, False))
+        assert (answer.before.number, answer.checkpoint.number) == (3, 1)
+        holds_what_was_there(tree, answer.before.commit)
+        assert git(tree, "show", f"{answer.before.ref.removesuffix('3')}4:meanwhile") == "theirs"
         session = await client.get("made")
         assert session.conversation_id == answer.session.conversation_id != made.conversation_id
         await client.send("made", script({"text": "goes on"}))
         assert (await eventually(lambda: turned(client))).state == session_pb2.SESSION_STATE_IDLE
+        assert (await kept(client, len(again) + 4))[0].current
     daemon.kill()
 
 
@@ -73,3 +121,87 @@ async def turned(client: Client) -> session_pb2.Session:
     assert session.turns == 2
     assert session.state == IDLE
     return session
+
+
+@contextmanager
+def slow_git(sandbox: Sandbox, repository: Path) -> Iterator[Path]:
+    """A filter of the person's through which git writes ``dir1/file1.txt`` and that waits for as long as a gate is there; gives that."""
+    gate, begun = sandbox.root / "gate", sandbox.root / "begun"
+    attributes = repository / ".git/info/attributes"
+    attributes.parent.mkdir(exist_ok=True)
+    attributes.write_text("file1.txt filter=slow\n")
+    command = f"if [ -e {gate} ]; then touch {begun}; while [ -e {gate} ]; do sleep 0.05; done; fi; cat"
+    git(repository, "config", "filter.slow.smudge", command)
+    try:
+        yield gate
+    finally:
+        gate.unlink(missing_ok=True)
+        attributes.unlink()
+        git(repository, "config", "--remove-section", "filter.slow")
+
+
+async def test_a_rewind_whose_git_outlives_the_daemon_is_finished_beside_what_the_next_one_serves(
+    sandbox: Sandbox, repository: Path
+) -> None:
+    daemon = DaemonProcess(sandbox)
+    with slow_git(sandbox, repository) as gate:
+        daemon.start()
+        async with connected(sandbox) as client:
+            made = await worked_on(client, repository)
+            other = await client.create(repository, name="other")
+            tree, begun = Path(made.worktree), gate.with_name("begun")
+            gate.touch()
+            asked = asyncio.ensure_future(rewind(client))
+            await eventually(begun.exists)
+            daemon.kill()
+            with pytest.raises(grpc.aio.AioRpcError):
+                await asked
+        begun.unlink()
+
+        daemon.start()  # and does not wait for it
+
+        async with connected(sandbox) as client:
+            assert rows(sandbox, "SELECT kind FROM intents") == [("rewind",)]
+            asked = asyncio.ensure_future(rewind(client))
+            text = script({"text": "goes on"})
+            await client.send("made", text)
+            await client.reach("made", QUEUED)
+            await eventually(lambda: says(client, "it is being rewound"))
+            for call in (
+                client.worktrees.CreateCheckpoint(worktree_pb2.CreateCheckpointRequest(session="made")),
+                client.worktrees.RewindSession(worktree_pb2.RewindSessionRequest(session="made", checkpoint="2")),
+                client.sessions.ForkSession(session_pb2.ForkSessionRequest(session="made")),
+                client.worktrees.SyncSession(worktree_pb2.SyncSessionRequest(session="made")),
+                client.sessions.DeleteSession(session_pb2.DeleteSessionRequest(session="made", force=True)),
+            ):
+                with pytest.raises(grpc.aio.AioRpcError) as caught:
+                    await call
+                assert reason_of(caught.value) == "WRONG_STATE"
+                assert "made is " in str(caught.value.details())
+            await client.send("other", script({"text": "served meanwhile"}))
+            await eventually(lambda: has_turns(client, "other", 1))
+            assert launches(sandbox, made) == 1
+            assert not asked.done()
+
+            gate.unlink()
+
+            answer = await asked
+            holds_what_was_there(tree, answer.before.commit)
+            assert (await eventually(lambda: turned(client))).conversation_id == answer.session.conversation_id
+            told = transcript(sandbox, answer.session.conversation_id)
+            assert [each.text for each in told] == [text]
+            is_as_it_began(tree, made)
+            await delete(client, other.id)
+    daemon.kill()
+
+
+def launches(sandbox: Sandbox, session: session_pb2.Session) -> int:
+    return [of for (of,) in rows(sandbox, "SELECT session_id FROM agents")].count(session.id)
+
+
+async def says(client: Client, reason: str) -> bool:
+    return (await client.get("made")).state_reason == reason
+
+
+async def has_turns(client: Client, name: str, turns: int) -> bool:
+    return (await client.get(name)).turns == turns

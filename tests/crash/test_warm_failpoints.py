@@ -32,7 +32,7 @@ async def serving(killed: DaemonProcess, failpoint: str = "") -> AsyncIterator[C
 async def dead(killed: DaemonProcess) -> None:
     process = killed.process
     assert process is not None
-    await eventually(lambda: process.poll() is not None, within=20)
+    await eventually(lambda: process.poll() is not None)
     assert process.returncode == -9
 
 
@@ -42,7 +42,7 @@ async def warm(client: Client, repository: Path) -> worktree_pb2.Spare:
         assert [spare.warm_agent for spare in pool.spares] == [True], pool
         return pool.spares[0]
 
-    return await eventually(look, within=20)
+    return await eventually(look)
 
 
 def warm_places(sandbox: Sandbox) -> set[str]:

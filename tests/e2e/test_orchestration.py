@@ -88,7 +88,7 @@ async def test_a_lead_and_three_children_finish_though_the_daemon_is_killed_in_a
         {"text": "all done"},
     ]
     made = await client.create(repository, script(*steps), name="lead", mode=BYPASS)
-    await eventually(ready.exists, within=20)
+    await eventually(ready.exists)
     daemon.kill()
     go.touch()
     await die_at(daemon, "create.inserted")  # the first child is on record, its parent does not know
@@ -97,9 +97,9 @@ async def test_a_lead_and_three_children_finish_though_the_daemon_is_killed_in_a
     await die_at(daemon, "message.committed")
     daemon.start()
     async with connected(daemon.sandbox) as later:
-        lead = await later.reach("lead", IDLE, within=40)
+        lead = await later.reach("lead", IDLE)
         for name in NAMES:
-            await later.reach(name, IDLE, within=20)
+            await later.reach(name, IDLE)
 
         known = await sessions(later)
         assert {name for name, session in known.items() if session.parent_id == made.id} == set(NAMES)
@@ -139,12 +139,12 @@ async def test_a_sessions_own_shell_makes_children_and_may_do_nothing_that_is_th
         )
         return listed.requests[0].id if listed.requests else ""
 
-    identity = await eventually(asked, within=20)
+    identity = await eventually(asked)
     resolution = attention_pb2.Resolution(approve=attention_pb2.Approval())
     await client.attention.ResolveRequest(
         attention_pb2.ResolveRequestRequest(request=identity, resolution=resolution), metadata=client.metadata
     )
-    await client.reach("types", IDLE, within=30)
+    await client.reach("types", IDLE)
 
     (words,) = await told(client, "types")
     codes = [line for line in words.splitlines() if line.startswith("code ")]
@@ -165,7 +165,7 @@ async def test_a_budget_stops_a_turn_within_one_call_of_the_model_and_more_of_it
 ) -> None:
     steps = [bash(f"touch f{number}") for number in range(12)]
     await client.create(repository, script(*steps, {"text": "done"}), name="spends", mode=BYPASS, budget_usd=0.02)
-    session = await client.reach("spends", PAUSED, within=30)
+    session = await client.reach("spends", PAUSED)
     assert 0.02 <= session.cost_usd + 1e-9 <= 0.025 + 1e-9
     assert session.state_reason.endswith(
         "of the $0.02 for this session are spent: `rametctl set spends --budget USD` goes on"
@@ -175,7 +175,7 @@ async def test_a_budget_stops_a_turn_within_one_call_of_the_model_and_more_of_it
         session_id="spends", session=session_pb2.Session(budget_usd=5.0), update_mask=FieldMask(paths=["budget_usd"])
     )
     await client.sessions.UpdateSession(request, metadata=client.metadata)
-    await client.reach("spends", IDLE, within=30)
+    await client.reach("spends", IDLE)
 
 
 async def test_the_calls_of_subagents_are_judged_and_their_costs_counted(client: Client, repository: Path) -> None:
@@ -190,7 +190,7 @@ async def test_the_calls_of_subagents_are_judged_and_their_costs_counted(client:
     await client.create(repository, name="registers")
     made = (await client.attention.CreateRule(rule, metadata=client.metadata)).rule
     await client.create(repository, script(agent, {"text": "done"}), name="delegates", mode=BYPASS)
-    session = await client.reach("delegates", IDLE, within=30)
+    session = await client.reach("delegates", IDLE)
 
     listed = await client.attention.ListRules(attention_pb2.ListRulesRequest(), metadata=client.metadata)
     assert [each.matches for each in listed.rules if each.id == made.id] == [1]

@@ -141,7 +141,7 @@ async def commit(client: Client, name: str, *commands: str) -> None:
         assert (found.session.state, len(found.pending_prompts)) == (IDLE, 0), found
         return not git(Path(found.session.worktree), "status", "--porcelain")
 
-    await eventually(over, within=30)
+    await eventually(over)
 
 
 def reds(answer: Ran) -> list[tuple[str, str, list[str]]]:

@@ -69,15 +69,15 @@ async def test_a_fork_knows_what_was_said_and_a_rewound_conversation_no_longer_d
 ) -> None:
     repository = daemon.sandbox.repository()
     await client.create(repository, script(write("a.txt", "one\n"), {"text": "FIRST-ANSWER"}), name="lead", mode=EDITS)
-    await client.reach("lead", IDLE, within=40)
+    await client.reach("lead", IDLE)
     again = script(write("a.txt", "two\n"), {"text": "SECOND-ANSWER"})
     await client.sessions.SendPrompt(session_pb2.SendPromptRequest(session="lead", prompt=again))
-    await eventually(lambda: two_turns(client), within=40)
+    await eventually(lambda: two_turns(client))
     lead = await client.get("lead")
 
     request = session_pb2.ForkSessionRequest(session="lead", prompt=script({"text": "FORK-ANSWER"}), name="fork")
     made: Any = await client.sessions.ForkSession(request)
-    fork = await client.reach("fork", IDLE, within=40)
+    fork = await client.reach("fork", IDLE)
     assert (Path(fork.worktree) / "a.txt").read_text() == "two\n"
     heard = " ".join(asked(model, "FORK-ANSWER"))
     assert "FIRST-ANSWER" in heard
@@ -92,8 +92,8 @@ async def test_a_fork_knows_what_was_said_and_a_rewound_conversation_no_longer_d
     assert (Path(lead.worktree) / "a.txt").read_text() == "one\n"
     send = session_pb2.SendPromptRequest(session="lead", prompt=script({"text": "THIRD-ANSWER"}))
     await client.sessions.SendPrompt(send)
-    await eventually(lambda: bool(asked(model, "THIRD-ANSWER")), within=40)
-    await client.reach("lead", IDLE, within=40)
+    await eventually(lambda: bool(asked(model, "THIRD-ANSWER")))
+    await client.reach("lead", IDLE)
     heard = " ".join(asked(model, "THIRD-ANSWER"))
     assert "FIRST-ANSWER" in heard
     assert "SECOND-ANSWER" not in heard
@@ -121,7 +121,7 @@ async def test_agents_at_work_are_told_once_that_a_sibling_changes_the_same_line
         answer: Any = await client.worktrees.ListConflicts(request)
         return any(each.red for each in answer.conflicts)
 
-    await eventually(red, within=40)
+    await eventually(red)
 
     async def told() -> bool:
         pending = [
@@ -130,12 +130,12 @@ async def test_agents_at_work_are_told_once_that_a_sibling_changes_the_same_line
         ]
         return all(sum("will not merge" in each.text for each in prompts) == 1 for prompts in pending)
 
-    await eventually(told, within=10)
+    await eventually(told)
     for name in ("left", "right"):
         session = await client.get(name)
         (Path(session.worktree) / "go").touch()
     for name, other in (("left", "right"), ("right", "left")):
-        await client.reach(name, IDLE, within=40)
+        await client.reach(name, IDLE)
         words = next(
             event.prompt_queued.prompt.text
             for event in await client.log(name)

@@ -66,7 +66,7 @@ async def warm(client: Client, repository: Path) -> worktree_pb2.Spare:
         assert [spare.warm_agent for spare in pool.spares] == [True], pool
         return pool.spares[0]
 
-    return await eventually(look, within=30)
+    return await eventually(look)
 
 
 def agents(sandbox: Sandbox, session_id: str) -> list[psutil.Process]:
@@ -95,9 +95,9 @@ async def test_a_session_goes_on_with_the_agent_that_waits_in_its_tree(
     ]
     session = await client.create(repository, script(*steps), name="second", mode=EDITS, model="opus")
     assert session.id == spare.id
-    await client.reach("second", WAITING, within=30)
+    await client.reach("second", WAITING)
     assert sandbox.ctl("approve", "second").code == 0
-    await client.reach("second", IDLE, within=30)
+    await client.reach("second", IDLE)
     (agent,) = agents(sandbox, session.id)
     assert agent.pid == waiting.pid
     log = await client.log("second")
@@ -114,7 +114,7 @@ async def test_a_session_goes_on_with_the_agent_that_waits_in_its_tree(
         {key: server[key] for key in ("name", "status")} for server in began["mcp_servers"]
     ]
     await client.send("second", "and again")
-    await eventually(lambda: requests(model, "and again"), within=30)
+    await eventually(lambda: requests(model, "and again"))
     await warm(client, repository)
 
 
@@ -126,7 +126,7 @@ async def test_an_agent_that_does_not_fit_ends_and_another_is_started(client: Cl
 
     session = await client.create(repository, "hello", name="second", environment={"ANTHROPIC_MODEL": "sonnet"})
     assert session.id == spare.id
-    await client.reach("second", IDLE, within=30)
+    await client.reach("second", IDLE)
     (agent,) = agents(sandbox, session.id)
     assert agent.pid != waiting.pid
     assert not waiting.is_running()
@@ -149,12 +149,12 @@ async def test_a_daemon_that_is_killed_at_the_claim_leaves_one_agent_for_the_con
             await client.create(repository, "hello", name="second")
         process = daemon.process
         assert process is not None
-        await eventually(lambda: process.poll() is not None, within=20)
+        await eventually(lambda: process.poll() is not None)
     (waiting,) = agents(sandbox, spare.id)
 
     daemon.start()
     async with connected(sandbox) as client:
-        session = await client.reach("second", IDLE, within=30)
+        session = await client.reach("second", IDLE)
         assert session.turns == 1
         (agent,) = agents(sandbox, session.id)
         assert (agent.pid == waiting.pid) == (point == "launch.stored")

@@ -45,7 +45,7 @@ async def the_request(client: Client, name: str, kind: int) -> attention_pb2.Att
         assert [request.kind for request in found] == [kind]
         return found[0]
 
-    return await eventually(look, within=20)
+    return await eventually(look)
 
 
 def data_of(error: grpc.aio.AioRpcError) -> dict[str, str]:
@@ -115,7 +115,7 @@ async def test_a_question_that_was_open_at_a_power_cut_is_asked_again_under_its_
     async def resumed() -> bool:
         return len(payloads(await client.log("asks"), "agent_started")) == 2
 
-    await eventually(resumed, within=20)
+    await eventually(resumed)
     await client.reach("asks", WAITING)
     assert [request.id for request in await requests(client, "asks")] == [asked.id]
     await answer(client, asked.id, reply=attention_pb2.Reply(answers=["no"]))
@@ -139,7 +139,7 @@ async def test_an_answer_that_is_given_while_no_agent_lives_counts_when_it_asks_
             assert daemon.process is not None
             daemon.process.wait()
             daemon.start()
-            await eventually(lambda: gates.tries("asks") == 2, within=20)
+            await eventually(lambda: gates.tries("asks") == 2)
             await approve(client, asked.id)
             gates.open("asks.hold")
             session = await client.reach("asks", IDLE)

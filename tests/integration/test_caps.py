@@ -1,7 +1,7 @@
 """What a session may set going: caps that hold whatever an agent tries, and children that never get more than their parent has."""
 
 import uuid
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,9 @@ from rametd.config import Caps
 from tests.support.agents import script
 from tests.support.daemon import IDLE, Client, DaemonProcess, Sandbox, connected, daemon_process, make_sandbox
 from tests.support.family import EDITS, Member, payloads, refusal, root, sessions, token_of, told, tool
+from tests.support.running import client, sandbox
+
+__all__ = ["client", "sandbox"]
 
 CAPS = """
 [caps]
@@ -30,17 +33,6 @@ def running() -> Iterator[DaemonProcess]:
 
 
 @pytest.fixture
-async def client(running: DaemonProcess) -> AsyncIterator[Client]:
-    async with connected(running.sandbox) as connection:
-        yield connection
-
-
-@pytest.fixture
-def sandbox(running: DaemonProcess) -> Sandbox:
-    return running.sandbox
-
-
-@pytest.fixture
 def path(sandbox: Sandbox) -> Path:
     return sandbox.root / "repo"
 
@@ -52,6 +44,7 @@ def test_the_caps_are_modest_unless_the_person_changes_them() -> None:
 async def test_an_agent_that_spawns_in_a_loop_is_told_of_the_cap_and_what_to_do_instead(
     client: Client, sandbox: Sandbox, path: Path
 ) -> None:
+    before = len(sandbox.agents())
     steps = [tool("spawn_session", prompt="idle about", name=f"broad-{number}") for number in range(6)]
     await client.create(path, script(*steps, {"text": "done"}), name="broad")
     await client.reach("broad", IDLE)
@@ -62,7 +55,7 @@ async def test_an_agent_that_spawns_in_a_loop_is_told_of_the_cap_and_what_to_do_
     assert [("caps.children" in words, "send_message" in words) for words in answers] == [(False, False)] * 3 + [
         (True, True)
     ] * 3
-    assert len(sandbox.agents()) <= 4
+    assert len(sandbox.agents()) <= before + 4
     messages = [event.user_message for event in payloads(await client.log("broad"), "user_message")]
     assert [result.is_error for message in messages for result in message.results] == [False] * 3 + [True] * 3
 

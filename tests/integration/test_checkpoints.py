@@ -53,7 +53,7 @@ async def turn(client: Client, name: str, *steps: dict[str, object]) -> session_
         assert (session.state, session.turns) == (IDLE, before + 1)
         return session
 
-    return await eventually(over, within=20)
+    return await eventually(over)
 
 
 @pytest.fixture
@@ -287,11 +287,11 @@ async def test_a_checkpoint_that_cannot_be_made_keeps_nobody_waiting(
         return any("no checkpoint" in event.warning.message for event in await client.log("made"))
 
     await client.send("made", script({"text": "without git"}))
-    await eventually(warned, within=20)
+    await eventually(warned)
     (tree / ".git").write_text(pointer)
 
     await client.send("made", script({"text": "again"}))
-    await eventually(lambda: has_turns(client, 4), within=20)
+    await eventually(lambda: has_turns(client, 4))
 
 
 async def has_turns(client: Client, turns: int) -> bool:
@@ -310,7 +310,7 @@ async def test_the_next_turn_begins_only_when_the_last_one_is_kept_also_after_a_
     daemon.start()
     async with connected(daemon.sandbox) as client:
         await client.send("made", script(write("one.txt", "overwritten\n"), {"text": "second"}))
-        await eventually(lambda: has_turns(client, 2), within=20)
+        await eventually(lambda: has_turns(client, 2))
         first = (await with_reason(client, TURN))[0]
         assert (first.turn, git(repository, "show", f"{first.commit}:one.txt")) == (1, "1")
 

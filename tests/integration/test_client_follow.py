@@ -10,10 +10,12 @@ from typing import Any
 
 import pytest
 from ramet.v1 import attention_pb2, event_pb2, session_pb2
+from rametctl import connection
 
 from tests.support.client import World
 from tests.support.client import world as make_world
 from tests.support.eventually import eventually_sync
+from tests.support.fake_state import Refusal
 
 
 @pytest.fixture
@@ -162,6 +164,62 @@ def test_log_follow_goes_on_from_what_it_has_shown(world: World, reader: Reader)
     assert reader.json()["warning"]["message"] == "new"
 
 
+WATCHES = {
+    "diff": ("WatchChanges", ["diff", "fix", "--watch"]),
+    "conflicts": ("WatchConflicts", ["conflicts", "fix", "--watch"]),
+}
+
+
+@pytest.mark.parametrize("verb", WATCHES)
+def test_a_watch_of_how_it_is_goes_on_over_the_daemon_s_death_and_says_so(
+    world: World, reader: Reader, verb: str
+) -> None:
+    method, args = WATCHES[verb]
+    world.state.session("fix")
+    world.state.diff.patch = b"+one\n"
+    reader.start(*args)
+    first = reader.line()
+    for _ in range(2):
+        world.daemon.stop()
+        world.daemon.start()
+        assert reader.line() == first, "all of it once more, since nobody saw what happened meanwhile"
+    code, err = reader.interrupt()
+    assert code == 130
+    assert err.splitlines() == 2 * [
+        "rametctl: the daemon went away; connecting again …",
+        "rametctl: connected again; this is how it is now:",
+    ]
+    assert len(world.state.called(method)) >= 3
+
+
+@pytest.mark.parametrize("verb", WATCHES)
+def test_a_watch_of_how_it_is_ends_with_what_the_daemon_refuses(world: World, reader: Reader, verb: str) -> None:
+    method, args = WATCHES[verb]
+    world.state.session("fix")
+    reader.start(*args)
+    eventually_sync(lambda: world.state.called(method))
+    world.daemon.stop()
+    gone = Refusal("NOT_FOUND", "there is no session fix", "SESSION_NOT_FOUND")
+    world.state.refusals[method] = [gone]
+    world.daemon.start()
+    assert reader.process.wait(timeout=20) == 3
+    _, err = reader.process.communicate()
+    assert err.splitlines()[-1] == "rametctl: there is no session fix"
+
+
+def test_a_live_view_stays_on_the_screen_while_the_daemon_is_away(world: World) -> None:
+    world.state.session("fix")
+    with world.terminal("conflicts", "fix", "--watch") as terminal:
+        terminal.shows("nothing of it will not merge")
+        world.daemon.stop()
+        terminal.shows("the daemon went away; connecting again …")
+        assert any("nothing of it will not merge" in line for line in terminal.lines)
+        world.daemon.start()
+        eventually_sync(lambda: len(world.state.called("WatchConflicts")) > 1)
+        terminal.interrupt()
+        assert terminal.ends() == 130
+
+
 def test_wait_goes_on_over_a_restart(world: World, reader: Reader) -> None:
     session = world.state.session("fix")
     reader.start("wait", "fix", "--json")
@@ -189,6 +247,35 @@ def test_a_call_under_which_the_daemon_dies_is_made_again_with_its_id(world: Wor
     world.daemon.start()
     assert reader.line() == "fix is idle, 0 turns"
     assert {call.request_id for call in world.state.called("StopSession")} == set(died)
+
+
+@pytest.mark.parametrize(
+    ("method", "args"),
+    [
+        ("StopSession", ["stop", "fix"]),
+        ("SendPrompt", ["send", "fix", "go on"]),
+        ("CreateSession", ["new", "do it"]),
+        ("GetSession", ["show", "fix"]),
+    ],
+)
+def test_what_was_asked_of_a_daemon_that_never_answered_may_have_been_done(
+    world: World, monkeypatch: pytest.MonkeyPatch, method: str, args: list[str]
+) -> None:
+    monkeypatch.setattr(connection, "RETRY_DEADLINE", 0.2)
+    world.state.session("fix")
+
+    def die(call: Any) -> None:
+        if call.method == method:
+            world.daemon.stop()
+
+    world.state.on_call = die
+    result = world.run(*args)
+    assert result.code == 5
+    if method.startswith("Get"):
+        assert result.err == "rametctl: no daemon is running; run: rametctl daemon start\n"
+    else:
+        assert "may have been done or not" in result.err
+        assert result.err.endswith("look, before you do it again: rametctl ls\n")
 
 
 def test_ls_watch_prints_a_line_per_change_where_there_is_no_terminal(world: World, reader: Reader) -> None:

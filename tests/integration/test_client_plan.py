@@ -8,20 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.support.daemon import DaemonProcess, Ran, Sandbox, daemon_process, git, make_sandbox
+from tests.support.plans import PARALLEL_SESSIONS
 
-README_PLAN = """\
-[[threads]]
-id = 1
-branch = "extract-auth"
-goal = "Move auth middleware out of services/api into services/auth"
-owns = ["services/auth/", "tests/auth/"]
-forbids = ["services/payments/", "platform/models/"]
-merge_order = 1
-
-[[threads]]
-id = 2
-# ...
-"""
 TEMPLATE = """\
 [[threads]]
 id = 1
@@ -70,7 +58,7 @@ def plan(box: Sandbox, repository: Path, *arguments: str, stdin: str | None = No
     return box.ctl("plan", *arguments, cwd=repository, stdin=stdin)
 
 
-@pytest.mark.parametrize("text", [README_PLAN, TEMPLATE], ids=["readme", "template"])
+@pytest.mark.parametrize("text", [PARALLEL_SESSIONS, TEMPLATE], ids=["readme", "template"])
 def test_a_plan_of_parallel_sessions_runs_through_every_verb(box: Sandbox, repository: Path, text: str) -> None:
     (repository / "plan.toml").write_text(text)
     checked = plan(box, repository, "check")

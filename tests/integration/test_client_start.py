@@ -29,7 +29,7 @@ def world(tmp_path: Path) -> Iterator[World]:
         for pid in starts(made):
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGTERM)
-            eventually_sync(lambda pid=pid: not alive(pid), within=40)  # type: ignore[misc]
+            eventually_sync(lambda pid=pid: not alive(pid))  # type: ignore[misc]
 
 
 def starts(world: World) -> list[int]:

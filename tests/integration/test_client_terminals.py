@@ -3,6 +3,7 @@
 import json
 import os
 import pty
+import re
 import signal
 import subprocess
 import sys
@@ -134,7 +135,7 @@ async def test_ports_say_who_listens(client: Client, sandbox: Sandbox, trusted: 
     assert (shown["number"], shown["name"], shown["own"]) == (session.ports[0], "web", True)
     table = sandbox.ctl("ports", "one", cwd=trusted).stdout.splitlines()
     assert len(table) == 11
-    assert f"python3 ({shown['pid']})" in table[1] or "python" in table[1]
+    assert re.search(rf"python\S* \({shown['pid']}\)", table[1]), table[1]
 
 
 def ports(sandbox: Sandbox, cwd: Path) -> list[dict[str, Any]]:

@@ -239,11 +239,26 @@ def test_set_changes_what_is_named_and_nothing_else(world: World) -> None:
 
 def test_a_piped_diff_is_the_patch_byte_for_byte(world: World) -> None:
     world.state.session("fix")
-    world.state.diff = worktree_pb2.GetDiffResponse(patch=b"+caf\xc3\xa9\r\n+\x1b[31m\n", truncated=True)
+    world.state.diff = worktree_pb2.GetDiffResponse(patch=b"+caf\xc3\xa9\r\n+\x1b[31m\n")
     result = world.run("diff", "fix", "--against", "main")
+    assert (result.code, result.err) == (0, "")
     assert result.out.encode() == b"+caf\xc3\xa9\r\n+\x1b[31m\n"
-    assert "was cut" in result.err
-    assert world.state.called("GetDiff")[0].against == "main"
+    (asked,) = world.state.called("GetDiff")
+    assert (asked.against, asked.binary) == ("main", True)
+
+
+def test_a_piped_patch_that_is_not_whole_is_a_failure(world: World) -> None:
+    """So that `rametctl diff S > x.patch && git apply x.patch` never applies a part."""
+    world.state.session("fix")
+    warning = "too large to be shown: huge.bin"
+    world.state.diff = worktree_pb2.GetDiffResponse(patch=b"+part\n", truncated=True, warnings=[warning])
+    result = world.run("diff", "fix")
+    assert (result.code, result.out) == (1, "+part\n")
+    assert lines(result.err) == [
+        f"rametctl: {warning}",
+        "rametctl: the patch is not whole: do not apply it; see all of it with git in /trees/1",
+    ]
+    assert world.run("diff", "fix", "--json").code == 0, "a program reads `truncated`"
 
 
 def test_diff_stat_and_names_need_no_patch(world: World) -> None:

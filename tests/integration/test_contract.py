@@ -5,6 +5,7 @@ import json
 import uuid
 from collections.abc import AsyncIterator
 from collections.abc import Set as AbstractSet
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -65,7 +66,7 @@ async def test_nothing_is_served_before_recovery_is_over(sandbox: Sandbox, monke
             except grpc.aio.AioRpcError:
                 return False
 
-        await eventually(answers, within=20)
+        await eventually(answers)
         assert await health_of(client) == health_pb2.HealthCheckResponse.NOT_SERVING
         assert await RPCS["ListSessions"].refusal(client.channel, RPCS["ListSessions"].request()) == "RECOVERING"
         over.set()
@@ -110,7 +111,7 @@ def populated(running: DaemonProcess) -> DaemonProcess:
                 await client.repos.RegisterRepo(repo_pb2.RegisterRepoRequest(path=str(path)))
 
             for number in range(3):
-                await client.reach(f"page-{number}", WAITING, within=30)
+                await client.reach(f"page-{number}", WAITING)
 
     asyncio.run(populate())
     return running
@@ -189,9 +190,9 @@ async def test_what_is_denied_is_on_record(running: DaemonProcess, shared: Clien
     assert await RPCS["DeleteSession"].refusal(shared.channel, request, metadata) == "PERMISSION_DENIED"
 
     audit: Any = await RPCS["ListEvents"].call(
-        shared.channel, RPCS["ListEvents"].request(audit=True, newest=True, page_size=1)
+        shared.channel, RPCS["ListEvents"].request(audit=True, session=session.id)
     )
-    (event,) = audit.events
+    (event,) = [each for each in audit.events if each.HasField("call_denied")]
     assert event.call_denied.method == "/ramet.v1.SessionService/DeleteSession"
     assert (event.principal, event.session_id) == (f"session:{session.id}", session.id)
     assert (await shared.get("tries")).id == session.id
@@ -231,6 +232,16 @@ async def test_a_client_of_another_contract_is_told_which_side_is_older(
     assert await RPCS["GetInfo"].refusal(shared.channel, RPCS["GetInfo"].request(), metadata) == ""
 
 
+def holders(folder: Path, text: str) -> list[Path]:
+    """The files that have ``text`` in them."""
+    found = []
+    for path in folder.rglob("*"):
+        with suppress(FileNotFoundError):  # a daemon at work makes and removes files
+            if path.is_file() and text.encode() in path.read_bytes():
+                found.append(path)
+    return found
+
+
 async def test_a_secret_is_in_no_database_no_event_no_log_and_no_argument(
     daemon: DaemonProcess, client: Client, repository: Path
 ) -> None:
@@ -244,21 +255,20 @@ async def test_a_secret_is_in_no_database_no_event_no_log_and_no_argument(
     agents = daemon.sandbox.agents()
     assert [process.environ()["ANTHROPIC_API_KEY"] for process in agents] == [canary], "the agent itself has it"
 
-    holders = [path for path in state.rglob("*") if path.is_file() and canary.encode() in path.read_bytes()]
-    for path in holders:
+    for path in holders(state, canary):
         assert path.parent.name == "secrets" or path.name == "environment", path
         assert path.stat().st_mode & 0o077 == 0
     for process in psutil.process_iter():
         try:
             assert canary not in " ".join(process.cmdline())
-        except (psutil.NoSuchProcess, psutil.ZombieProcess):
+        except psutil.Error:  # it is gone, or somebody else's
             continue
     assert not [event for event in await client.log(frames=True) if canary in str(event)]
     shown = daemon.sandbox.ctl("show", "keeps", "--json").stdout + daemon.sandbox.ctl("log", "keeps").stdout
     assert canary not in shown
     daemon.sandbox.ctl("rm", "keeps", "--force")
-    kept = [path for path in state.rglob("*") if path.is_file() and canary.encode() in path.read_bytes()]
-    assert [path.parent.name for path in kept] == ["secrets"], "what can be brought back keeps its environment"
+    kept = [path.parent.name for path in holders(state, canary)]
+    assert kept == ["secrets"], "what can be brought back keeps its environment"
     assert daemon.sandbox.ctl("trash", "empty", "keeps", "--yes").code == 0
-    assert [path for path in state.rglob("*") if path.is_file() and canary.encode() in path.read_bytes()] == []
+    assert holders(state, canary) == []
     assert json.loads(daemon.sandbox.ctl("ls", "--all", "--json").stdout) == []

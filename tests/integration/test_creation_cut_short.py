@@ -58,7 +58,7 @@ async def test_nothing_is_left_of_one_whose_caller_hangs_up_just_then(
                 await asyncio.wait_for(undoing.wait(), 10)
             finally:
                 go_on.set()
-        assert await eventually(lambda: intents(sandbox) == [], within=20)
+        assert await eventually(lambda: intents(sandbox) == [])
         assert "cut" not in git(repository, "branch", "--list", "--all")
         with pytest.raises(grpc.aio.AioRpcError):
             await client.get("cut")

@@ -42,10 +42,10 @@ class Watch:
         return [item.event.seq for item in self.items if item.HasField("event")]
 
     async def has(self, kind: str) -> None:
-        await eventually(lambda: kind in self.kinds, within=20)
+        await eventually(lambda: kind in self.kinds)
 
     async def has_events(self, count: int) -> None:
-        await eventually(lambda: len(self.seqs) >= count, within=30)
+        await eventually(lambda: len(self.seqs) >= count)
 
     async def close(self) -> None:
         self._stream.cancel()
@@ -99,11 +99,11 @@ async def test_a_watcher_that_comes_back_after_kills_misses_nothing_and_sees_not
             await asyncio.gather(watch._task, return_exceptions=True)
             seen += watch.seqs
             cursor = next((item.cursor for item in reversed(watch.items)), cursor)
-    await client.reach("talks", IDLE, within=30)
+    await client.reach("talks", IDLE)
     async with connected(daemon.sandbox) as other:
         watch = Watch(other, after=cursor)
         end = (await client.log())[-1].seq
-        await eventually(lambda: watch.seqs and watch.seqs[-1] >= end, within=20)
+        await eventually(lambda: watch.seqs and watch.seqs[-1] >= end)
         await watch.close()
         seen += [seq for seq in watch.seqs if seq <= end]
 
@@ -136,7 +136,7 @@ async def test_a_watcher_that_does_not_read_costs_no_memory_and_loses_nothing(
 ) -> None:
     slow: Any = client.events.WatchEvents(event_pb2.WatchEventsRequest(include_frames=True), metadata=client.metadata)
     await client.create(repository, script({"events": 20, "per_second": 1000, "bytes": 3000}), name="warm")
-    await client.reach("warm", IDLE, within=30)
+    await client.reach("warm", IDLE)
     before = psutil.Process(daemon.pid).memory_info().rss
     await client.create(repository, script({"events": 10_000, "per_second": 100_000, "bytes": 3000}), name="loud")
     await client.reach("loud", IDLE, within=60)

@@ -1,8 +1,13 @@
 """`rametctl gc` as a person types it: where it looks, what it says that it would do, and that it does just that."""
 
+import shutil
 from pathlib import Path
 
-from tests.support.daemon import DaemonProcess, connected, git
+from ramet.v1 import session_pb2
+
+from tests.support.agents import script
+from tests.support.daemon import IDLE, DaemonProcess, connected, git
+from tests.support.eventually import eventually
 
 
 def leave_behind(repository: Path, tree: Path) -> None:
@@ -60,3 +65,36 @@ async def test_in_a_worktree_it_is_about_its_repository(daemon: DaemonProcess, r
         await client.create(daemon.sandbox.repository("other"), name="elsewhere")
     listed = daemon.sandbox.ctl("gc", cwd=tree).stdout
     assert ("kept" in listed, "elsewhere" in listed) == (True, False)
+
+
+async def test_what_a_removal_warns_of_is_told_by_those_who_remove_several(
+    daemon: DaemonProcess, repository: Path
+) -> None:
+    sandbox = daemon.sandbox
+    (repository / "plan.toml").write_text('[[threads]]\nid = "planned"\ngoal = "g"\nowns = ["planned.txt"]\n')
+    assert sandbox.ctl("plan", "apply", cwd=repository).code == 0
+    async with connected(sandbox) as client:
+        await client.create(repository, script({"text": "done"}), name="alone")
+        await client.reach("alone", IDLE)
+
+        async def turned() -> bool:
+            return (await client.get("alone")).turns > 0
+
+        await eventually(turned)
+        await client.sessions.StopSession(session_pb2.StopSessionRequest(session="alone"))
+        trees = {name: Path((await client.get(name)).worktree) for name in ("alone", "planned")}
+        for name, tree in trees.items():
+            (tree / f"{name}.txt").write_text("work\n")
+            git(tree, "add", "-A")
+            git(tree, "commit", "-qm", name)
+            git(repository, "merge", "-q", "--no-edit", git(tree, "branch", "--show-current"))
+            shutil.rmtree(tree)
+
+    for verb, name in ((("plan", "cleanup"), "planned"), (("gc", "--yes"), "alone")):
+        foretold = (
+            sandbox.ctl(*verb[:-1], "--dry-run") if verb[0] == "gc" else sandbox.ctl(*verb, "--dry-run", cwd=repository)
+        )
+        assert (foretold.code, foretold.stderr) == (0, ""), foretold
+        done = sandbox.ctl(*verb, cwd=repository)
+        assert (done.code, done.stderr) == (0, f"rametctl: {name}: {trees[name]} was gone already\n"), done
+        assert sandbox.ctl("trash", "ls", cwd=repository).stdout.count(name) >= 1

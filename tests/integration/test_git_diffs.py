@@ -1,12 +1,13 @@
 """Diffs of worktrees and commits."""
 
+import random
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 from rametd.domain.errors import RefNotFoundError
 from rametd.git import DiffStat, FileChange, Git
-from rametd.git.diff import MAX_FILE
+from rametd.git.diff import MAX_FILE, DiffOptions
 
 from tests.support import repositories
 from tests.support.repositories import Sample, fingerprint
@@ -100,6 +101,54 @@ async def test_a_patch_can_be_applied(git: Git, sample: Sample, tmp_path: Path) 
     sample.git("worktree", "add", "-q", "--detach", str(tmp_path / "other"), base)
     sample.git("apply", "--index", "-", at=tmp_path / "other", stdin=found.patch)
     assert sample.git("write-tree", at=tmp_path / "other") == (await git.snapshot(sample.path, "same")).tree
+
+
+async def test_a_patch_with_what_is_binary_can_be_applied_where_none_of_it_is(
+    git: Git, sample: Sample, tmp_path: Path
+) -> None:
+    noise = random.Random(0)  # noqa: S311  no secret
+    sample.write("changed.bin", noise.randbytes(70_000))
+    sample.write("moved.bin", noise.randbytes(5_000))
+    sample.write("gone.bin", b"\0\xff")
+    base = sample.commit()
+    sample.git("clone", "-q", "--no-local", str(sample.path), str(tmp_path / "elsewhere"))
+    sample.write("changed.bin", noise.randbytes(50_000))
+    (sample.path / "moved.bin").rename(sample.path / "dir.bin")
+    (sample.path / "gone.bin").unlink()
+    sample.write("[odd] *.bin", bytes(range(256)) * 10)
+    sample.write("src/app.py", "no newline at the end")
+
+    whole = await git.diff(sample.path, base, options=DiffOptions(binary=True))
+    part = await git.diff(sample.path, base, options=DiffOptions(binary=True, paths=("[odd] *.bin",)))
+
+    assert (whole.truncated, part.truncated) == (False, False)
+    sample.git("apply", "--index", "-", at=tmp_path / "elsewhere", stdin=whole.patch)
+    assert sample.git("write-tree", at=tmp_path / "elsewhere") == (await git.snapshot(sample.path, "same")).tree
+    assert part.patch is not None
+    assert part.patch in (whole.patch or b"")
+    assert (await git.diff(sample.path, base)).patch != whole.patch, "asked for, not forced on whoever reads it"
+
+
+async def test_a_binary_patch_names_what_is_too_large_and_holds_the_rest(
+    git: Git, sample: Sample, tmp_path: Path
+) -> None:
+    noise = random.Random(0)  # noqa: S311  no secret
+    base = sample.head
+    sample.git("clone", "-q", "--no-local", str(sample.path), str(tmp_path / "elsewhere"))
+    sample.write("huge [1].bin", noise.randbytes(MAX_FILE + 1))
+    sample.write("small.bin", noise.randbytes(1000))
+    sample.write("zzz", "last\n")
+
+    found = await git.diff(sample.path, base, options=DiffOptions(binary=True))
+
+    assert (found.truncated, found.cut) == (True, False)
+    rest, separator, named = (found.patch or b"").partition(b"diff --git a/huge [1].bin")
+    assert named.endswith(b"Binary files /dev/null and b/huge [1].bin differ\n")
+    sample.git("apply", "--index", "-", at=tmp_path / "elsewhere", stdin=rest)
+    assert (tmp_path / "elsewhere" / "small.bin").read_bytes() == (sample.path / "small.bin").read_bytes()
+    assert (tmp_path / "elsewhere" / "zzz").read_text() == "last\n"
+    with pytest.raises(AssertionError, match="patch does not apply"):
+        sample.git("apply", "-", at=tmp_path / "elsewhere", stdin=separator + named)
 
 
 async def test_a_patch_over_the_cap_is_cut_at_a_line(git: Git, sample: Sample) -> None:

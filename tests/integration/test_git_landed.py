@@ -157,7 +157,7 @@ async def test_a_part_is_no_landing(git: Git, repo: RepositoryInfo, sample: Samp
     sample.write("other.txt")
     sample.commit("main goes on")
     sample.git("cherry-pick", "work~1")
-    assert await ask(git, repo, sample) == Landed(False, "1 of its 2 commits are on main")
+    assert await ask(git, repo, sample) == Landed(False, "1 of its 2 commits is on main")
 
 
 async def test_commits_after_the_landing_have_not_landed(git: Git, repo: RepositoryInfo, sample: Sample) -> None:

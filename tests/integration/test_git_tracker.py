@@ -12,6 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from rametd.git import Git, Tracker
+from rametd.git.checkpoints import PREFIX, keep
 from rametd.git.context import GitContext
 from rametd.git.snapshot import write_tree
 from rametd.git.tracking import suspects
@@ -261,7 +262,10 @@ STEPS = st.one_of(
     st.tuples(st.just("mode"), NAMES, st.just("")),
     st.tuples(st.just("mkdir"), NAMES, st.just("")),
     st.tuples(st.just("git"), st.sampled_from(["add -A", "add -f", "commit", "reset", "rm"]), NAMES),
+    st.tuples(st.just("nest"), st.sampled_from(["dir", "dir/sub", "other"]), st.sampled_from(["", "commit"])),
     st.tuples(st.just("look"), st.just(""), st.just("")),
+    st.tuples(st.just("read"), st.just(""), st.just("")),  # else whatever happens waits in the queue for the next look
+    st.tuples(st.just("meanwhile"), NAMES, st.sampled_from(["1\n", "*.log\n"])),
 )
 
 
@@ -293,10 +297,21 @@ def act(sample: Sample, kind: str, name: str, more: str) -> None:
                 path.chmod(0o755)
             case "mkdir":
                 path.mkdir(parents=True, exist_ok=True)
+            case "nest":
+                nest(sample, path, more)
             case "git":
                 git_step(sample, name, more)
     except OSError:
         pass
+
+
+def nest(sample: Sample, path: Path, more: str) -> None:
+    """A repository inside, with a commit or without; git refuses one around another without."""
+    path.mkdir(parents=True, exist_ok=True)
+    for words in ("init -q", "add -A", "commit -q -m inner --allow-empty") if more else ("init -q",):
+        subprocess.run(
+            ["git", *words.split()], cwd=path, env=dict(sample.environment), capture_output=True, check=False
+        )
 
 
 def git_step(sample: Sample, verb: str, path: str) -> None:
@@ -323,13 +338,19 @@ async def test_random_edits_give_the_same_tree_both_ways(
     environment = repositories.git_environment(place / "home")
     sample = repositories.plain(place / "repo", environment)
     context = GitContext(2, environment, 5.0)
-    tracker = await trackers.track(context, sample.path)
+    tracker = context.trackers[sample.path] = await trackers.track(context, sample.path)
     try:
-        for step in [*steps, ("look", "", "")]:
-            if step[0] == "look":
-                assert (await tracker.tree()).tree == await scanned(context, sample)
-            else:
-                act(sample, *step)
+        for kind, name, more in [*steps, ("look", "", "")]:
+            match kind:
+                case "look":  # at what a checkpoint holds
+                    kept = await keep(context, sample.path, f"{PREFIX}any/1", "kept")
+                    assert kept.tree == await scanned(context, sample)
+                case "read":
+                    await tracker.mark()
+                case "meanwhile":  # it may or may not be in that tree; the next look has to find it
+                    await asyncio.gather(tracker.tree(), asyncio.to_thread(act, sample, "write", name, more))
+                case _:
+                    act(sample, kind, name, more)
     finally:
         await tracker.close()
         await context.aclose()

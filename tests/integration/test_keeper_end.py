@@ -8,7 +8,6 @@ import resource
 import shutil
 import signal
 import subprocess
-import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -190,11 +189,9 @@ async def test_a_descendant_that_holds_stdout_open_does_not_hold_up_the_end(
         print("agent done", flush=True)
     """
     handle = await executor.start(agent(script, tmp_path))
-    began = time.monotonic()
 
-    recovered = await eventually_exited(executor, handle)
+    recovered = await eventually_exited(executor, handle)  # and not when the noise ends, which is never
 
-    assert time.monotonic() - began < 5
     assert recovered.exit is not None
     assert (recovered.exit.code, recovered.exit.left) == (0, ())
     assert b"agent done\n" in journal_bytes(handle)
@@ -253,10 +250,9 @@ async def test_a_second_less_patient_end_counts(executor: LocalExecutor, tmp_pat
 
     begun: bool = await eventually(asked)
     assert begun
-    began = time.monotonic()
-    impatient = await executor.end(handle, 0.05)
+    async with asyncio.timeout(30):  # half of what the first one would have waited
+        impatient = await executor.end(handle, 0.05)
 
-    assert time.monotonic() - began < 5
     assert await patient == impatient
     assert impatient is not None
     assert impatient.signal == "SIGTERM"

@@ -1,25 +1,18 @@
 """The private worktrees of queues: nobody takes them for somebody's work, and they go when nothing is landed in them; what checks in them is told."""
 
 import sqlite3
-from collections.abc import AsyncIterator
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 from ramet.v1 import repo_pb2, session_pb2, terminal_pb2, worktree_pb2
 
-from tests.support.daemon import Client, Sandbox, connected, daemon_here, git
+from tests.support.daemon import Client, Sandbox, git
 from tests.support.eventually import eventually
 from tests.support.landing import CHECKING, LANDED, Landings, with_work
 
 pytestmark = pytest.mark.own_changes("one.txt", "two.txt", "index", "what the index says", "HEAD at", "reflog")
 DAY_S = 86400
-
-
-@pytest.fixture
-async def client(sandbox: Sandbox) -> AsyncIterator[Client]:
-    async with daemon_here(sandbox), connected(sandbox) as client:
-        yield client
 
 
 async def land(client: Client, repository: Path, name: str) -> None:

@@ -138,7 +138,7 @@ async def test_no_more_sessions_work_than_there_are_slots_and_all_get_their_turn
     for name in names:
         await client.create(repo, script({"sleep": 0.2, "text": "done"}), name=name)
     for name in names:
-        await client.reach(name, IDLE, within=40)
+        await client.reach(name, IDLE)
 
     taken: set[str] = set()
     most = 0
@@ -175,7 +175,7 @@ async def test_the_higher_priority_goes_first_and_a_predecessor_before_its_succe
     assert late.state_reason == "waits for low"
     await free()
     for name in ("low", "middle", "high", "late"):
-        await client.reach(name, IDLE, within=40)
+        await client.reach(name, IDLE)
 
     assert await begun(client, 4) == ["high", "middle", "low", "late"]
     assert (await client.get("late")).state_reason == ""
@@ -189,7 +189,7 @@ async def test_repositories_take_turns(narrow: DaemonProcess, client: Client) ->
     await client.create(other, "work", name="single")
     await free()
     for name in ("many-0", "many-1", "many-2", "single"):
-        await client.reach(name, IDLE, within=40)
+        await client.reach(name, IDLE)
 
     assert (await begun(client, 4)).index("single") <= 1, (
         "it does not wait for all that the other repository has queued"

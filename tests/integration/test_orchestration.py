@@ -183,7 +183,7 @@ async def test_a_wait_goes_on_with_the_next_daemon(sandbox: Sandbox, daemon: Dae
             for block in event.assistant_message.blocks
         )
 
-    await eventually(waits, within=20)
+    await eventually(waits)
     await client.reach("lead", WORKING, IDLE)
     daemon.restart()
     await client.reach("lead", IDLE)  # the child's question is what it waits for

@@ -2,7 +2,7 @@
 
 import json
 import uuid
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +11,12 @@ from google.protobuf.field_mask_pb2 import FieldMask
 from ramet.v1 import attention_pb2, common_pb2, event_pb2, orchestration_pb2, session_pb2
 
 from tests.support.agents import script
-from tests.support.daemon import IDLE, Client, DaemonProcess, Sandbox, connected, daemon_process, git, make_sandbox
+from tests.support.daemon import IDLE, Client, DaemonProcess, Sandbox, daemon_process, git, make_sandbox
 from tests.support.eventually import eventually
 from tests.support.family import EDITS, Member, answer, bash, payloads, refusal, requests, root, told, tool, write
+from tests.support.running import client, sandbox
+
+__all__ = ["client", "sandbox"]
 
 BYPASS = common_pb2.PERMISSION_MODE_BYPASS_PERMISSIONS
 OWNERSHIP = attention_pb2.ATTENTION_KIND_OWNERSHIP
@@ -23,17 +26,6 @@ OWNERSHIP = attention_pb2.ATTENTION_KIND_OWNERSHIP
 def running() -> Iterator[DaemonProcess]:
     with make_sandbox(config="[permissions]\nallow_bypass = true\n") as sandbox, daemon_process(sandbox) as daemon:
         yield daemon
-
-
-@pytest.fixture
-async def client(running: DaemonProcess) -> AsyncIterator[Client]:
-    async with connected(running.sandbox) as connection:
-        yield connection
-
-
-@pytest.fixture
-def sandbox(running: DaemonProcess) -> Sandbox:
-    return running.sandbox
 
 
 @pytest.fixture

@@ -58,9 +58,7 @@ async def test_pull_requests_are_opened_in_order_and_only_what_differs_is_change
         async with connected(sandbox) as client:
             a, b, c = await apply(client, path, PLAN)
             for session in (a, b, c):
-                await client.reach(
-                    session.name, IDLE, within=30
-                )  # what a pull request says of its turns differs no more
+                await client.reach(session.name, IDLE)  # what a pull request says of its turns differs no more
                 commit(session, "one")
 
             assert await converge(client, path) == [

@@ -1,5 +1,6 @@
 """Pull requests: the real git with a bare repository as remote, and the real `gh` against a scripted GitHub."""
 
+import shutil
 import uuid
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
@@ -411,6 +412,20 @@ async def test_what_is_merged_is_archived_and_its_branches_go_and_nothing_else(s
     assert [each.session_name for each in await shop.clean(remote_branches=True)] == ["stays"], (
         "run again, nothing is left to do"
     )
+
+
+async def test_what_archiving_a_merged_session_warns_of_is_told(shop: Shop) -> None:
+    tree = Path((await shop.session("swapped")).worktree)
+    await shop.create("swapped", draft=False)
+    shop.github.merge(shop.github.pulls[0].number)
+    shutil.rmtree(tree)
+    git(shop.path, "clone", "-q", str(shop.path), str(tree))
+
+    done = shop.sandbox.ctl("pr", "cleanup", "swapped", cwd=shop.path)
+
+    assert (done.code, "swapped: archived, " in done.stdout) == (0, True), done
+    assert f"rametctl: swapped: {tree}: it is a repository of its own" in done.stderr
+    assert (tree / ".git").is_dir()
 
 
 async def test_work_that_was_not_merged_is_kept_and_said(shop: Shop) -> None:

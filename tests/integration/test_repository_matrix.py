@@ -18,7 +18,7 @@ The branch is checked out elsewhere, or exists          worktrees.test_making.te
                                                         test_starts.test_a_branch_that_is_taken_costs_no_spare
 An adopted worktree, and creation fails                 test_starts.test_an_adopted_worktree_outlives_a_creation_that_fails_and_the_session
 A tree is removed under a running agent                 test_sessions, test_failpoints.test_a_removal_that_is_killed_after_each_step_ends_complete
-"Is it merged?"                                         test_git_trash.test_commits_known_elsewhere_are_not_at_risk, test_git_landed
+"Is it merged?"                                         keeping.test_risk.test_commits_known_elsewhere_are_not_at_risk, test_git_landed
 Stash is shared, `clean -X` deletes `.env`              test_starts.test_changes_are_laid_over_the_new_tree_and_the_callers_stays_byte_for_byte
 Odd names; `a/b` beside `a-b`                           test_names_become_branches_links_and_directories_without_collision_or_escape,
                                                         test_git_names

@@ -2,7 +2,7 @@
 
 import asyncio
 import uuid
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,9 @@ from ramet.v1 import attention_pb2, common_pb2, repo_pb2, session_pb2
 from tests.support.agents import script
 from tests.support.daemon import IDLE, WAITING, Client, DaemonProcess, Sandbox, connected, daemon_process, make_sandbox
 from tests.support.family import EDITS, approve, bash, refusal, requests, told, write
+from tests.support.running import client, sandbox
+
+__all__ = ["client", "sandbox"]
 
 ALLOW, ASK, DENY = attention_pb2.RULE_EFFECT_ALLOW, attention_pb2.RULE_EFFECT_ASK, attention_pb2.RULE_EFFECT_DENY
 SESSION, ALWAYS = attention_pb2.APPROVAL_SCOPE_SESSION, attention_pb2.APPROVAL_SCOPE_ALWAYS
@@ -22,17 +25,6 @@ BYPASS = common_pb2.PERMISSION_MODE_BYPASS_PERMISSIONS
 def running() -> Iterator[DaemonProcess]:
     with make_sandbox(config="[permissions]\nallow_bypass = true\n") as sandbox, daemon_process(sandbox) as daemon:
         yield daemon
-
-
-@pytest.fixture
-async def client(running: DaemonProcess) -> AsyncIterator[Client]:
-    async with connected(running.sandbox) as connection:
-        yield connection
-
-
-@pytest.fixture
-def sandbox(running: DaemonProcess) -> Sandbox:
-    return running.sandbox
 
 
 @pytest.fixture

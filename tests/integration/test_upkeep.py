@@ -3,7 +3,6 @@
 import os
 import shutil
 import sqlite3
-from collections.abc import AsyncIterator
 from contextlib import closing
 from pathlib import Path
 
@@ -14,13 +13,8 @@ from rametd.git.registrations import REASON
 
 from tests.support.agents import script
 from tests.support.daemon import IDLE, Client, Sandbox, connected, daemon_here, git, reason_of
+from tests.support.doctor import findings
 from tests.support.eventually import eventually
-
-
-@pytest.fixture
-async def client(sandbox: Sandbox) -> AsyncIterator[Client]:
-    async with daemon_here(sandbox), connected(sandbox) as client:
-        yield client
 
 
 async def collect(client: Client, *, dry_run: bool = True) -> dict[str, worktree_pb2.Garbage]:
@@ -29,7 +23,7 @@ async def collect(client: Client, *, dry_run: bool = True) -> dict[str, worktree
 
 
 async def diagnose(client: Client, *, fix: bool = False) -> list[worktree_pb2.Finding]:
-    return list((await client.worktrees.Diagnose(worktree_pb2.DiagnoseRequest(fix=fix))).findings)
+    return await findings(client, fix=fix)
 
 
 async def codes(client: Client) -> list[tuple[str, str]]:
@@ -117,7 +111,7 @@ async def test_what_only_a_checkpoint_holds_of_a_tree_that_was_deleted_by_hand_s
 ) -> None:
     trees = {name: Path((await client.create(repository, name=name)).worktree) for name in ("lost", "saved")}
     for name, tree in trees.items():
-        (tree / "only.txt").write_text("here\n")
+        (tree / "only.txt").write_text(f"of {name}\n")
         await client.worktrees.CreateCheckpoint(worktree_pb2.CreateCheckpointRequest(session=name))
     commit(trees["saved"], "more.txt")
     git(repository, "merge", "-q", "ramet/saved")

@@ -2,7 +2,6 @@
 
 import json
 import sys
-from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
@@ -11,28 +10,12 @@ from mcp.client.stdio import StdioServerParameters, stdio_client
 from mcp.types import TextContent
 
 from tests.support.agents import script
-from tests.support.daemon import IDLE, WAITING, Client, DaemonProcess, Sandbox, connected, daemon_process, make_sandbox
+from tests.support.daemon import IDLE, WAITING, Client, Sandbox
 from tests.support.eventually import eventually
 from tests.support.family import EDITS, bash, token_of, tool
+from tests.support.running import client, sandbox
 
-
-@pytest.fixture(scope="module")
-def running() -> Iterator[DaemonProcess]:
-    """One daemon for all tests here, with a repository ``repo``."""
-    with make_sandbox() as sandbox, daemon_process(sandbox) as daemon:
-        sandbox.repository()
-        yield daemon
-
-
-@pytest.fixture
-async def client(running: DaemonProcess) -> AsyncIterator[Client]:
-    async with connected(running.sandbox) as connection:
-        yield connection
-
-
-@pytest.fixture
-def sandbox(running: DaemonProcess) -> Sandbox:
-    return running.sandbox
+__all__ = ["client", "sandbox"]
 
 
 @pytest.fixture

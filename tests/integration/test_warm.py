@@ -1,6 +1,7 @@
 """Spares with warm agents, as a person and the tidying parts of the daemon see them."""
 
 import contextlib
+import json
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,7 +26,7 @@ async def warm(client: Client, repository: Path) -> worktree_pb2.Spare:
         assert [spare.warm_agent for spare in pool.spares] == [True], pool
         return pool.spares[0]
 
-    return await eventually(look, within=20)
+    return await eventually(look)
 
 
 def agents(sandbox: Sandbox, spare_id: str) -> list[psutil.Process]:
@@ -85,6 +86,24 @@ async def test_an_agent_for_another_environment_is_not_used_and_one_for_that_com
     running.kill()
 
 
+async def test_an_agent_is_told_of_its_session_once_ports_and_all(sandbox: Sandbox) -> None:
+    running, repository = DaemonProcess(sandbox), sandbox.repository()
+    running.start()
+    async with connected(sandbox) as client:
+        await client.create(repository, name="one")
+        await warm(client, repository)
+        two = await client.create(repository, "hello", name="two")
+        await client.reach("two", IDLE)
+    written = b"".join(
+        file.read_bytes() for file in (sandbox.root / "state" / "agents" / f"{two.id}-0").glob("stdin.*")
+    )
+    asked = [json.loads(line).get("request", {}) for line in written.splitlines()]
+    told = [each["settings"]["env"] for each in asked if each.get("subtype") == "apply_flag_settings"]
+    # When it came up, and when it got its session.
+    assert [each.get("RAMET_PORT_0") for each in told] == [None, str(two.ports[0])]
+    running.kill()
+
+
 async def test_an_agent_that_dies_while_it_waits_is_replaced(sandbox: Sandbox) -> None:
     running, repository = DaemonProcess(sandbox), sandbox.repository()
     running.start()
@@ -99,5 +118,5 @@ async def test_an_agent_that_dies_while_it_waits_is_replaced(sandbox: Sandbox) -
             found = agents(sandbox, spare.id)
             return len(found) == 1 and found[0].pid != before.pid and (await warm(client, repository)).id == spare.id
 
-        assert await eventually(look, within=20)
+        assert await eventually(look)
     running.kill()

@@ -25,6 +25,7 @@ import pyte
 from ramet.paths import directories
 from rametctl.__main__ import application, run
 
+from tests.support.eventually import PATIENCE_S
 from tests.support.fake_daemon import FakeDaemon
 from tests.support.fake_state import State
 
@@ -170,7 +171,7 @@ class Terminal:
         """The lines of the screen, without what is blank on the right and below."""
         return [line.rstrip() for line in "\n".join(self.screen.display).rstrip().split("\n")]
 
-    def shows(self, text: str, *, within: float = 10.0) -> None:
+    def shows(self, text: str, *, within: float = PATIENCE_S) -> None:
         """Return once ``text`` is on the screen."""
         self._until(lambda: any(text in line for line in self.screen.display), f"{text!r} is not shown", within)
 
@@ -181,7 +182,7 @@ class Terminal:
         """What Ctrl-C does."""
         os.killpg(self.process.pid, signal.SIGINT)
 
-    def ends(self, *, within: float = 10.0) -> int:
+    def ends(self, *, within: float = PATIENCE_S) -> int:
         """The exit code, once it has ended and all it said is on the screen."""
         self._until(lambda: self.process.poll() is not None, "it goes on", within)
         while self._read(0):

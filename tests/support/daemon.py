@@ -44,7 +44,7 @@ from ramet.v1 import (
 from rametd.app import Daemon
 
 from tests.support.agents import write_wrapper
-from tests.support.eventually import eventually, eventually_sync
+from tests.support.eventually import PATIENCE_S, eventually, eventually_sync
 
 IDLE = session_pb2.SESSION_STATE_IDLE
 WORKING = session_pb2.SESSION_STATE_WORKING
@@ -111,7 +111,8 @@ class Sandbox:
             text += "\n[pool]\nsize = 0\n"
         if "[ports]" not in text:
             text += "\n[ports]\n"
-        text = text.replace("[ports]\n", f"[ports]\nbase = {PORTS}\n")
+        if "[ports]\nbase = " not in text:  # it may be what was configured before, and more
+            text = text.replace("[ports]\n", f"[ports]\nbase = {PORTS}\n")
         path = self.root / "config" / "ramet" / "config.toml"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
@@ -220,7 +221,7 @@ QUICK = ("-c", "core.fsync=none", "-c", "maintenance.auto=false")
 """What git does without in the hands of a test's person: no power is cut, and nothing grows old enough to be packed."""
 
 
-def _wait_dead(pid: int, within: float = 10.0) -> None:
+def _wait_dead(pid: int, within: float = PATIENCE_S) -> None:
     """Wait until a process that is being killed, which need not be a child, runs and holds nothing any more.
 
     Not until it is reaped, as psutil would: that is up to its parent or to init, which may take its time.
@@ -270,7 +271,7 @@ def make_sandbox(*, model_port: int = 0, real_cli: bool = False, config: str = "
         finally:
             sandbox.kill_everything()
             # Keepers that were starting in that instant are killed too before the directory goes.
-            eventually_sync(lambda: not sandbox.processes() or sandbox.kill_everything(), within=20)  # type: ignore[func-returns-value]
+            eventually_sync(lambda: not sandbox.processes() or sandbox.kill_everything())  # type: ignore[func-returns-value]
     finally:
         shutil.rmtree(root, ignore_errors=True)
 
@@ -306,7 +307,7 @@ class Client:
         request = session_pb2.SendPromptRequest(session=name, prompt=prompt, request_id=str(uuid.uuid4()))
         return await self.sessions.SendPrompt(request, metadata=self.metadata)
 
-    async def reach(self, name: str, *states: int, within: float = 20.0) -> session_pb2.Session:
+    async def reach(self, name: str, *states: int, within: float = PATIENCE_S) -> session_pb2.Session:
         """Wait until a session is in one of some states; fails with the last one seen."""
 
         async def look() -> session_pb2.Session:
@@ -362,7 +363,7 @@ class DaemonProcess:
         if wait:
             self.wait_serving()
 
-    def wait_serving(self, within: float = 30.0) -> None:
+    def wait_serving(self, within: float = PATIENCE_S) -> None:
         deadline = time.monotonic() + within
         with grpc.insecure_channel(
             f"unix:{self.sandbox.socket}", options=[*CHANNEL, ("grpc.use_local_subchannel_pool", 1)]
@@ -427,7 +428,7 @@ async def daemon_here(sandbox: Sandbox) -> AsyncIterator[Daemon]:
             except grpc.aio.AioRpcError:
                 return False
 
-        await eventually(serving, within=20)
+        await eventually(serving)
         yield daemon
     finally:
         await client.aclose()

@@ -6,17 +6,19 @@ from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar, overload
 
 T = TypeVar("T")
+PATIENCE_S = 40.0
+"""Far more than anything takes on a machine of its own: others' load must fail no test."""
 
 
 @overload
-async def eventually(probe: Callable[[], Awaitable[T]], *, within: float = 10.0, every: float = 0.02) -> T: ...
+async def eventually(probe: Callable[[], Awaitable[T]], *, within: float = PATIENCE_S, every: float = 0.02) -> T: ...
 
 
 @overload
-async def eventually(probe: Callable[[], T], *, within: float = 10.0, every: float = 0.02) -> T: ...
+async def eventually(probe: Callable[[], T], *, within: float = PATIENCE_S, every: float = 0.02) -> T: ...
 
 
-async def eventually(probe: Callable[[], Any], *, within: float = 10.0, every: float = 0.02) -> Any:
+async def eventually(probe: Callable[[], Any], *, within: float = PATIENCE_S, every: float = 0.02) -> Any:
     """Return the first truthy answer of ``probe`` (plain or async); after ``within`` seconds fail and tell the last answer.
 
     An ``AssertionError`` raised by the probe counts as "not yet".
@@ -38,7 +40,7 @@ async def eventually(probe: Callable[[], Any], *, within: float = 10.0, every: f
         await asyncio.sleep(every)
 
 
-def eventually_sync(probe: Callable[[], T], *, within: float = 10.0, every: float = 0.02) -> T:
+def eventually_sync(probe: Callable[[], T], *, within: float = PATIENCE_S, every: float = 0.02) -> T:
     """`eventually` for tests without an event loop."""
     deadline = time.monotonic() + within
     last: object = None

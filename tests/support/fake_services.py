@@ -370,3 +370,27 @@ class Worktrees(Servicer, worktree_pb2_grpc.WorktreeServiceServicer):
         self.note("GetDiff", request, context)
         self.find(request.session, context)
         return self.state.diff
+
+    def WatchChanges(self, request: Any, context: Any) -> Iterator[worktree_pb2.WatchChangesResponse]:  # noqa: N802
+        self.note("WatchChanges", request, context)
+        self.find(request.session, context)
+        for _ in self._moments(context):
+            diff = self.state.diff
+            names = [change.path for change in diff.files]
+            yield worktree_pb2.WatchChangesResponse(files=diff.files, changed_paths=names, patch=diff.patch)
+
+    def WatchConflicts(self, request: Any, context: Any) -> Iterator[worktree_pb2.WatchConflictsResponse]:  # noqa: N802
+        self.note("WatchConflicts", request, context)
+        for _ in self._moments(context):
+            yield worktree_pb2.WatchConflictsResponse(session_ids=list(self.state.sessions))
+
+    def _moments(self, context: Any) -> Iterator[None]:
+        """One at once, and one for each event."""
+        seen = -1
+        while context.is_active() and not self.daemon.stopping.is_set():
+            with self.state.changed:
+                if len(self.state.events) == seen:
+                    self.state.changed.wait(0.05)
+                    continue
+                seen = len(self.state.events)
+            yield

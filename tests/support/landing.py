@@ -7,7 +7,7 @@ from typing import Any
 from ramet.v1 import landing_pb2, landing_pb2_grpc, session_pb2
 
 from tests.support.daemon import Client, git
-from tests.support.eventually import eventually
+from tests.support.eventually import PATIENCE_S, eventually
 
 QUEUED = landing_pb2.LANDING_STATE_QUEUED
 CHECKING = landing_pb2.LANDING_STATE_CHECKING
@@ -49,7 +49,7 @@ class Landings:
         request = landing_pb2.RetryLandingRequest(landing=name, **fields)
         return (await self._stub.RetryLanding(request, metadata=self._client.metadata)).landing
 
-    async def reach(self, name: str, state: int, words: str = "", within: float = 20.0) -> landing_pb2.Landing:
+    async def reach(self, name: str, state: int, words: str = "", within: float = PATIENCE_S) -> landing_pb2.Landing:
         """Wait until the entry of a session is in a state, and says ``words``."""
 
         async def look() -> landing_pb2.Landing:

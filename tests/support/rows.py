@@ -70,16 +70,8 @@ def an_agent(session_id: str = "one", generation: int = 1, **fields: Any) -> Age
         session_id=session_id,
         generation=generation,
         state=AgentState.LIVE,
-        handle="local:1",
-        journal_offset=0,
-        stdin_offset=0,
-        initialize_reply=b"",
-        hook_table="",
-        cli_version="",
         start_time=1.0,
-        end_time=None,
-        exit_status="",
-        stop_intent="",
+        handle="local:1",
     )
     return replace(agent, **fields)
 

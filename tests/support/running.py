@@ -1,10 +1,23 @@
-"""What a daemon that runs has, in the places where the tests put it."""
+"""What the one daemon of a module has, its fixture ``running``, in the places where the tests put it; `client` and `sandbox` are of it."""
 
+from collections.abc import AsyncIterator
 from pathlib import Path
 
+import pytest
 from rametd.services.tokens import Tokens
 
-from tests.support.daemon import DaemonProcess
+from tests.support.daemon import Client, DaemonProcess, Sandbox, connected
+
+
+@pytest.fixture
+async def client(running: DaemonProcess) -> AsyncIterator[Client]:
+    async with connected(running.sandbox) as connection:
+        yield connection
+
+
+@pytest.fixture
+def sandbox(running: DaemonProcess) -> Sandbox:
+    return running.sandbox
 
 
 def repo_of(daemon: DaemonProcess) -> Path:

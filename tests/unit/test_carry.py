@@ -101,7 +101,7 @@ def test_what_is_too_much_is_left_out_and_told(source: Path, tree: Path) -> None
     put(source, "b.bin", "x")
     done = bring(source, tree, ["a.bin", "b.bin"], order("*.bin"))
     assert files(tree) == {"a.bin"}
-    assert done.words == ["1 files are not carried, for that would be more than 1 MiB (carry_limit): b.bin"]
+    assert done.words == ["1 file is not carried, for that would be more than 1 MiB (carry_limit): b.bin"]
 
 
 def test_on_request_it_is_linked_instead(source: Path, tree: Path) -> None:

@@ -248,7 +248,7 @@ def test_a_stat_shows_every_file_and_the_sum() -> None:
         f"a.py        | 100 {'+' * 30}",
         "c => b      |   2 +-",
         "pic (added) | binary",
-        "3 files changed, 101 insertions(+), 1 deletions(-)",
+        "3 files changed, 101 insertions(+), 1 deletion(-)",
     ]
 
 

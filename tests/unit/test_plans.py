@@ -19,24 +19,10 @@ from rametd.plans.keys import KEYS, PLAN, THREAD, keys_of
 from rametd.plans.positions import lines_of
 from rametd.plans.schema import schema, text
 
+from tests.support.plans import PARALLEL_SESSIONS
 from tests.unit.test_documentation import table_under
 
 SHIPPED = Path(ramet.__path__[0]) / "plan.schema.json"
-
-# The shape of the plan in the README of parallel-sessions: its second thread is an id and a comment.
-PARALLEL_SESSIONS = """\
-[[threads]]
-id = 1
-branch = "extract-auth"
-goal = "Move auth middleware out of services/api into services/auth"
-owns = ["services/auth/", "tests/auth/"]
-forbids = ["services/payments/", "platform/models/"]
-merge_order = 1
-
-[[threads]]
-id = 2
-# ...
-"""
 
 
 def problems(plan: str, world: World | None = None) -> list[Problem]:

@@ -61,7 +61,7 @@ async def test_one_that_withstands_is_ended_again_after_longer_and_longer_pauses
     executor = StubbornExecutor(refusals)
     warmer, pauses = warmer_of(executor)
     await warmer.recover()
-    await eventually(lambda: executor.destroyed == [HANDLE], within=5)
+    await eventually(lambda: executor.destroyed == [HANDLE])
     assert pauses == list(AGAIN_S[:refusals])
     assert executor.ends == refusals + 1
     await warmer.stop()
@@ -71,7 +71,7 @@ async def test_one_that_withstands_every_time_is_left_to_the_next_start() -> Non
     executor = StubbornExecutor(1000)
     warmer, pauses = warmer_of(executor)
     await warmer.recover()
-    await eventually(lambda: executor.ends == len(AGAIN_S) + 1 and not warmer._retries, within=5)
+    await eventually(lambda: executor.ends == len(AGAIN_S) + 1 and not warmer._retries)
     assert pauses == list(AGAIN_S)
     await warmer.stop()
 

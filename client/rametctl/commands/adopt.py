@@ -13,7 +13,7 @@ from rametctl.prompts import PromptCommand, read_prompt
 @click.argument("path", metavar="PATH")
 @click.argument("prompt", metavar="[PROMPT|-]", required=False)
 @click.option("-f", "--file", metavar="FILE", help="Read the prompt from a file.")
-@click.option("--name", default="", help="Its name; made from the branch otherwise.")
+@click.option("--name", default="", help="Its name; otherwise from PROMPT, else the last part of its branch.")
 @click.option("--agent", default="", help="Kind of agent; claude otherwise.")
 @click.option("--model", default="", help="Its model.")
 @mode_option("What it may do unasked.")

@@ -28,6 +28,7 @@ def command(app: App, request: str, answers: tuple[str, ...]) -> None:
       rametctl answer deploy region=eu-west-1 replicas=3
     """
     from ramet.v1 import attention_pb2
+    from ramet.words import plural
 
     from rametctl.errors import UsageError
     from rametctl.render.request import kind_name, parsed, questions
@@ -46,9 +47,7 @@ def command(app: App, request: str, answers: tuple[str, ...]) -> None:
     asked = questions(parsed(found.input_json))
     if asked and len(asked) != len(answers):
         raise UsageError(
-            f"{len(answers)} answers to {len(asked)} questions"
-            if len(asked) > 1
-            else f"{len(answers)} answers to 1 question",
+            f"{plural(len(answers), 'answer')} to {plural(len(asked), 'question')}",
             hint="give one for each, and put quotes around what has spaces",
         )
     chosen = (

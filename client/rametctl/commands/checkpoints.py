@@ -32,21 +32,19 @@ def command(app: App, session: str, make: bool) -> None:
     from ramet.jsonify import to_json
     from ramet.v1 import worktree_pb2
 
+    from rametctl.lines import printable
     from rametctl.sessions import get_session
 
     found = get_session(app, session).session
     if make:
         wanted = worktree_pb2.CreateCheckpointRequest(session=found.id, request_id=new_request_id())
         with app.output.spinner("keeping the files …"):
-            app.connection.call(lambda daemon: daemon.worktrees.CreateCheckpoint, wanted)
-    checkpoints: list[Checkpoint] = []
-    request = worktree_pb2.ListCheckpointsRequest(session=found.id, page_size=1000)
-    while True:
-        page = app.connection.call(lambda daemon: daemon.worktrees.ListCheckpoints, request)
-        checkpoints += page.checkpoints
-        if not page.next_page_token:
-            break
-        request.page_token = page.next_page_token
+            kept = app.connection.call(lambda daemon: daemon.worktrees.CreateCheckpoint, wanted)
+        for warning in kept.warnings:
+            app.output.note(f"rametctl: warning: {printable(warning)}")
+    request = worktree_pb2.ListCheckpointsRequest(session=found.id)
+    pages = app.connection.pages(lambda daemon: daemon.worktrees.ListCheckpoints, request)
+    checkpoints = [checkpoint for page in pages for checkpoint in page.checkpoints]
     if app.output.json_mode:
         app.output.json([to_json(checkpoint) for checkpoint in checkpoints])
     elif not checkpoints:

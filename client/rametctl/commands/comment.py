@@ -82,9 +82,9 @@ def _place(place: str) -> tuple[str, int]:
 def _send(app: App, session_id: str) -> None:
     from ramet.jsonify import to_json
     from ramet.v1 import worktree_pb2
+    from ramet.words import plural
 
     from rametctl.lines import line
-    from rametctl.render.format import plural
 
     request = worktree_pb2.SendCommentsRequest(session=session_id, request_id=new_request_id())
     answer = app.connection.call(lambda daemon: daemon.worktrees.SendComments, request)
@@ -104,18 +104,9 @@ def _resolve(app: App, comment: str) -> None:
 def _list(app: App, session_id: str, everything: bool) -> None:
     from ramet.v1 import worktree_pb2
 
-    comments: list[Comment] = []
-    token = ""
-    while True:
-        request = worktree_pb2.ListCommentsRequest(
-            session=session_id, include_resolved=everything, page_size=1000, page_token=token
-        )
-        answer = app.connection.call(lambda daemon: daemon.worktrees.ListComments, request)
-        comments += answer.comments
-        token = answer.next_page_token
-        if not token:
-            break
-    _show(app, comments)
+    request = worktree_pb2.ListCommentsRequest(session=session_id, include_resolved=everything)
+    pages = app.connection.pages(lambda daemon: daemon.worktrees.ListComments, request)
+    _show(app, [comment for page in pages for comment in page.comments])
 
 
 def _show(app: App, comments: "list[Comment]", *, single: bool = False) -> None:

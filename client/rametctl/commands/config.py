@@ -1,5 +1,6 @@
 """`rametctl config`: the settings in force."""
 
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -29,7 +30,9 @@ def command() -> None:
 @repo_option
 @click.pass_obj
 def show(app: App, repo: str | None) -> None:
-    """Show every setting with its value and where that comes from.
+    """Show every setting with its value and where that comes from. What the
+    .ramet.toml of a repository says counts once the repository is trusted; until
+    then it is shown apart.
 
     \b
     Example:
@@ -55,6 +58,27 @@ def show(app: App, repo: str | None) -> None:
         )
     )  # fmt: skip
     app.output.hint(f"owner's file: {answer.owner_file}")
+    if answer.withheld or answer.repo_problem:
+        _show_withheld(app, answer)
+
+
+def _show_withheld(app: App, answer: "GetConfigResponse") -> None:
+    """What a repository says that is not trusted, and how to trust it."""
+    from rametctl.lines import line, printable
+
+    root = str(Path(answer.repo_file).parent)
+    trust = f"rametctl repo trust {shlex.quote(answer.repo)}"
+    if not answer.repo:  # nobody can trust what is not known
+        trust = f"rametctl repo add {shlex.quote(root)} && rametctl repo trust {shlex.quote(root)}"
+    why = f"{printable(answer.repo_file)} does not count: {printable(answer.repo or root)} is not trusted"
+    if answer.repo_problem:
+        app.output.text("", f"{why}, and it could not: {printable(answer.repo_problem)}")
+        return
+    app.output.text("", f"{why}. It says:")
+    app.output.show(
+        *(line((setting.key, "bold"), f" = {printable(setting.value_json)}", indent=2) for setting in answer.withheld)
+    )
+    app.output.text(f"to have it count: {printable(trust)}")
 
 
 @command.command("check", cls=Verb, short_help="Whether the files are right.")

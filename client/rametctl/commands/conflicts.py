@@ -1,5 +1,6 @@
 """`rametctl conflicts`: which sessions' work will not merge."""
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import click
@@ -91,12 +92,18 @@ def _watch(app: App, request: "ListConflictsRequest") -> None:
     from ramet.jsonify import to_json
     from ramet.v1 import worktree_pb2
 
-    from rametctl.lines import line
+    from rametctl.follow import keep_watching
+    from rametctl.lines import Line, line
     from rametctl.render.conflicts import conflict_lines
 
     asked = worktree_pb2.WatchConflictsRequest(repo=request.repo, sessions=request.sessions)
-    stream = app.connection.stream(lambda daemon: daemon.worktrees.WatchConflicts, asked)
     if not app.output.terminal:
+        stream = keep_watching(
+            app.connection,
+            lambda daemon: daemon.worktrees.WatchConflicts,
+            asked,
+            lambda words: app.output.note(f"rametctl: {words}"),
+        )
         for answer in stream:
             if app.output.json_mode:
                 app.output.json(to_json(answer), stream=True)
@@ -104,7 +111,15 @@ def _watch(app: App, request: "ListConflictsRequest") -> None:
                 _show(app, answer, every_pair=not request.sessions)
         return
     with app.output.live() as view:
-        view.update([line(("comparing …", "dim"))])
+        shown: Sequence[Line] = [line(("comparing …", "dim"))]
+        view.update(shown)
+        stream = keep_watching(
+            app.connection,
+            lambda daemon: daemon.worktrees.WatchConflicts,
+            asked,
+            # Below what was the last: standard error would be written into the view.
+            lambda words: view.update([*shown, line((words, "yellow"))]),
+        )
         for answer in stream:
-            names = _names(app, answer)
-            view.update(conflict_lines(app.output, answer, names, every_pair=not request.sessions))
+            shown = conflict_lines(app.output, answer, _names(app, answer), every_pair=not request.sessions)
+            view.update(shown)

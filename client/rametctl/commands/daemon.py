@@ -78,7 +78,7 @@ def stop(app: App) -> None:
     elif stopped is None:
         app.output.text("no daemon is running")
     else:
-        from rametctl.render.format import plural
+        from ramet.words import plural
 
         pid, agents = stopped
         who = "agents go" if agents is None else plural(agents, "agent") + (" goes" if agents == 1 else " go")

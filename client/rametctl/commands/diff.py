@@ -11,6 +11,9 @@ if TYPE_CHECKING:
     from ramet.v1.session_pb2 import Session
     from ramet.v1.worktree_pb2 import GetDiffResponse, WatchChangesResponse
 
+LARGEST_PATCH = 48 << 20
+"""Bytes; the daemon gives no more."""
+
 
 @click.command("diff", cls=Verb, short_help="What a session has changed.")
 @session_argument
@@ -44,8 +47,9 @@ def command(
 ) -> None:
     """Show what session S has changed since it started, uncommitted and
     untracked work included; with PATHs, of these alone. Coloured and paged on a
-    terminal, a patch that `git apply` takes elsewhere; of binary and of very
-    large files it only says that they differ.
+    terminal, a patch that `git apply` takes elsewhere, binary files included; of
+    very large files it only says that they differ, and leaves with 1 since the
+    patch is not whole.
 
     \b
     Examples:
@@ -53,11 +57,11 @@ def command(
       rametctl diff fix-login src --stat --against main
       rametctl diff fix-login --against 3
       rametctl diff fix-login --watch
-      rametctl diff fix-login | git apply
+      rametctl diff fix-login > fix.patch && git apply fix.patch
     """
     from ramet.v1 import worktree_pb2
 
-    from rametctl.errors import UsageError
+    from rametctl.errors import ClientError, UsageError
     from rametctl.sessions import get_session
 
     if stat and name_only:
@@ -68,10 +72,14 @@ def command(
     if watch:
         _watch(app, found, against, stat=stat, name_only=name_only)
         return
+    # To be applied it has to be whole; to be looked at a part will do.
+    applied = not (stat or name_only or app.output.terminal)
     request = worktree_pb2.GetDiffRequest(
         session=found.id,
         against=against,
         stat_only=stat or name_only,
+        max_bytes=LARGEST_PATCH if applied else 0,
+        binary=applied,
         whitespace=worktree_pb2.Whitespace.Value(space or "WHITESPACE_UNSPECIFIED"),
         paths=paths,
     )
@@ -80,10 +88,14 @@ def command(
     _show(app, answer, stat=stat, name_only=name_only)
     if paths and not answer.files:
         app.output.note("rametctl: nothing that is named has changed, or there is no such path")
+    if answer.truncated and applied and not app.output.json_mode:
+        raise ClientError("the patch is not whole: do not apply it", hint=f"see all of it with git in {found.worktree}")
 
 
 def _show(app: App, answer: "GetDiffResponse", *, stat: bool, name_only: bool) -> None:
     from ramet.jsonify import to_json
+
+    from rametctl.lines import printable
 
     if app.output.json_mode:
         app.output.json(to_json(answer))
@@ -101,21 +113,27 @@ def _show(app: App, answer: "GetDiffResponse", *, stat: bool, name_only: bool) -
     else:
         app.output.binary(answer.patch)
     for warning in answer.warnings:
-        app.output.note(f"rametctl: {warning}")
-    if answer.truncated and not any("too large" in warning for warning in answer.warnings):
-        app.output.note("rametctl: the diff was cut, it is too long; see all of it with git in the session's worktree")
+        app.output.note(f"rametctl: {printable(warning)}")
 
 
 def _watch(app: App, session: "Session", against: str, *, stat: bool, name_only: bool) -> None:
-    """Show what differs now, and every change from then on, until interrupted or the session is gone."""
+    """Show what differs now, and every change from then on, over restarts of the daemon, until interrupted."""
     from ramet.jsonify import to_json
     from ramet.v1 import worktree_pb2
+
+    from rametctl.follow import keep_watching
 
     request = worktree_pb2.WatchChangesRequest(
         session=session.id, against=against, include_patch=not (stat or name_only)
     )
     note = ""
-    for answer in app.connection.stream(lambda daemon: daemon.worktrees.WatchChanges, request):
+    changes = keep_watching(
+        app.connection,
+        lambda daemon: daemon.worktrees.WatchChanges,
+        request,
+        lambda words: app.output.note(f"rametctl: {words}"),
+    )
+    for answer in changes:
         if answer.note and answer.note != note:
             app.output.note(f"rametctl: {answer.note}; the tree is looked at now and then")
         note = answer.note

@@ -22,9 +22,9 @@ def command(app: App, repo: str | None, fix: bool) -> int:
     """
     from ramet.jsonify import to_json
     from ramet.v1 import worktree_pb2
+    from ramet.words import plural
 
     from rametctl.lines import line, printable
-    from rametctl.render.format import plural
 
     request = worktree_pb2.DiagnoseRequest(
         repo=repo_reference(app, repo) if repo else "", fix=fix, request_id=new_request_id()

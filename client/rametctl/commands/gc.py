@@ -30,6 +30,7 @@ def command(app: App, repo: str | None, yes: bool, dry_run: bool) -> None:
 
     from rametctl.errors import ClientError, UsageError
     from rametctl.render.garbage import done, listing
+    from rametctl.render.warnings import note_warnings
 
     if yes and dry_run:
         raise UsageError("--yes and --dry-run were both given", hint="give one of them")
@@ -44,6 +45,7 @@ def command(app: App, repo: str | None, yes: bool, dry_run: bool) -> None:
             if here is None or error.reason != "REPO_NOT_FOUND":
                 raise
             answer = worktree_pb2.CollectGarbageResponse()
+    note_warnings(app.output, ((item.name, item.warnings) for item in answer.items))
     if app.output.json_mode:
         app.output.json(to_json(answer))
     elif not answer.items:

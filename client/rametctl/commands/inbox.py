@@ -34,8 +34,9 @@ def command(app: App, watch: bool) -> None:
     if app.output.json_mode:
         app.output.json([to_json(request) for request in requests])
         return
+    from ramet.words import plural
+
     from rametctl.lines import line
-    from rametctl.render.format import plural
     from rametctl.render.request import request_lines
 
     if not requests:

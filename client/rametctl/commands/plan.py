@@ -176,6 +176,7 @@ def cleanup(app: App, file: str | None, dry_run: bool, repo: str | None) -> None
     from ramet.v1 import plan_pb2
 
     from rametctl.render.plan import cleanup_lines
+    from rametctl.render.warnings import note_warnings
 
     def call(name: str) -> plan_pb2.CleanUpPlanResponse:
         request = plan_pb2.CleanUpPlanRequest(
@@ -185,6 +186,7 @@ def cleanup(app: App, file: str | None, dry_run: bool, repo: str | None) -> None
             return app.connection.call(lambda daemon: daemon.plans.CleanUpPlan, request)
 
     answer = of_plan(app, file, call)
+    note_warnings(app.output, ((step.thread, step.warnings) for step in answer.steps))
     if app.output.json_mode:
         app.output.json(to_json(answer))
     else:
@@ -205,15 +207,8 @@ def ls(app: App) -> None:
 
     from rametctl.render.plan import plan_table
 
-    plans: list[plan_pb2.Plan] = []
-    token = ""
-    while True:
-        request = plan_pb2.ListPlansRequest(page_size=1000, page_token=token)
-        page = app.connection.call(lambda daemon: daemon.plans.ListPlans, request)
-        plans += page.plans
-        token = page.next_page_token
-        if not token:
-            break
+    pages = app.connection.pages(lambda daemon: daemon.plans.ListPlans, plan_pb2.ListPlansRequest())
+    plans = [plan for page in pages for plan in page.plans]
     if app.output.json_mode:
         app.output.json([to_json(plan) for plan in plans])
     elif not plans:

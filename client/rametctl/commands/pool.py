@@ -82,6 +82,7 @@ def drain(app: App, repo: str | None) -> None:
       rametctl pool drain --repo shop
     """
     from ramet.v1 import worktree_pb2
+    from ramet.words import plural
 
     request = worktree_pb2.DrainPoolRequest(repo=repo_reference(app, repo), request_id=new_request_id())
     with app.output.spinner("draining the pool …"):
@@ -89,13 +90,13 @@ def drain(app: App, repo: str | None) -> None:
     if app.output.json_mode:
         _print_json(app, answer.spares)
     else:
-        count = len(answer.spares)
-        app.output.text(f"{count} spare{'' if count == 1 else 's'} removed")
+        app.output.text(f"{plural(len(answer.spares), 'spare')} removed")
 
 
 def _status(app: App, repo: str | None) -> None:
     from ramet.jsonify import to_json
     from ramet.v1 import worktree_pb2
+    from ramet.words import plural
 
     from rametctl.render.format import size
 
@@ -108,7 +109,7 @@ def _status(app: App, repo: str | None) -> None:
     ready = sum(spare.state == "ready" for spare in answer.spares)
     app.output.text(
         f"{ready} of {answer.size} ready, {size(answer.disk_free_bytes)} free on the disk; "
-        f"since the daemon's start {answer.claims} sessions had one, {answer.misses} had not"
+        f"since the daemon's start {plural(answer.claims, 'session')} had one, {answer.misses} had not"
     )
     if answer.held_reason:
         app.output.text(f"None is made now: {answer.held_reason}")

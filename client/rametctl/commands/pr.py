@@ -166,8 +166,7 @@ def fix(app: App, session: str) -> None:
     """
     from ramet.jsonify import to_json
     from ramet.v1 import landing_pb2
-
-    from rametctl.render.format import plural
+    from ramet.words import plural
 
     request = landing_pb2.FixPullRequestRequest(session=_id(app, session), request_id=new_request_id())
     with app.output.spinner("asking …"):
@@ -201,6 +200,7 @@ def cleanup(app: App, sessions: tuple[str, ...], remote_branches: bool, dry_run:
     from ramet.v1 import landing_pb2
 
     from rametctl.lines import line, printable
+    from rametctl.render.warnings import note_warnings
 
     request = landing_pb2.CleanUpPullRequestsRequest(
         sessions=[_id(app, name) for name in sessions],
@@ -211,6 +211,7 @@ def cleanup(app: App, sessions: tuple[str, ...], remote_branches: bool, dry_run:
     )
     with app.output.spinner("cleaning up …"):
         answer = app.connection.call(lambda daemon: daemon.landing.CleanUpPullRequests, request)
+    note_warnings(app.output, ((each.session_name, each.warnings) for each in answer.sessions))
     if app.output.json_mode:
         app.output.json([to_json(each) for each in answer.sessions])
     elif not answer.sessions:
@@ -239,17 +240,9 @@ def _name(pull: "PullRequest") -> str:
 def _list(app: App, sessions: list[str], repo: str, *, refresh: bool) -> "list[PullRequest]":
     from ramet.v1 import landing_pb2
 
-    found: list[PullRequest] = []
-    token = ""
-    while True:
-        request = landing_pb2.ListPullRequestsRequest(
-            sessions=sessions, repo=repo, refresh=refresh, page_size=1000, page_token=token
-        )
-        page = app.connection.call(lambda daemon: daemon.landing.ListPullRequests, request)
-        found += page.pull_requests
-        token = page.next_page_token
-        if not token:
-            return found
+    request = landing_pb2.ListPullRequestsRequest(sessions=sessions, repo=repo, refresh=refresh)
+    pages = app.connection.pages(lambda daemon: daemon.landing.ListPullRequests, request)
+    return [pull for page in pages for pull in page.pull_requests]
 
 
 def _status(app: App, sessions: tuple[str, ...], repo: str | None, *, everywhere: bool, refresh: bool) -> None:

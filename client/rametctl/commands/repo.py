@@ -56,15 +56,8 @@ def ls(app: App) -> None:
     from ramet.jsonify import to_json
     from ramet.v1 import repo_pb2
 
-    repos: list[Repo] = []
-    token = ""
-    while True:
-        request = repo_pb2.ListReposRequest(page_size=1000, page_token=token)
-        page = app.connection.call(lambda daemon: daemon.repos.ListRepos, request)
-        repos += page.repos
-        token = page.next_page_token
-        if not token:
-            break
+    pages = app.connection.pages(lambda daemon: daemon.repos.ListRepos, repo_pb2.ListReposRequest())
+    repos = [repo for page in pages for repo in page.repos]
     if app.output.json_mode:
         app.output.json([to_json(repo) for repo in repos])
     elif not repos:
@@ -147,11 +140,14 @@ def _agreed(app: App, repo: "Repo", *, yes: bool) -> bool:
     """Show what would run; whether the person wants that, where there is one to be asked."""
     from ramet.v1 import daemon_pb2
 
+    from rametctl.errors import ClientError
     from rametctl.trust import contents
 
     config = app.connection.call(
         lambda daemon: daemon.daemon.GetConfig, daemon_pb2.GetConfigRequest(repo_path=repo.root)
     )
+    if config.repo_problem:
+        raise ClientError(config.repo_problem, hint="correct it first", reason="BAD_CONFIG")
     lines = list(contents(config, repo.root))
     if lines:
         app.output.text("Once it is trusted, this runs or is copied without being asked for again:")

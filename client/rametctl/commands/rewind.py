@@ -25,9 +25,9 @@ def command(app: App, session: str, checkpoint: str, files_only: bool) -> None:
     """
     from ramet.jsonify import to_json
     from ramet.v1 import worktree_pb2
+    from ramet.words import plural
 
     from rametctl.lines import line, printable
-    from rametctl.render.format import plural
     from rametctl.sessions import get_session
 
     found = get_session(app, session).session

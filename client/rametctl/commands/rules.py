@@ -154,15 +154,9 @@ def _rules(app: App, repo: str) -> "list[PermissionRule]":
     """All pages; ``repo`` "" means everywhere."""
     from ramet.v1 import attention_pb2
 
-    found: list[PermissionRule] = []
-    token = ""
-    while True:
-        request = attention_pb2.ListRulesRequest(repo=repo, page_size=1000, page_token=token)
-        page = app.connection.call(lambda daemon: daemon.attention.ListRules, request)
-        found += page.rules
-        token = page.next_page_token
-        if not token:
-            return found
+    request = attention_pb2.ListRulesRequest(repo=repo)
+    pages = app.connection.pages(lambda daemon: daemon.attention.ListRules, request)
+    return [rule for page in pages for rule in page.rules]
 
 
 def _names(app: App, rules: "list[PermissionRule]") -> "Mapping[str, str]":

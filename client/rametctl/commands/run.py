@@ -47,7 +47,7 @@ class Options(TypedDict):
 @click.command("run", cls=RunCommand, options_metavar="[OPTIONS]", short_help="Run a command in a session's worktree.")
 @session_argument
 @click.argument("name", metavar="[NAME | -- COMMAND...]", required=False)
-@click.option("--detach", is_flag=True, help="Start it and leave.")
+@click.option("--detach", is_flag=True, help="Start it and leave; told if it ends at once.")
 @click.option("--timeout", type=click.FloatRange(min=0, min_open=True), metavar="SECONDS", help="End it after that.")
 @click.option("--list", "list_them", is_flag=True, help="Show what runs; with --all what has ended too.")
 @click.option("--all", "show_all", is_flag=True, help="With --list: what has ended too.")
@@ -110,16 +110,33 @@ def _start(app: App, session: str, argv: tuple[str, ...], options: Options) -> i
         started = app.connection.call(lambda daemon: daemon.terminals.StartCommand, request).command
     stop = f"rametctl run {started.session_name or session} --stop {started.id}"
     if options["detach"]:
-        if app.output.json_mode:
-            app.output.json(to_json(started))
-        else:
-            app.output.text(f"{started.id} runs; to end it: {stop}")
-        return 0
+        return _detach(app, started, stop)
     ended = follow_to_end(app, started, stop)
     if app.output.json_mode:
         app.output.json(to_json(ended), stream=True)
     elif not ended.exit_status.startswith("code"):
         app.output.note(f"rametctl: {how_it_ended(ended)}")
+    return exit_code(ended)
+
+
+def _detach(app: App, started: "Command", stop: str) -> int:
+    """Say that it runs, once it has had a moment to fail."""
+    from ramet.jsonify import to_json
+
+    from rametctl.lines import printable
+    from rametctl.terminals import ends_at_once, exit_code, how_it_ended
+
+    over = ends_at_once(app, started)
+    if app.output.json_mode:
+        app.output.json(to_json(over[0] if over else started))
+    elif over is None:
+        app.output.text(f"{started.id} runs; to end it: {stop}")
+    if over is None:
+        return 0
+    ended, last = over
+    if not app.output.json_mode:
+        words = f": {printable(last)}" if last else ", without a word" if exit_code(ended) else ""
+        app.output.text(f"{ended.id} has ended already, {how_it_ended(ended)}{words}")
     return exit_code(ended)
 
 
@@ -158,14 +175,9 @@ def _list(app: App, session: str, *, everything: bool) -> int:
     from rametctl.render.format import age
     from rametctl.terminals import how_it_ended, title
 
-    found: list[Command] = []
-    request = terminal_pb2.ListCommandsRequest(session=session, include_ended=everything, page_size=1000)
-    while True:
-        page = app.connection.call(lambda daemon: daemon.terminals.ListCommands, request)
-        found += page.commands
-        request.page_token = page.next_page_token
-        if not request.page_token:
-            break
+    request = terminal_pb2.ListCommandsRequest(session=session, include_ended=everything)
+    pages = app.connection.pages(lambda daemon: daemon.terminals.ListCommands, request)
+    found = [command for page in pages for command in page.commands]
     if app.output.json_mode:
         app.output.json([to_json(each) for each in found])
     elif not found:

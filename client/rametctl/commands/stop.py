@@ -28,9 +28,9 @@ def command(app: App, session: str, descendants: bool, alone: bool) -> None:
       rametctl stop lead --descendants
     """
     from ramet.jsonify import to_json
+    from ramet.words import plural
 
     from rametctl.errors import UsageError
-    from rametctl.render.format import plural
     from rametctl.sessions import descendants as descendants_of
     from rametctl.sessions import get_session, is_living, report
 

@@ -63,8 +63,9 @@ def command(app: App, session: str, rebase: bool, base_ref: str, fetch: bool, as
 
 def _show(app: App, answer: "SyncSessionResponse", *, rebased: bool, options: str) -> None:
     """``options`` are those that were given, for the same again with the agent's help."""
+    from ramet.words import plural
+
     from rametctl.lines import line, printable
-    from rametctl.render.format import plural
     from rametctl.render.session import reference
 
     name = printable(answer.session.name)

@@ -89,9 +89,9 @@ def empty(app: App, entries: tuple[str, ...], repo: str | None, yes: bool) -> in
     """
     from ramet.jsonify import to_json
     from ramet.v1 import worktree_pb2
+    from ramet.words import plural
 
     from rametctl.errors import UsageError
-    from rametctl.render.format import plural
 
     if not yes:
         count = len(entries) or len(_list(app, repo))
@@ -115,17 +115,9 @@ def empty(app: App, entries: tuple[str, ...], repo: str | None, yes: bool) -> in
 def _list(app: App, repo: str | None) -> "list[TrashEntry]":
     from ramet.v1 import worktree_pb2
 
-    entries: list[TrashEntry] = []
-    token = ""
-    while True:
-        request = worktree_pb2.ListTrashRequest(
-            repo=repo_reference(app, repo) if repo else "", page_size=1000, page_token=token
-        )
-        page = app.connection.call(lambda daemon: daemon.worktrees.ListTrash, request)
-        entries += page.entries
-        token = page.next_page_token
-        if not token:
-            return entries
+    request = worktree_pb2.ListTrashRequest(repo=repo_reference(app, repo) if repo else "")
+    pages = app.connection.pages(lambda daemon: daemon.worktrees.ListTrash, request)
+    return [entry for page in pages for entry in page.entries]
 
 
 def _show(app: App, entries: "list[TrashEntry]") -> None:

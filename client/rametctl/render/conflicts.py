@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ramet.jsonify import enum_name
+from ramet.words import plural
 
 from rametctl.lines import Line, Span, line, printable
 
@@ -75,7 +76,7 @@ def _lines(
 
 
 def _times(met: int) -> str:
-    return "meets no conflict" if not met else f"meets {met} conflict{'s' if met > 1 else ''}"
+    return "meets no conflict" if not met else f"meets {plural(met, 'conflict')}"
 
 
 def _matrix(output: "Output", pairs: Sequence["Conflict"], names: Mapping[str, str]) -> list[Line]:
@@ -102,7 +103,7 @@ def _pair_lines(pair: "Conflict") -> Iterator[Line]:
     for each in pair.files[:SHOWN_FILES]:
         yield _file_line(each)
     if len(pair.files) > SHOWN_FILES:
-        yield line((f"… and {len(pair.files) - SHOWN_FILES} more files", "dim"), indent=2)
+        yield line((f"… and {plural(len(pair.files) - SHOWN_FILES, 'more file')}", "dim"), indent=2)
 
 
 def _file_line(each: "FileConflict") -> Line:

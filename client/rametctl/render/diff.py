@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ramet.jsonify import enum_name
+from ramet.words import plural
 
 from rametctl.lines import Line, cell_width, line, printable
 from rametctl.output import Output
@@ -52,8 +53,8 @@ def stat_lines(answer: "GetDiffResponse | WatchChangesResponse") -> list[Line]:
         plus, minus = (round(count * scale) or bool(count) for count in (change.additions, change.deletions))
         count = change.additions + change.deletions
         lines.append(line(f"{name}{padding} | {count:>{digits}} ", ("+" * plus, "green"), ("-" * minus, "red")))
-    files = f"{len(names)} file{'s' * (len(names) != 1)} changed"
-    lines.append(line(f"{files}, {answer.additions} insertions(+), {answer.deletions} deletions(-)"))
+    added, removed = plural(answer.additions, "insertion"), plural(answer.deletions, "deletion")
+    lines.append(line(f"{plural(len(names), 'file')} changed, {added}(+), {removed}(-)"))
     return lines
 
 

@@ -5,9 +5,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ramet.jsonify import enum_name, to_json
+from ramet.words import plural
 
 from rametctl.lines import Line, Span, line, printable, truncated
-from rametctl.render.format import duration, local_time, money, plural
+from rametctl.render.format import duration, local_time, money
 from rametctl.render.pull_request import pull_request_spans
 from rametctl.render.request import parsed, shown_decision, title
 from rametctl.render.session import state_style

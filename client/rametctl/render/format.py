@@ -60,8 +60,3 @@ def size(count: float) -> str:
             return f"{count:.1f} {unit}" if count < 10 and unit != "B" else f"{count:.0f} {unit}"
         count /= 1024
     return f"{count:.1f} TiB"
-
-
-def plural(count: int, noun: str) -> str:
-    many = f"{noun[:-1]}ies" if noun.endswith(("ty", "ry")) else f"{noun}es" if noun.endswith("ch") else f"{noun}s"
-    return f"{count} {noun if count == 1 else many}"

@@ -4,8 +4,10 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from ramet.words import plural
+
 from rametctl.lines import Line, line
-from rametctl.render.format import plural, size
+from rametctl.render.format import size
 
 if TYPE_CHECKING:
     from ramet.v1.worktree_pb2 import CollectGarbageResponse, Garbage
@@ -84,9 +86,7 @@ def _deeds(items: Iterable["Garbage"], move: str, delete: str) -> str:
 
 
 def _counted(count: int, kind: str) -> str:
-    if kind == "agent":
-        return f"{count} agent {'directory' if count == 1 else 'directories'}"
-    return plural(count, kind)
+    return plural(count, "agent directory" if kind == "agent" else kind)
 
 
 def _and(parts: list[str]) -> str:

@@ -3,9 +3,11 @@
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from ramet.words import plural
+
 from rametctl.lines import Line, Span, line, printable
 from rametctl.output import Output
-from rametctl.render.format import local_time, money, plural
+from rametctl.render.format import local_time, money
 from rametctl.render.session import state_name, state_style
 
 if TYPE_CHECKING:

@@ -6,11 +6,12 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from ramet.jsonify import enum_name
+from ramet.words import plural
 
 from rametctl.lines import Line, Span, line, printable
 from rametctl.options import mode_name
 from rametctl.output import Output
-from rametctl.render.format import age, local_time, money, plural, seconds_of, size
+from rametctl.render.format import age, local_time, money, seconds_of, size
 
 if TYPE_CHECKING:
     from ramet.v1.session_pb2 import GetSessionResponse, Session

@@ -4,9 +4,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ramet.jsonify import enum_name
+from ramet.words import plural
 
 from rametctl.lines import Line, Span, line, printable
-from rametctl.render.format import plural
 from rametctl.render.request import answer_command, body_lines, title
 from rametctl.render.session import HELD
 
@@ -133,7 +133,7 @@ def _result_lines(result: "ToolResult") -> Iterator[Line]:
     for text in texts[:RESULT_LINES]:
         yield line((text, style), indent=2)
     if len(texts) > RESULT_LINES or result.truncated:
-        more = "more" if result.truncated else f"{len(texts) - RESULT_LINES} more lines"
+        more = "more" if result.truncated else plural(len(texts) - RESULT_LINES, "more line")
         yield line((f"… {more}", "dim"), indent=2)
 
 

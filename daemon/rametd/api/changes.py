@@ -12,6 +12,7 @@ from rametd.git.diff import MAX_PATCH, Diff, DiffOptions, Whitespace
 from rametd.git.tracking import Tracker
 from rametd.services.core import Core
 from rametd.services.lookup import find_session
+from rametd.services.missing import require_tree
 from rametd.services.repos import info_of
 from rametd.services.worktrees.changes import Against, against, change_message, compare, paths_inside, warnings_of
 
@@ -43,7 +44,8 @@ class ChangeCalls:
         if request.whitespace not in WHITESPACE:
             raise InvalidInputError(f"there is no way {request.whitespace} to see white space", hint="use one of four")
         session = await core.store.read(lambda reader: find_session(reader, request.session))
-        options = DiffOptions(WHITESPACE[request.whitespace], paths_inside(session.worktree, request.paths))
+        paths = paths_inside(session.worktree, request.paths)
+        options = DiffOptions(WHITESPACE[request.whitespace], paths, binary=request.binary)
         old = await against(core, session, request.against)
         diff = await compare(core, session, old, patch=not request.stat_only, max_patch=limit, options=options)
         return worktree_pb2.GetDiffResponse(
@@ -63,6 +65,7 @@ class ChangeCalls:
         limit = patch_limit(request.max_bytes, MAX_PATCH)
         session = await core.store.read(lambda reader: find_session(reader, request.session))
         old = await against(core, session, request.against, sessions=False)
+        await require_tree(core, session)
         async with core.trackers.held(session) as tracker:
             changes = tracker.changes()
             try:

@@ -12,12 +12,9 @@ from rametd.domain.checkpoints import CheckpointReason
 from rametd.domain.models import Session
 from rametd.services.core import Core
 from rametd.services.lookup import find_session
-from rametd.services.worktrees.checkpoints import (
-    Checkpointer,
-    checkpoint_message,
-    find_checkpoint,
-    list_checkpoints,
-)
+from rametd.services.missing import require_tree
+from rametd.services.worktrees.checkpoints import Checkpointer
+from rametd.services.worktrees.history import checkpoint_message, find_checkpoint, list_checkpoints
 from rametd.services.worktrees.rewind import Rewinder
 from rametd.store import Reader
 
@@ -54,8 +51,12 @@ class CheckpointCalls:
 
         async def work(call: Call) -> worktree_pb2.CreateCheckpointResponse:
             session = await self._session_of(request.session)
-            made = await self._checkpointer.make(session.id, CheckpointReason.MANUAL, principal=who)
-            return worktree_pb2.CreateCheckpointResponse(checkpoint=checkpoint_message(made))
+            await require_tree(self._core, session)
+            made = await self._checkpointer.ask(session.id, CheckpointReason.MANUAL, who)
+            warnings = [
+                f"not kept, since git could not read it: {line}" for line in self._checkpointer.unread(session.id)
+            ]
+            return worktree_pb2.CreateCheckpointResponse(checkpoint=checkpoint_message(made), warnings=warnings)
 
         return await self._calls.once("CreateCheckpoint", request, worktree_pb2.CreateCheckpointResponse, work)
 
@@ -66,6 +67,7 @@ class CheckpointCalls:
 
         async def work(call: Call) -> worktree_pb2.RewindSessionResponse:
             session = await self._session_of(request.session)
+            await require_tree(self._core, session)
             checkpoint = await self._core.store.read(
                 lambda reader: find_checkpoint(reader, session, request.checkpoint)
             )

@@ -13,10 +13,12 @@ from ramet.v1 import common_pb2, daemon_pb2, daemon_pb2_grpc
 
 from rametd.api.interceptor import CONTRACT_VERSION
 from rametd.api.repo import absolute
-from rametd.config import Config, effective, load
+from rametd.config import REPOSITORY_FILE, Config, Effective, effective, load
+from rametd.domain.errors import BadConfigError
 from rametd.environment import ALLOWED, FORGE
 from rametd.platform.memory import resident_bytes
 from rametd.services.core import Core
+from rametd.services.settings import FILE
 from rametd.services.views import stamp, tokens_message
 from rametd.store import Grouping, Reader
 
@@ -78,25 +80,29 @@ class DaemonServicer(daemon_pb2_grpc.DaemonServiceServicer):
 
     async def GetConfig(self, request: daemon_pb2.GetConfigRequest, context: Context) -> daemon_pb2.GetConfigResponse:
         facts = self._facts
-        repo_file: Path | None = None
+
+        def read(repo_file: Path | None) -> Config:
+            return load(facts.config_file, repo_file, home=facts.home)
+
+        answer = daemon_pb2.GetConfigResponse(owner_file=str(facts.config_file))
+        counts: Path | None = None
         if request.repo_path:
             info = await self._core.git.discover(absolute(request.repo_path))
-            repo_file = (info.worktree_root or info.root) / ".ramet.toml"
-        config: Config = await asyncio.to_thread(load, facts.config_file, repo_file, home=facts.home)
-        settings = [
-            daemon_pb2.Setting(
-                key=each.setting.key,
-                value_json=json.dumps(tomllib.loads(f"value = {each.value}")["value"], default=str)
-                if each.value != "unset"
-                else "null",
-                origin=each.origin,
-                description=each.setting.meaning,
-            )
-            for each in effective(config)
-        ]
-        return daemon_pb2.GetConfigResponse(
-            settings=settings, owner_file=str(facts.config_file), repo_file=str(repo_file or "")
-        )
+            repo = await self._core.store.read(lambda reader: reader.repos.by_common_dir(info.common_dir))
+            repo_file = (info.worktree_root or info.root) / FILE
+            answer.repo_file, answer.repo = str(repo_file), repo.name if repo is not None else ""
+            if repo is not None and repo.trusted:
+                counts = repo_file
+            else:
+                try:
+                    withheld = await asyncio.to_thread(read, repo_file)
+                    theirs = [each for each in effective(withheld) if each.origin == REPOSITORY_FILE]
+                    answer.withheld.extend(setting_message(each) for each in theirs)
+                except BadConfigError as error:
+                    answer.repo_problem = error.message
+        config = await asyncio.to_thread(read, counts)
+        answer.settings.extend(setting_message(each) for each in effective(config))
+        return answer
 
     async def GetCosts(self, request: daemon_pb2.GetCostsRequest, context: Context) -> daemon_pb2.GetCostsResponse:
         grouping = GROUPINGS.get(request.grouping, Grouping.SESSION)
@@ -139,3 +145,13 @@ class DaemonServicer(daemon_pb2_grpc.DaemonServiceServicer):
             resident_bytes=await asyncio.to_thread(resident_bytes),
             database_bytes=(await asyncio.to_thread(self._facts.database.stat)).st_size,
         )
+
+
+def setting_message(each: Effective) -> daemon_pb2.Setting:
+    value = None if each.value == "unset" else tomllib.loads(f"value = {each.value}")["value"]
+    return daemon_pb2.Setting(
+        key=each.setting.key,
+        value_json=json.dumps(value, default=str),
+        origin=each.origin,
+        description=each.setting.meaning,
+    )

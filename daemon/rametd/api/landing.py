@@ -9,10 +9,9 @@ from rametd.api.calls import Call, Calls
 from rametd.api.context import principal
 from rametd.api.paging import offset, position_of, size_of, token_of
 from rametd.api.pull_requests import PullRequestCalls
-from rametd.api.repo import absolute, resolve_repo
-from rametd.domain.errors import InvalidInputError, RepoNotFoundError
+from rametd.api.repo import repo_id_around, resolve_repo
+from rametd.domain.errors import InvalidInputError
 from rametd.domain.landing import Landing
-from rametd.services import repos
 from rametd.services.core import Core
 from rametd.services.landing.drafting import NewLandings
 from rametd.services.landing.entries import message
@@ -49,21 +48,11 @@ class LandingCalls:
                 method=request.method,
                 checks=tuple(request.check),
                 commit_message=request.commit_message,
-                repo_id=await self._repo_around(request.path),
+                repo_id=await repo_id_around(self._core, request.path),
             )
             return await self._queue.land(new, answer)
 
         return await self._calls.once("LandSessions", request, landing_pb2.LandSessionsResponse, work)
-
-    async def _repo_around(self, path: str) -> str | None:
-        """The repository whose sessions are meant where a name fits several; a path outside of any is no fault."""
-        if not path:
-            return None
-        try:
-            repo = await repos.around(self._core, absolute(path))
-        except RepoNotFoundError:
-            return None
-        return repo.id if repo is not None else None
 
     async def ListLandings(
         self, request: landing_pb2.ListLandingsRequest, context: Context

@@ -256,6 +256,9 @@ def status_message(reader: Reader, status: ThreadStatus) -> plan_pb2.ThreadStatu
 
 def cleaned_message(steps: list[CleanedUp], removed: bool) -> plan_pb2.CleanUpPlanResponse:
     return plan_pb2.CleanUpPlanResponse(
-        steps=[plan_pb2.CleanUpStep(thread=step.thread, removed=step.removed, reason=step.reason) for step in steps],
+        steps=[
+            plan_pb2.CleanUpStep(thread=step.thread, removed=step.removed, reason=step.reason, warnings=step.warnings)
+            for step in steps
+        ],
         plan_removed=removed,
     )

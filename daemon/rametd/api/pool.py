@@ -6,10 +6,12 @@ import grpc
 from ramet.v1 import worktree_pb2
 
 from rametd.api.calls import Call, Calls
-from rametd.api.repo import resolve_repo
+from rametd.api.context import principal
+from rametd.api.repo import resolve_or_new
 from rametd.domain.spares import Spare
 from rametd.services.core import Core
 from rametd.services.creation.pool import Pool, PoolStatus
+from rametd.services.repos import register
 from rametd.services.views import stamp
 
 Context = grpc.aio.ServicerContext[Any, Any]
@@ -36,7 +38,7 @@ class PoolCalls:
     _pool: Pool
 
     async def GetPool(self, request: worktree_pb2.GetPoolRequest, context: Context) -> worktree_pb2.GetPoolResponse:
-        status = await self._pool.status(await resolve_repo(self._core, request.repo))
+        status = await self._pool.status(await resolve_or_new(self._core, request.repo))
         return worktree_pb2.GetPoolResponse(
             spares=self._spares(status),
             size=status.size,
@@ -54,8 +56,11 @@ class PoolCalls:
         ]
 
     async def FillPool(self, request: worktree_pb2.FillPoolRequest, context: Context) -> worktree_pb2.FillPoolResponse:
+        who = principal.get()
+
         async def work(call: Call) -> worktree_pb2.FillPoolResponse:
-            repo = await resolve_repo(self._core, request.repo)
+            wanted = await resolve_or_new(self._core, request.repo)
+            repo = await self._core.store.write(lambda unit: register(unit, wanted, who))
             await self._pool.fill(repo)
             status = await self._pool.status(repo)
             return worktree_pb2.FillPoolResponse(spares=self._spares(status))
@@ -66,7 +71,7 @@ class PoolCalls:
         self, request: worktree_pb2.DrainPoolRequest, context: Context
     ) -> worktree_pb2.DrainPoolResponse:
         async def work(call: Call) -> worktree_pb2.DrainPoolResponse:
-            removed = await self._pool.drain(await resolve_repo(self._core, request.repo))
+            removed = await self._pool.drain(await resolve_or_new(self._core, request.repo))
             return worktree_pb2.DrainPoolResponse(spares=[spare_message(spare) for spare in removed])
 
         return await self._calls.once("DrainPool", request, worktree_pb2.DrainPoolResponse, work)

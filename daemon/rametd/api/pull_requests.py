@@ -157,7 +157,11 @@ def _fix_answer(feedback: Feedback, prompt: Prompt | None) -> landing_pb2.FixPul
 
 def _cleaned_message(cleaned: CleanedUp) -> landing_pb2.PullRequestCleanUp:
     return landing_pb2.PullRequestCleanUp(
-        session_id=cleaned.session.id, session_name=cleaned.session.name, done=cleaned.done, reason=cleaned.reason
+        session_id=cleaned.session.id,
+        session_name=cleaned.session.name,
+        done=cleaned.done,
+        reason=cleaned.reason,
+        warnings=cleaned.warnings,
     )
 
 

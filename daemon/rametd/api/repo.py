@@ -41,7 +41,8 @@ class RepoServicer(repo_pb2_grpc.RepoServiceServicer):
             info = await self._core.git.discover(absolute(request.path))
 
             def register(unit: Unit) -> repo_pb2.RegisterRepoResponse:
-                return repo_pb2.RegisterRepoResponse(repo=message(unit, repos.register(unit, info, who)))
+                repo = repos.known_or_new(self._core, unit, info)
+                return repo_pb2.RegisterRepoResponse(repo=message(unit, repos.register(unit, repo, who)))
 
             return await self._core.store.write(register)
 
@@ -96,6 +97,7 @@ class RepoServicer(repo_pb2_grpc.RepoServiceServicer):
 
         async def work(call: Call) -> repo_pb2.RemoveRepoResponse:
             repo = await resolve_repo(self._core, request.repo)
+            await self._core.store.read(lambda reader: repos.check_removable(reader, repo))
             await self._pool.drain(repo)
             await self._remove_landing_trees(repo)
 
@@ -123,11 +125,33 @@ def absolute(path: str) -> Path:
     return Path(path)
 
 
+async def repo_id_around(core: Core, path: str) -> str | None:
+    """The repository whose sessions are meant where a name fits several; none around ``path``, or no path, is no fault."""
+    if not path:
+        return None
+    try:
+        repo = await repos.around(core, absolute(path))
+    except RepoNotFoundError:
+        return None
+    return repo.id if repo is not None else None
+
+
 async def resolve_repo(core: Core, name: str) -> Repo:
     """By id or name, or by a path inside it, linked worktrees included. Raises `RepoNotFoundError`, `AmbiguousError`."""
     if name.startswith("/"):
         repo = await repos.around(core, absolute(name))
         if repo is not None:
             return repo
-        raise RepoNotFoundError(f"the repository around {name} has no sessions", hint="`rametctl new` makes the first")
+        raise RepoNotFoundError(
+            f"the repository around {name} has no sessions",
+            hint="`rametctl new` makes the first; `rametctl repo add` makes it known without one",
+        )
     return await core.store.read(lambda reader: find_repo(reader, name))
+
+
+async def resolve_or_new(core: Core, name: str) -> Repo:
+    """The same, but for a path inside a repository that is not registered the row that it would get (`repos.register`)."""
+    if not name.startswith("/"):
+        return await resolve_repo(core, name)
+    info = await core.git.discover(absolute(name))
+    return await core.store.read(lambda reader: repos.known_or_new(core, reader, info))

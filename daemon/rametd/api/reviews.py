@@ -13,8 +13,8 @@ from rametd.domain.models import Prompt
 from rametd.services.core import Core
 from rametd.services.lookup import find_session
 from rametd.services.views import one_session_message, prompt_message
-from rametd.services.worktrees.checkpoints import checkpoint_message
 from rametd.services.worktrees.comments import Reviewer, comment_message
+from rametd.services.worktrees.history import checkpoint_message
 from rametd.services.worktrees.sync import Done, Sync, Syncer
 from rametd.store import Unit
 

@@ -9,12 +9,11 @@ from ramet.v1 import common_pb2, session_pb2
 
 from rametd.api.attention import messages as request_messages
 from rametd.api.paging import position_of, size_of, time_and_id, token_of
-from rametd.api.repo import absolute, resolve_repo
+from rametd.api.repo import repo_id_around, resolve_repo
 from rametd.api.session_calls import SessionCalls
-from rametd.domain.errors import InvalidInputError, RepoNotFoundError
+from rametd.domain.errors import InvalidInputError
 from rametd.domain.models import Agent
 from rametd.platform.disk import tree_bytes
-from rametd.services import repos
 from rametd.services.commands.setup import why_failed
 from rametd.services.departures.departures import Departures
 from rametd.services.listing import SessionMessages
@@ -49,7 +48,7 @@ class StandingCalls(SessionCalls):
     async def GetSession(
         self, request: session_pb2.GetSessionRequest, context: Context
     ) -> session_pb2.GetSessionResponse:
-        repo_id = await self._repo_id(request.path)
+        repo_id = await repo_id_around(self._core, request.path)
         self._departures.landed.ask()
 
         def work(reader: Reader) -> tuple[session_pb2.GetSessionResponse, Agent | None]:
@@ -82,16 +81,6 @@ class StandingCalls(SessionCalls):
             exit_status=agent.exit_status,
             start_time=stamp(agent.start_time),
         )
-
-    async def _repo_id(self, path: str) -> str | None:
-        """The repository whose sessions are meant where a name fits several; a path outside of any is no fault."""
-        if not path:
-            return None
-        try:
-            repo = await repos.around(self._core, absolute(path))
-        except RepoNotFoundError:
-            return None
-        return repo.id if repo is not None else None
 
     async def ListSessions(
         self, request: session_pb2.ListSessionsRequest, context: Context

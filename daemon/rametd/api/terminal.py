@@ -30,6 +30,7 @@ from rametd.services.commands.wanted import NewCommand
 from rametd.services.core import Core
 from rametd.services.delivery import sender_of
 from rametd.services.lookup import find_session
+from rametd.services.missing import require_tree
 from rametd.services.settings import Settings, for_session
 from rametd.services.views import command_message
 from rametd.store import Reader, Unit
@@ -165,9 +166,6 @@ class TerminalServicer(terminal_pb2_grpc.TerminalServiceServicer):
 
     async def GetShell(self, request: terminal_pb2.GetShellRequest, context: Context) -> terminal_pb2.GetShellResponse:
         session, repo = await self._session(request.session, principal.get())
-        if not await asyncio.to_thread(session.worktree.is_dir):
-            hint = f"rametctl rm {session.name} removes the rest"
-            raise WorkingDirectoryError(f"the worktree {session.worktree} is gone", hint=hint)
         return terminal_pb2.GetShellResponse(
             directory=str(session.worktree), environment=await surroundings.of_session(self._core, session, repo)
         )
@@ -217,6 +215,7 @@ class TerminalServicer(terminal_pb2_grpc.TerminalServiceServicer):
         allow(who, session.id)
         if session.state == State.ARCHIVED:
             raise WrongStateError(f"{session.name} is archived", hint=f"rametctl restore {session.name}")
+        await require_tree(self._core, session, WorkingDirectoryError)
         return session, repo
 
     async def _one_or_all(self, name: str) -> Session | None:

@@ -42,6 +42,7 @@ class UpkeepCalls:
                         reason=item.reason,
                         bytes=item.bytes,
                         removed=item.removed,
+                        warnings=item.warnings,
                     )
                     for item in items
                 ],

@@ -13,6 +13,7 @@ from rametd.api.upkeep import UpkeepCalls
 from rametd.services.core import Core
 from rametd.services.creation.pool import Pool
 from rametd.services.departures.departures import Departures
+from rametd.services.departures.unfinished import Unfinished
 from rametd.services.radar.radar import Radar
 from rametd.services.upkeep.collector import Collector
 from rametd.services.upkeep.doctor import Doctor
@@ -39,6 +40,7 @@ class WorktreeServicer(
         checkpointer: Checkpointer,
         rewinder: Rewinder,
         departures: Departures,
+        unfinished: Unfinished,
         pool: Pool,
         radar: Radar,
         syncer: Syncer,
@@ -53,4 +55,4 @@ class WorktreeServicer(
         self._syncer = syncer
         self._restorer = departures.restorer
         self._collector = Collector(core, departures.remover)
-        self._doctor = Doctor(core)
+        self._doctor = Doctor(core, unfinished)

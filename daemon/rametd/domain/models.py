@@ -148,21 +148,21 @@ class AgentState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Agent:
-    """One process of an agent: a session has one at a time, each with its own generation."""
+    """One process of an agent: a session has one at a time, each with its own generation. The defaults are of one of which nothing was read yet."""
 
     session_id: str
     generation: int
     state: AgentState
-    handle: str  # the executor's; opaque
-    journal_offset: int  # committed: everything before it is events
-    stdin_offset: int  # committed: everything before it was seen in the keeper's record of what was written
-    initialize_reply: bytes  # the agent's first answer to `initialize`, or b""
-    hook_table: str  # digest of what `initialize` registered
-    cli_version: str
     start_time: float
-    end_time: float | None
-    exit_status: str  # "code 0", "signal SIGKILL", "" unknown
-    stop_intent: str  # why we ended it ("stop", "sleep", "remove"), stored before the signal; "" when we did not
+    handle: str = ""  # the executor's; opaque
+    journal_offset: int = 0  # committed: everything before it is events
+    stdin_offset: int = 0  # committed: everything before it was seen in the keeper's record of what was written
+    initialize_reply: bytes = b""  # the agent's first answer to `initialize`, or b""
+    hook_table: str = ""  # digest of what `initialize` registered
+    cli_version: str = ""
+    end_time: float | None = None
+    exit_status: str = ""  # "code 0", "signal SIGKILL", "" unknown
+    stop_intent: str = ""  # why we ended it ("stop", "sleep", "remove"), stored before the signal; "" when we did not
     mode: str = ""  # what the process runs with, to be compared with what the session wants
     model: str = ""
     activity: str = ""  # the agent's own last word: "running", "idle", "requires_action", "" before the first

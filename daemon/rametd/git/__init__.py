@@ -8,11 +8,11 @@ from rametd.git.checkpoints import KeptTree
 from rametd.git.diff import Diff, DiffOptions, DiffStat, FileChange, Whitespace
 from rametd.git.facade import Git
 from rametd.git.inventory import Inventory
+from rametd.git.kept import Kept
 from rametd.git.landed import Landed, Target
 from rametd.git.names import branch_name, check_branch_name
 from rametd.git.removal import Removal
 from rametd.git.repository import Base, Branch, Head, RepositoryInfo
-from rametd.git.revival import Kept
 from rametd.git.risk import Risk
 from rametd.git.snapshot import Snapshot
 from rametd.git.syncing import Synced

@@ -15,7 +15,8 @@ from rametd.git.context import GitContext
 from rametd.git.inventory import refs_below
 from rametd.git.registrations import registrations, verify_worktree
 from rametd.git.repository import RepositoryInfo, common_dir, head_of, open_repository
-from rametd.git.snapshot import ADD_ALL, current_tree, private_index, write_commit
+from rametd.git.snapshot import current_tree, private_index, write_commit
+from rametd.git.unread import ADD_ALL
 
 PREFIX: Final = "refs/ramet/checkpoints/"
 

@@ -48,10 +48,15 @@ class Whitespace(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class DiffOptions:
-    """``paths``: only what lies at or below these. A file whose differences do not count is left out."""
+    """``paths``: only what lies at or below these. A file whose differences do not count is left out.
+
+    ``binary``: the patch holds what binary files contain too, so that it can be applied where their objects are not; those that are too large are
+    named in it, at its end, as all binary files are without this.
+    """
 
     whitespace: Whitespace = Whitespace.SHOW
     paths: tuple[str, ...] = ()
+    binary: bool = False
 
 
 EVERYTHING: Final = DiffOptions()
@@ -76,7 +81,7 @@ class FileChange:
 
 @dataclass(frozen=True, slots=True)
 class Diff:
-    """``patch`` is None when it was not asked for; ``truncated``: it was cut at a line's end, or leaves a file out as too large.
+    """``patch`` is None when it was not asked for; ``truncated``: it was ``cut`` at a line's end, or leaves a file out as too large.
 
     ``skipped``: git's words for each file of the worktree that could not be read.
     """
@@ -85,6 +90,7 @@ class Diff:
     patch: bytes | None
     truncated: bool
     skipped: tuple[str, ...] = ()
+    cut: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,20 +155,33 @@ async def _with_worktree(git: GitContext, worktree: Path, against: str) -> _Tree
 async def _diff(git: GitContext, trees: _Trees, *, patch: bool, max_patch: int, options: DiffOptions) -> Diff:
     if trees.old == trees.new:
         return Diff((), b"" if patch else None, truncated=False, skipped=trees.skipped)
-    before = ("--literal-pathspecs", *trees.options, *_DIFF, "--find-renames")
+    before = (*trees.options, *_DIFF, "--find-renames")
     if options.whitespace:
         before = (*before, options.whitespace.value)
-    what = (trees.old, trees.new, "--", *options.paths)
+    what = (trees.old, trees.new, "--", *(f":(literal){path}" for path in options.paths))
     summary = (*before, "--raw", "--numstat", "-z", *what)
     fields = iter(os.fsdecode(await git.process.read(trees.where, *summary)).split("\0")[:-1])
     files = await git.compute(lambda: tuple(_changes(open_repository(trees.where), fields)))
     if not patch:
         return Diff(files, None, truncated=False, skipped=trees.skipped)
-    shown = (*before, "--patch", *what)
-    text, cut = await git.process.read_up_to(max_patch, trees.where, *shown)
+    large = {name for file in files if file.too_large for name in (file.path, file.old_path) if name}
+    parts = [(*before, "--patch", *what)]
+    if options.binary and not large:
+        parts = [(*before, "--binary", *what)]
+    elif options.binary:
+        # Git would have the whole of what is above its threshold in a binary patch too.
+        parts = [
+            (*before, "--binary", *what, *(f":(exclude,literal){path}" for path in sorted(large))),
+            (*before, "--patch", trees.old, trees.new, "--", *(f":(literal){path}" for path in sorted(large))),
+        ]
+    text, cut = b"", False
+    for part in parts:
+        if not cut:
+            more, cut = await git.process.read_up_to(max_patch - len(text), trees.where, *part)
+            text += more
     if cut:
         text = text[: text.rfind(b"\n") + 1]
-    return Diff(files, text, truncated=cut or any(file.too_large for file in files), skipped=trees.skipped)
+    return Diff(files, text, truncated=cut or bool(large), skipped=trees.skipped, cut=cut)
 
 
 @dataclass(frozen=True, slots=True)

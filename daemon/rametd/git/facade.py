@@ -8,11 +8,15 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from pathlib import Path
 
 from rametd.git import (
+    alone,
+    aside,
     branches,
     checkpoints,
     inventory,
+    kept,
     landed,
     pool,
+    refs,
     removal,
     repository,
     revival,
@@ -21,6 +25,7 @@ from rametd.git import (
     syncing,
     trash,
     upstream,
+    whole,
     worktrees,
 )
 from rametd.git import diff as diffs
@@ -28,6 +33,7 @@ from rametd.git.checkpoints import KeptRef, KeptTree
 from rametd.git.context import GitContext
 from rametd.git.diff import EVERYTHING, MAX_PATCH, Diff, DiffOptions, DiffStat
 from rametd.git.inventory import Inventory
+from rametd.git.kept import Kept
 from rametd.git.landed import Landed, LandedAnswers, Target
 from rametd.git.landing import Landing
 from rametd.git.matrix import Matrix, head_commit, tree_of
@@ -35,7 +41,6 @@ from rametd.git.registrations import Registration, verify_worktree
 from rametd.git.remotes import Remotes
 from rametd.git.removal import Removal
 from rametd.git.repository import Base, Branch, RepositoryInfo
-from rametd.git.revival import Kept
 from rametd.git.risk import Risk
 from rametd.git.snapshot import Snapshot
 from rametd.git.syncing import Synced
@@ -202,12 +207,20 @@ class Git:
         """Remove the worktree recorded at ``path``, with all that is in it, and the branch: keep the work first (`trash`).
 
         Completes whatever the state: directory gone, locked, unregistered, moved. What lies at ``path`` but is not that worktree
-        is left, and named in ``kept``. With ``keep_at`` the directory is moved there, a number after it, rather than deleted. Raises
-        WorktreeChangedError when ``path`` holds the repository itself.
+        is left, and named in ``kept``. Worktrees inside it go with it. With ``keep_at`` the directory is moved there, a number after it, rather
+        than deleted: `thin_out` leaves of it what is not kept elsewhere. Raises WorktreeChangedError when ``path`` holds the repository itself.
         """
         return await removal.remove_worktree(
             self._context, repo, path, branch, delete_branch=delete_branch, keep_at=keep_at
         )
+
+    async def thin_out(self, folder: Path, places: Sequence[str]) -> None:
+        """Delete everything but ``places`` from a directory that was moved aside; nothing of it without any. A kill leaves it as one of the two."""
+        await self._context.delete(aside.thin_out, folder, places)
+
+    async def unstored(self, repo: RepositoryInfo, worktree: Path) -> tuple[str, ...]:
+        """Git's words for each file that it cannot read or store now, by trying; none for what lies there and is not the worktree."""
+        return await risk.unstored(self._context, repo, worktree)
 
     async def delete_tree(self, folder: Path) -> None:
         """Delete a directory with all that is in it, also what may not be written to; nothing is done where there is none."""
@@ -240,7 +253,7 @@ class Git:
         Works like `work_at_risk` on what is no longer whole. ``last`` has commits that stand in for the branch and for the files where somebody
         has deleted them: the files' where they were made on the branch's tip, or it is gone too. Raises RefNotFoundError when nothing is left.
         What is there already was kept by an interrupted run of the same removal, unless that begins ``afresh``. Files that git cannot read are
-        in ``unread``: removing the worktree would lose them.
+        in ``unread``: removing the worktree would lose them. What goes for good and is nobody's work (pipes) is told in ``skipped`` alone.
         """
         return await trash.keep(self._context, repo, trash.PREFIX + identity, worktree, branch, last, afresh=afresh)
 
@@ -260,39 +273,73 @@ class Git:
     async def archive_to_trash(self, repo: RepositoryInfo, identity: str) -> TrashRecord | None:
         """What an archive keeps is the trash's from now on; None when there is neither."""
         ref = trash.PREFIX + identity
-        commit = await trash.move(self._context, repo, trash.ARCHIVE + identity, ref)
+        commit = await refs.move(self._context, repo, trash.ARCHIVE + identity, ref)
         if commit is None:
             return None
-        kept = await self.kept(repo, ref)
-        branch_commit = kept.branch_commit if kept is not None else ""
-        return TrashRecord(ref, commit, branch_commit or None, await trash.size_of(self._context, repo, commit, ""))
+        moved = await self.kept(repo, ref)
+        branch_commit = moved.branch_commit if moved is not None else ""
+        return TrashRecord(ref, commit, branch_commit or None, await refs.size_of(self._context, repo, commit, ""))
 
     async def kept(self, repo: RepositoryInfo, ref: str) -> Kept | None:
         """What a ref of the trash or the archive keeps; None when there is no such ref."""
-        return await self._context.compute(revival.read_kept, repo, ref)
+        return await self._context.compute(kept.read_kept, repo, ref)
+
+    async def lost(self, repo: RepositoryInfo, commit: str) -> tuple[str, ...]:
+        """The objects of a commit that git does not have any more, or its words where it cannot list them; none where the commit is whole.
+
+        What branches, remote branches and tags have is not looked at, nor a partial clone.
+        """
+        return await whole.lost(self._context, repo, commit)
+
+    async def last_kept(self, repo: RepositoryInfo, ref: str) -> str:
+        """The commit that a ref kept last, by its reflog, which git writes where it was told to for every ref; "" where there is none."""
+        return await self._context.compute(repository.last_of, repo.common_dir / "logs" / ref) or ""
+
+    async def has_commit(self, repo: RepositoryInfo, commit: str) -> bool:
+        """Whether the commit's object is there."""
+        return await self._context.compute(repository.commit_exists, repo, commit)
+
+    async def is_alone(self, repo: RepositoryInfo, kept: Kept, worktree: Path, folder: str) -> bool:
+        """Whether it keeps files or commits that nothing else has: no branch, remote branch or tag, nor the worktree, nor refs below ``folder``."""
+        return await alone.is_alone(self._context, repo, kept, worktree, folder)
+
+    async def holder(self, repo: RepositoryInfo, commit: str, paths: Sequence[str], *, without: str) -> str:
+        """A branch, remote branch or tag, other than the branch ``without``, that has all of ``paths`` as ``commit`` has them; "" where none has.
+
+        Raises RefNotFoundError where the commit or its files are not in the repository.
+        """
+        return await self._context.compute(alone.holder, repo, commit, paths, without)
 
     async def revive(
-        self, repo: RepositoryInfo, path: Path, kept: Kept, branch: str, commit: str, *, new_branch: bool
+        self,
+        repo: RepositoryInfo,
+        path: Path,
+        kept: Kept,
+        branch: str,
+        commit: str,
+        *,
+        new_branch: bool,
+        aside: Sequence[Path] = (),
     ) -> tuple[str, ...]:
         """Make the worktree again as it was kept, with ``branch`` at ``commit``; what was uncommitted is so again.
 
-        Returns what could not be the same. As safe to repeat as `create_worktree`, and raises what that raises.
+        What the directories ``aside`` (see `remove_worktree`) have beside that is copied there, the first one's where several have it. Returns what could not be the same. As safe to repeat as `create_worktree`, and raises what that raises.
         """
-        return await revival.revive(self._context, repo, path, kept, branch, commit, new_branch=new_branch)
+        return await revival.revive(self._context, repo, path, kept, branch, commit, new_branch=new_branch, aside=aside)
 
     async def drop_trash(self, repo: RepositoryInfo, identity: str) -> None:
         """Forget what was kept under ``identity``; git's own garbage collection frees it."""
-        await trash.drop(self._context, repo, trash.PREFIX + identity)
+        await refs.drop(self._context, repo, trash.PREFIX + identity)
 
     async def drop_ref(self, repo: RepositoryInfo, ref: str, commit: str | None = None) -> None:
         """Delete a ref below ``refs/ramet/``; none is fine. With ``commit`` only while it keeps that, else GitFailedError."""
         assert ref.startswith("refs/ramet/"), ref
-        await trash.drop(self._context, repo, ref, commit)
+        await refs.drop(self._context, repo, ref, commit)
 
     async def drop_refs(self, repo: RepositoryInfo, folder: str) -> None:
         """Delete all refs below a folder of ``refs/ramet/``, in one step."""
         assert folder.startswith("refs/ramet/"), folder
-        await trash.drop_all(self._context, repo, folder)
+        await refs.drop_all(self._context, repo, folder)
 
     async def landing_targets(self, repo: RepositoryInfo, base_ref: str, branch: str) -> tuple[Target, ...]:
         """Where work of ``branch`` that began at ``base_ref`` lands: that branch, and the remote's; else the default branch."""
@@ -340,7 +387,7 @@ class Git:
         Tracked files that the commit lacks go; untracked ones of other names stay.
         """
         git_dir = await self._context.compute(verify_worktree, worktree, None)
-        await trash.restore_files(self._context, worktree, git_dir, commit)
+        await revival.restore_files(self._context, worktree, git_dir, commit)
 
     async def watch_changes(self, worktree: Path) -> Tracker:
         """Follow what changes in a worktree from now on; snapshots and diffs of it are quick then. The same one when it is followed already.

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Final
 
 import pygit2
+from ramet.words import plural
 
 from rametd.git.context import GitContext
 from rametd.git.repository import RepositoryInfo, head_of, open_repository, peel
@@ -186,8 +187,8 @@ async def _landed(git: GitContext, repo: RepositoryInfo, tip: str, target: Targe
     if own and there == len(own) and not too_much and await _merges_are_plain(git, repo, tip, target.commit):
         return Landed(True, f"rebased onto {NAME}")
     if there:
-        return Landed(False, f"{there} of its {len(own)} commits are on {NAME}")
-    looked = f" among its newest {len(candidates)} commits to these files" if cut else ""
+        return Landed(False, f"{there} of its {plural(len(own), 'commit')} {'is' if there == 1 else 'are'} on {NAME}")
+    looked = f" among its newest {plural(len(candidates), 'commit')} to these files" if cut else ""
     return Landed(False, f"it is not on {NAME}{looked}")
 
 

@@ -8,6 +8,7 @@ import hashlib
 import os
 import secrets
 import zlib
+from contextlib import ExitStack
 from pathlib import Path
 
 
@@ -21,13 +22,13 @@ def write_loose(objects: Path, kind: str, data: bytes) -> str:
         os.utime(place)  # so that it counts as new for a garbage collection that runs now
     except FileNotFoundError:
         temporary = folder / f"tmp_obj_{secrets.token_hex(6)}"  # a name that git clears away where it was left
-        try:
-            with os.fdopen(_create(temporary), "wb") as file:
+        with ExitStack() as undo:
+            descriptor = _create(temporary)
+            undo.callback(temporary.unlink, missing_ok=True)
+            with os.fdopen(descriptor, "wb") as file:
                 file.write(zlib.compress(content, 1))
             temporary.rename(place)
-        except BaseException:
-            temporary.unlink(missing_ok=True)
-            raise
+            undo.pop_all()
     return name
 
 

@@ -7,11 +7,14 @@ that recovery must clean up are the ones that git does not list. The functions h
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from rametd.domain.errors import WorktreeChangedError
 
 REASON = "in use by ramet (rametctl rm removes it)"
 """Why our worktrees are locked: `git worktree prune` and `git worktree remove` then leave them alone."""
+UNFINISHED: Final = frozenset({REASON, "initializing"})
+"""Lock reasons of an entry that we are making: ours, or git's own while it does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +61,46 @@ def registered_at(common_dir: Path, path: Path) -> tuple[Registration, ...]:
         if (entry.path is not None and _absolute(entry.path) == path)
         or (entry.path is None and entry.admin_dir.name == path.name)
     )
+
+
+def moved_to(common_dir: Path, path: Path) -> Registration | None:
+    """The entry of a worktree of ours that somebody has moved from ``path``: git leaves it its name, which is that of the directory."""
+    return next(
+        (
+            entry
+            for entry in registrations(common_dir)
+            if entry.admin_dir.name == path.name
+            and entry.locked == REASON
+            and entry.path is not None
+            and _absolute(entry.path) != _absolute(path)
+            and git_dir_of(entry.path) == entry.admin_dir
+        ),
+        None,
+    )
+
+
+def entries_inside(common_dir: Path, path: Path) -> tuple[Registration, ...]:
+    """The entries for what lies below ``path``, or lay there."""
+    path = _absolute(path)
+    return tuple(
+        entry for entry in registrations(common_dir) if entry.path is not None and path in _absolute(entry.path).parents
+    )
+
+
+def worktrees_inside(common_dir: Path, path: Path) -> dict[str, Registration]:
+    """By place relative to ``path``, the worktrees below it that are whole; not those inside one of these."""
+    found: dict[str, Registration] = {}
+    top = _absolute(path)
+    for entry in sorted(entries_inside(common_dir, path), key=lambda entry: str(entry.path)):
+        if (
+            entry.path is not None
+            and git_dir_of(entry.path) == entry.admin_dir
+            and (entry.admin_dir / "HEAD").is_file()
+        ):
+            place = _absolute(entry.path).relative_to(top).as_posix()
+            if not any(place.startswith(f"{outer}/") for outer in found):
+                found[place] = entry
+    return found
 
 
 def git_dir_of(worktree: Path) -> Path | None:

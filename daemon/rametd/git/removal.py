@@ -5,17 +5,13 @@ import shutil
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
-from typing import Final
 
 from rametd.domain.errors import GitFailedError, WorktreeChangedError
 from rametd.git import branches
 from rametd.git.context import GitContext
 from rametd.git.locks import DIRECTORY
-from rametd.git.registrations import REASON, Registration, foreign, registered_at
+from rametd.git.registrations import UNFINISHED, Registration, entries_inside, foreign, moved_to, registered_at
 from rametd.git.repository import RepositoryInfo, branch_tip
-
-_UNFINISHED: Final = frozenset({REASON, "initializing"})
-"""Lock reasons of an entry that we are making: ours, or git's own while it does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,18 +21,27 @@ class Removal:
     branch_commit: str | None
     """Where the branch was when it was deleted; None when it was not."""
     kept: tuple[str, ...]
+    aside: Path | None = None
+    """Where the directory is that was to be kept."""
 
 
 async def remove_worktree(
-    git: GitContext, repo: RepositoryInfo, path: Path, branch: str, *, delete_branch: bool, keep_at: Path | None = None
+    git: GitContext,
+    repo: RepositoryInfo,
+    path: Path,
+    branch: str,
+    *,
+    delete_branch: bool,
+    keep_at: Path | None = None,
 ) -> Removal:
     """See `Git.remove_worktree`."""
     async with git.locks.hold(repo.common_dir) as lock:
-        kept = await detach(git, repo, path, lock, keep_at=keep_at)
+        kept, moved = await detach(git, repo, path, lock, keep_at=keep_at)
         tip = await git.compute(branch_tip, repo, branch) if delete_branch else None
         why = await branches.delete_branch(git, repo, branch, tip, lock) if tip is not None else None
     await sweep(git, repo, path)
-    return Removal(tip if why is None else None, tuple(line for line in (kept, why) if line is not None))
+    lines = tuple(line for line in (kept, why) if line is not None)
+    return Removal(tip if why is None else None, lines, moved if keep_at is not None else None)
 
 
 async def undo_create(
@@ -44,7 +49,7 @@ async def undo_create(
 ) -> Removal:
     """See `Git.undo_create`."""
     async with git.locks.hold(repo.common_dir) as lock:
-        kept = await detach(git, repo, path, lock, unfinished=True)
+        kept, _ = await detach(git, repo, path, lock, unfinished=True)
         why = deleted = None
         if created_branch_at is not None and await git.compute(branches.made_for, repo, branch, path):
             why = await branches.delete_branch(git, repo, branch, created_branch_at, lock)
@@ -61,25 +66,31 @@ async def detach(
     *,
     unfinished: bool = False,
     keep_at: Path | None = None,
-) -> str | None:
-    """Under the repository's lock: move the directory aside and drop its entry. Returns why the directory is kept, if it is.
+) -> tuple[str | None, Path | None]:
+    """Under the repository's lock: move the directory aside and drop its entry, and those of worktrees inside it. Returns why the directory is
+    kept, if it is, and where it was moved.
 
     With ``keep_at`` it goes there, a number after it, and is not deleted. ``unfinished`` restricts it to entries that we were making: an adopted worktree of the user's is left alone.
     """
     del lock  # held by the caller: asked for so that nobody forgets
 
-    def work() -> str | None:
+    def work() -> tuple[str | None, Path | None]:
         entries = registered_at(repo.common_dir, path)
         if unfinished and not all(is_unfinished(entry) for entry in entries):
-            return f"{path}: it is a worktree that was there before"
+            return f"{path}: it is a worktree that was there before", None
         _refuse_main(repo, path)
         why = foreign(repo.common_dir, path, entries)
+        moved: Path | None = None
         try:
             if why is None and path.exists():
                 aside = keep_at or path.with_name(f".{path.name}.removing")
                 aside.parent.mkdir(parents=True, exist_ok=True)
-                path.rename(_free(aside))
-            for entry in entries:
+                moved = path.rename(_free(aside))
+            if (elsewhere := moved_to(repo.common_dir, path)) is not None:
+                (elsewhere.admin_dir / "locked").unlink()  # it is the person's now, and nothing of ours removes it
+            # Of a directory that an interrupted run has moved, those inside are still to go.
+            inside = entries_inside(repo.common_dir, path) if why is None else ()
+            for entry in (*entries, *inside):
                 entry.admin_dir.rename(_free(repo.common_dir / DIRECTORY / f"removing-{path.name}"))
         except OSError as error:
             raise GitFailedError(
@@ -87,14 +98,14 @@ async def detach(
             ) from error
         with contextlib.suppress(OSError):  # not empty, or never there
             (repo.common_dir / "worktrees").rmdir()
-        return why
+        return why, moved
 
     return await git.compute(work)
 
 
 def is_unfinished(entry: Registration) -> bool:
     """Whether the entry is one that we were making (or git was, for us) rather than a worktree of the user's."""
-    return entry.path is None or entry.locked in _UNFINISHED
+    return entry.path is None or entry.locked in UNFINISHED
 
 
 def _refuse_main(repo: RepositoryInfo, path: Path) -> None:

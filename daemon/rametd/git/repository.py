@@ -281,9 +281,14 @@ def _blob(tree: pygit2.Tree, parts: list[str]) -> bytes | None:
 
 def last_head(git_dir: Path) -> str | None:
     """The commit that was checked out last, by the reflog, also when its branch is gone; None where there is none. Blocks."""
+    return last_of(git_dir / "logs" / "HEAD")
+
+
+def last_of(reflog: Path) -> str | None:
+    """The last commit that a reflog leads to; None where there is none. Blocks."""
     try:
-        lines = (git_dir / "logs" / "HEAD").read_text(errors="replace").splitlines()
-    except (FileNotFoundError, NotADirectoryError):
+        lines = reflog.read_text(errors="replace").splitlines()
+    except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
         return None
     # "OLD NEW WHO TIME ZONE\tWHAT": a branch that is deleted under a worktree may have left a line that leads to nothing.
     commits = [fields[1] for line in lines if len(fields := line.split(" ", 2)) == 3]

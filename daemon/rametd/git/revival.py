@@ -1,98 +1,41 @@
-"""A worktree brought back from what was kept of it (`trash`): branch, files, what was staged, what was checked out."""
+"""A worktree brought back from what was kept of it (`kept`): branch, files, what was staged, what was checked out, what was inside it."""
 
-import shutil
-import tempfile
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
 
 import pygit2
 
-from rametd.domain.errors import RefNotFoundError
-from rametd.git import worktrees
+from rametd.domain.errors import BranchTakenError, GitFailedError, RefNotFoundError, WorktreeChangedError
+from rametd.git import nested, removal, worktrees
+from rametd.git.aside import put_back
 from rametd.git.context import GitContext
-from rametd.git.locks import DIRECTORY
-from rametd.git.registrations import existing_git_dir, verify_worktree
+from rametd.git.kept import Kept, kept_by
+from rametd.git.registrations import existing_git_dir, registered_at, verify_worktree
 from rametd.git.repository import RepositoryInfo, open_repository
-from rametd.git.trash import read_ref, restore_files
-
-
-@dataclass(frozen=True, slots=True)
-class Kept:
-    """What a commit under ``refs/ramet/trash/`` or ``refs/ramet/archive/`` keeps; commits are hashes, "" where there is none.
-
-    ``head``: what was checked out where that was not the branch; ``on``: its branch, "" when it was detached. ``changed``: paths that
-    were not as in the commit that was checked out, untracked ones included. ``time``: seconds since the epoch.
-    """
-
-    ref: str
-    commit: str
-    branch_commit: str
-    head: str
-    on: str
-    index: str
-    begun: str
-    nested: tuple[tuple[str, str], ...]
-    changed: tuple[str, ...]
-    time: int
-    earlier: str = ""
-    """What was kept while the files were there, where the branch went on after that, in what an earlier release kept."""
-    later: str = ""
-    """Where the branch went on to after that."""
-    checkpoint: str = ""
-    """Has files of a worktree that somebody had deleted, where the branch is not as it was then."""
-
-    @property
-    def start(self) -> str:
-        """Where the worktree stood."""
-        return self.head or self.branch_commit
-
-
-def read_kept(repo: RepositoryInfo, ref: str) -> Kept | None:
-    """None when there is no such ref. Blocks."""
-    commit_id = read_ref(repo, ref)
-    if commit_id is None:
-        return None
-    repository = open_repository(repo.common_dir)
-    commit = repository[commit_id].peel(pygit2.Commit)
-    words: dict[str, str] = {}
-    nested: list[tuple[str, str]] = []
-    for line in commit.message.splitlines()[2:]:
-        key, _, value = line.partition(" ")
-        if key == "nested":
-            made, _, place = value.partition(" ")
-            nested.append((made, place))
-        else:
-            words[key] = value
-    # An earlier release wrote no line for the branch: its tip is the first parent.
-    first = str(commit.parent_ids[0]) if commit.parent_ids else ""
-    branch_commit = words.get("branch", "" if "head" in words else first)
-    start = words.get("head") or branch_commit
-    changed: tuple[str, ...] = ()
-    if start:
-        diff = repository[start].peel(pygit2.Tree).diff_to_tree(commit.tree)
-        changed = tuple(sorted(delta.new_file.path for delta in diff.deltas))
-    return Kept(
-        ref=ref,
-        commit=commit_id,
-        branch_commit=branch_commit,
-        head=words.get("head", ""),
-        on=words.get("on", ""),
-        index=words.get("index", ""),
-        begun=words.get("begun", ""),
-        nested=tuple(nested),
-        changed=changed,
-        time=commit.commit_time,
-        earlier=words.get("earlier", ""),
-        later=words.get("later", ""),
-        checkpoint=words.get("checkpoint", ""),
-    )
+from rametd.git.unseen import make_empty
 
 
 async def revive(
-    git: GitContext, repo: RepositoryInfo, path: Path, kept: Kept, branch: str, commit: str, *, new_branch: bool
+    git: GitContext,
+    repo: RepositoryInfo,
+    path: Path,
+    kept: Kept,
+    branch: str,
+    commit: str,
+    *,
+    new_branch: bool,
+    aside: Sequence[Path] = (),
 ) -> tuple[str, ...]:
     """See `Git.revive`."""
-    warnings = [*await worktrees.create_worktree(git, repo, path, branch, commit, new_branch=new_branch)]
+    warnings = await worktrees.create_worktree(git, repo, path, branch, commit, new_branch=new_branch)
+    return (*warnings, *await _fill(git, repo, path, kept, commit, aside))
+
+
+async def _fill(
+    git: GitContext, repo: RepositoryInfo, path: Path, kept: Kept, commit: str, aside: Sequence[Path]
+) -> list[str]:
+    """What was kept, over a worktree with nothing but ``commit`` in it; in words, what cannot be the same."""
+    warnings: list[str] = []
     git_dir = await git.compute(verify_worktree, path, None)
     there = (f"--git-dir={git_dir}", f"--work-tree={path}")
     if kept.head:
@@ -103,8 +46,18 @@ async def revive(
     if kept.index:
         # By `restore`, which knows of sparse checkouts, rather than by reading a tree into the index.
         await git.process.write(path, *there, "restore", f"--source={kept.index}", "--staged", "--", ":/")
+    for made, place in kept.worktrees:
+        warnings += await _inside(git, repo, path, made, place)
+    for folder in aside:
+        left = await git.compute(put_back, folder, path)
+        warnings += (
+            [f"what could not be stored is not all back, and stays in {folder}: {'; '.join(left)}"] if left else []
+        )
     for made, place in kept.nested:
-        warnings += await _restore_nested(git, repo, path, made, place)
+        # One that came back from aside has all that was in it.
+        if not any((folder / place / ".git").is_dir() for folder in aside):
+            warnings += await nested.restore(git, repo, path, made, place)
+    await git.compute(make_empty, path, kept.empty)
     if kept.begun:
         warnings.append(f"the {kept.begun} that was under way is not any more: its files are as they were")
     if kept.later:
@@ -114,20 +67,60 @@ async def revive(
         )
     if kept.earlier:
         warnings.append(f"the branch went on after its files were kept: they are in {kept.earlier[:12]}")
-    return tuple(warnings)
+    return warnings
+
+
+async def _inside(git: GitContext, repo: RepositoryInfo, path: Path, made: str, place: str) -> list[str]:
+    """A worktree inside the one that comes back: registered again, as the person's own, which is not locked; its files alone where that is not possible."""
+    kept, target = await git.compute(kept_by, repo, made), path / place
+    try:
+        if not kept.head:
+            raise GitFailedError("its branch had no commit")
+        await _register(git, repo, target, kept.head)
+    except (BranchTakenError, GitFailedError, WorktreeChangedError) as error:
+        await nested.restore(git, repo, path, made, place)
+        again = f"git worktree add PATH {kept.on or kept.head[:12]}"
+        return [
+            f"{place} was a worktree and is a mere directory, though with its files ({error.message}): `{again}` makes one elsewhere"
+        ]
+    return [f"in {place}: {words}" for words in await _fill(git, repo, target, kept, kept.head, ())]
+
+
+async def _register(git: GitContext, repo: RepositoryInfo, target: Path, head: str) -> None:
+    """A worktree with ``head`` checked out detached; one that an interrupted run left half made is made again."""
+
+    def is_whole() -> bool:
+        git_dir = existing_git_dir(target)
+        return git_dir is not None and git_dir in [entry.admin_dir for entry in registered_at(repo.common_dir, target)]
+
+    async with git.locks.hold(repo.common_dir) as lock:
+        if not await git.compute(is_whole):
+            await removal.detach(git, repo, target, lock)
+            await worktrees.register(git, repo, target, None, head, lock, reason=None)
+    await removal.sweep(git, repo, target)
+    await worktrees.fill(git, target, None)
 
 
 async def _check_out(git: GitContext, path: Path, there: tuple[str, str], kept: Kept) -> list[str]:
     """What was checked out instead of the branch: the tree was just made, so that nothing in it is overwritten."""
+    why = ""
     if kept.on:
         done = await git.process.run(path, *there, "checkout", "--quiet", "--no-guess", kept.on, "--")
         now = (await git.process.run(path, *there, "rev-parse", "--verify", "--quiet", "HEAD")).stdout.decode().strip()
         if done.returncode == 0 and now == kept.head:
             return []
+        why = "is not as it was" if done.returncode == 0 else f"cannot be ({done.words})"
     await git.process.write(path, *there, "checkout", "--quiet", "--detach", kept.head, "--")
     if kept.on:
-        return [f"{kept.on}, which it had checked out, is not as it was: HEAD is detached at {kept.head[:12]}"]
+        back = f"`git switch {kept.on}` there takes it up again"
+        return [f"{kept.on}, which it had checked out, {why}: HEAD is detached at {kept.head[:12]}, and {back}"]
     return []
+
+
+async def restore_files(git: GitContext, worktree: Path, git_dir: Path, commit: str) -> None:
+    """See `Git.restore_files`."""
+    there = (f"--git-dir={git_dir}", f"--work-tree={worktree}")
+    await git.process.write(worktree, *there, "restore", f"--source={commit}", "--worktree", "--", ":/")
 
 
 async def _differs(git: GitContext, repo: RepositoryInfo, one: str, other: str) -> bool:
@@ -139,22 +132,3 @@ async def _differs(git: GitContext, repo: RepositoryInfo, one: str, other: str) 
             raise RefNotFoundError(f"commit {error} is not there any more", hint="git fsck tells more") from error
 
     return await git.compute(trees)
-
-
-async def _restore_nested(git: GitContext, repo: RepositoryInfo, worktree: Path, commit: str, place: str) -> list[str]:
-    """The files of a repository inside the worktree, over those of a submodule that was filled again."""
-    target = worktree / place
-    await git.compute(lambda: target.mkdir(parents=True, exist_ok=True))
-    there = (f"--git-dir={repo.common_dir}", f"--work-tree={target}")
-    scratch = await git.compute(tempfile.mkdtemp, prefix="index-", dir=repo.common_dir / DIRECTORY)
-    try:
-        environment = {"GIT_INDEX_FILE": f"{scratch}/index"}
-        await git.process.write(target, *there, "read-tree", commit, environment=environment)
-        await git.process.write(target, *there, "checkout-index", "--all", "--force", environment=environment)
-    finally:
-        await git.compute(shutil.rmtree, scratch)
-    own = await git.compute(lambda: bool(open_repository(repo.common_dir)[commit].peel(pygit2.Commit).parent_ids))
-    if await git.compute(existing_git_dir, target) is not None:
-        return [f"{place} had commits that were never pushed: {commit[:12]} has them"] if own else []
-    words = f"its commits are in {commit[:12]}" if own else "its history is not"
-    return [f"{place} was a repository of its own: its files are back, {words}"]

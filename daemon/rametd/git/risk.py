@@ -4,11 +4,13 @@ import os
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from rametd.git.contents import describe
 from rametd.git.context import GitContext
 from rametd.git.process import failed
-from rametd.git.registrations import locate
+from rametd.git.registrations import locate, worktrees_inside
 from rametd.git.repository import RepositoryInfo, branch_tip, commit_exists, last_head
-from rametd.git.snapshot import unopened
+from rametd.git.snapshot import write_tree
+from rametd.git.unread import failed_filter, unopened
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,7 +18,7 @@ class Risk:
     """Paths relative to the worktree (an untracked directory once, with a slash), and (commit, subject) pairs, newest first.
 
     ``starts``: the branch's tip and what is checked out, which the commits were looked for from. ``unread``: git's words for directories that
-    it cannot look into.
+    it cannot look into. ``inside``: in words, worktrees of the same repository inside it, which go with it.
     """
 
     uncommitted: tuple[str, ...]
@@ -24,9 +26,10 @@ class Risk:
     unique_commits: tuple[tuple[str, str], ...]
     starts: tuple[str, ...] = field(default=(), compare=False)
     unread: tuple[str, ...] = ()
+    inside: tuple[str, ...] = ()
 
     def __bool__(self) -> bool:
-        return bool(self.uncommitted or self.untracked or self.unique_commits or self.unread)
+        return bool(self.uncommitted or self.untracked or self.unique_commits or self.unread or self.inside)
 
 
 async def work_at_risk(
@@ -36,7 +39,20 @@ async def work_at_risk(
     uncommitted, untracked, head, unread = await _status(git, repo, worktree)
     starts = [commit for commit in (await git.compute(branch_tip, repo, branch), head) if commit is not None]
     unique = await _unique_commits(git, repo, starts, branch, base_commit) if starts else ()
-    return Risk(uncommitted, untracked, unique, tuple(dict.fromkeys(starts)), unread)
+    found = await git.compute(worktrees_inside, repo.common_dir, worktree)
+    inside = tuple(describe(place, entry) for place, entry in found.items())
+    untracked = tuple(path for path in untracked if path.rstrip("/") not in found)
+    return Risk(uncommitted, untracked, unique, tuple(dict.fromkeys(starts)), unread, inside)
+
+
+async def unstored(git: GitContext, repo: RepositoryInfo, worktree: Path) -> tuple[str, ...]:
+    """See `Git.unstored`."""
+    git_dir, _ = await git.compute(locate, repo.common_dir, worktree)
+    if git_dir is None:
+        return ()
+    written = await write_tree(git, worktree, git_dir)
+    # The files of a repository inside are kept on their own.
+    return tuple(line for line in written.skipped if not line.endswith("does not have a commit checked out"))
 
 
 async def _status(
@@ -50,7 +66,12 @@ async def _status(
         *("--untracked-files=normal", "--ignore-submodules=none", "--no-renames"),
     )
     there = (f"--git-dir={git_dir}", f"--work-tree={worktree}")
+    lenient: list[str] = []
     done = await git.process.run(worktree, *there, *status, environment={"GIT_OPTIONAL_LOCKS": "0"})
+    while (driver := failed_filter(done)) and f"filter.{driver}.required=false" not in lenient:
+        # A changed file that cannot be compared is one that differs.
+        lenient += ["-c", f"filter.{driver}.required=false"]
+        done = await git.process.run(worktree, *there, *lenient, *status, environment={"GIT_OPTIONAL_LOCKS": "0"})
     if done.returncode != 0:
         raise failed(done, ("status",))
     uncommitted: list[str] = []

@@ -8,7 +8,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -18,24 +18,12 @@ import pygit2
 from rametd.domain.errors import GitFailedError
 from rametd.git.context import GitContext
 from rametd.git.locks import DIRECTORY
-from rametd.git.process import Completed, failed
 from rametd.git.registrations import verify_worktree
 from rametd.git.repository import Head, common_dir, head_of, open_repository
+from rametd.git.unread import add_all
 
 _STALE: Final = 3600.0
 """Seconds after which a private index is one that a killed daemon left."""
-
-_AS_IS: Final = (
-    *("-c", "core.splitIndex=false"),  # a shared index would be written next to the user's
-    *("-c", "core.safecrlf=false"),  # a warning for people; as an error it would leave the file out
-    *("-c", "advice.addEmbeddedRepo=false"),
-)
-
-_UNOPENED: Final = "warning: could not open directory "
-_VANISHED: Final = "No such file or directory"
-
-ADD_ALL: Final = (*_AS_IS, "add", "--all", "--sparse", "--ignore-errors")
-"""Everything that is not ignored, into an index of our own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,11 +55,8 @@ async def write_tree(git: GitContext, worktree: Path, git_dir: Path | None = Non
     # Both ends are named, so that git cannot climb to a repository further up should the .git file vanish.
     there = (f"--git-dir={git_dir}", f"--work-tree={worktree}")
     async with git.worktree_lock(worktree), private_index(git, git_dir) as index:
+        skipped = await add_all(git, worktree, git_dir, index)
         environment = {"GIT_INDEX_FILE": str(index)}
-        done = await git.process.run(worktree, *there, *ADD_ALL, environment=environment)
-        if done.returncode != 0 or unopened(done):  # what vanished during the walk is simply gone the second time
-            done = await git.process.run(worktree, *there, *ADD_ALL, environment=environment)
-        skipped = _skipped(done)
         tree = await git.process.write(worktree, *there, "write-tree", "--missing-ok", environment=environment)
         head = await git.compute(lambda: head_of(open_repository(git_dir)))
     return WorktreeTree(tree.decode().strip(), head, skipped)
@@ -122,8 +107,9 @@ def _copy_index(git_dir: Path) -> Path:
     try:
         corner.mkdir(exist_ok=True)
         for old in corner.glob("index-*"):
-            if time.time() - old.stat().st_mtime > _STALE:
-                shutil.rmtree(old)
+            with suppress(FileNotFoundError):  # whoever made it, or tidies up too, may be taking it away in this moment
+                if time.time() - old.stat().st_mtime > _STALE:
+                    shutil.rmtree(old)
         folder = Path(tempfile.mkdtemp(prefix="index-", dir=corner))
         if (git_dir / "index").exists():
             # With its time stamp: git re-reads a file whose time is not older than the index's ("racily clean"). A copy stamped
@@ -134,21 +120,3 @@ def _copy_index(git_dir: Path) -> Path:
             f"cannot write {error.filename}: {error.strerror}", hint="the repository must be writable"
         ) from error
     return folder
-
-
-def unopened(done: Completed) -> tuple[str, ...]:
-    """Git's words for each directory that it was not allowed to look into: it only warns of them, and leaves out what is in there."""
-    lines = done.stderr.decode(errors="replace").splitlines()
-    found = (line for line in lines if line.startswith(_UNOPENED) and not line.endswith(_VANISHED))
-    return tuple(dict.fromkeys(line.removeprefix("warning: ") for line in found))
-
-
-def _skipped(done: Completed) -> tuple[str, ...]:
-    closed = unopened(done)
-    if done.returncode == 0:
-        return closed
-    lines = done.stderr.decode(errors="replace").splitlines()
-    errors = [line.removeprefix("error: ") for line in lines if line.startswith("error: ")]
-    if not errors or any(line.startswith("fatal:") for line in lines):
-        raise failed(done, ("snapshot",))
-    return tuple(dict.fromkeys((*errors, *closed)))

@@ -16,6 +16,9 @@ from rametd.git.repository import head_of, open_repository
 UNDER_WAY = {"MERGE_HEAD": "merge", "rebase-merge": "rebase", "rebase-apply": "rebase"}
 """What git leaves in a worktree's directory while it is in the middle of something, and what that is."""
 
+NAMED = 10
+"""Files that a refusal names."""
+
 
 @dataclass(frozen=True, slots=True)
 class Synced:
@@ -72,7 +75,8 @@ async def sync(
     unmerged = await git.process.read(worktree, *there, "diff", "--name-only", "--diff-filter=U", "-z")
     await abort(git, worktree, commit)
     if not unmerged:
-        raise _refused(done, words)
+        changed = await git.process.read(worktree, *there, "diff", "--name-only", "-z", "HEAD")
+        raise _refused(done, words, _names(changed))
     return Synced(old, old, 0, _names(unmerged))
 
 
@@ -84,15 +88,31 @@ async def abort(git: GitContext, worktree: Path, commit: str) -> None:
         await git.process.write(worktree, *there, busy, "--abort")
 
 
-def _refused(done: Completed, words: tuple[str, ...]) -> GitFailedError | WorktreeChangedError:
-    listed = [line.strip() for line in done.stderr.decode(errors="replace").splitlines() if line.startswith("\t")]
-    if listed or b"unstaged changes" in done.stderr or b"uncommitted changes" in done.stderr:
-        what = f": {', '.join(listed[:10])}" if listed else ""
+def _refused(
+    done: Completed, words: tuple[str, ...], changed: tuple[str, ...]
+) -> GitFailedError | WorktreeChangedError:
+    """``changed`` are files with uncommitted changes; git names those in the way of a merge, and none that are in the way of a rebase."""
+    # Indented by a tab are names of what is changed in the tree; by two spaces, and all in one line, of what is staged.
+    listed = [
+        line.strip() for line in done.stderr.decode(errors="replace").splitlines() if line.startswith(("\t", "  "))
+    ]
+    if (
+        listed
+        or b"would be overwritten" in done.stderr
+        or b"unstaged changes" in done.stderr
+        or b"uncommitted changes" in done.stderr
+    ):
+        names = listed or [_shown(path) for path in changed]
+        what = f": {', '.join(names[:NAMED])}{', …' if len(names) > NAMED else ''}" if names else ""
         return WorktreeChangedError(
             f"uncommitted changes are in the way{what}",
             hint="commit them in the worktree, or have the agent commit them, then sync again",
         )
     return failed(done, words)
+
+
+def _shown(path: str) -> str:
+    return path.encode(errors="surrogateescape").decode(errors="replace")
 
 
 def _under_way(git_dir: Path) -> str | None:

@@ -43,7 +43,7 @@ async def fetch_base(
         shown = ref or repo.head.branch or "what is checked out"
         raise RefNotFoundError(
             f"{shown} comes from no remote, so that there is nothing to fetch",
-            hint=f"leave --fetch out, or name it with its remote, such as origin/{ref or 'main'}",
+            hint=await git.compute(_without_remote, repo, ref, caller_cwd),
         )
     local, remote = source
     # Both ends are named: the remote's own refspecs may leave this branch out, as those of a clone of a single branch do.
@@ -94,10 +94,24 @@ def find_remote_branch(repo: RepositoryInfo, name: str) -> RemoteBranch | None:
     if peel(repository, f"refs/heads/{found.branch}") is not None:
         raise BranchTakenError(
             f"branch {found.branch} exists already",
-            hint=f"continue it with --existing {found.branch}, or start from the remote's with --base {name}",
+            hint=f"continue it with --existing {found.branch}, or make a new branch from the remote's with --base {name}",
             branch=found.branch,
         )
     return found
+
+
+def _without_remote(repo: RepositoryInfo, ref: str | None, caller_cwd: Path | None) -> str:
+    """What can be done where nothing can be fetched: a hint that leads to no other refusal of the same."""
+    repository = caller_view(repo, caller_cwd)
+    branch = ref.removeprefix("refs/heads/") if ref is not None else head_of(repository).branch
+    remotes = sorted(_remotes(repository))
+    if branch is None or not remotes or peel(repository, f"refs/heads/{branch}") is None:
+        return "leave --fetch out"
+    having = [each for each in remotes if peel(repository, f"refs/remotes/{each}/{branch}") is not None] or remotes
+    remote = "origin" if "origin" in having else having[0]
+    return (
+        f"leave --fetch out to take it as it is here; a new branch from the remote's: --base {remote}/{branch} --fetch"
+    )
 
 
 def _source_of(

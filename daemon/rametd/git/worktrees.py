@@ -123,12 +123,23 @@ def _require_possible(repo: RepositoryInfo, path: Path, branch: str, commit: str
 
 
 async def register(
-    git: GitContext, repo: RepositoryInfo, path: Path, branch: str | None, target: str, lock: int
+    git: GitContext,
+    repo: RepositoryInfo,
+    path: Path,
+    branch: str | None,
+    target: str,
+    lock: int,
+    *,
+    reason: str | None = REASON,
 ) -> None:
-    """Under the repository's lock: entry and `.git` file, without files; ``branch`` None for a detached HEAD at ``target``."""
+    """Under the repository's lock: entry and `.git` file, without files; ``branch`` None for a detached HEAD at ``target``.
+
+    ``reason`` is why it is locked; None makes it one of the person's own, which is not.
+    """
     done = await git.process.run(
         repo.standpoint,
-        *("worktree", "add", "--no-checkout", "--lock", "--reason", REASON, *(() if branch else ("--detach",))),
+        *("worktree", "add", "--no-checkout", *(("--lock", "--reason", reason) if reason is not None else ())),
+        *(() if branch else ("--detach",)),
         *("--", str(path), target),
         lock=lock,
     )

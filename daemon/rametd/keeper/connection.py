@@ -9,7 +9,7 @@ import itertools
 import struct
 from collections import deque
 from collections.abc import Mapping
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -52,19 +52,19 @@ class Connection:
         """Connect and read the greeting. Raises OSError when nobody listens, KeeperError for a keeper of another protocol."""
         async with asyncio.timeout(TIMEOUT):
             reader, writer = await asyncio.open_unix_connection(path)
-            try:
-                kind, payload = await _read_frame(reader)
-                hello = framing.decode_json(payload)
-                if kind != framing.HELLO or framing.PROTOCOL_VERSION not in hello["versions"]:
+            with ExitStack() as undo:
+                undo.callback(writer.close)
+                try:
+                    kind, payload = await _read_frame(reader)
+                    hello = framing.decode_json(payload)
+                    versions = hello["versions"]
+                except (EOFError, framing.FramingError, KeyError) as error:
+                    raise ConnectionLostError(f"the keeper at {path} did not greet: {error}") from error
+                if kind != framing.HELLO or framing.PROTOCOL_VERSION not in versions:
                     raise KeeperError(
                         f"the keeper at {path} speaks another protocol", hint="end its session, then resume it"
                     )
-            except (EOFError, framing.FramingError, KeyError) as error:
-                writer.close()
-                raise ConnectionLostError(f"the keeper at {path} did not greet: {error}") from error
-            except BaseException:
-                writer.close()
-                raise
+                undo.pop_all()
         return cls(reader, writer, hello)
 
     async def attach(self, epoch: int, offset: int) -> None:

@@ -128,7 +128,8 @@ def _explain(error: Mapping[str, Any], spec: LaunchSpec) -> RametError:
     program_name, number, message = spec.argv[0], error["errno"], error["message"]
     if error["stage"] == "cwd":
         return WorkingDirectoryError(
-            f"the working directory {spec.cwd} cannot be entered: {message}", hint="restore it, or archive the session"
+            f"the working directory {spec.cwd} cannot be entered: {message}",
+            hint="`rametctl doctor` says what can be done",
         )
     if error["stage"] == "cgroup":
         return KeeperError(f"the control group {spec.cgroup} cannot be entered: {message}")

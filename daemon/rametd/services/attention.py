@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ramet.v1 import attention_pb2
+from ramet.words import plural
 
 from rametd.agents.base import Decision
 from rametd.domain.errors import (
@@ -162,8 +163,8 @@ def stored_answer(request: Request, resolution: attention_pb2.Resolution) -> dic
             answers = list(resolution.reply.answers)
             if len(answers) != len(questions):
                 raise InvalidInputError(
-                    f"{len(questions)} questions want as many answers, not {len(answers)}",
-                    hint="quote each answer; several choices of one question go into one answer, joined by commas",
+                    f"{plural(len(answers), 'answer')} to {plural(len(questions), 'question')}",
+                    hint="give one for each, and quote each; several choices of one question go into one answer, joined by commas",
                 )
             chosen = [choose(question, answer) for question, answer in zip(questions, answers, strict=True)]
             return {"decision": "reply", "answers": chosen}

@@ -58,7 +58,7 @@ def check_name(name: str) -> str:
 def choose_name(
     reader: Reader, new: "NewSession", repo: Repo, fallback: str, taken: Collection[str] = frozenset()
 ) -> str:
-    """The label as typed, or one made of the branch or the prompt; only the latter is varied when it is taken."""
+    """The label as typed, or one made of what it is a fork of, the branch or the prompt; only the latter is varied when it is taken."""
     if new.name:
         check_name(new.name)
         if new.name in taken or reader.sessions.by_name(new.name, repo.id):
@@ -68,7 +68,7 @@ def choose_name(
         return new.name
     branch = (new.branch or new.existing_branch).rsplit("/", 1)[-1]
     wanted = branch or names.slug(new.prompt[:400], DERIVED_NAME_LIMIT).replace("/", "-")
-    wanted = wanted or fallback.rsplit("/", 1)[-1]
+    wanted = new.fork.source.name if new.fork is not None else wanted or fallback.rsplit("/", 1)[-1]
     name, number = wanted, 2
     while name in taken or reader.sessions.by_name(name, repo.id):
         name, number = f"{wanted}-{number}", number + 1

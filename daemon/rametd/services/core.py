@@ -2,7 +2,8 @@
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 
 Hook = Callable[[Session], Awaitable[None]]
 """Something to be done at a moment of a session's life."""
+Farewell = Callable[[Session], Awaitable[Sequence[str] | None]]
+"""Something to be done before a worktree goes; what is not as it should be with that, in words for whoever has it removed."""
 Resolver = Callable[[Unit, Request, attention_pb2.Resolution, str], None]
 """What an answer does, by its principal, to a request that no agent waits for."""
 
@@ -67,6 +70,7 @@ class Core:
     failpoint: Failpoint = field(default_factory=Failpoint)
     runners: dict[str, "Runner"] = field(default_factory=dict)  # by session id; those attached to a living agent
     running_costs: dict[str, float] = field(default_factory=dict)  # by session id; of turns that run, beyond the ledger
+    newcomers: dict[Path, str] = field(default_factory=dict)  # ids of repositories without a row (`services.repos`)
     recovered: asyncio.Event = field(default_factory=asyncio.Event)  # calls are served; set once
     # Set by the app once the supervisor and the scheduler exist:
     wake: Callable[[], None] = lambda: None  # something may have become startable
@@ -77,6 +81,7 @@ class Core:
     cgroup_of: Callable[[str], Path | None] = lambda session_id: None
     keep: Callable[[str], None] = lambda session_id: None  # the end of its last turn is to be kept as a checkpoint
     kept: Callable[[str], Awaitable[None]] = field(default=_nothing)  # the same; returns once it is, or was given up
+    still: Callable[[str], AbstractAsyncContextManager[None]] = lambda session_id: nullcontext()  # its files are let be
     # What parts of the daemon do at moments of a session's life, in order; filled by the app:
     after_creation: list[Callable[[Session], None]] = field(default_factory=list)  # its row was committed
     before_launch: list[Hook] = field(default_factory=list)  # its agent's process is about to be made
@@ -84,7 +89,7 @@ class Core:
         default_factory=list
     )  # done beside that, and over before the agent gets anything to do
     after_turn: list[Hook] = field(default_factory=list)  # a turn's end was committed
-    before_tree_goes: list[Hook] = field(default_factory=list)  # its worktree is about to be removed
+    before_tree_goes: list[Farewell] = field(default_factory=list)  # its worktree is about to be removed
     # What an answer to a request does that no agent waits for, inside the unit of work that stores it:
     resolvers: dict[RequestKind, Resolver] = field(default_factory=dict)
 

@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from ramet.words import plural
+
 from rametd.config import Caps
 from rametd.domain.errors import (
     BudgetTooHighError,
@@ -94,7 +96,7 @@ def check_caps(reader: Reader, parent: Session, caps: Caps) -> None:
     total = reader.spawns.total(root_id)
     if total >= caps.tree:
         raise CapReachedError(
-            f"your family has spawned {total} sessions, the most it may (caps.tree)",
+            f"your family has spawned {plural(total, 'session')}, the most it may (caps.tree)",
             hint="give the work to a session that there is",
             cap="tree",
         )
@@ -105,7 +107,7 @@ def check_rate(reader: Reader, parent: Session, caps: Caps, now: float) -> None:
     lately = reader.spawns.since(parent.root_id or parent.id, now - MINUTE)
     if lately >= caps.spawns_per_minute:
         raise CapReachedError(
-            f"your family has spawned {lately} sessions within a minute, the most it may (caps.spawns_per_minute)",
+            f"your family has spawned {plural(lately, 'session')} within a minute, the most it may (caps.spawns_per_minute)",
             hint="wait a minute",
             cap="spawns_per_minute",
         )

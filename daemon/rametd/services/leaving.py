@@ -6,7 +6,8 @@ from typing import Generic, TypeVar
 
 from rametd.domain.errors import WrongStateError
 from rametd.domain.models import Intent, Session
-from rametd.store import Reader
+from rametd.services.core import Core
+from rametd.store import Reader, Unit
 
 DELETE = "delete"
 ARCHIVE = "archive"
@@ -14,7 +15,18 @@ RESTORE = "restore"
 REWIND = "rewind"
 SYNC = "sync"
 DROP = "drop"
-LEAVING = frozenset({DELETE, ARCHIVE, RESTORE, REWIND, SYNC, DROP})
+LAND = "land"
+"""The move of a branch by its merge queue: an intent of a session that lands, which goes on as it likes meanwhile."""
+WORDS = {
+    DELETE: "removed",
+    ARCHIVE: "archived",
+    RESTORE: "brought back",
+    REWIND: "rewound",
+    SYNC: "synced",
+    DROP: "dropped from the trash",
+}
+LEAVING = WORDS.keys()
+PASSING = frozenset(f"it is being {words}" for words in WORDS.values())
 TREE = "tree"
 """In an intent's data, from when its tree may go on: "1" where it was there then."""
 FAILED = "failed"
@@ -48,21 +60,77 @@ class Running(Generic[T]):
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
+class Undertaking(Generic[T]):
+    """A kind of intent from its beginning to its end: stored and carried out in one task a session, and given up where that fails.
+
+    ``complete`` carries an intent through, of which every step may have been done before. ``give_up`` is for whatever it raises, for nobody would carry
+    the intent on before the next start: it takes it back, or leaves it as one to be tried again.
+    """
+
+    def __init__(
+        self,
+        core: Core,
+        name: str,
+        complete: Callable[[Intent], Awaitable[T]],
+        give_up: Callable[[Intent, Exception], Awaitable[None]],
+    ) -> None:
+        self._core = core
+        self._name = name
+        self._complete = complete
+        self._give_up = give_up
+        self._running: Running[T] = Running()
+
+    async def begin(self, session_id: str, store: Callable[[Unit], Intent]) -> T:
+        """``store`` adds the intent, or finds the one of the same kind that is there, or refuses."""
+
+        async def carry_out() -> T:
+            intent = await self._core.store.write(store)
+            self._core.failpoint.hit(f"{self._name}.intended")
+            return await self._attempt(intent)
+
+        return await self._running.join(session_id, carry_out)
+
+    async def carry_on(self, intent: Intent) -> T:
+        """What a killed daemon had begun."""
+        return await self._running.join(intent.session_id, lambda: self._attempt(intent))
+
+    async def _attempt(self, intent: Intent) -> T:
+        try:
+            return await self._complete(intent)
+        except Exception as error:
+            await self._give_up(intent, error)
+            raise
+
+    async def close(self) -> None:
+        await self._running.close()
+
+
 def leaving(reader: Reader, session_id: str) -> Intent | None:
     """The removal, archiving, restoring, rewinding or syncing of a session that is under way, or that failed and is to be tried again."""
     return next((intent for intent in reader.intents.list(session_id) if intent.kind in LEAVING), None)
 
 
+def words_of(intent: Intent) -> str:
+    """What becomes of its session: it is being ..."""
+    return WORDS[intent.kind]
+
+
+def passing(intent: Intent) -> str:
+    """Why a session that has something to do does not begin with it."""
+    return f"it is being {words_of(intent)}"
+
+
 def refuse_other(found: Intent | None, session: Session, kind: str) -> Intent | None:
     """``found`` where it is of the same kind. Raises `WrongStateError` where something else is under way."""
     if found is not None and found.kind != kind:
-        words = {
-            DELETE: "removed",
-            ARCHIVE: "archived",
-            RESTORE: "brought back",
-            REWIND: "rewound",
-            SYNC: "synced",
-            DROP: "dropped from the trash",
-        }[found.kind]
-        raise WrongStateError(f"{session.name} is being {words}", hint="wait until that is done, then try again")
+        raise WrongStateError(
+            f"{session.name} is being {words_of(found)}", hint="wait until that is done, then try again"
+        )
     return found
+
+
+def refuse_landing(reader: Reader, session: Session) -> None:
+    """Raises `WrongStateError` while a merge queue moves the session's own branch, and with it the files, forward."""
+    for intent in reader.intents.list():
+        if intent.kind == LAND and (intent.data["repo"], intent.data["target"]) == (session.repo_id, session.branch):
+            raise WrongStateError(f"work is landing on {session.branch} at this moment", hint="try again")

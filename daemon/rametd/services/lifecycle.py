@@ -1,12 +1,15 @@
 """Changes of a session's state, each with its event. Everything here runs inside one unit of work."""
 
+import json
+from collections.abc import Mapping
 from typing import Unpack
 
 from ramet.v1 import event_pb2
 
-from rametd.domain.models import DAEMON, Hold, Request, Session
+from rametd.domain.models import DAEMON, Hold, Request, RequestKind, RequestState, Session
 from rametd.domain.states import State
 from rametd.services import events
+from rametd.services.ids import new_id
 from rametd.services.views import STATES, one_session_message, request_message
 from rametd.store import Unit
 from rametd.store.sessions import SessionColumns
@@ -37,6 +40,29 @@ def log_update(unit: Unit, session: Session, fields: list[str], principal: str) 
     """Log that fields of a session changed."""
     payload = event_pb2.SessionUpdated(session=one_session_message(unit, session), fields=fields)
     unit.events.append(events.make(payload, session_id=session.id, repo_id=session.repo_id, principal=principal))
+
+
+def ask_person(unit: Unit, session: Session, kind: RequestKind, given: Mapping[str, object], reason: str) -> Request:
+    """Open a request about a session that none of its processes asks, and so outlives them all; ``given`` is what an answer acts on."""
+    request = Request(
+        id=new_id(),
+        session_id=session.id,
+        generation=0,
+        control_id="",
+        tool_use_id="",
+        kind=kind,
+        tool="",
+        input=json.dumps(given, ensure_ascii=False),
+        reason=reason,
+        suggestions="[]",
+        state=RequestState.OPEN,
+        answer="",
+        answered_by="",
+        answer_time=None,
+        create_time=unit.now,
+    )
+    log_request(unit, session, unit.requests.add(request))
+    return request
 
 
 def log_request(unit: Unit, session: Session, request: Request, *, principal: str = DAEMON) -> None:

@@ -1,10 +1,17 @@
-"""Repositories: registered by their first session, told apart by their common git directory."""
+"""Repositories: registered by their first session, told apart by their common git directory.
+
+A call that begins in a repository which no row knows works with a row that is not stored: `known_or_new` makes it, and `register` stores it in the
+unit of work that stores what the call is for. A call that is refused on the way there leaves nothing.
+"""
 
 import asyncio
+import shlex
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 from ramet.v1 import event_pb2
+from ramet.words import plural
 
 from rametd.domain.errors import NameTakenError, WrongStateError
 from rametd.domain.models import Repo
@@ -16,23 +23,30 @@ from rametd.services.lookup import find_repo
 from rametd.store import Reader, Unit
 
 
-def register(unit: Unit, info: RepositoryInfo, principal: str) -> Repo:
-    """The repository's row, made when it is new."""
-    known = unit.repos.by_common_dir(info.common_dir)
+def known_or_new(core: Core, reader: Reader, info: RepositoryInfo) -> Repo:
+    """The repository's row, or the one that it gets once it is registered.
+
+    Calls that begin in a new repository at the same time name worktrees after its id, and the first that is done registers it: all of them have
+    to give it the same one. So an id that was given stays the repository's for as long as the daemon lives.
+    """
+    known = reader.repos.by_common_dir(info.common_dir)
     if known is not None:
         return known
-    repo = unit.repos.upsert(
-        Repo(
-            id=new_id(),
-            name=free_name(unit, info.name),
-            root=info.root,
-            common_dir=info.common_dir,
-            trusted=False,
-            create_time=unit.now,
-        )
-    )
-    log_change(unit, repo, principal)
-    return repo
+    identity = core.newcomers.setdefault(info.common_dir, new_id())
+    name = free_name(reader, info.name)
+    return Repo(identity, name, info.root, info.common_dir, trusted=False, create_time=core.clock())
+
+
+def register(unit: Unit, repo: Repo, principal: str) -> Repo:
+    """The row as it is stored, from now on where it is new."""
+    known = unit.repos.by_common_dir(repo.common_dir)
+    if known is not None:
+        return known
+    # Another one may have got the name since it was chosen.
+    name = free_name(unit, repo.name)
+    stored = unit.repos.upsert(replace(repo, name=name, trusted=False, create_time=unit.now))
+    log_change(unit, stored, principal)
+    return stored
 
 
 def free_name(reader: Reader, wanted: str) -> str:
@@ -64,16 +78,26 @@ def update(unit: Unit, name: str, *, new_name: str | None, trusted: bool | None,
     return repo
 
 
-def remove(unit: Unit, name: str, principal: str) -> Repo:
-    """Forget a repository without sessions; what is in its trash is forgotten with it only when nothing is left there."""
-    repo = find_repo(unit, name)
-    sessions = unit.sessions.list(repo_id=repo.id, include_archived=True)
+def check_removable(reader: Reader, repo: Repo) -> None:
+    """Raises `WrongStateError` while it has sessions, or anything in the trash."""
+    sessions = reader.sessions.list(repo_id=repo.id, include_archived=True)
     if sessions:
         names = ", ".join(session.name for session in sessions[:5])
         raise WrongStateError(
-            f"{repo.name} has {len(sessions)} sessions: {names}{', …' if len(sessions) > 5 else ''}",
+            f"{repo.name} has {plural(len(sessions), 'session')}: {names}{', …' if len(sessions) > 5 else ''}",
             hint="remove them with `rametctl rm` first",
         )
+    if binned := reader.trash.list(repo.id):
+        raise WrongStateError(
+            f"{repo.name} has {plural(len(binned), 'entry')} in the trash",
+            hint=f"forget them first: rametctl trash empty --repo {shlex.quote(repo.name)}",
+        )
+
+
+def remove(unit: Unit, name: str, principal: str) -> Repo:
+    """Forget a repository. Raises what `check_removable` raises."""
+    repo = find_repo(unit, name)
+    check_removable(unit, repo)
     unit.repos.remove(repo.id)
     unit.events.append(events.make(event_pb2.RepoRemoved(name=repo.name), repo_id=repo.id, principal=principal))
     return repo

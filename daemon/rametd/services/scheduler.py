@@ -11,7 +11,7 @@ from rametd.services import budgets
 from rametd.services.agents.supervisor import Supervisor
 from rametd.services.core import Core
 from rametd.services.delivery import deliver
-from rametd.services.leaving import FAILED, leaving
+from rametd.services.leaving import FAILED, PASSING, leaving, passing
 from rametd.services.lifecycle import change_state
 from rametd.services.persistence import write_for_sure
 from rametd.services.predecessors import blocked_by
@@ -64,10 +64,12 @@ class Scheduler:
         to_send: list[str] = []
         for session in self._by_turns(unit):
             if (intent := leaving(unit, session.id)) is not None:
-                why = intent.data.get(FAILED, "")
-                if why and session.state_reason != why:
+                why = intent.data.get(FAILED, "") or passing(intent)
+                if session.state_reason != why:
                     change_state(unit, session, State.QUEUED, reason=why)
                 continue  # no process may start in a worktree that is going
+            if session.state_reason in PASSING:
+                session = change_state(unit, session, State.QUEUED)
             if session.checkpoint_due:
                 self._unkept.append(session.id)
                 continue  # until its files are kept as the last turn left them
@@ -130,16 +132,7 @@ class Scheduler:
                 session_id=session.id,
                 generation=generation,
                 state=AgentState.STARTING,
-                handle="",
-                journal_offset=0,
-                stdin_offset=0,
-                initialize_reply=b"",
-                hook_table="",
-                cli_version="",
                 start_time=unit.now,
-                end_time=None,
-                exit_status="",
-                stop_intent="",
                 mode=session.mode,
                 model=session.model,
             )

@@ -17,6 +17,7 @@ from rametd.services.checks import check_budget, check_model, check_name, check_
 from rametd.services.core import Core
 from rametd.services.lifecycle import change_state, log_update
 from rametd.services.mail import TURN_STATES, post
+from rametd.services.missing import require_tree
 from rametd.services.ownership.transfers import set_paths
 from rametd.services.predecessors import let_go
 from rametd.store import Unit
@@ -54,6 +55,7 @@ class Sessions:
     ) -> tuple[Prompt, Session]:
         """Queue a prompt. A session at work gets it in its turn, an idle, stopped or failed one starts a turn, a held one keeps it."""
         check_prompt(text)
+        await require_tree(self._core, await self._get(session_id))
 
         def work(unit: Unit) -> tuple[Prompt, Session]:
             session = unit.sessions.get(session_id)
@@ -166,6 +168,7 @@ class Sessions:
 
     async def resume(self, session_id: str, principal: str) -> Session:
         """Let a held, lost or failed session go on; one that is not held stays as it is."""
+        await require_tree(self._core, await self._get(session_id))
 
         def work(unit: Unit) -> Session:
             session = unit.sessions.get(session_id)

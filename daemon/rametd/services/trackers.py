@@ -4,7 +4,7 @@ import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from collections.abc import Set as AbstractSet
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
 
 import structlog
 from ramet.v1 import event_pb2
@@ -98,13 +98,14 @@ class Trackers:
         return task
 
     async def _begin(self, session: Session) -> Tracker:
-        try:
-            tracker = await self._git.watch_changes(session.worktree)
-        except BaseException as error:
-            self._sessions.pop(session.id, None)
-            if isinstance(error, RametError):
+        with ExitStack() as undo:
+            undo.callback(self._sessions.pop, session.id, None)
+            try:
+                tracker = await self._git.watch_changes(session.worktree)
+            except RametError as error:
                 log.warning("changes cannot be followed", session=session.id, error=error.message)
-            raise
+                raise
+            undo.pop_all()
         if not tracker.live:
             warning = event_pb2.Warning(message=f"changes are looked for by scans: {tracker.note}")
             event = events.make(warning, session_id=session.id, repo_id=session.repo_id)

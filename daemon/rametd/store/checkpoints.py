@@ -42,6 +42,9 @@ class Checkpoints(CheckpointReads):
         self._db.execute(CHECKPOINTS.insert, CHECKPOINTS.values(checkpoint))
         return checkpoint
 
+    def remove(self, checkpoint_id: str) -> None:
+        self._db.execute("DELETE FROM checkpoints WHERE id = ?", (checkpoint_id,))
+
     def remove_all(self, session_id: str) -> None:
         self._db.execute("DELETE FROM checkpoints WHERE session_id = ?", (session_id,))
         self._db.execute("DELETE FROM conversation_cuts WHERE session_id = ?", (session_id,))

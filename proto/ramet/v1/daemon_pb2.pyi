@@ -222,13 +222,24 @@ class GetConfigResponse(_message.Message):
     SETTINGS_FIELD_NUMBER: _builtins.int
     OWNER_FILE_FIELD_NUMBER: _builtins.int
     REPO_FILE_FIELD_NUMBER: _builtins.int
+    WITHHELD_FIELD_NUMBER: _builtins.int
+    REPO_PROBLEM_FIELD_NUMBER: _builtins.int
+    REPO_FIELD_NUMBER: _builtins.int
     owner_file: _builtins.str
     """The owner's file, whether it exists or not."""
     repo_file: _builtins.str
     """The repository's file where repo_path led to one."""
+    repo_problem: _builtins.str
+    """Why nothing of that file could count, were the repository trusted; empty where it is as it should be."""
+    repo: _builtins.str
+    """The repository's name; empty where it is not registered, as before its first session."""
     @_builtins.property
     def settings(self) -> _containers.RepeatedCompositeFieldContainer[Global___Setting]:
-        """All settings, by key."""
+        """All settings, by key, with the values that count."""
+
+    @_builtins.property
+    def withheld(self) -> _containers.RepeatedCompositeFieldContainer[Global___Setting]:
+        """What the repository's file says and does not count, because the repository is not trusted."""
 
     def __init__(
         self,
@@ -236,10 +247,13 @@ class GetConfigResponse(_message.Message):
         settings: _abc.Iterable[Global___Setting] | None = ...,
         owner_file: _builtins.str = ...,
         repo_file: _builtins.str = ...,
+        withheld: _abc.Iterable[Global___Setting] | None = ...,
+        repo_problem: _builtins.str = ...,
+        repo: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["owner_file", b"owner_file", "repo_file", b"repo_file", "settings", b"settings"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["owner_file", b"owner_file", "repo", b"repo", "repo_file", b"repo_file", "repo_problem", b"repo_problem", "settings", b"settings", "withheld", b"withheld"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -1577,19 +1577,23 @@ class SessionArchived(_message.Message):
 
     REF_FIELD_NUMBER: _builtins.int
     FREED_BYTES_FIELD_NUMBER: _builtins.int
+    COMMIT_FIELD_NUMBER: _builtins.int
     ref: _builtins.str
     """The ref that holds its files."""
     freed_bytes: _builtins.int
     """Bytes on disk that were freed."""
+    commit: _builtins.str
+    """What the ref keeps: a commit, by which it can be made again."""
     def __init__(
         self,
         *,
         ref: _builtins.str = ...,
         freed_bytes: _builtins.int = ...,
+        commit: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["freed_bytes", b"freed_bytes", "ref", b"ref"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["commit", b"commit", "freed_bytes", b"freed_bytes", "ref", b"ref"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -905,6 +905,7 @@ class PullRequestCleanUp(_message.Message):
     SESSION_NAME_FIELD_NUMBER: _builtins.int
     DONE_FIELD_NUMBER: _builtins.int
     REASON_FIELD_NUMBER: _builtins.int
+    WARNINGS_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
     """The session."""
     session_name: _builtins.str
@@ -913,6 +914,10 @@ class PullRequestCleanUp(_message.Message):
     """Whether it was cleaned up, or would be."""
     reason: _builtins.str
     """What was done, or why not."""
+    @_builtins.property
+    def warnings(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """What was not kept of it, or stays in place, and why; nothing where all went as it should."""
+
     def __init__(
         self,
         *,
@@ -920,10 +925,11 @@ class PullRequestCleanUp(_message.Message):
         session_name: _builtins.str = ...,
         done: _builtins.bool = ...,
         reason: _builtins.str = ...,
+        warnings: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["done", b"done", "reason", b"reason", "session_id", b"session_id", "session_name", b"session_name"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["done", b"done", "reason", b"reason", "session_id", b"session_id", "session_name", b"session_name", "warnings", b"warnings"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -766,22 +766,28 @@ class CleanUpStep(_message.Message):
     THREAD_FIELD_NUMBER: _builtins.int
     REMOVED_FIELD_NUMBER: _builtins.int
     REASON_FIELD_NUMBER: _builtins.int
+    WARNINGS_FIELD_NUMBER: _builtins.int
     thread: _builtins.str
     """The thread."""
     removed: _builtins.bool
     """Whether it is gone, or would be."""
     reason: _builtins.str
     """Why, or why not."""
+    @_builtins.property
+    def warnings(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """What was not kept, or stays in place, and why; nothing where all went as it should."""
+
     def __init__(
         self,
         *,
         thread: _builtins.str = ...,
         removed: _builtins.bool = ...,
         reason: _builtins.str = ...,
+        warnings: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["reason", b"reason", "removed", b"removed", "thread", b"thread"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["reason", b"reason", "removed", b"removed", "thread", b"thread", "warnings", b"warnings"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -287,6 +287,7 @@ class GetDiffRequest(_message.Message):
     MAX_BYTES_FIELD_NUMBER: _builtins.int
     WHITESPACE_FIELD_NUMBER: _builtins.int
     PATHS_FIELD_NUMBER: _builtins.int
+    BINARY_FIELD_NUMBER: _builtins.int
     session: _builtins.str
     """Session id, prefix or name."""
     against: _builtins.str
@@ -299,6 +300,8 @@ class GetDiffRequest(_message.Message):
     """Cut the patch at about this many bytes; 0 means 8 MiB."""
     whitespace: Global___Whitespace.ValueType
     """Which differences of white space count."""
+    binary: _builtins.bool
+    """Have the contents of binary files in the patch too, so that it can be applied anywhere."""
     @_builtins.property
     def paths(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Only what lies at or below these paths."""
@@ -312,10 +315,11 @@ class GetDiffRequest(_message.Message):
         max_bytes: _builtins.int = ...,
         whitespace: Global___Whitespace.ValueType = ...,
         paths: _abc.Iterable[_builtins.str] | None = ...,
+        binary: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["against", b"against", "max_bytes", b"max_bytes", "paths", b"paths", "session", b"session", "stat_only", b"stat_only", "whitespace", b"whitespace"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["against", b"against", "binary", b"binary", "max_bytes", b"max_bytes", "paths", b"paths", "session", b"session", "stat_only", b"stat_only", "whitespace", b"whitespace"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -630,18 +634,24 @@ class CreateCheckpointResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     CHECKPOINT_FIELD_NUMBER: _builtins.int
+    WARNINGS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def checkpoint(self) -> Global___Checkpoint:
         """The checkpoint; an older one where nothing has changed since."""
+
+    @_builtins.property
+    def warnings(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """What of the files it does not hold, and why."""
 
     def __init__(
         self,
         *,
         checkpoint: Global___Checkpoint | None = ...,
+        warnings: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["checkpoint", b"checkpoint"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["checkpoint", b"checkpoint"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["checkpoint", b"checkpoint", "warnings", b"warnings"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1619,6 +1629,7 @@ class Garbage(_message.Message):
     REASON_FIELD_NUMBER: _builtins.int
     BYTES_FIELD_NUMBER: _builtins.int
     REMOVED_FIELD_NUMBER: _builtins.int
+    WARNINGS_FIELD_NUMBER: _builtins.int
     kind: _builtins.str
     """"session", "worktree", "branch", "agent", "spare" or "ref"."""
     name: _builtins.str
@@ -1635,6 +1646,10 @@ class Garbage(_message.Message):
     """Bytes on disk that it takes."""
     removed: _builtins.bool
     """Whether it was removed."""
+    @_builtins.property
+    def warnings(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """What was not kept of it, or stays in place, and why; nothing where all went as it should."""
+
     def __init__(
         self,
         *,
@@ -1646,10 +1661,11 @@ class Garbage(_message.Message):
         reason: _builtins.str = ...,
         bytes: _builtins.int = ...,
         removed: _builtins.bool = ...,
+        warnings: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bytes", b"bytes", "kind", b"kind", "name", b"name", "reason", b"reason", "removed", b"removed", "repo", b"repo", "session_id", b"session_id", "verdict", b"verdict"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bytes", b"bytes", "kind", b"kind", "name", b"name", "reason", b"reason", "removed", b"removed", "repo", b"repo", "session_id", b"session_id", "verdict", b"verdict", "warnings", b"warnings"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

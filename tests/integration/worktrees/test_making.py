@@ -81,11 +81,12 @@ async def test_two_daemons_at_once_do_not_interleave(
 
 async def test_hooks_do_not_run(git: Git, repo: RepositoryInfo, sample: Sample, trees: Path) -> None:
     for hook in ("post-checkout", "reference-transaction", "post-index-change"):
-        sample.write(f".git/hooks/{hook}", "#!/bin/sh\nexit 1\n").chmod(0o755)
+        sample.write(f".git/hooks/{hook}", f"#!/bin/sh\ntouch {trees}/{hook}\nexit 1\n").chmod(0o755)
 
     await create(git, repo, trees / "s-1", "one")
 
     await git.verify_worktree(trees / "s-1", "one")
+    assert [path.name for path in trees.iterdir()] == ["s-1"]
 
 
 async def test_an_existing_branch_is_continued_and_never_deleted_by_undoing(

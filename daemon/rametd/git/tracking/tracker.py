@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Final
 
 import pygit2
+import structlog
 
 from rametd.domain.errors import GitFailedError, RametError
 from rametd.git.context import GitContext
@@ -32,6 +33,8 @@ from rametd.git.tracking.rules import Rules, index_facts, is_rule, read_rules
 from rametd.git.tracking.suspects import Judged, Suspects
 from rametd.git.tracking.tree import Known, ScanNeededError, tree_of
 from rametd.platform.inotify import OutOfWatchesError
+
+log = structlog.get_logger()
 
 DEBOUNCE_S: Final = 0.05
 """From the first event until subscribers are told of all that came meanwhile."""
@@ -117,17 +120,17 @@ class Tracker:
             return
         self._news.clear()
         try:
-            await self._take(await self._events.drain())
+            with contextlib.ExitStack() as unread:
+                # Whatever ends this, be it that the caller is cancelled: events are out of the queue that nobody has looked at.
+                unread.callback(self._lose)
+                await self._take(await self._events.drain())
+                unread.pop_all()
         except OutOfWatchesError as error:
             self._unwatch(str(error))
-            self._lose()
-        except (GitFailedError, KeyError):
-            # An object of the known tree was collected as garbage; or git was asked about paths that turned into something else under it, such as a directory into a symbolic link.
-            self._lose()
-        except BaseException:
-            # A caller that is cancelled leaves here with events that are out of the queue, and that nobody has looked at.
-            self._lose()
-            raise
+        except (GitFailedError, KeyError) as error:
+            # An object of the known tree was collected as garbage; or git was asked about paths that turned into something else under it, such as
+            # a directory into a symbolic link.
+            log.debug("changes are lost", worktree=str(self.worktree), error=str(error))
 
     async def _take(self, happened: Happened) -> None:
         rules, known, repository = self._rules, self._known, self._repository
@@ -262,11 +265,10 @@ async def track(git: GitContext, worktree: Path) -> Tracker:
     """See `Git.track`."""
     git_dir = await git.compute(verify_worktree, worktree, None)
     tracker = Tracker(git, worktree, git_dir)
-    try:
+    async with contextlib.AsyncExitStack() as undo:
+        undo.push_async_callback(tracker.close)
         await tracker.start()
-    except BaseException:
-        await tracker.close()
-        raise
+        undo.pop_all()
     return tracker
 
 

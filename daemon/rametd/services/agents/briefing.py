@@ -6,6 +6,8 @@ began with until it is compacted, so that whoever changes what a running agent w
 
 from collections.abc import Sequence
 
+from ramet.words import plural
+
 from rametd.domain.models import Session
 from rametd.domain.plans import PlanThread
 from rametd.domain.states import State
@@ -41,7 +43,7 @@ def _task(reader: Reader, session: Session) -> list[str]:
     threads = [each for each in reader.plans.threads(plan.id) if not each.dropped]
     lines = [
         f"You are the session {session.name!r}: thread {thread.id} of the plan {plan.name!r}, in a worktree of your own on the branch {session.branch}.",
-        f"Of {len(threads)} threads yours lands {_ordinal(thread.position)}, on {plan.target}.",
+        f"Of {plural(len(threads), 'thread')} yours lands {_ordinal(thread.position)}, on {plan.target}.",
         "",
     ]
     if plan.goal:

@@ -3,6 +3,7 @@
 import uuid
 
 from ramet.v1 import event_pb2
+from ramet.words import plural
 
 from rametd.agents.base import AgentKind
 from rametd.domain.models import AgentState, NewEvent, OutgoingKind, Session
@@ -90,7 +91,7 @@ def lose(unit: Unit, session: Session, reason: str, max_resumes: int) -> Session
     reason = first_line(reason)
     session = change_state(unit, session, State.LOST, reason=reason)
     if session.resumes >= max_resumes:
-        tries = f"; resumed {session.resumes} times without a turn that ended" if session.resumes else ""
+        tries = f"; resumed {plural(session.resumes, 'time')} without a turn that ended" if session.resumes else ""
         return change_state(
             unit, session, State.FAILED, reason=f"{reason}{tries}: `rametctl resume {session.name}` tries again"
         )

@@ -21,6 +21,7 @@ from rametd.services.agents.warm import Warmer
 from rametd.services.agents.warm_process import Taken
 from rametd.services.core import Core
 from rametd.services.lifecycle import change_state
+from rametd.services.missing import require_tree
 from rametd.services.persistence import write_for_sure
 from rametd.store import Unit
 
@@ -131,6 +132,7 @@ class Supervisor:
                 reader.conversation_cuts.get(session.id),
             )
         )
+        await require_tree(core, session)
         await core.git.verify_worktree(session.worktree, None)
         await asyncio.to_thread(core.index.write, repo, session)
         around = await surroundings.of_session(core, session, repo)

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from pathspec import GitIgnoreSpec
+from ramet.words import plural
 
 from rametd.config import Config
 from rametd.domain.errors import RametError
@@ -96,7 +97,7 @@ def bring(source: Path, tree: Path, candidates: Sequence[str], order: Order) -> 
     if left_out:
         names = ", ".join(left_out[:NAMED]) + (", …" if len(left_out) > NAMED else "")
         done.words.append(
-            f"{len(left_out)} files are not carried, for that would be more than {order.limit >> 20} MiB (carry_limit): {names}"
+            f"{plural(len(left_out), 'file')} {'is' if len(left_out) == 1 else 'are'} not carried, for that would be more than {order.limit >> 20} MiB (carry_limit): {names}"
         )
     return done
 

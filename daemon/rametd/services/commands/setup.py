@@ -76,8 +76,8 @@ class Setup:
         if (waiting := self._hurries.get(session_id)) is not None:
             waiting.set()
 
-    async def tear_down(self, session: Session) -> None:
-        """The worktree is about to go: run the teardown, then end every command."""
+    async def tear_down(self, session: Session) -> Sequence[str]:
+        """The worktree is about to go: run the teardown, then end every command. What went wrong with that, in words."""
         if (task := self._tasks.get(session.id)) is not None:
             task.cancel()
             await asyncio.wait([task])
@@ -86,19 +86,23 @@ class Setup:
             if command.kind == CommandKind.SETUP:
                 await self._terminals.stop(command.id, "its worktree goes")
         try:
-            await self._tear_down(session)
+            words = await self._tear_down(session)
         except RametError as error:
-            await self._warn(session, f"the teardown was not run: {error.message}")
+            words = f"the teardown was not run: {error.message}"
+        if words:
+            await self._warn(session, words)
         await self._terminals.end_all(session.id, "its worktree goes")
+        return (words,) if words else ()
 
-    async def _tear_down(self, session: Session) -> None:
+    async def _tear_down(self, session: Session) -> str:
+        """Why it failed, "" where it did not."""
         core = self._core
         if session.worktree_kind != WorktreeKind.OWN or not await asyncio.to_thread(session.worktree.is_dir):
-            return
+            return ""
         repo = await core.store.read(lambda reader: reader.repos.get(session.repo_id))
         config = (await for_session(core, session, repo)).config
         if not config.teardown:
-            return
+            return ""
         # One that a killed daemon began is seen through and not begun again.
         living = await core.store.read(lambda reader: reader.commands.living(session.id))
         running = next((each for each in living if each.kind == CommandKind.TEARDOWN), None)
@@ -108,8 +112,7 @@ class Setup:
             )
             running = await self._terminals.start(session, new)
         done = await self._terminals.wait(running.id)
-        if not done.succeeded:
-            await self._warn(session, f"the teardown failed: {await self.scripts.why(done)}")
+        return "" if done.succeeded else f"the teardown failed: {await self.scripts.why(done)}"
 
     async def recover(self, wanted: Callable[[str], bool] = lambda session_id: True) -> None:
         """Go on with what a killed daemon had begun, or not begun yet, for sessions."""

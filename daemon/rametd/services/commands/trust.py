@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from rametd.config import Config
 from rametd.domain.errors import NotTrustedError, RametError
@@ -19,22 +20,31 @@ def check_trust(settings: Settings, repo: Repo, wanted: Callable[[Config], bool]
         )
 
 
-async def notes(core: Core, session: Session, repo: Repo) -> tuple[str, ...]:
-    """What to tell whoever makes a session, a line each: commands that wait for trust, or, once per repository, a setup that would fit."""
+@dataclass(frozen=True, slots=True)
+class Notes:
+    """What to tell whoever makes a session: of commands that wait for trust, and, once per repository, of a setup that would fit."""
+
+    told: tuple[str, ...] = ()
+    offer: str = ""
+
+
+async def notes(core: Core, session: Session, repo: Repo) -> Notes:
     if session.worktree_kind != WorktreeKind.OWN:
-        return ()
+        return Notes()
     try:
         settings = await for_session(core, session, repo)
     except RametError as error:
-        return (f"nothing is set up: {error.message}",)
+        return Notes((f"nothing is set up: {error.message}",))
     if settings.config.setup:
-        return ()
+        return Notes()
     if settings.withheld is not None and settings.withheld.setup:
         shown = "; ".join(" ".join(command.split()) for command in settings.withheld.setup)
-        return (f"{repo.name} is not trusted: its setup ({shown[:120]}) does not run until `rametctl repo trust`",)
+        return Notes(
+            (f"{repo.name} is not trusted: its setup ({shown[:120]}) does not run until `rametctl repo trust`",)
+        )
     project = await asyncio.to_thread(projects.recognise, session.worktree)
-    if project is None or not await core.store.write(lambda unit: unit.commands.note_offer(repo.id)):
-        return ()
-    return (
-        f"{repo.name} looks like a project of {project.kind}; `rametctl setup {session.name}` shows a setup for it",
+    if project is None:
+        return Notes()
+    return Notes(
+        offer=f"{repo.name} looks like a project of {project.kind}; `rametctl setup {session.name}` shows a setup for it"
     )

@@ -1,6 +1,7 @@
 """What a creation puts into the world beside its rows: the worktree or the spare in its place, and files of ours. And how that is taken back."""
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 
 import structlog
@@ -8,7 +9,7 @@ import structlog
 from rametd.domain.errors import RametError, WorktreeChangedError
 from rametd.domain.models import Intent, WorktreeKind
 from rametd.domain.spares import Spare
-from rametd.services.commands.trust import notes
+from rametd.services.commands.trust import Notes, notes
 from rametd.services.core import Core
 from rametd.services.creation.pool import Pool
 from rametd.services.creation.wanted import Made
@@ -92,14 +93,14 @@ class Builder:
         await asyncio.to_thread(core.index.delete, intent.session_id)
         await core.store.write(lambda unit: unit.intents.remove(intent.id))
 
-    async def notes(self, made: Made) -> tuple[str, ...]:
+    async def notes(self, made: Made) -> Notes:
         """What the person is to know of a tree that is there now."""
         repo = made.wanted.repo
         told = await notes(self._core, made.session, repo)
         if repo.trusted or not await asyncio.to_thread(has_own_settings, made.session.worktree):
             return told
         warning = "its own Claude settings, CLAUDE.md, hooks and MCP servers are not loaded until `rametctl repo trust`"
-        return (*told, f"{repo.name} is not trusted: {warning}")
+        return replace(told, told=(*told.told, f"{repo.name} is not trusted: {warning}"))
 
 
 def has_own_settings(worktree: Path) -> bool:

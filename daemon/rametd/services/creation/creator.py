@@ -75,13 +75,19 @@ class Creator:
         batch = frozenset(new.name for new in news if new.name)
         wanted = [await self._wanted(new, batch) for new in news]
         made: list[Made] = []
+        stored: dict[str, Session] = {}  # by id, as they are then: with their ports
+        offers: dict[str, tuple[str, ...]] = {}  # by session
         try:
             for each in wanted:
                 made.append(await self._make(each, [one.session for one in made]))
 
             def insert_all(unit: Unit) -> None:
                 for one in made:
-                    insert(unit, ports.with_ports(unit, one.session, one.wanted.config), one.wanted.new, one.intent.id)
+                    repo = repos.register(unit, one.wanted.repo, one.wanted.new.principal)
+                    if one.offer and unit.commands.note_offer(repo.id):
+                        offers[one.session.id] = (one.offer,)
+                    session = ports.with_ports(unit, one.session, one.wanted.config)
+                    stored[session.id] = insert(unit, session, one.wanted.new, one.intent.id)
                 remember(unit, [one.session for one in made])
 
             await self._insert(insert_all)
@@ -94,12 +100,12 @@ class Creator:
         finally:
             for one in made:
                 self._drafts.pop(one.session.id, None)
-        for one in made:
+        for session in stored.values():
             for hook in core.after_creation:
-                hook(one.session)
-            self._pool.session_made(one.session.repo_id)
+                hook(session)
+            self._pool.session_made(session.repo_id)
         core.wake()
-        return [Created(one.session, one.warnings) for one in made]
+        return [Created(stored[one.session.id], (*one.warnings, *offers.get(one.session.id, ()))) for one in made]
 
     async def _insert(self, work: Callable[[Unit], None]) -> None:
         """Store the rows. What the store was handed is done also when the caller hangs up, and is then not to be undone."""
@@ -119,9 +125,7 @@ class Creator:
         check_start(new)
         await core.kind(new.agent).check()
         info = await core.git.discover(new.adopt or new.path)
-        repo = await core.store.read(lambda reader: reader.repos.by_common_dir(info.common_dir))
-        if repo is None:
-            repo = await core.store.write(lambda unit: repos.register(unit, info, new.principal))
+        repo = await core.store.read(lambda reader: repos.known_or_new(core, reader, info))
         config = await for_repository(core, repo, info)
         mode = new.mode if new.mode is not None else config.permissions.default_mode
         if mode == Mode.BYPASS and not core.config.permissions.allow_bypass:
@@ -140,6 +144,10 @@ class Creator:
             await core.store.read(lambda reader: check_claims(reader, repo_id, new.owns, new.forbids, parent=parent))
         warnings: tuple[str, ...] = ()
         if new.initial_commit and info.head.commit is None:
+            # What its name and branch are refused for is refused before the commit is made; both are chosen later, in turn with others.
+            await core.store.read(lambda reader: choose_name(reader, new, repo, "session"))
+            if new.branch:
+                names.check_branch_name(new.branch)
             commit = await core.git.initial_commit(info, "Initial commit")
             warnings = (f"{info.head.branch} had no commit: it begins with the empty commit {commit[:10]} now",)
             info = await core.git.discover(new.adopt or new.path)
@@ -229,7 +237,7 @@ class Creator:
             try:
                 warnings = await self._builder.build(made, spare)
                 core.failpoint.hit("create.worktree-made")
-                warnings = (*warnings, *await self._builder.notes(made))
+                notes = await self._builder.notes(made)
             finally:
                 await asyncio.wait(
                     [files]
@@ -240,7 +248,7 @@ class Creator:
             self._drafts.pop(session.id, None)
             await asyncio.shield(self._builder.undo(made.intent))
             raise
-        return replace(made, warnings=(*wanted.warnings, *warnings))
+        return replace(made, warnings=(*wanted.warnings, *warnings, *notes.told), offer=notes.offer)
 
     async def _begin(self, wanted: Wanted, before: Sequence[Session]) -> tuple[Made, Spare | None]:
         """Choose names, reserve what is needed, and store the intent; a spare that is taken is no spare any more then."""

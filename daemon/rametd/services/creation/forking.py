@@ -1,4 +1,8 @@
-"""Forking a session: the same conversation and the same files, in a worktree and branch of its own."""
+"""Forking a session: the same conversation and the same files, in a worktree and branch of its own.
+
+What it begins from becomes a checkpoint of the one that is forked, with an intent that the fork's row ends: of a fork that is refused, or of a daemon that
+is killed before it is made, nothing is left.
+"""
 
 import asyncio
 from collections.abc import Callable
@@ -6,13 +10,18 @@ from dataclasses import dataclass
 
 from rametd.domain.checkpoints import Checkpoint, CheckpointReason, ConversationCut
 from rametd.domain.errors import WrongStateError
-from rametd.domain.models import Session
+from rametd.domain.models import Intent, Session
 from rametd.domain.states import BUSY_STATES, State
 from rametd.services.core import Core
 from rametd.services.creation.creator import Creator
 from rametd.services.creation.wanted import Created, Fork, NewSession
-from rametd.services.worktrees.checkpoints import Checkpointer, find_checkpoint
+from rametd.services.ids import new_id
+from rametd.services.missing import require_tree
+from rametd.services.worktrees.checkpoints import Checkpointer
+from rametd.services.worktrees.history import find_checkpoint
 from rametd.store import Unit
+
+FORK = "fork"
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,15 +44,58 @@ class Forker:
         self, session: Session, wanted: Wanted, principal: str, remember: Callable[[Unit, Session], None]
     ) -> Created:
         """Raises `WrongStateError` for an archived session, and what creating one raises."""
-        core = self._core
         if session.state == State.ARCHIVED:
             raise WrongStateError(
                 f"{session.name} is archived", hint=f"bring it back with `rametctl restore {session.name}`"
             )
         if wanted.checkpoint:
-            checkpoint = await core.store.read(lambda reader: find_checkpoint(reader, session, wanted.checkpoint))
-        else:
-            checkpoint = await self._checkpointer.make(session.id, CheckpointReason.FORK, principal=principal)
+            found = await self._core.store.read(lambda reader: find_checkpoint(reader, session, wanted.checkpoint))
+            return await self._create(session, wanted, found, principal, remember)
+        await require_tree(self._core, session)
+        intent_id = new_id()
+
+        def note(unit: Unit, made: Checkpoint) -> None:
+            unit.intents.add(Intent(intent_id, FORK, session.id, {"checkpoint": made.id}, unit.now))
+
+        def remember_all(unit: Unit, made: Session) -> None:
+            unit.intents.remove(intent_id)
+            remember(unit, made)
+
+        try:
+            checkpoint = await self._checkpointer.ask(session.id, CheckpointReason.FORK, principal, note)
+            self._core.failpoint.hit("fork.kept")
+            return await self._create(session, wanted, checkpoint, principal, remember_all)
+        finally:  # nothing, where it was made
+            await asyncio.shield(self._take_back(intent_id))
+
+    async def undo(self, intent: Intent) -> None:
+        """What recovery does with a fork that was not made."""
+        await self._take_back(intent.id)
+
+    async def _take_back(self, intent_id: str) -> None:
+        def look(unit: Unit) -> Checkpoint | None:
+            intent = unit.intents.get(intent_id)
+            return (
+                next(iter(unit.checkpoints.find_by_prefix(intent.session_id, intent.data["checkpoint"])), None)
+                if intent
+                else None
+            )
+
+        # Written, to be in turn with what was handed to the store before: of a caller that hangs up that is done all the same.
+        checkpoint = await self._core.store.write(look)
+        if checkpoint is not None:
+            await self._checkpointer.drop(checkpoint)
+        await self._core.store.write(lambda unit: unit.intents.remove(intent_id))
+
+    async def _create(
+        self,
+        session: Session,
+        wanted: Wanted,
+        checkpoint: Checkpoint,
+        principal: str,
+        remember: Callable[[Unit, Session], None],
+    ) -> Created:
+        core = self._core
         environment = await asyncio.to_thread(core.environments.read, session.id) or {}
         # A checkpoint is in the repository: the tree that it was made of may be gone.
         there = await asyncio.to_thread(session.worktree.is_dir)
@@ -57,7 +109,7 @@ class Forker:
         new = NewSession(
             path=session.worktree if there else repo.root,
             prompt=wanted.prompt,
-            name=wanted.name or await self._free_name(session),
+            name=wanted.name,
             branch=wanted.branch,
             agent=session.agent,
             model=session.model,
@@ -72,15 +124,6 @@ class Forker:
             remember=remember_all,
         )
         return await self._creator.create(new)
-
-    async def _free_name(self, session: Session) -> str:
-        names = await self._core.store.read(
-            lambda reader: {each.name for each in reader.sessions.list(repo_id=session.repo_id, include_archived=True)}
-        )
-        number = 2
-        while f"{session.name}-{number}" in names:
-            number += 1
-        return f"{session.name}-{number}"
 
 
 def conversation_of(session: Session, checkpoint: Checkpoint, *, whole: bool) -> tuple[str, str] | None:

@@ -43,7 +43,8 @@ def begin(unit: Unit, repo: Repo, made: Made, spare: Spare | None) -> None:
     unit.intents.add(made.intent)
 
 
-def insert(unit: Unit, session: Session, new: NewSession, intent_id: str) -> None:
+def insert(unit: Unit, session: Session, new: NewSession, intent_id: str) -> Session:
+    """Store it with all that comes with it. Returns it as it is then."""
     new.admit(unit, session)
     if not session.forked_from:  # a fork is its original once more, until the person says whose what is
         parent = unit.sessions.find(session.parent_id) if session.parent_id else None
@@ -58,4 +59,6 @@ def insert(unit: Unit, session: Session, new: NewSession, intent_id: str) -> Non
     if new.prompt:
         add_prompt(unit, session, new.prompt, new.principal)
     unit.intents.remove(intent_id)
-    new.remember(unit, unit.sessions.get(session.id))
+    stored = unit.sessions.get(session.id)
+    new.remember(unit, stored)
+    return stored

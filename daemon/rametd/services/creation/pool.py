@@ -14,7 +14,7 @@ from pathlib import Path
 import structlog
 
 from rametd.config import Config
-from rametd.domain.errors import NotFoundError, RametError, UnbornBranchError
+from rametd.domain.errors import BadConfigError, NotFoundError, RametError, UnbornBranchError
 from rametd.domain.models import Repo
 from rametd.domain.spares import Spare, SpareState
 from rametd.git.repository import RepositoryInfo
@@ -124,22 +124,29 @@ class Pool:
     # What people ask for
 
     async def status(self, repo: Repo) -> PoolStatus:
-        """Raises `RepoNotFoundError` when the repository is gone from disk."""
+        """Of a registered repository, or one that is not yet. Raises `RepoNotFoundError` when the repository is gone from disk."""
         core = self._core
         info = await info_of(core, repo)
-        config = await for_repository(core, repo, info)
-        spares = await core.store.read(lambda reader: reader.spares.list(repo.id))
+        config, held = core.config, ""
+        try:
+            config = await for_repository(core, repo, info)
+        except BadConfigError as error:  # nobody has to mend it to see what is there
+            held = error.message
+        registered, spares = await core.store.read(
+            lambda reader: (reader.repos.by_common_dir(repo.common_dir), reader.spares.list(repo.id))
+        )
         sizes = [await asyncio.to_thread(tree_bytes, spare.path) for spare in spares]
-        held = self._held.get(repo.id, "")
-        if not config.pool.size:
+        if not (held or config.pool.size):
             held = "pool.size is 0"
-        elif repo.id in self._drained:
+        elif not held and registered is None:
+            held = "no session was made here yet; the first one fills it, as does `rametctl pool fill`"
+        elif not held and repo.id in self._drained:
             held = "it was drained; the next session fills it again"
         return PoolStatus(
             spares=tuple(zip(spares, sizes, strict=True)),
             size=config.pool.size,
             warm_agents=config.pool.warm_agents,
-            held_reason=held,
+            held_reason=held or self._held.get(repo.id, ""),
             disk_free=await asyncio.to_thread(free_bytes, self._place(repo)),
             claims=self._claims[repo.id],
             misses=self._misses[repo.id],

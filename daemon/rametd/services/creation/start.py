@@ -1,10 +1,12 @@
 """Where a session starts from: a base, a branch that is there, somebody's own checkout."""
 
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rametd.domain.errors import (
+    AmbiguousError,
     InvalidInputError,
     PathTakenError,
     RefNotFoundError,
@@ -20,6 +22,9 @@ from rametd.store import Reader
 
 if TYPE_CHECKING:
     from rametd.services.creation.wanted import NewSession
+
+NAMED = 5
+"""Branches that a hint names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,9 +104,7 @@ async def _existing(core: Core, info: RepositoryInfo, new: "NewSession") -> Star
         return Start(new.base_ref or branch, tip, base.commit if base else tip, branch, new_branch=False)
     remote = await core.git.find_remote_branch(info, branch)
     if remote is None:
-        near = ", ".join(sorted(await core.git.branch_names(info))[:5])
-        fetch = "; one of a remote's that was not fetched yet: give --fetch too"
-        raise RefNotFoundError(f"there is no branch {branch!r}", hint=f"branches: {near}{fetch}")
+        raise RefNotFoundError(f"there is no branch {branch!r}", hint=await _near(core, info, new))
     found = await core.git.resolve_base(info, f"refs/remotes/{remote.tracking}", None)
     return Start(
         new.base_ref or remote.tracking,
@@ -110,6 +113,17 @@ async def _existing(core: Core, info: RepositoryInfo, new: "NewSession") -> Star
         check_branch_name(remote.branch),
         upstream=remote,
     )
+
+
+async def _near(core: Core, info: RepositoryInfo, new: "NewSession") -> str:
+    """What may have been meant by a branch that is not there."""
+    name = new.existing_branch
+    with suppress(RefNotFoundError, AmbiguousError):
+        found = await core.git.resolve_base(info, name, new.path)
+        return f"it names the commit {found.commit[:12]}: --base {name} makes a new branch from it"
+    names = sorted(await core.git.branch_names(info))
+    near = f"branches: {', '.join(names[:NAMED])}{', …' if len(names) > NAMED else ''}; " if names else ""
+    return f"{near}one of a remote's that was not fetched yet: give --fetch too"
 
 
 async def _in_place(core: Core, repo: Repo, info: RepositoryInfo) -> Start:

@@ -87,3 +87,4 @@ class Made:
     start: Start
     intent: Intent
     warnings: tuple[str, ...] = ()
+    offer: str = ""  # told too, unless it was once before in the repository

@@ -1,6 +1,7 @@
 """Archiving a session: its worktree goes, and everything else stays, to be brought back by `Restorer`."""
 
 import asyncio
+from functools import partial
 
 import structlog
 from ramet.v1 import event_pb2, session_pb2
@@ -19,12 +20,12 @@ from rametd.services.departures.clearing import (
     give_up,
     is_first,
     kept_under,
-    last_known,
     tree_goes,
     unread_error,
 )
+from rametd.services.departures.whole import last_whole
 from rametd.services.ids import new_id
-from rametd.services.leaving import ARCHIVE, Running, leaving, refuse_other
+from rametd.services.leaving import ARCHIVE, Undertaking, leaving, refuse_other
 from rametd.services.lifecycle import change_state
 from rametd.services.repos import info_of
 from rametd.services.sessions import Sessions
@@ -43,7 +44,7 @@ class Archiver:
         self._core = core
         self._supervisor = supervisor
         self._sessions = sessions
-        self._running: Running[Archived] = Running()
+        self._undertaking = Undertaking(core, "archive", self._complete, partial(give_up, core))
 
     async def archive(
         self, session_id: str, *, force: bool, principal: str, request_id: str = "", digest: bytes = b""
@@ -67,26 +68,14 @@ class Archiver:
         def begin(unit: Unit) -> Intent:
             return refuse_other(leaving(unit, session_id), session, ARCHIVE) or unit.intents.add(new)
 
-        async def carry_out() -> Archived:
-            intent = await core.store.write(begin)
-            core.failpoint.hit("archive.intended")
-            return await self._attempt(intent)
-
-        return await self._running.join(session_id, carry_out)
+        return await self._undertaking.begin(session_id, begin)
 
     async def recover(self, intent: Intent) -> None:
         """Carry on with what a killed daemon had begun."""
-        await self._running.join(intent.session_id, lambda: self._attempt(intent))
+        await self._undertaking.carry_on(intent)
 
     async def close(self) -> None:
-        await self._running.close()
-
-    async def _attempt(self, intent: Intent) -> Archived:
-        try:
-            return await self._complete(intent)
-        except Exception as error:
-            await give_up(self._core, intent, error)
-            raise
+        await self._undertaking.close()
 
     async def _complete(self, intent: Intent) -> Archived:
         """Carry it through; every step may have been done before."""
@@ -95,21 +84,21 @@ class Archiver:
         await end_agent(core, self._supervisor, session, "archive")
         core.failpoint.hit("archive.agent-ended")
         await core.kept(session.id)
-        for hook in core.before_tree_goes:
-            await hook(session)
+        told = [words for hook in core.before_tree_goes for words in await hook(session) or ()]
         record: TrashRecord | None = None
         freed, warnings = 0, list[str]()
         if session.worktree_kind == WorktreeKind.OWN:
             record, freed, warnings = await self._clear(intent, session)
-        return await core.store.write(lambda unit: self._archived(unit, intent, record, freed, warnings))
+        return await core.store.write(lambda unit: self._archived(unit, intent, record, freed, [*told, *warnings]))
 
     async def _clear(self, intent: Intent, session: Session) -> tuple[TrashRecord | None, int, list[str]]:
         """Keep the files and remove the tree; the branch stays. What was kept, the bytes that were freed, and what was not as it should be."""
         core = self._core
         repo = await core.store.read(lambda reader: reader.repos.get(session.repo_id))
         info = await info_of(core, repo)
-        last = await core.store.read(lambda reader: last_known(reader, session))
         afresh = await is_first(core, intent)
+        # Of an earlier run that got as far as that, the files are kept already.
+        last, lost = await last_whole(core, info, session) if afresh else (None, [])
         record: TrashRecord | None = None
         # Before the files are kept: what is written between that and the removal would be lost.
         freed = await asyncio.to_thread(tree_bytes, session.worktree)
@@ -123,7 +112,7 @@ class Archiver:
             core.failpoint.hit("archive.kept")
             await tree_goes(core, intent, session)
             removal = await core.git.remove_worktree(info, session.worktree, session.branch, delete_branch=False)
-        warnings = list(dict.fromkeys((*(record.skipped if record is not None else ()), *removal.kept)))
+        warnings = list(dict.fromkeys((*lost, *(record.skipped if record is not None else ()), *removal.kept)))
         for words in warnings:
             log.warning("archived otherwise than it should be", session=session.id, what=words)
         await asyncio.to_thread(unlink_by_name, session.worktree)
@@ -147,8 +136,8 @@ class Archiver:
             principal=principal,
             worktree_ready=session.worktree_kind != WorktreeKind.OWN,
         )
-        ref = archive_ref(session.id) if record is not None else ""
-        told = event_pb2.SessionArchived(ref=ref, freed_bytes=freed)
+        ref, commit = (archive_ref(session.id), record.commit) if record is not None else ("", "")
+        told = event_pb2.SessionArchived(ref=ref, freed_bytes=freed, commit=commit)
         unit.events.append(events.make(told, session_id=session.id, repo_id=session.repo_id, principal=principal))
         answer = Archived(session=one_session_message(unit, session), ref=ref, freed_bytes=freed, warnings=warnings)
         unit.intents.remove(intent.id)

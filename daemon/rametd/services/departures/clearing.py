@@ -7,79 +7,16 @@ from dataclasses import replace
 
 import structlog
 
-from rametd.domain.errors import NotFoundError, RametError, WorkAtRiskError
-from rametd.domain.models import Intent, Session, WorktreeKind
-from rametd.domain.states import State
+from rametd.domain.errors import RametError, WorkAtRiskError
+from rametd.domain.models import Intent, Session
 from rametd.git.repository import RepositoryInfo
-from rametd.git.risk import Risk
 from rametd.services.core import Core
 from rametd.services.leaving import DELETE, FAILED, TREE
 from rametd.services.lifecycle import change_state
 from rametd.services.persistence import write_for_sure
-from rametd.services.repos import info_of
 from rametd.store import Reader, Unit
 
 log = structlog.get_logger()
-
-
-async def work_at_risk(core: Core, session: Session) -> Risk:
-    """What removing a session would lose: nothing of a worktree that stays, nor what is on the branch that it lands on by now."""
-    if session.worktree_kind != WorktreeKind.OWN:
-        return Risk((), (), ())
-    repo = await core.store.read(lambda reader: reader.repos.get(session.repo_id))
-    try:
-        info = await info_of(core, repo)
-    except NotFoundError as error:
-        # Nothing can be saved into it: what lies in the worktree stays there, and that is told.
-        if await asyncio.to_thread(session.worktree.exists):
-            raise WorkAtRiskError(
-                f"the repository of {session.name} is gone, so that nothing of {session.worktree} can be saved into it",
-                hint="move the repository back, or add --force: the session is removed and that directory stays",
-            ) from error
-        return Risk((), (), ())
-    # A branch that was there before us stays; so only what no branch has counts there.
-    branch = session.branch if session.created_branch else ""
-    risk = await core.git.work_at_risk(info, session.worktree, branch, session.base_commit)
-    if session.state == State.ARCHIVED:
-        risk = await _with_archive(core, info, session, risk)
-    elif not await asyncio.to_thread(session.worktree.exists):
-        risk = await _with_checkpoint(core, info, session, risk)
-    if risk.unique_commits and await _all_landed(core, info, session, risk.starts):
-        return replace(risk, unique_commits=())
-    return risk
-
-
-async def _with_archive(core: Core, info: RepositoryInfo, session: Session, risk: Risk) -> Risk:
-    """What only the archive holds: changes that were not committed, and commits whose branch was deleted since."""
-    kept = await core.git.kept(info, archive_ref(session.id))
-    if kept is None:
-        return risk
-    commits, starts = risk.unique_commits, risk.starts
-    for commit in dict.fromkeys((kept.branch_commit, kept.head)):
-        if commit and commit not in starts and not await core.git.reachable(info, commit):
-            commits, starts = (*commits, (commit, "kept by the archive alone")), (*starts, commit)
-    return replace(risk, uncommitted=kept.changed, untracked=(), unique_commits=commits, starts=starts)
-
-
-async def _with_checkpoint(core: Core, info: RepositoryInfo, session: Session, risk: Risk) -> Risk:
-    """What of a worktree that somebody deleted only its newest checkpoint holds: what differs from both its commit and the branch."""
-    newest = await core.store.read(lambda reader: reader.checkpoints.latest(session.id))
-    if newest is None:
-        return risk
-    changed: set[str] | None = None
-    for commit in dict.fromkeys((newest.head or session.base_commit, *risk.starts)):
-        if commit:
-            diff = await core.git.diff_commits(info, commit, newest.commit, patch=False)
-            paths = {path for each in diff.files for path in (each.path, each.old_path) if path}
-            changed = paths if changed is None else changed & paths
-    return replace(risk, uncommitted=tuple(sorted(changed or ())))
-
-
-async def _all_landed(core: Core, info: RepositoryInfo, session: Session, starts: tuple[str, ...]) -> bool:
-    targets = await core.git.landing_targets(info, session.base_ref, session.branch)
-    ahead = [start for start in starts if start != session.base_commit]
-    answers = [await core.git.landed(info, start, session.base_commit, targets) for start in ahead]
-    return bool(answers) and all(answers)
 
 
 async def tree_goes(core: Core, intent: Intent, session: Session) -> None:
@@ -107,13 +44,13 @@ async def kept_under(
     core: Core, info: RepositoryInfo, intent: Intent, session: Session, ref: str
 ) -> AsyncIterator[None]:
     """Inside, the work is kept under ``ref`` and the tree goes. What fails before the tree went leaves no ref that was not there."""
-    before = await core.git.kept(info, ref)
+    before = (await core.git.refs_below(info, ref)).get(ref)
     try:
         yield
     except RametError:
         if before is None and not await is_touched(core, intent, session):
             try:
-                if await core.git.kept(info, ref) is not None:  # else whatever held us up would do so again
+                if ref in await core.git.refs_below(info, ref):  # else whatever held us up would do so again
                     await core.git.drop_ref(info, ref)
             except RametError as error:
                 log.warning("ref stays", ref=ref, error=error.message)
@@ -145,7 +82,7 @@ def unread_error(session: Session, unread: Sequence[str], hint: str) -> WorkAtRi
     """Why a tree stays: what git cannot read it cannot keep."""
     return WorkAtRiskError(
         f"{session.name} has what git cannot keep, so that it would be lost: {'; '.join(unread)}",
-        hint=f"make it readable, move it away or have git ignore it, then try again{hint}",
+        hint=f"make it readable (mend the filter), move it away or have git ignore it, then try again{hint}",
         unread="\n".join(unread),
     )
 

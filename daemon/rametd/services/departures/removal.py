@@ -3,45 +3,41 @@
 import asyncio
 import json
 from dataclasses import replace
-from pathlib import Path
+from functools import partial
 
 import structlog
 from ramet.v1 import event_pb2, session_pb2
 
-from rametd.domain.errors import NotFoundError, RefNotFoundError, WorkAtRiskError, WrongStateError
+from rametd.domain.errors import GitFailedError, NotFoundError, RefNotFoundError, WrongStateError
 from rametd.domain.models import Intent, PromptState, Session, TrashEntry, WorktreeKind
 from rametd.domain.states import State
 from rametd.git.repository import RepositoryInfo
-from rametd.git.risk import Risk
 from rametd.git.trash import TrashRecord
 from rametd.services import events
 from rametd.services.agents.stopping import destroy_processes, end_agent
 from rametd.services.agents.supervisor import Supervisor
 from rametd.services.core import Core
+from rametd.services.departures.at_risk import at_risk, with_unstored, work_at_risk
 from rametd.services.departures.clearing import (
+    archive_ref,
     give_up,
     is_first,
     kept_under,
-    last_known,
     tree_goes,
     unread_error,
-    work_at_risk,
 )
+from rametd.services.departures.whole import last_whole, lost_archive
 from rametd.services.ids import new_id
 from rametd.services.landing import entries as landing_entries
-from rametd.services.leaving import DELETE, Running, leaving, refuse_other
+from rametd.services.leaving import DELETE, Undertaking, leaving, refuse_other
 from rametd.services.predecessors import settle_successors
 from rametd.services.repos import info_of
 from rametd.services.views import one_session_message, stamp
-from rametd.services.words import listed
 from rametd.services.worktrees.checkpoints import drop_checkpoints
-from rametd.services.worktrees.places import folder_aside, kept_aside, unlink_by_name
+from rametd.services.worktrees.places import aside_of, kept_aside, unlink_by_name
 from rametd.store import Reader, Unit, dump_comment, dump_prompt, dump_rule, dump_session
 
 log = structlog.get_logger()
-
-LISTED = 20
-
 
 Removed = session_pb2.DeleteSessionResponse
 """The answer; it is stored with what it tells, so that a caller who asks again after a crash gets it too."""
@@ -51,7 +47,7 @@ class Remover:
     def __init__(self, core: Core, supervisor: Supervisor) -> None:
         self._core = core
         self._supervisor = supervisor
-        self._running: Running[Removed] = Running()
+        self._undertaking = Undertaking(core, "remove", self._complete, partial(give_up, core))
 
     async def remove(
         self, session: Session, *, force: bool, principal: str, request_id: str = "", digest: bytes = b""
@@ -71,15 +67,7 @@ class Remover:
                 )
             risk = await work_at_risk(core, session)
             if risk:
-                aside = "; what git cannot read is kept in a directory of its own" if risk.unread else ""
-                raise WorkAtRiskError(
-                    f"{session.name} holds work that exists nowhere else: {describe(risk)}",
-                    hint=f"merge or push it, or add --force: it goes to the trash and can be brought back{aside}",
-                    uncommitted="\n".join(risk.uncommitted[:LISTED]),
-                    untracked="\n".join(risk.untracked[:LISTED]),
-                    commits="\n".join(f"{commit[:10]} {subject}" for commit, subject in risk.unique_commits[:LISTED]),
-                    **({"unread": "\n".join(risk.unread[:LISTED])} if risk.unread else {}),
-                )
+                raise at_risk(session, await with_unstored(core, session, risk))
         data = {
             "principal": principal,
             "request_id": request_id,
@@ -95,26 +83,14 @@ class Remover:
                 raise WrongStateError(f"the removal of {session.name} came to nothing", hint="look at it and try again")
             return found or unit.intents.add(new)
 
-        async def carry_out() -> Removed:
-            intent = await core.store.write(begin)
-            core.failpoint.hit("remove.intended")
-            return await self._attempt(intent)
-
-        return await self._running.join(session.id, carry_out)
+        return await self._undertaking.begin(session.id, begin)
 
     async def recover(self, intent: Intent) -> None:
         """Carry on with what a killed daemon had begun."""
-        await self._running.join(intent.session_id, lambda: self._attempt(intent))
+        await self._undertaking.carry_on(intent)
 
     async def close(self) -> None:
-        await self._running.close()
-
-    async def _attempt(self, intent: Intent) -> Removed:
-        try:
-            return await self._complete(intent)
-        except Exception as error:
-            await give_up(self._core, intent, error)
-            raise
+        await self._undertaking.close()
 
     async def _complete(self, intent: Intent) -> Removed:
         """Carry a removal through; every step may have been done before."""
@@ -123,8 +99,7 @@ class Remover:
         await end_agent(core, self._supervisor, session, "remove")
         core.failpoint.hit("remove.agent-ended")
         await core.kept(session.id)
-        for hook in core.before_tree_goes:
-            await hook(session)
+        told = [words for hook in core.before_tree_goes for words in await hook(session) or ()]
         repo = await core.store.read(lambda reader: reader.repos.get(session.repo_id))
         entry: TrashEntry | None = None
         warnings: list[str] = []
@@ -146,7 +121,7 @@ class Remover:
         await asyncio.to_thread(core.index.delete, session.id)
         await destroy_processes(core, session.id)
         core.failpoint.hit("remove.processes-destroyed")
-        removed = await core.store.write(lambda unit: self._forget(unit, session, entry, intent, warnings))
+        removed = await core.store.write(lambda unit: self._forget(unit, session, entry, intent, [*told, *warnings]))
         core.failpoint.hit("remove.forgotten")
         core.wake()
         return removed
@@ -159,11 +134,11 @@ class Remover:
         if session.state == State.ARCHIVED:  # what is kept moves to the trash first
             await tree_goes(core, intent, session)
         async with kept_under(core, info, intent, session, f"refs/ramet/trash/{session.id}"):
-            record = await self._trash(session, info, afresh=await is_first(core, intent))
+            record, told = await self._trash(session, info, afresh=await is_first(core, intent))
             unread = record.unread if record is not None else ()
             if unread and not intent.data.get("force"):
                 # Not there yet when the risk was looked at, or of a kind that only reading everything finds.
-                raise unread_error(session, unread, ", or add --force: they are kept in a directory of their own")
+                raise unread_error(session, unread, ", or add --force: they are kept as they are, beside the trash")
             core.failpoint.hit("remove.trashed")
             await tree_goes(core, intent, session)
             removal = await core.git.remove_worktree(
@@ -171,29 +146,47 @@ class Remover:
                 session.worktree,
                 session.branch,
                 delete_branch=session.created_branch,
-                keep_at=folder_aside(session.worktree) / "tree" if unread else None,
+                keep_at=aside_of(session.worktree, record.tree) if record is not None and unread else None,
             )
-        warnings = list(dict.fromkeys((*(record.skipped if record is not None else ()), *removal.kept)))
+        if removal.aside is not None and record is not None:
+            core.failpoint.hit("remove.moved-aside")
+            try:
+                await core.git.thin_out(removal.aside, record.aside)
+            except GitFailedError as error:  # then there is more of it than must be
+                log.warning("kept whole", session=session.id, error=error.message)
+        warnings = list(dict.fromkeys((*told, *(record.skipped if record is not None else ()), *removal.kept)))
         # From the disk, for an earlier run of this may have moved it there.
         warnings += await asyncio.to_thread(kept_aside, session.worktree)
         for words in warnings:
             log.warning("removed otherwise than it should be", session=session.id, what=words)
         return self._entry(session, record) if record is not None else None, warnings
 
-    async def _trash(self, session: Session, info: RepositoryInfo, *, afresh: bool) -> TrashRecord | None:
-        """Keep the work; None where nothing is left of it."""
+    async def _trash(
+        self, session: Session, info: RepositoryInfo, *, afresh: bool
+    ) -> tuple[TrashRecord | None, list[str]]:
+        """Keep the work; None where nothing is left of it. And what is kept without because git does not have it any more."""
         core = self._core
-        if session.state == State.ARCHIVED and (moved := await core.git.archive_to_trash(info, session.id)) is not None:
-            tip = await core.git.branch_tip(info, session.branch)
-            if tip is None or not (await core.git.ahead_behind(info, tip, moved.commit))[0]:
-                return moved
-            # Somebody has gone on with its branch, which goes too: what it has now is added to what was kept.
-        last = await core.store.read(lambda reader: last_known(reader, session))
+        told: list[str] = []
+        if session.state == State.ARCHIVED:
+            if words := await lost_archive(core, info, session):
+                told.append(f"{words}; {archive_ref(session.id)} stays as it is")
+            elif (moved := await core.git.archive_to_trash(info, session.id)) is not None:
+                tip = await core.git.branch_tip(info, session.branch)
+                if tip is None or not (await core.git.ahead_behind(info, tip, moved.commit))[0]:
+                    return moved, told
+                # Somebody has gone on with its branch, which goes too: what it has now is added to what was kept.
+        last: tuple[str, str] | None = None
+        if (
+            afresh or await core.git.kept(info, f"refs/ramet/trash/{session.id}") is None
+        ):  # else an earlier run kept the files
+            last, lost = await last_whole(core, info, session)
+            told += lost
         try:
-            return await core.git.trash(info, session.id, session.worktree, session.branch, last, afresh=afresh)
+            kept = await core.git.trash(info, session.id, session.worktree, session.branch, last, afresh=afresh)
         except RefNotFoundError as error:
             log.warning("nothing is left to keep", session=session.id, error=error.message)
-            return None
+            return None, told
+        return kept, told
 
     def _entry(self, session: Session, record: TrashRecord | None = None) -> TrashEntry:
         now = self._core.clock()
@@ -253,18 +246,3 @@ def belongings(reader: Reader, session: Session) -> str:
     kept = {"rules": [dump_rule(rule) for rule in rules], "prompts": [dump_prompt(prompt) for prompt in waiting]}
     kept["comments"] = [dump_comment(each) for each in reader.comments.list(session.id, resolved=True)]
     return json.dumps(kept)
-
-
-def describe(risk: Risk) -> str:
-    """One line that names what would be lost."""
-    parts = []
-    for paths, what in ((risk.uncommitted, "uncommitted"), (risk.untracked, "untracked")):
-        if paths:
-            parts.append(f"{len(paths)} {what} ({listed([Path(path).name or path for path in paths])})")
-    if risk.unread:
-        parts.append(f"what git cannot read ({listed(list(risk.unread))})")
-    if risk.unique_commits:
-        commits = [f"{commit[:8]} {subject}" for commit, subject in risk.unique_commits]
-        noun = "commit" if len(commits) == 1 else "commits"
-        parts.append(f"{len(commits)} {noun} on no other branch ({listed(commits)})")
-    return ", ".join(parts)

@@ -30,12 +30,12 @@ from rametd.services.core import Core
 from rametd.services.departures.clearing import archive_ref
 from rametd.services.departures.place import Place, place_of
 from rametd.services.ids import new_id
-from rametd.services.leaving import RESTORE, Running, leaving, refuse_other
+from rametd.services.leaving import RESTORE, Undertaking, leaving, refuse_other
 from rametd.services.lifecycle import change_state
 from rametd.services.persistence import write_for_sure
 from rametd.services.repos import info_of
 from rametd.services.views import one_session_message
-from rametd.services.worktrees.places import kept_aside, link_by_name
+from rametd.services.worktrees.places import asides, link_by_name, tidy_aside
 from rametd.store import Reader, Unit, dump_session, load_comment, load_prompt, load_rule, load_session
 
 log = structlog.get_logger()
@@ -53,7 +53,7 @@ class Restored:
 class Restorer:
     def __init__(self, core: Core) -> None:
         self._core = core
-        self._running: Running[Restored] = Running()
+        self._undertaking = Undertaking(core, "restore", self._complete, self._undo)
 
     async def from_archive(
         self, session_id: str, *, principal: str, request_id: str = "", digest: bytes = b""
@@ -114,29 +114,18 @@ class Restorer:
                 raise TrashEntryNotFoundError(f"{session.name} is in the trash no more", hint="`rametctl trash ls`")
             return found or unit.intents.add(new)
 
-        async def carry_out() -> Restored:
-            intent = await core.store.write(begin)
-            core.failpoint.hit("restore.intended")
-            return await self._attempt(intent)
-
-        return await self._running.join(session.id, carry_out)
+        return await self._undertaking.begin(session.id, begin)
 
     async def recover(self, intent: Intent) -> None:
         """Carry on with what a killed daemon had begun, or take it back: what is half brought back can be asked for again then."""
-        await self._running.join(intent.session_id, lambda: self._attempt(intent))
+        await self._undertaking.carry_on(intent)
 
     async def close(self) -> None:
-        await self._running.close()
+        await self._undertaking.close()
 
-    async def _attempt(self, intent: Intent) -> Restored:
-        try:
-            return await self._complete(intent)
-        except Exception:  # whatever it was: nobody would carry it on before the next start
-            await self._undo(intent)
-            raise
-
-    async def _undo(self, intent: Intent) -> None:
-        """Take a restoring back that cannot be finished: what was kept stays kept."""
+    async def _undo(self, intent: Intent, error: Exception) -> None:
+        """Take a restoring back that cannot be finished, whatever the error: what was kept stays kept."""
+        log.warning("a restoring is taken back", session=intent.session_id, error=str(error))
         core, data = self._core, intent.data
         session = load_session(data["session"])
         # Once the row is stored, the tree is the session's: what failed then is the clearing up alone.
@@ -178,7 +167,7 @@ class Restorer:
             stored = Restored(message, tuple(warnings))
         if data["ref"] and not stored.warnings:
             # What came back whole need not be kept twice; anything else stays until it expires.
-            await core.git.drop_ref(await self._info(session), data["ref"])
+            await self._drop(session, data["ref"])
         core.failpoint.hit("restore.dropped")
         if restored.worktree_kind == WorktreeKind.OWN:  # a new tree: setup, trackers
             for hook in core.after_creation:
@@ -186,6 +175,15 @@ class Restorer:
         await core.store.write(lambda unit: unit.intents.remove(intent.id))
         core.wake()
         return stored
+
+    async def _drop(self, session: Session, ref: str) -> None:
+        core, info = self._core, await self._info(session)
+        kept = await core.git.kept(info, ref)
+        if kept is not None:  # else a former daemon got that far
+            for folder in await asyncio.to_thread(asides, session.worktree, kept.tree):
+                await core.git.delete_tree(folder)
+            await asyncio.to_thread(tidy_aside, session.worktree)
+            await core.git.drop_ref(info, ref)
 
     async def _bring_back(self, session: Session, data: dict[str, str]) -> tuple[str, ...]:
         core = self._core
@@ -196,10 +194,15 @@ class Restorer:
         if kept is None:
             raise RefNotFoundError(f"{data['ref']} is gone", hint="somebody deleted it meanwhile")
         warnings = await core.git.revive(
-            info, session.worktree, kept, data["branch"], data["commit"], new_branch=bool(data["new"])
+            info,
+            session.worktree,
+            kept,
+            data["branch"],
+            data["commit"],
+            new_branch=bool(data["new"]),
+            aside=await asyncio.to_thread(asides, session.worktree, kept.tree),
         )
-        aside = await asyncio.to_thread(kept_aside, session.worktree)
-        return (*warnings, *await core.store.read(lambda reader: _not_laid(reader, session, kept)), *aside)
+        return (*warnings, *await core.store.read(lambda reader: _not_laid(reader, session, kept)))
 
     def _store(self, unit: Unit, intent: Intent, session: Session, warnings: list[str]) -> Restored:
         data = intent.data

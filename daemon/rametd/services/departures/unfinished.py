@@ -1,6 +1,6 @@
-"""Removals, archivings and restorings that a killed daemon left: begun again at the start, and served beside where they take long.
+"""What a killed daemon left in the middle of a session's files, from removals to rewinds: begun again at the start, and served beside where it takes long.
 
-Git waits for a lock that somebody holds, and a teardown takes its time: nobody else is to wait for either. While one goes on, its session is in its
+Git waits for a lock that somebody holds, a teardown takes its time, and a rewind looks at every file: nobody else is to wait for any of it. While one goes on, its session is in its
 intent's hands, as in a daemon that lives: calls about it say so, the same call joins it, and no agent of it is taken up before it is over.
 """
 
@@ -21,14 +21,16 @@ Recovery = Callable[[Intent], Awaitable[object]]
 
 
 class Unfinished:
-    """``left_over`` is awaited with the id of a session, once what was not done in time is done or given up."""
+    """``going``: the sessions with whose files something goes on by now that was begun before the start."""
 
-    def __init__(self, left_over: Callable[[str], Awaitable[None]]) -> None:
-        self._left_over = left_over
+    def __init__(self) -> None:
+        self.going: set[str] = set()
         self._late: set[asyncio.Task[None]] = set()
 
-    async def begin(self, found: Sequence[tuple[Recovery, Intent]]) -> frozenset[str]:
-        """Begin all; returns the sessions of those that go on after a moment."""
+    async def begin(
+        self, found: Sequence[tuple[Recovery, Intent]], left_over: Callable[[str], Awaitable[None]]
+    ) -> frozenset[str]:
+        """Begin all; returns the sessions of those that go on after a moment. ``left_over`` is awaited with the id of each, once it is done or given up."""
         tasks = {
             asyncio.create_task(attempt(recovery, intent), name=f"finish-{intent.session_id}"): intent.session_id
             for recovery, intent in found
@@ -36,12 +38,15 @@ class Unfinished:
         if not tasks:
             return frozenset()
         _, late = await asyncio.wait(tasks, timeout=PATIENCE_S)
-        self._late = {asyncio.create_task(self._see_through(task, tasks[task])) for task in late}
-        return frozenset(tasks[task] for task in late)
+        self.going = {tasks[task] for task in late}
 
-    async def _see_through(self, task: "asyncio.Task[None]", session_id: str) -> None:
-        await task
-        await self._left_over(session_id)
+        async def see_through(task: asyncio.Task[None], session_id: str) -> None:
+            await task
+            self.going.discard(session_id)
+            await left_over(session_id)
+
+        self._late = {asyncio.create_task(see_through(task, tasks[task])) for task in late}
+        return frozenset(self.going)
 
     async def close(self) -> None:
         """Let go of them: the next daemon finds the intents."""

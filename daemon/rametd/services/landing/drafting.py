@@ -111,15 +111,9 @@ async def check_work(core: Core, info: RepositoryInfo, session: Session, target:
         raise RefNotFoundError(f"the branch {session.branch} of {session.name} is gone", hint="bring it back")
     if session.state in BUSY_STATES | {State.QUEUED, State.LOST}:
         return  # it is waited for
-    if await asyncio.to_thread(session.worktree.is_dir) and (dirty := await git.landing.uncommitted(session.worktree)):
-        listed = ", ".join(dirty[:3]) + (f" and {len(dirty) - 3} more" if len(dirty) > 3 else "")
-        if not message or session.worktree_kind != WorktreeKind.OWN:
-            raise WrongStateError(
-                f"{session.name} has work that is not committed: {listed}",
-                hint="commit it first: tell the agent to, or add --commit MESSAGE",
-                files="\n".join(dirty),
-            )
-        tip = await git.landing.commit_all(session.worktree, session.branch, message)
+    if await asyncio.to_thread(session.worktree.is_dir):
+        async with core.still(session.id):
+            tip = await _committed(core, session, tip, message)
     there = Landed(False, "")
     if onto is not None:
         there = await git.landed(info, tip, session.base_commit, (Target(target, onto),))
@@ -133,3 +127,18 @@ async def check_work(core: Core, info: RepositoryInfo, session: Session, target:
             f"{session.name} has nothing to land: {target} has all commits of {session.branch}",
             hint=f"`rametctl diff {session.name}` shows what it has done",
         )
+
+
+async def _committed(core: Core, session: Session, tip: str, message: str) -> str:
+    """The commit that holds all that is in the worktree; ``tip`` where that is committed."""
+    dirty = await core.git.landing.uncommitted(session.worktree)
+    if not dirty:
+        return tip
+    if not message or session.worktree_kind != WorktreeKind.OWN:
+        listed = ", ".join(dirty[:3]) + (f" and {len(dirty) - 3} more" if len(dirty) > 3 else "")
+        raise WrongStateError(
+            f"{session.name} has work that is not committed: {listed}",
+            hint="commit it first: tell the agent to, or add --commit MESSAGE",
+            files="\n".join(dirty),
+        )
+    return await core.git.landing.commit_all(session.worktree, session.branch, message)

@@ -8,20 +8,18 @@ from ramet.v1 import attention_pb2, event_pb2, landing_pb2
 from rametd.agents.base import AgentKind
 from rametd.domain.errors import AmbiguousError, LandingNotFoundError, SessionNotFoundError, WrongStateError
 from rametd.domain.landing import AT_WORK, ENDED, Landing, LandingState
-from rametd.domain.models import DAEMON, Hold, Intent, Request, RequestKind, RequestState, Session
+from rametd.domain.models import DAEMON, Hold, Intent, Request, RequestKind, Session
 from rametd.domain.states import State
 from rametd.services import events
 from rametd.services.ids import new_id
-from rametd.services.leaving import DELETE
-from rametd.services.lifecycle import log_request, log_update
+from rametd.services.leaving import DELETE, LAND, REWIND, SYNC, leaving, words_of
+from rametd.services.lifecycle import ask_person, log_request, log_update
 from rametd.services.lookup import find_session
 from rametd.services.mail import post
 from rametd.services.views import stamp
 from rametd.store import Reader, Unit
 from rametd.store.landings import LandingColumns
 
-LAND = "land"
-"""The kind of intent that a move of a target is."""
 GONE = "its session was removed"
 STATES = {state: landing_pb2.LandingState.Value(f"LANDING_STATE_{state.name}") for state in LandingState}
 S = LandingState
@@ -123,7 +121,7 @@ def leave(unit: Unit, session_id: str, principal: str) -> str:
     """Take out what a session has in a queue, since it is gone: in the unit of work that forgets it.
 
     Returns the target that it does not land on, "" where nothing was queued. A target that is being moved to the work at this moment
-    has it; should the move come to nothing, the next round finds no session. Until then nothing of it lands (`is_removed`), and where the
+    has it; should the move come to nothing, the next round finds no session. Until then nothing of it lands (`in_hand`), and where the
     removal is taken back its entry goes on.
     """
     landing = unit.landings.of_session(session_id)
@@ -132,9 +130,10 @@ def leave(unit: Unit, session_id: str, principal: str) -> str:
     return remove(unit, landing, GONE, principal).target
 
 
-def is_removed(reader: Reader, session_id: str) -> bool:
-    """Whether a session's removal has begun: while it is under way nothing of it lands."""
-    return any(intent.kind == DELETE for intent in reader.intents.list(session_id))
+def in_hand(reader: Reader, session_id: str) -> str:
+    """Why nothing of a session lands for the moment, "" when something may: its branch, or whether its work is complete, is about to be another."""
+    intent = leaving(reader, session_id)
+    return f"its session is being {words_of(intent)}" if intent and intent.kind in {DELETE, REWIND, SYNC} else ""
 
 
 def retry(unit: Unit, landing: Landing, principal: str) -> Landing:
@@ -154,25 +153,9 @@ def hold(unit: Unit, landing: Landing, reason: str) -> Landing:
     if session is None:
         return change(unit, landing, S.REMOVED, GONE)
     landing = change(unit, landing, S.HELD, reason)
-    request = Request(
-        id=new_id(),
-        session_id=session.id,
-        generation=session.generation,
-        control_id="",
-        tool_use_id="",
-        kind=RequestKind.LANDING,
-        tool="",
-        input=json.dumps({"landing": landing.id, "branch": landing.branch, "target": landing.target}),
-        reason=f"{landing.branch} is not on {landing.target}: {reason}",
-        suggestions="[]",
-        state=RequestState.OPEN,
-        answer="",
-        answered_by="",
-        answer_time=None,
-        create_time=unit.now,
-    )
     _close_requests(unit, landing, DAEMON)
-    log_request(unit, session, unit.requests.add(request))
+    given = {"landing": landing.id, "branch": landing.branch, "target": landing.target}
+    ask_person(unit, session, RequestKind.LANDING, given, f"{landing.branch} is not on {landing.target}: {reason}")
     return landing
 
 
@@ -225,11 +208,15 @@ def resolve(unit: Unit, request: Request, resolution: attention_pb2.Resolution, 
 def begin_move(unit: Unit, steps: Sequence[tuple[Landing, str, str, str]], target: tuple[str, str]) -> Intent | None:
     """Record that a target is about to be moved: steps are (entry, tip of its branch, target before, target after), in order.
 
-    None when one of the entries was taken out, or changed otherwise, while it was merged and checked, or its session is being removed.
+    None when one of the entries was taken out, or changed otherwise, while it was merged and checked, or its session is in other hands, or the one
+    that has the target checked out is.
     """
     for landing, *_ in steps:
-        if unit.landings.get(landing.id).state not in AT_WORK or is_removed(unit, landing.session_id):
+        if unit.landings.get(landing.id).state not in AT_WORK or in_hand(unit, landing.session_id):
             return None
+    repo_id, branch = target
+    if any(each.branch == branch and leaving(unit, each.id) for each in unit.sessions.list(repo_id=repo_id)):
+        return None
     data = {
         "repo": target[0],
         "target": target[1],

@@ -149,18 +149,18 @@ class Lane:
         core = self._core
         found = await core.store.read(
             lambda reader: [
-                (landing, reader.sessions.find(landing.session_id), entries.is_removed(reader, landing.session_id))
+                (landing, reader.sessions.find(landing.session_id), entries.in_hand(reader, landing.session_id))
                 for landing in reader.landings.open(self._repo_id, self._target)
                 if landing.state in READY
             ]
         )
         ready: list[Ready] = []
-        for landing, session, leaves in found:
+        for landing, session, in_hand in found:
             if session is None:
                 await self._outcomes.change(landing, S.REMOVED, entries.GONE)
                 continue
-            if leaves:
-                await self._outcomes.change(landing, S.WAITING, "its session is being removed")
+            if in_hand:
+                await self._outcomes.change(landing, S.WAITING, in_hand)
                 continue
             tip = await core.git.branch_tip(info, landing.branch)
             if tip is None:
@@ -205,7 +205,7 @@ class Lane:
             lambda reader: [
                 (landing, session, bool(reader.prompts.open(landing.session_id)))
                 for landing in reader.landings.open(self._repo_id, self._target)
-                if landing.state == S.RETURNED and not entries.is_removed(reader, landing.session_id)
+                if landing.state == S.RETURNED and not entries.in_hand(reader, landing.session_id)
                 for session in [reader.sessions.find(landing.session_id)]
             ]
         )

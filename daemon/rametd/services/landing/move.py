@@ -14,6 +14,7 @@ from rametd.services.core import Core
 from rametd.services.landing import entries
 from rametd.services.landing.outcomes import Outcomes
 from rametd.services.landing.steps import Step
+from rametd.services.leaving import LAND
 
 log = structlog.get_logger()
 
@@ -71,7 +72,7 @@ class Mover:
         core = self._core
         for intent in await core.store.read(lambda reader: reader.intents.list()):
             mine = (intent.data.get("repo"), intent.data.get("target")) == (self._repo_id, self._target)
-            if intent.kind != entries.LAND or not mine:
+            if intent.kind != LAND or not mine:
                 continue
             if await core.git.landing.targets.holds(info, self._target, intent.data["new"]):
                 await core.store.write(partial(entries.complete_move, intent=intent))

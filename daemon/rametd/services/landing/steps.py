@@ -2,11 +2,12 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from rametd.config import Config
 from rametd.domain.errors import RametError, UnavailableError
 from rametd.domain.landing import Landing, LandingState
-from rametd.domain.models import Repo, Session
+from rametd.domain.models import Intent, Repo, Session
 from rametd.domain.states import BUSY_STATES
 from rametd.git import Target
 from rametd.git.landing import Combined, Conflict, LandingTree
@@ -14,7 +15,8 @@ from rametd.git.repository import RepositoryInfo
 from rametd.services.core import Core
 from rametd.services.landing import entries, words
 from rametd.services.landing.outcomes import Outcomes
-from rametd.store import Unit
+from rametd.services.leaving import leaving, words_of
+from rametd.store import Reader, Unit
 
 BATCH = 8
 """Entries that are checked together at most."""
@@ -149,13 +151,21 @@ class Composer:
         every = [step.landing.id for step in steps]
         if checkout.busy:
             return dict.fromkeys(every, f"{checkout.busy} is under way in {checkout.path}")
-        sessions = await self._core.store.read(lambda reader: reader.sessions.list(repo_id=self._repo_id))
-        owner = next((each for each in sessions if each.worktree == checkout.path), None)
+        owner, intent = await self._core.store.read(lambda reader: self._owner(reader, checkout.path))
         if owner is not None and owner.state in BUSY_STATES:
             return dict.fromkeys(every, f"{owner.name} works on {self._target} in {checkout.path}")
+        if owner is not None and intent is not None:
+            return dict.fromkeys(
+                every, f"{owner.name}, which has {self._target} checked out, is being {words_of(intent)}"
+            )
         reasons = {}
         for step in steps:
             if paths := await targets.in_the_way(checkout, step.old, step.new):
                 more = f" and {len(paths) - 3} more" if len(paths) > 3 else ""
                 reasons[step.landing.id] = f"changes in {checkout.path}: {', '.join(paths[:3])}{more}"
         return reasons
+
+    def _owner(self, reader: Reader, path: Path) -> tuple[Session | None, Intent | None]:
+        """The session that works in a checkout, and what it is going through."""
+        owner = next((each for each in reader.sessions.list(repo_id=self._repo_id) if each.worktree == path), None)
+        return owner, leaving(reader, owner.id) if owner is not None else None

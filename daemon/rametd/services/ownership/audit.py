@@ -7,7 +7,7 @@ forget it.
 
 import asyncio
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,8 +19,7 @@ from rametd.domain.errors import RametError
 from rametd.domain.models import Request, RequestKind, RequestState, Session, WorktreeKind
 from rametd.services import events
 from rametd.services.core import Core
-from rametd.services.ids import new_id
-from rametd.services.lifecycle import log_request
+from rametd.services.lifecycle import ask_person, log_request
 from rametd.services.ownership.claims import Claims, Foreign, claims_of
 from rametd.services.ownership.guard import advice, log_paths, record
 from rametd.services.persistence import write_for_sure
@@ -208,8 +207,7 @@ def note(unit: Unit, session: Session, found: list[Foreign]) -> None:
     log_paths(unit, session, "", found, changed=True)
     warn(unit, session, f"{session.name}: {reason}")
     owner_ids = sorted({each.owner.id for each in found if each.owner is not None})
-    request = request_of(session, {"paths": paths, "owners": owner_ids, "changed": True}, reason, unit.now)
-    log_request(unit, session, unit.requests.add(request))
+    ask_person(unit, session, RequestKind.OWNERSHIP, {"paths": paths, "owners": owner_ids, "changed": True}, reason)
 
 
 def warn(unit: Unit, session: Session, words: str) -> None:
@@ -220,23 +218,3 @@ def warn(unit: Unit, session: Session, words: str) -> None:
 def is_audit(request: Request) -> bool:
     """Whether it tells of what was changed, and does not ask for a path."""
     return bool(json.loads(request.input).get("changed"))
-
-
-def request_of(session: Session, given: Mapping[str, object], reason: str, now: float) -> Request:
-    return Request(
-        id=new_id(),
-        session_id=session.id,
-        generation=0,  # of no process: it outlives them all
-        control_id="",
-        tool_use_id="",
-        kind=RequestKind.OWNERSHIP,
-        tool="",
-        input=json.dumps(given, ensure_ascii=False),
-        reason=reason,
-        suggestions="[]",
-        state=RequestState.OPEN,
-        answer="",
-        answered_by="",
-        answer_time=None,
-        create_time=now,
-    )

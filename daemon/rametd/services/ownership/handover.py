@@ -17,9 +17,9 @@ from rametd.ownership import Patterns, contains
 from rametd.services.core import Core
 from rametd.services.delivery import SESSION, sender_of
 from rametd.services.family import find_member
-from rametd.services.lifecycle import log_request
+from rametd.services.lifecycle import ask_person, log_request
 from rametd.services.mail import post
-from rametd.services.ownership.audit import audit, is_audit, request_of
+from rametd.services.ownership.audit import audit, is_audit
 from rametd.services.ownership.claims import IGNORE_CASE, patterns_of
 from rametd.services.ownership.transfers import meets, transfer
 from rametd.store import Reader, Unit
@@ -97,8 +97,8 @@ class Ownership:
         given = {"paths": asked, "owners": [each.id for each in owning], "decider": decider.id if decider else ""}
         names = [each.name for each in owning]
         whose = f"of {', '.join(names)}" if names else "which it was told to leave alone" if forbidden else "nobody's"
-        request = request_of(caller, given, f"it asks for {', '.join(asked)} ({whose}): {reason}", unit.now)
-        log_request(unit, caller, unit.requests.add(request))
+        words = f"it asks for {', '.join(asked)} ({whose}): {reason}"
+        request = ask_person(unit, caller, RequestKind.OWNERSHIP, given, words)
         if decider is None:
             outcome = "the person decides; you get a message. Go on with something else, or end your turn"
             return orchestration_pb2.RequestPathResponse(path_request_id=request.id, owners=names, outcome=outcome), ""

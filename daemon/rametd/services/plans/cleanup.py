@@ -17,11 +17,12 @@ from rametd.store import Unit
 
 @dataclass(frozen=True, slots=True)
 class CleanedUp:
-    """What became of one thread: gone, or why not."""
+    """What became of one thread: gone, or why not; and what its removal warned of."""
 
     thread: str
     removed: bool
     reason: str
+    warnings: tuple[str, ...] = ()
 
 
 class PlanCleaner:
@@ -64,13 +65,14 @@ class PlanCleaner:
             return CleanedUp(thread.id, False, f"it has not landed: {status.landed_reason}")
         if session.state in BUSY_STATES:
             return CleanedUp(thread.id, False, f"it has landed, and is {session.state}: `rametctl stop {session.name}`")
+        warnings: tuple[str, ...] = ()
         if not dry_run:
             ended = replace(thread, ended=status.landed_reason)
             await self._core.store.write(lambda unit: unit.plans.put_thread(ended))
             self._core.failpoint.hit("plan.ended")
             try:
-                await self._remover.remove(session, force=True, principal=principal)
+                warnings = tuple((await self._remover.remove(session, force=True, principal=principal)).warnings)
             except RametError as error:
                 return CleanedUp(thread.id, False, f"it has landed, and cannot be removed now: {error.message}")
             self._core.failpoint.hit("plan.cleaned")
-        return CleanedUp(thread.id, True, status.landed_reason)
+        return CleanedUp(thread.id, True, status.landed_reason, warnings)

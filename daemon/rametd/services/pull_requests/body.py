@@ -7,6 +7,8 @@ that whatever people write around it stays. Where somebody took the marks away, 
 import re
 from dataclasses import dataclass
 
+from ramet.words import plural
+
 from rametd.domain.models import OWNER, Session
 from rametd.services.core import Core
 from rametd.services.members import last_words
@@ -51,10 +53,11 @@ async def describe(core: Core, session: Session, note: str = "") -> Text:
     if note:
         parts.append(note)
     spent = f", ${session.cost_usd:.2f}" if session.cost_usd >= 0.005 else ""
-    turns = "1 turn" if session.turns == 1 else f"{session.turns} turns"
     kept = session.checkpointed_turns
-    checkpoints = f", {kept} checkpoint{'' if kept == 1 else 's'}" if kept else ""
-    parts.append(f"<sub>Made by the session {code(session.name)}: {turns}{checkpoints}{spent}.</sub>")
+    checkpoints = f", {plural(kept, 'checkpoint')}" if kept else ""
+    parts.append(
+        f"<sub>Made by the session {code(session.name)}: {plural(session.turns, 'turn')}{checkpoints}{spent}.</sub>"
+    )
     body = marked("\n\n".join(parts))
     if template is not None:
         body += "\n\n" + template.decode(errors="replace").strip() + "\n"

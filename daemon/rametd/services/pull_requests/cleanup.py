@@ -16,17 +16,18 @@ from rametd.services.repos import info_of
 
 AT_WORK = frozenset({State.STARTING, State.WORKING, State.WAITING})
 
-Archive = Callable[[Session, str], Awaitable[object]]
-"""Archives a session on behalf of a principal."""
+Archive = Callable[[Session, str], Awaitable[tuple[str, ...]]]
+"""Archives a session on behalf of a principal; returns what there is to warn of."""
 
 
 @dataclass(frozen=True, slots=True)
 class CleanedUp:
-    """``reason``: what was done, or would be; or why nothing was."""
+    """``reason``: what was done, or would be; or why nothing was. ``warnings``: what archiving it warned of."""
 
     session: Session
     done: bool
     reason: str
+    warnings: tuple[str, ...] = ()
 
 
 class PullRequestCleaner:
@@ -73,8 +74,9 @@ class PullRequestCleaner:
         if dry_run:
             return CleanedUp(session, True, f"would be: {', '.join(steps)}")
         kept: list[str | None] = []
+        warnings: tuple[str, ...] = ()
         if session.state != State.ARCHIVED:
-            await self._archive(session, principal)
+            warnings = await self._archive(session, principal)
             core.failpoint.hit("pr.archived")
         if tip is not None and session.created_branch:
             kept.append(await core.git.delete_branch(info, session.branch, tip))
@@ -84,8 +86,8 @@ class PullRequestCleaner:
                 await core.git.remotes.delete_branch(info, pull.remote, pull.branch, pull.head_commit, environment)
             )
         if reasons := [reason for reason in kept if reason is not None]:
-            return CleanedUp(session, False, f"archived, but kept: {'; '.join(reasons)}")
-        return CleanedUp(session, True, ", ".join(steps))
+            return CleanedUp(session, False, f"archived, but kept: {'; '.join(reasons)}", warnings)
+        return CleanedUp(session, True, ", ".join(steps), warnings)
 
     async def _why_not(self, session: Session, pull: PullRequest, tip: str | None) -> str | None:
         """What would be lost, or disturbed. What was merged is the branch as GitHub had it: what came later is not in it."""

@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from typing import Any, Final
 
+from ramet.words import plural
+
 from rametd.domain.errors import ForgeLoginError, ForgeRefusedError, ForgeUnavailableError
 
 DEADLINE_S: Final = 30.0
@@ -184,7 +186,11 @@ def _patience(headers: Mapping[str, str]) -> float:
 
 
 def _unavailable(words: str, retry_after: float) -> ForgeUnavailableError:
-    hint = f"try again in {retry_after:.0f} seconds" if retry_after else "try again later; everything else goes on"
+    hint = (
+        f"try again in {plural(round(retry_after), 'second')}"
+        if retry_after
+        else "try again later; everything else goes on"
+    )
     return ForgeUnavailableError(words[:600], hint=hint, retry_after=str(retry_after))
 
 

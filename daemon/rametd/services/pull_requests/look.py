@@ -3,6 +3,8 @@
 from dataclasses import dataclass, replace
 from typing import Any
 
+from ramet.words import plural
+
 from rametd.domain.errors import PullRequestNotFoundError
 from rametd.domain.pull_requests import Checks, PullRequest, PullState
 from rametd.services.pull_requests.github import GitHub
@@ -140,7 +142,7 @@ def blockers(told: dict[str, Any], state: PullState, verdict: Checks, failed: tu
         found.append("a review is required")
     open_threads = sum(not thread["isResolved"] for thread in told["reviewThreads"]["nodes"])
     if open_threads:
-        found.append(f"{open_threads} open review thread{'' if open_threads == 1 else 's'}")
+        found.append(plural(open_threads, "open review thread"))
     if told.get("mergeStateStatus") == "BEHIND":
         found.append(f"it is behind {base}")
     elif told.get("mergeStateStatus") == "BLOCKED" and not found:

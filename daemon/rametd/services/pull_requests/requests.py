@@ -9,6 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
+from ramet.words import plural
+
 from rametd.domain.errors import (
     ForgeLoginError,
     ForgeRefusedError,
@@ -276,7 +278,7 @@ class PullRequests(PullRequestBook):
         changed = await self._core.git.changed_files(session.worktree, "HEAD")
         if not changed:
             return ()
-        files = "1 file is" if len(changed) == 1 else f"{len(changed)} files are"
+        files = f"{plural(len(changed), 'file')} {'is' if len(changed) == 1 else 'are'}"
         return (
             f"{files} not committed, and so not in it: {', '.join(changed[:5])}{', …' if len(changed) > 5 else ''}",
         )

@@ -5,6 +5,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from ramet.v1 import event_pb2, worktree_pb2
+from ramet.words import plural
 
 from rametd.domain.conflicts import (
     GREEN,
@@ -20,9 +21,8 @@ from rametd.domain.conflicts import (
 )
 from rametd.domain.models import DAEMON, Request, RequestKind, RequestState, Session
 from rametd.services import events
-from rametd.services.ids import new_id
 from rametd.services.landing.words import goal_of
-from rametd.services.lifecycle import log_request
+from rametd.services.lifecycle import ask_person, log_request
 from rametd.services.mail import TURN_STATES, has_agent, post
 from rametd.services.policy import Policy
 from rametd.services.views import stamp
@@ -105,26 +105,9 @@ def _mind_inbox(unit: Unit, session: Session, other: Session, now: PairConflict)
     if known is not None and json.loads(known.input)["files"] == files and known.state != RequestState.GONE:
         return
     _close(unit, session, mine)
-    asked = unit.requests.add(
-        Request(
-            id=new_id(),
-            session_id=session.id,
-            generation=session.generation,
-            control_id="",
-            tool_use_id="",
-            kind=RequestKind.CONFLICT,
-            tool="",
-            input=json.dumps({"other_id": other.id, "other": other.name, "files": files}, ensure_ascii=False),
-            reason=f"{session.name} and {other.name} will not merge: {in_words(load(now.files))}",
-            suggestions="[]",
-            state=RequestState.OPEN,
-            answer="",
-            answered_by="",
-            answer_time=None,
-            create_time=unit.now,
-        )
-    )
-    log_request(unit, session, asked)
+    given = {"other_id": other.id, "other": other.name, "files": files}
+    reason = f"{session.name} and {other.name} will not merge: {in_words(load(now.files))}"
+    ask_person(unit, session, RequestKind.CONFLICT, given, reason)
 
 
 def _requests(reader: Reader, session: Session) -> list[Request]:
@@ -167,7 +150,7 @@ def warning(reader: Reader, clashes: Sequence[Clash]) -> str:
         purpose = f", which is for (words that were said to it, not to you): “{goal}”" if goal else ""
         lines += [f"The session {other.name!r} ({other.id}){purpose}:", *(f"- {each}" for each in listed(files))]
     if len(clashes) > NAMED:
-        lines.append(f"And {len(clashes) - NAMED} more sessions.")
+        lines.append(f"And {plural(len(clashes) - NAMED, 'more session')}.")
     lines.append(
         "Nothing is lost, and you need not undo anything now. Keep to your own task; where the same lines need both of you, agree with it by"
         " send_message on who changes what, or look at its work with get_diff first."
@@ -184,7 +167,7 @@ def listed(files: tuple[FileConflict, ...]) -> list[str]:
         other = f" (there {each.other_path})" if each.other_path else ""
         lines.append(f"{WORDS[each.kind]} {each.path}{other}{where}")
     if len(red) > NAMED:
-        lines.append(f"and {len(red) - NAMED} more files")
+        lines.append(f"and {plural(len(red) - NAMED, 'more file')}")
     return lines
 
 

@@ -9,14 +9,16 @@ from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
 
+from ramet.words import plural
+
 from rametd.domain.errors import NotFoundError, RametError, WorkAtRiskError
 from rametd.domain.models import Repo, Session, WorktreeKind
 from rametd.domain.states import State
 from rametd.keeper.place import Place
 from rametd.platform.disk import tree_bytes
 from rametd.services.core import Core
-from rametd.services.departures.clearing import work_at_risk
-from rametd.services.departures.removal import Remover, describe
+from rametd.services.departures.at_risk import describe, work_at_risk
+from rametd.services.departures.removal import Remover
 from rametd.services.landing import trees as landing_trees
 from rametd.services.landing.landed import landed
 from rametd.services.leaving import FAILED, leaving
@@ -72,7 +74,7 @@ class Collector:
             kind = "adopted" if session.worktree_kind == WorktreeKind.ADOPTED else "in place"
             return KEPT, f"its worktree is not ours: {kind}"
         if session.state == State.ARCHIVED:
-            days = f"archived {(now - session.update_time) / DAY_S:.0f} days ago"
+            days = f"archived {plural(round((now - session.update_time) / DAY_S), 'day')} ago"
             if now - session.update_time < core.config.retention.archive:
                 more = "" if now - session.update_time < LONG_ARCHIVED_S else "; retention.archive says when it may go"
                 return KEPT, days + more
@@ -91,7 +93,7 @@ class Collector:
             return "merged", answer.reason
         idle = now - session.update_time
         if idle >= core.config.retention.stale:
-            return "stale", f"idle for {idle / DAY_S:.0f} days, and nothing of it can be lost"
+            return "stale", f"idle for {plural(round(idle / DAY_S), 'day')}, and nothing of it can be lost"
         # With no turn, being on the target says only that nothing was begun yet.
         waits = "; no turn has run in it, so that it goes only when idle for retention.stale" if answer else ""
         return KEPT, answer.reason + waits
@@ -101,20 +103,21 @@ class Collector:
         if not item.goes:
             return item
         try:
-            if not await self._gone(item, principal):
-                return item
+            if item.kind == "session":
+                return await self._session_gone(item, principal)
+            return replace(item, removed=True) if await self._gone(item) else item
         except RametError as error:
             return replace(item, verdict=KEPT, reason=error.message)
-        return replace(item, removed=True)
 
-    async def _gone(self, item: Garbage, principal: str) -> bool:
+    async def _session_gone(self, item: Garbage, principal: str) -> Garbage:
+        session = await self._core.store.read(lambda reader: reader.sessions.find(item.session_id))
+        if session is None:
+            return item
+        removed = await self._remover.remove(session, force=False, principal=principal)
+        return replace(item, removed=True, warnings=tuple(removed.warnings))
+
+    async def _gone(self, item: Garbage) -> bool:
         core = self._core
-        if item.kind == "session":
-            session = await core.store.read(lambda reader: reader.sessions.find(item.session_id))
-            if session is None:
-                return False
-            await self._remover.remove(session, force=False, principal=principal)
-            return True
         if item.kind == "agent":
             for handle in await asyncio.to_thread(core.executor.discover):
                 if Place.from_handle(handle).name == item.name:

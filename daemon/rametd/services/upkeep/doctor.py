@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from rametd.domain.errors import RametError
 from rametd.domain.models import Repo
 from rametd.services.core import Core
+from rametd.services.departures.unfinished import Unfinished
 from rametd.services.upkeep.checks.agents import agents, keepers
 from rametd.services.upkeep.checks.branches import branches
 from rametd.services.upkeep.checks.directories import directories, root_directories
@@ -34,10 +35,11 @@ class Diagnosis:
 
 
 class Doctor:
-    """Made when the daemon starts: what was begun before that is not under way any more."""
+    """Made when the daemon starts: of what was begun before that only `Unfinished` is under way."""
 
-    def __init__(self, core: Core) -> None:
+    def __init__(self, core: Core, unfinished: Unfinished) -> None:
         self._core = core
+        self._unfinished = unfinished
         self._since = core.clock()
 
     async def diagnose(self, repo: Repo | None, *, fix: bool) -> Diagnosis:
@@ -66,7 +68,7 @@ class Doctor:
                     yield found
         async for found in agents(core, repo, checked):
             yield found
-        async for found in unfinished(core, repo, checked, self._since):
+        async for found in unfinished(core, repo, checked, self._since, self._unfinished.going):
             yield found
         if repo is None:
             for whole in (keepers(core, checked), ports(core, checked), records(core, checked)):

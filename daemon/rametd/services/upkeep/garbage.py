@@ -19,6 +19,7 @@ class Garbage:
     bytes: int = 0
     removed: bool = False
     commit: str = ""  # of a branch or ref, as it was judged
+    warnings: tuple[str, ...] = ()
 
     @property
     def goes(self) -> bool:

@@ -4,6 +4,8 @@ import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+from ramet.words import plural
+
 from rametd.domain.models import Repo
 from rametd.git import Inventory
 from rametd.git.repository import RepositoryInfo
@@ -12,13 +14,13 @@ from rametd.keeper.executor import Liveness
 from rametd.keeper.place import Place
 from rametd.platform.disk import tree_bytes
 from rametd.services.core import Core
-from rametd.services.departures.removal import describe
+from rametd.services.departures.at_risk import describe
 from rametd.services.landing import trees as landing_trees
 from rametd.services.upkeep.garbage import DAY_S, KEPT, Garbage
 from rametd.services.upkeep.ground import placed, places_of
 from rametd.services.upkeep.rows import IDENTITY, is_orphan, kind_and_id, known_ids
 from rametd.services.upkeep.scene import Scene
-from rametd.services.upkeep.still_kept import still_kept
+from rametd.services.upkeep.still_kept import is_alone, readable, still_kept
 from rametd.services.worktrees.places import folders_of
 
 LANDING_TREE_S = 7 * DAY_S
@@ -62,7 +64,7 @@ async def _landing_trees(scene: Scene) -> AsyncIterator[Garbage]:
         days = (scene.core.clock() - tree.since) / DAY_S
         if tree.since and days * DAY_S < LANDING_TREE_S:
             continue
-        reason = f"nothing was landed in it for {days:.0f} days" if tree.since else "no queue has it"
+        reason = f"nothing was landed in it for {plural(round(days), 'day')}" if tree.since else "no queue has it"
         size = await asyncio.to_thread(tree_bytes, tree.path)
         yield Garbage("worktree", str(tree.path), "", scene.repo.name, "stale", reason, size)
 
@@ -95,21 +97,22 @@ async def judge_branch(core: Core, info: RepositoryInfo, inventory: Inventory, b
 async def _refs(scene: Scene) -> AsyncIterator[Garbage]:
     """What was kept of sessions that no row knows of any more, and what is still kept of those that came back."""
     core, refs, repo = scene.core, scene.inventory.refs, scene.repo.name
-    orphans = await core.store.read(lambda reader: [ref for ref in refs if is_orphan(reader, ref)])
-    for ref in orphans:
+    orphans = await core.store.read(lambda reader: {ref: refs[ref] for ref in refs if is_orphan(reader, ref)})
+    for ref in await readable(core, scene.info, orphans):
         kept = await core.git.kept(scene.info, ref)
         age = core.clock() - kept.time if kept is not None else 0.0
         verdict = "orphaned"
         if await core.git.reachable(scene.info, refs[ref]):
             reason = "nothing needs it, and a branch has its commits"
         elif age > core.config.retention.trash:
-            reason = f"nothing needs it for {age / DAY_S:.0f} days"
+            reason = f"nothing needs it for {plural(round(age / DAY_S), 'day')}"
         else:
             verdict, reason = KEPT, "no session needs it, but it may hold what nothing else does"
         yield Garbage("ref", ref, kind_and_id(ref)[1], repo, verdict, reason, commit=refs[ref])
     for still in await still_kept(core, scene.info, refs):
-        reason = f"it keeps {still.what}; it goes by itself {still.when(core.clock())}"
-        yield Garbage("ref", still.ref, still.session.id, repo, KEPT, reason)
+        if await is_alone(core, scene.info, still):
+            reason = f"it keeps {still.what}; it goes by itself {still.when(core.clock())}"
+            yield Garbage("ref", still.ref, still.session.id, repo, KEPT, reason)
 
 
 async def orphaned_agents(core: Core) -> AsyncIterator[Garbage]:

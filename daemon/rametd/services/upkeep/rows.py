@@ -9,6 +9,9 @@ from rametd.store import Reader
 IDENTITY = re.compile(r"[a-z][a-z0-9]{7}")
 """The names of worktrees that we make, which are ids (`services.ids`)."""
 
+KINDS = frozenset({"trash", "archive", "checkpoints"})
+"""Of what is kept, by the names of its refs (`kind_and_id`)."""
+
 
 def known_ids(reader: Reader, *, trash: bool = True) -> set[str]:
     """Ids that something may lie on disk for: sessions, spares, intents, and where it counts the trash."""
@@ -21,7 +24,7 @@ def known_ids(reader: Reader, *, trash: bool = True) -> set[str]:
 def is_orphan(reader: Reader, ref: str) -> bool:
     """Whether a ref of ours keeps something for no row, be it a session or what is in the trash."""
     kind, identity = kind_and_id(ref)
-    if kind not in {"trash", "archive", "checkpoints"} or reader.intents.list(identity):
+    if kind not in KINDS or reader.intents.list(identity):
         return False
     return reader.sessions.find(identity) is None and reader.trash.get(identity) is None
 

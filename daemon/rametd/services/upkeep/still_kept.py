@@ -48,6 +48,18 @@ class StillKept:
         return "within the hour" if days <= 0 else f"in {days:.0f} days" if days >= 1.5 else "tomorrow or so"
 
 
+async def readable(core: Core, info: RepositoryInfo, refs: dict[str, str]) -> dict[str, str]:
+    """Those among ``refs`` of which git still has what they keep, as far as it takes to tell of it."""
+    found: dict[str, str] = {}
+    for ref, commit in refs.items():
+        try:
+            if await core.git.kept(info, ref) is not None:
+                found[ref] = commit
+        except RametError as error:
+            log.warning("a ref is not whole", ref=ref, error=error.message)
+    return found
+
+
 async def still_kept(core: Core, info: RepositoryInfo, refs: dict[str, str]) -> list[StillKept]:
     """Those among ``refs`` (ref → commit) that keep more of a session than came back."""
 
@@ -61,10 +73,25 @@ async def still_kept(core: Core, info: RepositoryInfo, refs: dict[str, str]) -> 
     found: list[StillKept] = []
     for ref, session, warnings, since in await core.store.read(find):
         if not since:
+            if not await readable(core, info, {ref: refs[ref]}):
+                continue  # doctor tells
             kept = await core.git.kept(info, ref)
             since = kept.time if kept is not None else core.clock()
         found.append(StillKept(session, ref, refs[ref], warnings, since + core.config.retention.trash))
     return found
+
+
+async def is_alone(core: Core, info: RepositoryInfo, still: StillKept) -> bool:
+    """Whether anything of it is really there alone. A restore warns of much that takes nothing away, such as of another branch or other ports."""
+    try:
+        kept = await core.git.kept(info, still.ref)
+        if kept is None:
+            return False
+        folder = f"refs/ramet/checkpoints/{still.session.id}/"
+        return await core.git.is_alone(info, kept, still.session.worktree, folder)
+    except RametError as error:
+        log.info("cannot be compared", ref=still.ref, error=error.message)
+        return True
 
 
 def _restored(reader: Reader, ref: str) -> tuple[tuple[str, ...], float]:

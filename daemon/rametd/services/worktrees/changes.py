@@ -20,8 +20,9 @@ from rametd.domain.states import State
 from rametd.git.diff import Diff, DiffOptions, FileChange
 from rametd.services.core import Core
 from rametd.services.lookup import find_session
+from rametd.services.missing import require_tree
 from rametd.services.repos import info_of
-from rametd.services.worktrees.checkpoints import find_checkpoint
+from rametd.services.worktrees.history import find_checkpoint
 from rametd.store import Reader
 
 KINDS = {
@@ -70,6 +71,8 @@ def warnings_of(diff: Diff) -> list[str]:
     if large:
         names = ", ".join(large[:NAMED]) + (", …" if len(large) > NAMED else "")
         words.append(f"too large to be shown: {names}")
+    if diff.cut and diff.patch is not None:
+        words.append(f"too long to be shown in full: the patch is cut after {len(diff.patch):,} bytes")
     return words
 
 
@@ -131,6 +134,7 @@ def _checkpoint(reader: Reader, session: Session, name: str) -> Checkpoint | Non
 async def files_of(core: Core, session: Session) -> Against:
     """A session's files as they are; of an archived one as they were kept."""
     if session.state != State.ARCHIVED:
+        await require_tree(core, session)
         return Against(await core.git.tree(session.worktree), "")
     kept = await core.store.read(lambda reader: reader.checkpoints.latest(session.id))
     if kept is None:
@@ -144,6 +148,7 @@ async def compare(
 ) -> Diff:
     """The diff from ``old`` to a session's files."""
     if session.state != State.ARCHIVED:
+        await require_tree(core, session)
         return await core.git.diff(session.worktree, old.tree, patch=patch, max_patch=max_patch, options=options)
     info = await info_of(core, await core.store.read(lambda reader: reader.repos.get(session.repo_id)))
     new = await files_of(core, session)

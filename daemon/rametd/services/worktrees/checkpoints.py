@@ -8,39 +8,32 @@ no session is ever stuck.
 """
 
 import asyncio
-import json
+from collections.abc import AsyncIterator, Callable
+from collections.abc import Set as AbstractSet
+from contextlib import asynccontextmanager
 from weakref import WeakValueDictionary
 
 import structlog
-from ramet.v1 import event_pb2, worktree_pb2
+from ramet.v1 import event_pb2
 
-from rametd.domain.checkpoints import Checkpoint, CheckpointReason, line_of
-from rametd.domain.errors import AmbiguousError, CheckpointNotFoundError, RametError, WrongStateError
+from rametd.domain.checkpoints import Checkpoint, CheckpointReason
+from rametd.domain.errors import RametError, WrongStateError
 from rametd.domain.models import DAEMON, Session
 from rametd.domain.states import State
 from rametd.git.checkpoints import PREFIX
-from rametd.git.diff import FileChange
 from rametd.services import events
 from rametd.services.core import Core
 from rametd.services.ids import new_id
+from rametd.services.leaving import leaving, refuse_other
 from rametd.services.persistence import write_for_sure
 from rametd.services.repos import info_of
-from rametd.services.views import stamp
-from rametd.services.words import first_line
-from rametd.services.worktrees.recalling import facts, recall
+from rametd.services.worktrees.asked import asked_for
+from rametd.services.worktrees.history import checkpoint_message
+from rametd.services.worktrees.moment import position
+from rametd.services.worktrees.recalling import changed_since, facts, recall
 from rametd.store import Reader, Unit
 
 log = structlog.get_logger()
-
-LOOKED_AT = 200
-"""Messages of an agent among which its last words are looked for: those of subagents lie between."""
-REASONS = {
-    CheckpointReason.TURN: worktree_pb2.CHECKPOINT_REASON_TURN,
-    CheckpointReason.MANUAL: worktree_pb2.CHECKPOINT_REASON_MANUAL,
-    CheckpointReason.REWIND: worktree_pb2.CHECKPOINT_REASON_REWIND,
-    CheckpointReason.FORK: worktree_pb2.CHECKPOINT_REASON_FORK,
-    CheckpointReason.START: worktree_pb2.CHECKPOINT_REASON_START,
-}
 
 
 class Checkpointer:
@@ -52,20 +45,57 @@ class Checkpointer:
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._skipped: dict[str, tuple[str, ...]] = {}  # by session, what its log has of files that cannot be read
 
+    async def ask(
+        self,
+        session_id: str,
+        reason: CheckpointReason,
+        principal: str,
+        remember: Callable[[Unit, Checkpoint], None] = lambda unit, made: None,
+    ) -> Checkpoint:
+        """Keep a worktree as it is because somebody wants it; where nothing has changed since the checkpoint before, it is that one.
+
+        ``remember`` is stored with it. Raises what `still` raises.
+        """
+        async with self.still(session_id):
+            return await self._make(session_id, reason, None, principal, remember)
+
+    @asynccontextmanager
+    async def still(self, session_id: str) -> AsyncIterator[None]:
+        """Inside, the daemon does nothing else to a session's files. Raises `WrongStateError` while a rewind, a sync or a departure has them in hand.
+
+        These store their intent first and take the session's lock next, be it only to pass through (`settle`): whoever has the lock and finds no
+        intent is over before they begin. Without that a checkpoint that is asked for would hold some files from before and some from after.
+        """
+        async with self._lock(session_id):
+            await self._core.store.read(
+                lambda reader: refuse_other(leaving(reader, session_id), reader.sessions.get(session_id), "")
+            )
+            yield
+
     async def make(
         self, session_id: str, reason: CheckpointReason, *, tree: str | None = None, principal: str = DAEMON
     ) -> Checkpoint:
-        """Keep a worktree as it is, or ``tree`` of it. Asked for by a person where nothing has changed since, it is the checkpoint before."""
-        async with self._locks.setdefault(session_id, asyncio.Lock()):
-            return await self._make(session_id, reason, tree, principal)
+        """The same for what has the files in hand itself; of ``tree``, where that is what they are."""
+        async with self._lock(session_id):
+            return await self._make(session_id, reason, tree, principal, lambda unit, made: None)
 
-    async def _make(self, session_id: str, reason: CheckpointReason, tree: str | None, principal: str) -> Checkpoint:
+    def _lock(self, session_id: str) -> asyncio.Lock:
+        return self._locks.setdefault(session_id, asyncio.Lock())
+
+    async def _make(
+        self,
+        session_id: str,
+        reason: CheckpointReason,
+        tree: str | None,
+        principal: str,
+        remember: Callable[[Unit, Checkpoint], None],
+    ) -> Checkpoint:
         core = self._core
 
         def look(reader: Reader) -> tuple[Session, Checkpoint | None, tuple[str, str], str]:
             found = reader.sessions.get(session_id)
             before = reader.checkpoints.latest(session_id)
-            return found, before, _position(reader, found), _asked_for(reader, session_id)
+            return found, before, position(reader, found), asked_for(reader, found, reason)
 
         session, before, (conversation_id, message_id), summary = await core.store.read(look)
         if session.state == State.ARCHIVED:
@@ -90,9 +120,7 @@ class Checkpointer:
         if before is not None and same and reason in REPEATABLE:
             await core.git.drop_refs(info, ref)
             return before
-        files: tuple[FileChange, ...] = ()
-        if before is not None and before.tree != kept.tree:
-            files = (await core.git.diff_commits(info, before.tree, kept.tree, patch=False)).files
+        files = await changed_since(core, info, session, before.tree if before is not None else None, kept.tree)
 
         def record(unit: Unit) -> Checkpoint:
             now = unit.sessions.get(session_id)
@@ -119,9 +147,31 @@ class Checkpointer:
                 unit.sessions.update(session_id, checkpointed_turns=session.turns)
             made = event_pb2.CheckpointMade(checkpoint=checkpoint_message(checkpoint))
             unit.events.append(events.make(made, session_id=session_id, repo_id=session.repo_id, principal=principal))
+            remember(unit, checkpoint)
             return checkpoint
 
         return await write_for_sure(core.store, record)
+
+    async def drop(self, checkpoint: Checkpoint) -> None:
+        """Forget one that was made for what then came to nothing; also where that was begun before."""
+        core = self._core
+        # Its number, and with that its ref, may be given again once its row is gone.
+        async with self._lock(checkpoint.session_id):
+            found = await core.store.read(
+                lambda reader: reader.checkpoints.by_number(checkpoint.session_id, checkpoint.number)
+            )
+            if found is not None and found.id != checkpoint.id:
+                return
+            session = await core.store.read(lambda reader: reader.sessions.find(checkpoint.session_id))
+            await write_for_sure(core.store, lambda unit: unit.checkpoints.remove(checkpoint.id))
+            core.failpoint.hit("fork.dropped")
+            if session is not None:
+                repo = await core.store.read(lambda reader: reader.repos.get(session.repo_id))
+                await core.git.drop_refs(await info_of(core, repo), checkpoint.ref)
+
+    def unread(self, session_id: str) -> tuple[str, ...]:
+        """Git's words for what the newest checkpoint of a session does not have, since it could not be read."""
+        return self._skipped.get(session_id, ())
 
     async def _tell_skipped(self, session: Session, skipped: tuple[str, ...]) -> None:
         """Say once, and not at the end of every turn, what git cannot read."""
@@ -153,7 +203,7 @@ class Checkpointer:
             task.add_done_callback(lambda _: self._tasks.pop(session_id, None))
 
     async def settle(self, session_id: str) -> None:
-        """Return once the end of a session's last turn is kept, or was given up. Behind `Core.kept`."""
+        """Return once the end of a session's last turn is kept, or was given up, and what is being kept is. Behind `Core.kept`."""
 
         def owed(reader: Reader) -> bool:
             session = reader.sessions.find(session_id)
@@ -163,10 +213,14 @@ class Checkpointer:
         while await self._core.store.read(owed):
             self.catch_up(session_id)
             await asyncio.shield(self._tasks[session_id])
+        async with self._lock(session_id):
+            pass
 
-    async def recover(self) -> None:
-        """Keep what a daemon that was killed did not get to."""
+    async def recover(self, but: AbstractSet[str] = frozenset()) -> None:
+        """Keep what a daemon that was killed did not get to, ``but`` where what is being finished sees to that first."""
         for session in await self._core.store.read(lambda reader: reader.sessions.list()):
+            if session.id in but:
+                continue
             await self._recall(session)
             if session.checkpoint_due:
                 self.catch_up(session.id)
@@ -174,7 +228,7 @@ class Checkpointer:
     async def _recall(self, session: Session) -> None:
         """Have the checkpoints of a session whose rows went with a damaged database again, where it has none."""
         try:
-            async with self._locks.setdefault(session.id, asyncio.Lock()):
+            async with self._lock(session.id):
                 if await self._core.store.read(lambda reader: reader.checkpoints.latest(session.id)) is None:
                     await recall(self._core, session)
         except RametError as error:  # its repository is gone, or cannot be read now: the next one made tries again
@@ -217,82 +271,3 @@ def _give_up(unit: Unit, session_id: str, words: str) -> None:
 async def drop_checkpoints(core: Core, session_id: str) -> None:
     """Forget all checkpoints of a session that is gone for good; its refs are dropped by whoever knows the repository."""
     await core.store.write(lambda unit: unit.checkpoints.remove_all(session_id))
-
-
-def find_checkpoint(reader: Reader, session: Session, name: str) -> Checkpoint:
-    """By number, id or unique prefix of an id. Raises `CheckpointNotFoundError`, `AmbiguousError`."""
-    if name.isascii() and name.isdigit() and len(name) < 10:
-        found = reader.checkpoints.by_number(session.id, int(name))
-        if found is not None:
-            return found
-    fitting = reader.checkpoints.find_by_prefix(session.id, name) if name else []
-    if len(fitting) == 1 or (fitting and fitting[0].id == name):
-        return fitting[0]
-    if fitting:
-        matches = ", ".join(each.id for each in fitting)
-        raise AmbiguousError(f"{name!r} fits several checkpoints: {matches}", hint="use the number", matches=matches)
-    raise CheckpointNotFoundError(
-        f"{session.name} has no checkpoint {name!r}", hint=f"`rametctl checkpoints {session.name}` shows them"
-    )
-
-
-def list_checkpoints(reader: Reader, session_id: str, before: int | None, limit: int) -> list[worktree_pb2.Checkpoint]:
-    """The newest first, each with its place: on the line that the session goes on from, or left behind by a rewind."""
-    latest = reader.checkpoints.latest(session_id)
-    if latest is None:
-        return []
-    told = [
-        event_pb2.Event.FromString(event.payload).session_rewound
-        for event in reader.events.list(session_id=session_id, kinds=("session_rewound",), newest=True)
-    ]
-    line = line_of(latest.number, [(each.before.number, each.checkpoint.number) for each in told])
-    on_it = set(line)
-    messages = []
-    for checkpoint in reader.checkpoints.list(session_id, before=before, limit=limit):
-        message = checkpoint_message(checkpoint)
-        message.abandoned, message.current = checkpoint.number not in on_it, checkpoint.number == line[0]
-        messages.append(message)
-    return messages
-
-
-def checkpoint_message(checkpoint: Checkpoint) -> worktree_pb2.Checkpoint:
-    return worktree_pb2.Checkpoint(
-        id=checkpoint.id,
-        session_id=checkpoint.session_id,
-        number=checkpoint.number,
-        reason=REASONS[checkpoint.reason],
-        turn=checkpoint.turn,
-        commit=checkpoint.commit,
-        head=checkpoint.head,
-        ref=checkpoint.ref,
-        create_time=stamp(checkpoint.create_time),
-        summary=checkpoint.summary,
-        files=checkpoint.files,
-        additions=checkpoint.additions,
-        deletions=checkpoint.deletions,
-    )
-
-
-def _asked_for(reader: Reader, session_id: str) -> str:
-    prompts = [prompt for prompt in reader.prompts.list(session_id) if prompt.source != DAEMON and prompt.receive_time]
-    return first_line(prompts[-1].text) if prompts else ""
-
-
-def _position(reader: Reader, session: Session) -> tuple[str, str]:
-    """The conversation, and the message in it, that somebody who goes on from here goes on from."""
-    words = _last_words(reader, session) if session.conversation_begun else ""
-    cut = reader.conversation_cuts.get(session.id)
-    if not words and cut is not None:  # it has not said anything of its own yet
-        return cut.source_id, cut.message_id
-    return session.conversation_id, words
-
-
-def _last_words(reader: Reader, session: Session) -> str:
-    """The uuid of the agent's last message in its conversation; subagents speak in others."""
-    for event in reversed(
-        reader.events.list(session_id=session.id, kinds=("assistant_message",), limit=LOOKED_AT, newest=True)
-    ):
-        message = json.loads(event.frame) if event.frame else {}
-        if message.get("parent_tool_use_id") is None and isinstance(message.get("uuid"), str):
-            return str(message["uuid"]) if message.get("session_id") == session.conversation_id else ""
-    return ""

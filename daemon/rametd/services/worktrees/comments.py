@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path, PurePosixPath
 
 from ramet.v1 import event_pb2, worktree_pb2
+from ramet.words import plural
 
 from rametd.domain.comments import Comment, CommentState
 from rametd.domain.errors import AmbiguousError, CommentNotFoundError, InvalidInputError, WrongStateError
@@ -61,7 +62,7 @@ class Reviewer:
             )
         if line > len(lines):
             raise InvalidInputError(
-                f"{clean} has {len(lines)} lines, not {line}", hint="leave :LINE out for the whole file"
+                f"{clean} has {plural(len(lines), 'line')}, not {line}", hint="leave :LINE out for the whole file"
             )
         comment = Comment(
             id=new_id(),

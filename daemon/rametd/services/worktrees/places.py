@@ -33,11 +33,31 @@ def folder_aside(worktree: Path) -> Path:
     return worktree.parent / ASIDE / worktree.name
 
 
+def aside_of(worktree: Path, tree: str) -> Path:
+    """What such a directory is called before a number is added; ``tree`` is what was kept of the other files, by which it is found again."""
+    return folder_aside(worktree) / f"tree-{tree[:12]}"
+
+
+def asides(worktree: Path, tree: str) -> list[Path]:
+    """The directories of that name, the newest first; blocks."""
+    name = aside_of(worktree, tree).name
+    found = folder_aside(worktree).glob(f"{name}-*")
+    return sorted(found, key=lambda each: int(each.name.removeprefix(f"{name}-")), reverse=True)
+
+
 def kept_aside(worktree: Path) -> list[str]:
     """A line for each such directory; blocks."""
     folder = folder_aside(worktree)
     trees = sorted(folder.iterdir()) if folder.is_dir() else []
-    return [f"git could not read all of its files: the whole directory is kept at {tree}" for tree in trees]
+    return [f"what git could not store of its files is kept at {tree}" for tree in trees]
+
+
+def tidy_aside(worktree: Path) -> None:
+    """Remove the folders of such directories that are empty by now; blocks."""
+    folder = folder_aside(worktree)
+    for empty in (folder, folder.parent):
+        with suppress(OSError):  # not empty, or never there
+            empty.rmdir()
 
 
 def link_by_name(session: Session) -> None:

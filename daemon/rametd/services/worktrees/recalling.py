@@ -6,9 +6,11 @@ A commit's message has what only the row would know (`facts`), a line each: ``tu
 from itertools import pairwise
 
 from rametd.domain.checkpoints import Checkpoint, CheckpointReason
+from rametd.domain.errors import RefNotFoundError
 from rametd.domain.models import Session
 from rametd.git.checkpoints import PREFIX, KeptRef
 from rametd.git.diff import FileChange
+from rametd.git.repository import RepositoryInfo
 from rametd.services.core import Core
 from rametd.services.ids import new_id
 from rametd.services.persistence import write_for_sure
@@ -32,9 +34,9 @@ async def recall(core: Core, session: Session) -> Checkpoint | None:
     kept = await core.git.kept_below(info, f"{PREFIX}{session.id}")
     if not kept:
         return None
-    changes: list[tuple[FileChange, ...]] = [()]
+    changes = [await changed_since(core, info, session, None, kept[0].kept.tree)]
     for before, after in pairwise(kept):
-        changes.append((await core.git.diff_commits(info, before.kept.tree, after.kept.tree, patch=False)).files)
+        changes.append(await changed_since(core, info, session, before.kept.tree, after.kept.tree))
     rows = [
         _row(
             session,
@@ -53,6 +55,20 @@ async def recall(core: Core, session: Session) -> Checkpoint | None:
         return unit.checkpoints.latest(session.id)
 
     return await write_for_sure(core.store, enter)
+
+
+async def changed_since(
+    core: Core, info: RepositoryInfo, session: Session, before: str | None, tree: str
+) -> tuple[FileChange, ...]:
+    """What a checkpoint tells as changed: since the tree of the one ``before``, or, of the first, since what its session started from."""
+    if before == tree:
+        return ()
+    try:
+        return (await core.git.diff_commits(info, before or session.base_commit, tree, patch=False)).files
+    except (
+        RefNotFoundError
+    ):  # a history that was rewritten, and what was before is collected: the files are kept all the same
+        return ()
 
 
 def _row(session: Session, found: KeptRef, *, files: int, additions: int, deletions: int) -> Checkpoint:

@@ -22,14 +22,15 @@ from rametd.services.agents.stopping import end_agent
 from rametd.services.agents.supervisor import Supervisor
 from rametd.services.core import Core
 from rametd.services.ids import new_id
-from rametd.services.leaving import REWIND, Running, leaving, refuse_other
+from rametd.services.leaving import REWIND, Running, leaving, refuse_landing, refuse_other
 from rametd.services.lifecycle import log_update
 from rametd.services.persistence import write_for_sure
 from rametd.services.repos import info_of
 from rametd.services.settings import for_session
 from rametd.services.views import one_session_message
 from rametd.services.worktrees.changes import change_message
-from rametd.services.worktrees.checkpoints import Checkpointer, checkpoint_message
+from rametd.services.worktrees.checkpoints import Checkpointer
+from rametd.services.worktrees.history import checkpoint_message
 from rametd.store import Reader, Unit
 
 log = structlog.get_logger()
@@ -64,14 +65,16 @@ class Rewinder:
             "request_id": request_id,
             "digest": digest.hex(),
         }
+        new = Intent(new_id(), REWIND, session.id, wanted, self._core.clock())
 
         def begin(unit: Unit) -> Intent:
             now = unit.sessions.get(session.id)
             check_state(now)
+            refuse_landing(unit, now)
             found = refuse_other(leaving(unit, now.id), now, REWIND)
-            if found is not None and found.data["checkpoint"] != checkpoint.id:
+            if found is not None and key_of(found) != key_of(new):
                 raise WrongStateError(f"{now.name} is being rewound", hint="wait until that is done, then try again")
-            return found or unit.intents.add(Intent(new_id(), REWIND, now.id, wanted, self._core.clock()))
+            return found or unit.intents.add(new)
 
         async def carry_out() -> Rewound:
             intent = await self._core.store.write(begin)
@@ -79,7 +82,7 @@ class Rewinder:
             return await self._complete(intent)
 
         # A second caller waits for the first one's only where both want the same.
-        return await self._running.join(f"{session.id} {checkpoint.id}", carry_out)
+        return await self._running.join(key_of(new), carry_out)
 
     async def close(self) -> None:
         await self._running.close()
@@ -87,7 +90,7 @@ class Rewinder:
     async def complete(self, intent: Intent) -> None:
         """Do again what a daemon that was killed had begun; one that cannot be done is given up, and said so."""
         try:
-            await self._running.join(f"{intent.session_id} {intent.data['checkpoint']}", lambda: self._complete(intent))
+            await self._running.join(key_of(intent), lambda: self._complete(intent))
         except RametError as error:
             log.warning("a rewind could not be finished", session=intent.session_id, error=error.message)
             words = f"the rewind could not be finished: {error.message}; the files before it are a checkpoint"
@@ -199,6 +202,11 @@ class Rewinder:
             return False
         protected = (await for_session(self._core, session, repo)).config.land.protected
         return not any(fnmatchcase(session.branch, glob) for glob in protected)
+
+
+def key_of(intent: Intent) -> str:
+    """The same for all who want the same."""
+    return " ".join((intent.session_id, intent.data["checkpoint"], intent.data["files_only"]))
 
 
 def stays(session: Session, checkpoint: Checkpoint) -> str:

@@ -7,6 +7,7 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import pygit2
 import structlog
 from ramet.v1 import event_pb2
 
@@ -18,9 +19,10 @@ from rametd.git import Base, Synced
 from rametd.services import events
 from rametd.services.core import Core
 from rametd.services.ids import new_id
-from rametd.services.leaving import SYNC, leaving, refuse_other
+from rametd.services.leaving import SYNC, Running, leaving, refuse_landing, refuse_other
 from rametd.services.lifecycle import log_update
 from rametd.services.mail import post
+from rametd.services.missing import require_tree
 from rametd.services.persistence import write_for_sure
 from rametd.services.repos import info_of
 from rametd.services.worktrees.checkpoints import Checkpointer
@@ -55,13 +57,14 @@ class Syncer:
     def __init__(self, core: Core, checkpointer: Checkpointer) -> None:
         self._core = core
         self._checkpointer = checkpointer
-        self._tasks: set[asyncio.Task[Done]] = set()
+        self._running: Running[Done] = Running()
 
     async def sync(self, session: Session, wanted: Sync, remember: Callable[[Unit, Done], None]) -> Done:
         """A caller that hangs up does not cut it off: git would be left in the middle of it, and the session held.
 
         Raises `WrongStateError` while a turn runs, `RefNotFoundError`, and git's own words where uncommitted changes are in the way."""
         core = self._core
+        await require_tree(core, session)
         repo = await core.store.read(lambda reader: reader.repos.get(session.repo_id))
         info = await info_of(core, repo)
         ref = wanted.base_ref or session.base_ref
@@ -70,10 +73,11 @@ class Syncer:
             environment = await asyncio.to_thread(core.environments.read, session.id) or {}
             fetched = await core.git.fetch_base(info, ref, session.worktree, environment)
         base = fetched or await core.git.resolve_base(info, ref, None)
-        task = asyncio.create_task(self._bring_in(session, base, ref, wanted, remember), name=f"sync-{session.id}")
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        return await asyncio.shield(task)
+        # Every caller has a task of its own: the second is refused by the intent of the first.
+        return await self._running.join(new_id(), lambda: self._bring_in(session, base, ref, wanted, remember))
+
+    async def close(self) -> None:
+        await self._running.close()
 
     async def _bring_in(
         self, session: Session, base: Base, ref: str, wanted: Sync, remember: Callable[[Unit, Done], None]
@@ -142,18 +146,24 @@ class Syncer:
             raise WrongStateError(
                 f"{session.name} is archived", hint=f"bring it back with `rametctl restore {session.name}`"
             )
+        refuse_landing(unit, session)
         if refuse_other(leaving(unit, session_id), session, SYNC) is not None:
             raise WrongStateError(f"{session.name} is being synced", hint="wait until that is done, then try again")
         return unit.intents.add(Intent(new_id(), SYNC, session_id, {"commit": commit}, unit.now))
 
     async def complete(self, intent: Intent) -> None:
         """A daemon was killed in the middle: what git had begun is taken back, what it had done stays."""
-        session = await self._core.store.read(lambda reader: reader.sessions.get(intent.session_id))
         try:
+            session = await self._core.store.read(lambda reader: reader.sessions.get(intent.session_id))
             await self._core.git.abort_sync(session.worktree, intent.data["commit"])
-        except RametError as error:
-            log.warning("a sync could not be taken back", session=session.id, error=error.message)
+        except (
+            RametError,
+            OSError,
+            pygit2.GitError,
+        ) as error:  # nobody is to wait for it: git says in the tree what it is in the middle of
+            log.warning("a sync could not be taken back", session=intent.session_id, error=str(error))
         await write_for_sure(self._core.store, lambda unit: unit.intents.remove(intent.id))
+        self._core.wake()
 
 
 def request_to_merge(ref: str, commit: str, conflicts: tuple[str, ...]) -> str:

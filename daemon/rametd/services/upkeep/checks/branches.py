@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncIterator
 
-from rametd.services.departures.removal import describe
+from rametd.services.departures.at_risk import describe
 from rametd.services.upkeep.finding import Finding, shell
 from rametd.services.upkeep.orphaned import judge_branch
 from rametd.services.upkeep.scene import Scene

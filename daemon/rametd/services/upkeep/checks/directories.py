@@ -1,4 +1,4 @@
-"""Directories where worktrees are made that nothing knows of. They may hold anybody's work: none is touched unless it is empty."""
+"""Directories and files where worktrees are made that nothing knows of. They may hold anybody's work: none is touched unless it is empty."""
 
 import asyncio
 import re
@@ -10,6 +10,7 @@ from pathlib import Path
 from rametd.domain.models import Repo
 from rametd.git.registrations import git_dir_of
 from rametd.services.core import Core
+from rametd.services.creation.inserting import CREATE
 from rametd.services.landing import trees as landing_trees
 from rametd.services.upkeep.finding import Finding, shell
 from rametd.services.upkeep.ground import (
@@ -58,6 +59,10 @@ def _beside(scene: Scene) -> Iterator[Finding]:
                 yield Finding("info", "directory-left", str(path), "", message, advice)
             else:
                 yield _unknown(scene.core, path, what_is(path, scene.info.common_dir))
+        for path in _files_in(folder):
+            scene.checked["files"] += 1
+            if placed(path) not in theirs:  # else it lies where a session's worktree was, and is told with that
+                yield _file(path)
 
 
 def _aside(scene: Scene, folder: Path) -> Iterator[Finding]:
@@ -76,12 +81,19 @@ async def root_directories(
     core: Core, repos: Iterable[Repo], scenes: Iterable[Scene], checked: Counter[str]
 ) -> AsyncIterator[Finding]:
     """Beside the folders of all repositories."""
-    for found in await asyncio.to_thread(lambda: list(_in_roots(core, list(repos), list(scenes), checked))):
+    # The first session of a repository has its tree before the repository has a row.
+    made = await core.store.read(
+        lambda reader: [Path(intent.data["worktree"]) for intent in reader.intents.list() if intent.kind == CREATE]
+    )
+    for found in await asyncio.to_thread(lambda: list(_in_roots(core, list(repos), list(scenes), made, checked))):
         yield found
 
 
-def _in_roots(core: Core, repos: list[Repo], scenes: list[Scene], checked: Counter[str]) -> Iterator[Finding]:
-    known = {placed(core.state_dir), *(placed(place) for repo in repos for place in (repo.root, repo.common_dir))}
+def _in_roots(
+    core: Core, repos: list[Repo], scenes: list[Scene], made: list[Path], checked: Counter[str]
+) -> Iterator[Finding]:
+    places = [core.state_dir, *made, *(place for repo in repos for place in (repo.root, repo.common_dir))]
+    known = {placed(place) for place in places}
     for scene in scenes:
         known |= places_of(scene.sessions) | _registered(scene)
     for root in roots(core):
@@ -94,9 +106,13 @@ def _in_roots(core: Core, repos: list[Repo], scenes: list[Scene], checked: Count
                 findings.append(_of_nobody(path))
             else:
                 findings.append(_unknown(core, path, what_is(path, None)))
+        for path in _files_in(root):
+            checked["files"] += 1
+            if placed(path) not in known:
+                findings.append(_file(path))
         if len(findings) > MANY and is_set_by_hand(core, root):
             names = listed([Path(found.subject).name for found in findings], MANY)
-            message = f"{len(findings)} directories in it are not Ramet's: {names}"
+            message = f"{len(findings)} things in it are not Ramet's: {names}"
             advice = "that is as you like it: `worktrees.root` may be a directory that Ramet has for itself"
             yield Finding("info", "directory-unknown", str(root), "", message, advice)
         else:
@@ -117,6 +133,12 @@ def _of_nobody(path: Path) -> Finding:
 def _unknown(core: Core, path: Path, what: str) -> Finding:
     message = f"nothing of Ramet's is in it, though worktrees are made beside it: it is {what}"
     return Finding(severity_at(core, path), "directory-unknown", str(path), "", message, _move_or_delete(path))
+
+
+def _file(path: Path) -> Finding:
+    message = "it is a file that Ramet did not make, where worktrees are made"
+    advice = f"look at it: {shell('ls', '-l', path)}\nmove it away: {shell('mv', path)} NEW-PATH\ndelete it for good: {shell('rm', path)}"
+    return Finding("info", "file-unknown", str(path), "", message, advice)
 
 
 def _move_or_delete(path: Path) -> str:
@@ -148,8 +170,16 @@ def is_empty(path: Path) -> bool:
 
 
 def _directories_in(folder: Path) -> list[Path]:
+    return [path for path in _entries_of(folder) if path.is_dir()]
+
+
+def _files_in(folder: Path) -> list[Path]:
+    return [path for path in _entries_of(folder) if not path.is_dir()]
+
+
+def _entries_of(folder: Path) -> list[Path]:
     """No links, which are for people to make."""
     try:
-        return sorted(path for path in folder.iterdir() if path.is_dir() and not path.is_symlink())
+        return sorted(path for path in folder.iterdir() if not path.is_symlink())
     except (FileNotFoundError, NotADirectoryError, PermissionError):
         return []

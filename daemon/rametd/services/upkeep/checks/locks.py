@@ -2,6 +2,8 @@
 
 from collections.abc import AsyncIterator
 
+from ramet.words import plural
+
 from rametd.services.upkeep.finding import Finding, shell
 from rametd.services.upkeep.scene import Scene
 
@@ -21,5 +23,5 @@ async def locks(scene: Scene) -> AsyncIterator[Finding]:
 def _long(seconds: float) -> str:
     minutes = seconds / 60
     if minutes < 120:
-        return f"{minutes:.0f} minutes"
-    return f"{minutes / 60:.0f} hours" if minutes < 48 * 60 else f"{minutes / 1440:.0f} days"
+        return plural(round(minutes), "minute")
+    return plural(round(minutes / 60), "hour") if minutes < 48 * 60 else plural(round(minutes / 1440), "day")

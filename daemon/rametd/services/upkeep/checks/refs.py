@@ -1,21 +1,38 @@
-"""What is kept under `refs/ramet/`: for nobody, or for somebody but gone."""
+"""What is kept under `refs/ramet/`: for nobody, for somebody but gone, or by somebody else."""
 
 from collections.abc import AsyncIterator
 
+from rametd.services.upkeep.checks.lost import lost
 from rametd.services.upkeep.finding import Finding, shell
-from rametd.services.upkeep.rows import is_orphan
+from rametd.services.upkeep.rows import KINDS, is_orphan, is_still_kept, kind_and_id
 from rametd.services.upkeep.scene import Scene
-from rametd.services.upkeep.still_kept import StillKept, still_kept
+from rametd.services.upkeep.still_kept import StillKept, is_alone, readable, still_kept
+from rametd.services.words import listed
+from rametd.store import load_session
+
+MANY = 3
+"""Objects that are named of what is lost."""
 
 
 async def refs(scene: Scene) -> AsyncIterator[Finding]:
     inventory = scene.inventory
     scene.checked["refs"] += len(inventory.refs)
-    orphans = await scene.core.store.read(lambda reader: [ref for ref in inventory.refs if is_orphan(reader, ref)])
+    ours = {ref: commit for ref, commit in inventory.refs.items() if kind_and_id(ref)[0] in KINDS}
+    for ref in inventory.refs.keys() - ours.keys():
+        yield _foreign(scene, ref)
+    there = {ref: commit for ref, commit in ours.items() if await scene.core.git.has_commit(scene.info, commit)}
+    needless = await scene.core.store.read(
+        lambda reader: {ref: there[ref] for ref in there if is_orphan(reader, ref) or is_still_kept(reader, ref)}
+    )
+    whole = await readable(scene.core, scene.info, needless)
+    for ref in (ours.keys() - there.keys()) | (needless.keys() - whole.keys()):
+        yield await _broken(scene, ref)
+    orphans = await scene.core.store.read(lambda reader: [ref for ref in whole if is_orphan(reader, ref)])
     for ref in orphans:
-        yield await _orphan(scene, ref, inventory.refs[ref])
-    for kept in await still_kept(scene.core, scene.info, inventory.refs):
-        yield _still_kept(scene, kept)
+        yield await _orphan(scene, ref, whole[ref])
+    for kept in await still_kept(scene.core, scene.info, whole):
+        if await is_alone(scene.core, scene.info, kept):
+            yield _still_kept(scene, kept)
     async for found in _trash(scene):
         yield found
 
@@ -40,6 +57,25 @@ async def _orphan(scene: Scene, ref: str, commit: str) -> Finding:
     return Finding("info", "ref-unknown", ref, "", message, advice, drop if safe else None)
 
 
+async def _broken(scene: Scene, ref: str) -> Finding:
+    lost = await scene.core.git.lost(scene.info, scene.inventory.refs[ref])
+    message = f"git does not have all that it keeps any more ({listed([each[:12] for each in lost], MANY)}): unless another copy of the repository has it, it is lost"
+    look = shell("git", "-C", scene.info.root, "fsck", "--no-dangling")
+    advice = (
+        f"see what else is missing: {look}\ndelete it: {shell('git', '-C', scene.info.root, 'update-ref', '-d', ref)}"
+    )
+    return Finding("warning", "ref-broken", ref, kind_and_id(ref)[1], message, advice)
+
+
+def _foreign(scene: Scene, ref: str) -> Finding:
+    message = (
+        "it is below refs/ramet/, and nothing that Ramet keeps is called so: somebody else made it, or another release"
+    )
+    look = shell("git", "-C", scene.info.root, "show", "--stat", ref)
+    advice = f"look at it: {look}\ndelete it: {shell('git', '-C', scene.info.root, 'update-ref', '-d', ref)}"
+    return Finding("info", "ref-foreign", ref, "", message, advice)
+
+
 def _still_kept(scene: Scene, kept: StillKept) -> Finding:
     look = shell("rametctl", "diff", kept.session.name, "--against", kept.ref)
     message = f"it keeps {kept.what}"
@@ -54,8 +90,7 @@ async def _trash(scene: Scene) -> AsyncIterator[Finding]:
             continue
         if await scene.core.store.read(lambda reader, id_=entry.id: reader.trash.get(id_) is None):  # type: ignore[misc]
             continue  # brought back or dropped meanwhile
-        message = f"{entry.ref}, which keeps what {entry.name} had, is gone"
-        fsck = shell("git", "-C", scene.info.root, "fsck", "--lost-found")
-        empty = shell("rametctl", "trash", "empty", entry.id)
-        advice = f"{fsck} may find its commit, {entry.commit[:12]}\ngive it up: {empty}"
+        found = await lost(scene, load_session(entry.session), entry.ref, entry.commit)
+        message = f"{entry.ref}, which keeps what {entry.name} had, {found.message}"
+        advice = f"{found.advice}\ngive it up: {shell('rametctl', 'trash', 'empty', entry.id)}".lstrip()
         yield Finding("error", "trash-ref-missing", entry.name, entry.session_id, message, advice)

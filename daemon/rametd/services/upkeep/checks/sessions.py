@@ -9,6 +9,7 @@ from rametd.domain.models import Session, WorktreeKind
 from rametd.domain.states import State
 from rametd.git.registrations import Registration, locate
 from rametd.services.departures.clearing import archive_ref, last_known
+from rametd.services.upkeep.checks.lost import archived_as, lost
 from rametd.services.upkeep.finding import Finding, shell
 from rametd.services.upkeep.scene import Scene
 from rametd.services.worktrees.places import LINKS, link_by_name
@@ -33,10 +34,10 @@ async def _is_as_it_was(scene: Scene, session: Session) -> bool:
 
 async def _archived(scene: Scene, session: Session) -> AsyncIterator[Finding]:
     if session.worktree_kind == WorktreeKind.OWN and archive_ref(session.id) not in scene.inventory.refs:
-        name = session.name
-        message = f"{archive_ref(session.id)}, which keeps the work of {name}, is gone"
-        fsck = shell("git", "-C", scene.info.root, "fsck", "--lost-found")
-        advice = f"its commit may be among these: {fsck}\ngive it up: {shell('rametctl', 'rm', name, '--force')}"
+        name, ref = session.name, archive_ref(session.id)
+        found = await lost(scene, session, ref, await archived_as(scene, session, ref))
+        message = f"{ref}, which keeps the work of {name}, {found.message}"
+        advice = f"{found.advice}\ngive it up: {shell('rametctl', 'rm', name, '--force')}".lstrip()
         yield Finding("error", "archive-ref-missing", name, session.id, message, advice)
 
 

@@ -2,6 +2,9 @@
 
 from collections import Counter
 from collections.abc import AsyncIterator
+from collections.abc import Set as AbstractSet
+
+from ramet.words import plural
 
 from rametd.domain.models import Intent, Repo, Session
 from rametd.services.core import Core
@@ -21,8 +24,10 @@ WORDS = {
 }
 
 
-async def unfinished(core: Core, repo: Repo | None, checked: Counter[str], since: float) -> AsyncIterator[Finding]:
-    """``since`` is when the daemon began: what is older and still there, it could not finish when it started."""
+async def unfinished(
+    core: Core, repo: Repo | None, checked: Counter[str], since: float, going: AbstractSet[str]
+) -> AsyncIterator[Finding]:
+    """``since`` is when the daemon began: what is older and still there it could not finish when it started, but for that of the sessions ``going``."""
     for intent, session in await core.store.read(_pending):
         if session is None or (repo is not None and session.repo_id != repo.id):
             continue
@@ -33,10 +38,13 @@ async def unfinished(core: Core, repo: Repo | None, checked: Counter[str], since
         if why := intent.data.get(FAILED):
             # As it is told on the session, where what to do follows on it.
             message, severity = why.partition("; `rametctl ")[0], "error"
+        elif intent.create_time < since and session.id in going:
+            message, severity = f"its {what} was cut short, and goes on since the daemon started", "info"
+            again = "wait for it; the daemon's log (`rametctl daemon logs`) says what it meets"
         elif intent.create_time < since:
             message, severity = f"its {what} was cut short, and could not be finished when the daemon started", "error"
         elif age > LONG_S:
-            message, severity = f"its {what} has been under way for {age / 60:.0f} minutes", "warning"
+            message, severity = f"its {what} has been under way for {plural(round(age / 60), 'minute')}", "warning"
             again = "where nothing moves any more, " + again
         else:
             continue

@@ -1,4 +1,4 @@
-"""What git has on its list of worktrees that no session has: ours, and those that somebody made by hand where ours are."""
+"""What git has on its list of worktrees that no session has: ours, those that somebody made by hand where ours are, and those whose directory is gone."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -34,6 +34,8 @@ def _registrations(scene: Scene) -> list[Finding]:
                 landing_trees.NAME.fullmatch(entry.path.name) and entry.path.exists()
             ):  # else gc says when it may go
                 findings.append(_ours(scene, entry, inside=inside))
+        elif not entry.path.exists():
+            findings.append(_gone(scene, entry, inside=inside))
         elif inside:
             findings.append(_by_hand(scene, entry))
     return findings
@@ -60,14 +62,29 @@ def _ours(scene: Scene, entry: Registration, *, inside: bool) -> Finding:
     return Finding("warning", "worktree-unknown", str(path), "", message, advice)
 
 
+def _gone(scene: Scene, entry: Registration, *, inside: bool) -> Finding:
+    """Of a worktree made by hand. It is told wherever it was: git takes its branch for checked out, and so does whoever asks for that branch."""
+    path, root = entry.path, scene.info.root
+    assert path is not None
+    where = " where Ramet's are" if inside else ""
+    message = f"git has a worktree on its list that was made by hand{where}, and whose directory is gone"
+    if entry.branch is not None:
+        message = f"{message}; it holds branch {entry.branch}"
+    off, unlock = shell("git", "-C", root, "worktree", "remove", path), ""
+    if entry.locked is not None:
+        message = f"{message}; it is locked{f': {entry.locked}' if entry.locked else ''}"
+        unlock = f"{shell('git', '-C', root, 'worktree', 'unlock', path)} && "
+    advice = (
+        f"leave it, where its disk is away\nhave git find it where it was moved by hand: {shell('git', '-C', root, 'worktree', 'repair')} NEW-PATH\n"
+        f"take it off: {unlock}{off}\n"
+        f"take all off whose directory is gone: {shell('git', '-C', root, 'worktree', 'prune')}"
+    )
+    return Finding("info", "registration-foreign", str(path), "", message, advice)
+
+
 def _by_hand(scene: Scene, entry: Registration) -> Finding:
     path, root = entry.path, scene.info.root
     assert path is not None
-    if not path.exists():
-        message = "git has a worktree on its list that was made by hand where Ramet's are, and whose directory is gone"
-        force = " (after `git worktree unlock`: it is locked)" if entry.locked is not None else ""
-        advice = f"take it off: {shell('git', '-C', root, 'worktree', 'prune')}{force}"
-        return Finding("info", "registration-foreign", str(path), "", message, advice)
     message = "it is a worktree that Ramet did not make, where Ramet's worktrees are"
     advice = (
         f"have a session in it: {shell('rametctl', 'adopt', path)}\n"

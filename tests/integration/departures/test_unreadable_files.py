@@ -1,11 +1,9 @@
 """Files that git cannot read: they are nowhere but in the worktree, so that it stays, or is moved aside."""
 
 import os
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
-import grpc
 import pytest
 from ramet.v1 import session_pb2, worktree_pb2
 from rametd.git import Git
@@ -13,7 +11,8 @@ from rametd.git.tracking.events import walk
 
 from tests.support import repositories
 from tests.support.closed import closed_directory, unprivileged_git
-from tests.support.daemon import IDLE, Client, Sandbox, connected, daemon_here, git, reason_of
+from tests.support.daemon import IDLE, Client, git
+from tests.support.departures import refusal, remove
 from tests.support.eventually import eventually
 
 
@@ -25,21 +24,10 @@ def kept_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
 
 
-@pytest.fixture
-async def client(sandbox: Sandbox) -> AsyncIterator[Client]:
-    async with daemon_here(sandbox), connected(sandbox) as client:
-        yield client
-
-
-async def remove(client: Client, name: str, *, force: bool = False) -> session_pb2.DeleteSessionResponse:
-    return await client.sessions.DeleteSession(session_pb2.DeleteSessionRequest(session=name, force=force))
-
-
-async def refusal(call: Any) -> str:
-    with pytest.raises(grpc.aio.AioRpcError) as caught:
-        await call
-    assert reason_of(caught.value) == "WORK_AT_RISK"
-    return str(caught.value.details())
+async def refused(call: Any) -> str:
+    reason, words = await refusal(call)
+    assert reason == "WORK_AT_RISK"
+    return words
 
 
 def through_a_filter(repository: Path, tree: Path) -> Path:
@@ -55,8 +43,8 @@ async def test_a_closed_directory_is_told_of_and_neither_archived_nor_removed(cl
     made = await client.create(repository, name="closed")
     closed = closed_directory(Path(made.worktree))
 
-    for refused in (remove(client, "closed"), client.sessions.ArchiveSession(archive_request("closed"))):
-        assert "could not open directory 'closed/'" in await refusal(refused)
+    for call in (remove(client, "closed"), client.sessions.ArchiveSession(archive_request("closed"))):
+        assert "could not open directory 'closed/'" in await refused(call)
     await client.worktrees.CreateCheckpoint(worktree_pb2.CreateCheckpointRequest(session="closed"))
 
     closed.chmod(0o700)
@@ -76,7 +64,7 @@ def archive_request(name: str) -> session_pb2.ArchiveSessionRequest:
 
 
 @pytest.mark.parametrize("way", ["closed", "filter"])
-async def test_a_forced_removal_moves_aside_what_git_cannot_read_and_says_where(
+async def test_a_forced_removal_keeps_aside_what_git_cannot_read_and_that_comes_back_with_the_rest(
     client: Client, repository: Path, way: str
 ) -> None:
     made = await client.create(repository, name="forced")
@@ -87,21 +75,25 @@ async def test_a_forced_removal_moves_aside_what_git_cannot_read_and_says_where(
     removed = await remove(client, "forced", force=True)
 
     assert not tree.exists()
-    aside = tree.parent / ".kept" / made.id / "tree-0"
+    (aside,) = (tree.parent / ".kept" / made.id).iterdir()
     assert any(words.endswith(f"is kept at {aside}") for words in removed.warnings)
     assert any("closed" in words or "secret" in words for words in removed.warnings)
-    saved = aside / file.relative_to(tree)
-    saved.parent.chmod(0o700)
-    assert saved.read_text() == "only here\n"
-    (repository / ".git" / "info" / "attributes").unlink(missing_ok=True)
+    assert [path.name for path in aside.iterdir()] == [file.relative_to(tree).parts[0]]
+    assert git(repository, "show", f"{removed.trash_ref}:other.txt") == "other"
 
     back = await client.worktrees.RestoreTrash(worktree_pb2.RestoreTrashRequest(entry="forced"))
-    assert any(str(aside) in words for words in back.warnings)
-    assert git(tree, "rev-parse", "--abbrev-ref", "HEAD") == made.branch
+
+    assert list(back.warnings) == []
+    assert file.read_text() == "only here\n"
+    assert (tree / "other.txt").read_text() == "other\n"
+    assert way != "closed" or file.parent.stat().st_mode & 0o777 == 0
+    assert not (tree.parent / ".kept").exists()
+    assert not git(repository, "for-each-ref", "refs/ramet/trash")
+
     await remove(client, "forced", force=True)
-    assert saved.exists()
+    assert (tree.parent / ".kept" / made.id).exists()
     await client.worktrees.EmptyTrash(worktree_pb2.EmptyTrashRequest(entries=["forced"]))
-    assert not aside.exists()
+    assert not (tree.parent / ".kept" / made.id).exists()
 
 
 async def test_a_file_that_cannot_be_stored_is_named_by_a_removal_that_touches_nothing(
@@ -109,7 +101,11 @@ async def test_a_file_that_cannot_be_stored_is_named_by_a_removal_that_touches_n
 ) -> None:
     made = await client.create(repository, name="kept")
     file = through_a_filter(repository, Path(made.worktree))
-    assert "secret" in await refusal(remove(client, "kept"))
+    (Path(made.worktree) / "other.txt").write_text("other\n")
+
+    words = await refused(remove(client, "kept"))
+
+    assert "1 untracked (other.txt), what git cannot store (secret: clean filter 'broken' failed)" in words
     assert file.read_text() == "only here\n"
 
 

@@ -1,8 +1,8 @@
 """Snapshots: what git would commit, and nothing of the user's is touched."""
 
+import os
 import shutil
 import tempfile
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -13,36 +13,6 @@ from rametd.git import Git, RepositoryInfo
 from tests.support import repositories
 from tests.support.repositories import Sample, fingerprint
 from tests.support.worktrees import mess, tree_by_git
-
-
-@pytest.fixture
-def environment(tmp_path: Path) -> dict[str, str]:
-    return repositories.git_environment(tmp_path / "home")
-
-
-@pytest.fixture
-def sample(tmp_path: Path, environment: dict[str, str]) -> Sample:
-    return repositories.plain(tmp_path / "repo", environment)
-
-
-@pytest.fixture
-async def git(environment: dict[str, str]) -> AsyncIterator[Git]:
-    git = Git(environment, threads=2)
-    yield git
-    await git.aclose()
-
-
-@pytest.fixture
-async def repo(git: Git, sample: Sample) -> RepositoryInfo:
-    return await git.discover(sample.path)
-
-
-@pytest.fixture
-async def tree(git: Git, repo: RepositoryInfo, sample: Sample, tmp_path: Path) -> Sample:
-    """A worktree of ours on the branch `work`."""
-    (tmp_path / "trees").mkdir()
-    await git.create_worktree(repo, tmp_path / "trees" / "s-1", "work", sample.head, new_branch=True)
-    return Sample(tmp_path / "trees" / "s-1", sample.environment)
 
 
 async def test_a_snapshot_is_what_git_would_commit_and_changes_nothing(git: Git, sample: Sample) -> None:
@@ -69,6 +39,19 @@ async def test_a_snapshot_is_what_git_would_commit_and_changes_nothing(git: Git,
         ("100644", "src/app.py"),
     ]
     assert list((sample.path / ".git" / "ramet").glob("index-*")) == []
+
+
+async def test_what_others_leave_or_take_away_meanwhile_is_not_in_the_way(git: Git, sample: Sample) -> None:
+    corner = sample.path / ".git" / "ramet"
+    await git.snapshot(sample.path, "makes the corner")
+    (corner / "index-going").symlink_to(corner / "gone by the time that it is looked at")
+    of_a_killed_one = corner / "index-left"
+    of_a_killed_one.mkdir()
+    os.utime(of_a_killed_one, (0, 0))
+
+    assert (await git.snapshot(sample.path, "beside")).tree == tree_by_git(sample)
+
+    assert not of_a_killed_one.exists()
 
 
 async def test_a_clean_worktree_is_its_own_snapshot(git: Git, sample: Sample) -> None:

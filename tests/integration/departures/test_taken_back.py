@@ -2,9 +2,7 @@
 
 import asyncio
 import shutil
-from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
 import grpc
 import pytest
@@ -12,22 +10,9 @@ from ramet.v1 import session_pb2, worktree_pb2
 from rametd.services.departures import archive as archiving
 from rametd.services.leaving import Running
 
-from tests.support.daemon import Client, Sandbox, connected, daemon_here, git, reason_of
+from tests.support.daemon import Client, git, reason_of
+from tests.support.departures import archive, remove
 from tests.support.landing import CHECKING, LANDED, Landings, with_work
-
-
-@pytest.fixture
-async def client(sandbox: Sandbox) -> AsyncIterator[Client]:
-    async with daemon_here(sandbox), connected(sandbox) as client:
-        yield client
-
-
-async def archive(client: Client, name: str, **fields: Any) -> session_pb2.ArchiveSessionResponse:
-    return await client.sessions.ArchiveSession(session_pb2.ArchiveSessionRequest(session=name, **fields))
-
-
-async def remove(client: Client, name: str, **fields: Any) -> session_pb2.DeleteSessionResponse:
-    return await client.sessions.DeleteSession(session_pb2.DeleteSessionRequest(session=name, **fields))
 
 
 async def put_away_and_bring_back(client: Client, name: str, way: str) -> tuple[list[str], list[str]]:
@@ -121,9 +106,22 @@ async def test_a_worktree_that_was_moved_by_hand_stays_where_it_is_and_that_is_s
 
     first = await remove(client, "moved", force=True, request_id="moved")
 
-    assert any(str(place) in words for words in first.warnings)
+    assert any(words.startswith(f"it was moved to {place}: what is there stays there") for words in first.warnings)
+    assert not any("gone already" in words for words in first.warnings)
+    assert "locked" not in git(repository, "worktree", "list", "--porcelain"), "it is the person's own now"
     assert (place / "mine.txt").read_text() == "mine\n"
     assert await remove(client, "moved", force=True, request_id="moved") == first
+
+
+async def test_that_somebody_had_locked_a_worktree_is_told_as_it_goes(client: Client, repository: Path) -> None:
+    made = await client.create(repository, name="locked")
+    git(repository, "worktree", "unlock", made.worktree)
+    git(repository, "worktree", "lock", "--reason", "on a stick", made.worktree)
+
+    removed = await remove(client, "locked")
+
+    assert list(removed.warnings) == ["it was locked by hand (on a stick): it goes all the same"]
+    assert not Path(made.worktree).exists()
 
 
 async def test_a_removal_that_comes_to_nothing_leaves_the_session_in_its_queue(

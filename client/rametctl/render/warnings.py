@@ -1,0 +1,18 @@
+"""What several removals in one call warned of, said beside the answer."""
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from rametctl.lines import printable
+
+if TYPE_CHECKING:
+    from rametctl.output import Output
+
+
+def note_warnings(output: "Output", told: Iterable[tuple[str, Iterable[str]]]) -> None:
+    """A line for each warning, after the name of what it is about; none where the answer, which has them too, is JSON."""
+    if output.json_mode:
+        return
+    for name, warnings in told:
+        for warning in warnings:
+            output.note(f"rametctl: {printable(name)}: {printable(warning)}")

@@ -1,0 +1,133 @@
+"""What git cannot read or store: its words for it, and which path of a worktree they are about.
+
+A file whose clean filter fails, and is required, ends `git add` as a whole, as does a text that is not in the encoding that its attributes name:
+everything else is added without it. Directories that are closed to us git only warns of.
+"""
+
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from rametd.git.context import GitContext
+from rametd.git.process import Completed, failed
+
+_AS_IS: Final = (
+    *("-c", "core.splitIndex=false"),  # a shared index would be written next to the user's
+    *("-c", "core.safecrlf=false"),  # a warning for people; as an error it would leave the file out
+    *("-c", "advice.addEmbeddedRepo=false"),
+)
+ADD_ALL: Final = (*_AS_IS, "add", "--all", "--sparse", "--ignore-errors")
+"""Everything that is not ignored, into an index of our own."""
+
+_UNOPENED: Final = "warning: could not open directory "
+_VANISHED: Final = "No such file or directory"
+_REFUSED: Final = (
+    re.compile(r"^fatal: (?P<words>(?P<path>.+): clean filter '(?P<driver>.+)' failed)$", re.MULTILINE),
+    re.compile(r"^fatal: (?P<words>failed to encode '(?P<path>.+)' from .+ to .+)$", re.MULTILINE),
+    re.compile(r"^fatal: (?P<words>BOM is \w+ in '(?P<path>.+)' if encoded as .+)$", re.MULTILINE),
+)
+"""Why git ended over one file."""
+_PLACES: Final = (
+    re.compile(r"could not open directory '(.+)/': "),
+    re.compile(r"(.+): clean filter '.+' failed"),
+    re.compile(r"failed to encode '(.+)' from .+ to .+"),
+    re.compile(r"BOM is \w+ in '(.+)' if encoded as .+"),
+    re.compile(r'open\("(.+)"\): '),
+    re.compile(r"unable to index file '(.+)'"),
+    re.compile(r"'(.+)/' does not have a commit checked out"),
+)
+_ONE_BY_ONE: Final = 4
+"""How many files of a filter are found out by trying; a filter that is broken fails for each, and each costs another walk through the tree."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unread:
+    """``words`` for people; ``place`` is what they are about, relative to the worktree, None where git did not say."""
+
+    words: str
+    place: str | None
+
+
+def unread(words: str) -> Unread:
+    """From what git said."""
+    found = next((match for pattern in _PLACES if (match := pattern.match(words))), None)
+    return Unread(words, found[1] if found is not None else None)
+
+
+async def add_all(git: GitContext, worktree: Path, git_dir: Path, index: Path) -> tuple[str, ...]:
+    """Add everything that can be added to a private index; git's words for the rest. Raises GitFailedError, GitBusyError."""
+    there = (f"--git-dir={git_dir}", f"--work-tree={worktree}")
+    environment = {"GIT_INDEX_FILE": str(index)}
+    left_out: dict[str, str] = {}
+    drivers: list[str] = []
+
+    async def add() -> Completed:
+        if not left_out:
+            return await git.process.run(worktree, *there, *ADD_ALL, environment=environment)
+        but = (":/", *(f":(top,exclude,literal){path}" for path in left_out))
+        stdin = b"".join(os.fsencode(each) + b"\0" for each in but)
+        paths = ("--pathspec-from-file=-", "--pathspec-file-nul")
+        return await git.process.run(worktree, *there, *ADD_ALL, *paths, stdin=stdin, environment=environment)
+
+    while True:
+        done = await add()
+        if done.returncode != 0 or unopened(done):  # what vanished during the walk is simply gone the second time
+            done = await add()
+        refused = _refused(done)
+        if refused is None or refused["path"] in left_out:  # the second: a name that git does not write as it is
+            return (*left_out.values(), *_skipped(done))
+        left_out[refused["path"]] = os.fsencode(refused["words"]).decode(errors="replace")
+        if driver := refused.groupdict().get("driver"):
+            drivers.append(driver)
+            if drivers.count(driver) == _ONE_BY_ONE:
+                for path in await _filtered(git, worktree, there, driver, environment):
+                    left_out.setdefault(path, f"{path}: clean filter '{driver}' failed")
+
+
+async def _filtered(
+    git: GitContext, worktree: Path, there: tuple[str, str], driver: str, environment: dict[str, str]
+) -> list[str]:
+    """The files that were changed or are new and go through a filter."""
+    changed = await git.process.read(worktree, *there, "diff-files", "--name-only", "-z", environment=environment)
+    new = await git.process.read(
+        worktree, *there, "ls-files", "--others", "--exclude-standard", "-z", environment=environment
+    )
+    asked = ("check-attr", "-z", "--stdin", "filter")
+    output = await git.process.read(worktree, *there, *asked, stdin=changed + new, environment=environment)
+    fields = output.split(b"\0")
+    return [
+        os.fsdecode(path) for path, value in zip(fields[::3], fields[2::3], strict=False) if value == driver.encode()
+    ]
+
+
+def _refused(done: Completed) -> re.Match[str] | None:
+    if done.returncode == 0:
+        return None
+    text = os.fsdecode(done.stderr)
+    return next((match for pattern in _REFUSED if (match := pattern.search(text))), None)
+
+
+def failed_filter(done: Completed) -> str | None:
+    """The filter that git ended over, if it did over one."""
+    refused = _refused(done)
+    return refused.groupdict().get("driver") if refused is not None else None
+
+
+def unopened(done: Completed) -> tuple[str, ...]:
+    """Git's words for each directory that it was not allowed to look into: it only warns of them, and leaves out what is in there."""
+    lines = done.stderr.decode(errors="replace").splitlines()
+    found = (line for line in lines if line.startswith(_UNOPENED) and not line.endswith(_VANISHED))
+    return tuple(dict.fromkeys(line.removeprefix("warning: ") for line in found))
+
+
+def _skipped(done: Completed) -> tuple[str, ...]:
+    closed = unopened(done)
+    if done.returncode == 0:
+        return closed
+    lines = done.stderr.decode(errors="replace").splitlines()
+    errors = [line.removeprefix("error: ") for line in lines if line.startswith("error: ")]
+    if not errors or any(line.startswith("fatal:") for line in lines):
+        raise failed(done, ("snapshot",))
+    return tuple(dict.fromkeys((*errors, *closed)))

@@ -1,0 +1,150 @@
+"""What removing a session would lose, and the words for it."""
+
+import asyncio
+from dataclasses import replace
+from pathlib import Path
+
+from ramet.words import plural
+
+from rametd.domain.errors import GitFailedError, NotFoundError, WorkAtRiskError
+from rametd.domain.models import Session, WorktreeKind
+from rametd.domain.states import State
+from rametd.git.repository import RepositoryInfo
+from rametd.git.risk import Risk
+from rametd.git.unread import unread
+from rametd.services.core import Core
+from rametd.services.departures.clearing import archive_ref
+from rametd.services.departures.whole import lost_archive, lost_checkpoint, not_whole
+from rametd.services.repos import info_of
+from rametd.services.words import listed
+
+LISTED = 20
+
+
+async def work_at_risk(core: Core, session: Session) -> Risk:
+    """What removing a session would lose: nothing of a worktree that stays, nor what is on the branch that it lands on by now."""
+    if session.worktree_kind != WorktreeKind.OWN:
+        return Risk((), (), ())
+    repo = await core.store.read(lambda reader: reader.repos.get(session.repo_id))
+    try:
+        info = await info_of(core, repo)
+    except NotFoundError as error:
+        # Nothing can be saved into it: what lies in the worktree stays there, and that is told.
+        if await asyncio.to_thread(session.worktree.exists):
+            raise WorkAtRiskError(
+                f"the repository of {session.name} is gone, so that nothing of {session.worktree} can be saved into it",
+                hint="move the repository back, or add --force: the session is removed and that directory stays",
+            ) from error
+        return Risk((), (), ())
+    # A branch that was there before us stays; so only what no branch has counts there.
+    branch = session.branch if session.created_branch else ""
+    risk = await core.git.work_at_risk(info, session.worktree, branch, session.base_commit)
+    if session.state == State.ARCHIVED:
+        risk = await _with_archive(core, info, session, risk)
+    elif not await asyncio.to_thread(session.worktree.exists):
+        risk = await _with_checkpoint(core, info, session, risk)
+    if risk.unique_commits and await _all_landed(core, info, session, risk.starts):
+        return replace(risk, unique_commits=())
+    return risk
+
+
+async def _with_archive(core: Core, info: RepositoryInfo, session: Session, risk: Risk) -> Risk:
+    """What only the archive holds: changes that were not committed, and commits whose branch was deleted since."""
+    if words := await lost_archive(core, info, session):
+        raise not_whole(words)
+    kept = await core.git.kept(info, archive_ref(session.id))
+    if kept is None:
+        return risk
+    commits, starts = risk.unique_commits, risk.starts
+    for commit in dict.fromkeys((kept.branch_commit, kept.head)):
+        if commit and commit not in starts and not await core.git.reachable(info, commit):
+            commits, starts = (*commits, (commit, "kept by the archive alone")), (*starts, commit)
+    changed = () if await _is_elsewhere(core, info, session, kept.commit, kept.changed) else kept.changed
+    return replace(risk, uncommitted=changed, untracked=(), unique_commits=commits, starts=starts)
+
+
+async def _with_checkpoint(core: Core, info: RepositoryInfo, session: Session, risk: Risk) -> Risk:
+    """What of a worktree that somebody deleted only its newest checkpoint holds: what differs from both its commit and the branch."""
+    if words := await lost_checkpoint(core, info, session):
+        raise not_whole(words)
+    newest = await core.store.read(lambda reader: reader.checkpoints.latest(session.id))
+    if newest is None:
+        return risk
+    changed: set[str] | None = None
+    for commit in dict.fromkeys((newest.head or session.base_commit, *risk.starts)):
+        if commit:
+            diff = await core.git.diff_commits(info, commit, newest.commit, patch=False)
+            paths = {path for each in diff.files for path in (each.path, each.old_path) if path}
+            changed = paths if changed is None else changed & paths
+    held = tuple(sorted(changed or ()))
+    return replace(risk, uncommitted=() if await _is_elsewhere(core, info, session, newest.commit, held) else held)
+
+
+async def _is_elsewhere(
+    core: Core, info: RepositoryInfo, session: Session, commit: str, changed: tuple[str, ...]
+) -> bool:
+    """Whether what was not committed, and is kept in ``commit``, got into a branch by another way: it has landed, or one has these files."""
+    if not changed:
+        return True
+    targets = await core.git.landing_targets(info, session.base_ref, session.branch)
+    if await core.git.landed(info, commit, session.base_commit, targets):
+        return True
+    without = session.branch if session.created_branch else ""
+    return bool(await core.git.holder(info, commit, changed, without=without))
+
+
+async def _all_landed(core: Core, info: RepositoryInfo, session: Session, starts: tuple[str, ...]) -> bool:
+    targets = await core.git.landing_targets(info, session.base_ref, session.branch)
+    ahead = [start for start in starts if start != session.base_commit]
+    answers = [await core.git.landed(info, start, session.base_commit, targets) for start in ahead]
+    return bool(answers) and all(answers)
+
+
+async def with_unstored(core: Core, session: Session, risk: Risk) -> Risk:
+    """The same, and what git turns out to be unable to store, which costs the storing of the rest: for one that is about to be refused."""
+    if session.worktree_kind != WorktreeKind.OWN:
+        return risk
+    repo = await core.store.read(lambda reader: reader.repos.get(session.repo_id))
+    try:
+        lines = await core.git.unstored(await info_of(core, repo), session.worktree)
+    except GitFailedError as error:
+        lines = (error.message,)
+    places = {unread(line).place for line in lines}
+    return replace(
+        risk,
+        unread=tuple(dict.fromkeys((*risk.unread, *lines))),
+        uncommitted=tuple(path for path in risk.uncommitted if path not in places),
+        untracked=tuple(path for path in risk.untracked if path.rstrip("/") not in places),
+    )
+
+
+def at_risk(session: Session, risk: Risk) -> WorkAtRiskError:
+    """Why a session is not removed."""
+    aside = "; what git cannot store is kept as it is, and comes back too" if risk.unread else ""
+    lists = {
+        "uncommitted": risk.uncommitted,
+        "untracked": risk.untracked,
+        "commits": [f"{commit[:10]} {subject}" for commit, subject in risk.unique_commits],
+    }
+    more = {"unread": risk.unread, "inside": risk.inside}
+    lists |= {name: lines for name, lines in more.items() if lines}
+    return WorkAtRiskError(
+        f"{session.name} holds work that exists nowhere else: {describe(risk)}",
+        hint=f"merge or push it, or add --force: it goes to the trash and can be brought back{aside}",
+        **{name: "\n".join(lines[:LISTED]) for name, lines in lists.items()},
+    )
+
+
+def describe(risk: Risk) -> str:
+    """One line that names what would be lost."""
+    parts = []
+    for paths, what in ((risk.uncommitted, "uncommitted"), (risk.untracked, "untracked")):
+        if paths:
+            parts.append(f"{len(paths)} {what} ({listed([Path(path).name or path for path in paths])})")
+    if risk.unread:
+        parts.append(f"what git cannot store ({listed(list(risk.unread))})")
+    parts += risk.inside
+    if risk.unique_commits:
+        commits = [f"{commit[:8]} {subject}" for commit, subject in risk.unique_commits]
+        parts.append(f"{plural(len(commits), 'commit')} on no other branch ({listed(commits)})")
+    return ", ".join(parts)

@@ -1,0 +1,53 @@
+"""What was kept of a session and git does not have all of any more: said before something relies on it, and left aside where it is to go on without."""
+
+import asyncio
+from collections.abc import Sequence
+
+from rametd.domain.errors import WorkAtRiskError
+from rametd.domain.models import Session
+from rametd.git.repository import RepositoryInfo
+from rametd.services.core import Core
+from rametd.services.departures.clearing import archive_ref, last_known
+
+LOOKED_AT = 20
+"""Checkpoints, the newest first, among which one is looked for that is whole."""
+
+
+async def lost_checkpoint(core: Core, info: RepositoryInfo, session: Session) -> str:
+    """What is missing of the newest checkpoint, in words; "" where nothing is."""
+    newest = await core.store.read(lambda reader: reader.checkpoints.latest(session.id))
+    if newest is None or not (lost := await core.git.lost(info, newest.commit)):
+        return ""
+    return f"checkpoint {newest.number}, the newest of {session.name}, is not whole: {_words(lost)}"
+
+
+async def lost_archive(core: Core, info: RepositoryInfo, session: Session) -> str:
+    """What is missing of what an archived session was kept in, in words; "" where nothing is, or its ref is gone as a whole."""
+    commit = (await core.git.refs_below(info, archive_ref(session.id))).get(archive_ref(session.id))
+    if commit is None or not (lost := await core.git.lost(info, commit)):
+        return ""
+    return f"what was kept of {session.name} is not whole: {_words(lost)}"
+
+
+def not_whole(words: str) -> WorkAtRiskError:
+    """Why a session is not removed."""
+    return WorkAtRiskError(
+        f"{words}, so that nobody can say what would be lost",
+        hint="bring it back (`git fsck` tells more), or add --force: what there is goes to the trash",
+    )
+
+
+async def last_whole(core: Core, info: RepositoryInfo, session: Session) -> tuple[tuple[str, str], list[str]]:
+    """`last_known`, by the newest checkpoint that is whole; and what is to be told of those that are not. They count where the tree is gone."""
+    last = await core.store.read(lambda reader: last_known(reader, session))
+    if await asyncio.to_thread(session.worktree.exists) or not (words := await lost_checkpoint(core, info, session)):
+        return last, []
+    for older in (await core.store.read(lambda reader: reader.checkpoints.list(session.id, limit=LOOKED_AT)))[1:]:
+        if not await core.git.lost(info, older.commit):
+            return (older.head, older.commit), [f"{words}; the files of checkpoint {older.number} are kept instead"]
+    return (session.base_commit, session.base_commit), [f"{words}; none of its files are kept"]
+
+
+def _words(lost: Sequence[str]) -> str:
+    more = f" and {len(lost) - 1} others" if len(lost) > 1 else ""
+    return f"git has {lost[0][:12] if lost[0].isalnum() else lost[0]}{more} no more"

@@ -1,0 +1,87 @@
+"""Checkpoints as people name them and see them: by number, on the line that the session goes on from or beside it."""
+
+from ramet.v1 import event_pb2, worktree_pb2
+
+from rametd.domain.checkpoints import Checkpoint, CheckpointReason, line_of
+from rametd.domain.errors import AmbiguousError, CheckpointNotFoundError
+from rametd.domain.models import Session
+from rametd.services.views import stamp
+from rametd.store import Reader
+
+FOLLOWED = 10_000
+"""Events from which the line is made: beyond so many checkpoints and rewinds, the oldest seem to follow one on the other."""
+REASONS = {
+    CheckpointReason.TURN: worktree_pb2.CHECKPOINT_REASON_TURN,
+    CheckpointReason.MANUAL: worktree_pb2.CHECKPOINT_REASON_MANUAL,
+    CheckpointReason.REWIND: worktree_pb2.CHECKPOINT_REASON_REWIND,
+    CheckpointReason.FORK: worktree_pb2.CHECKPOINT_REASON_FORK,
+    CheckpointReason.START: worktree_pb2.CHECKPOINT_REASON_START,
+}
+
+
+def find_checkpoint(reader: Reader, session: Session, name: str) -> Checkpoint:
+    """By number, id or unique prefix of an id. Raises `CheckpointNotFoundError`, `AmbiguousError`."""
+    if name.isascii() and name.isdigit() and len(name) < 10:
+        found = reader.checkpoints.by_number(session.id, int(name))
+        if found is not None:
+            return found
+    fitting = reader.checkpoints.find_by_prefix(session.id, name) if name else []
+    if len(fitting) == 1 or (fitting and fitting[0].id == name):
+        return fitting[0]
+    if fitting:
+        matches = ", ".join(each.id for each in fitting)
+        raise AmbiguousError(f"{name!r} fits several checkpoints: {matches}", hint="use the number", matches=matches)
+    raise CheckpointNotFoundError(
+        f"{session.name} has no checkpoint {name!r}", hint=f"`rametctl checkpoints {session.name}` shows them"
+    )
+
+
+def list_checkpoints(reader: Reader, session_id: str, before: int | None, limit: int) -> list[worktree_pb2.Checkpoint]:
+    """The newest first, each with its place: on the line that the session goes on from, or left behind by a rewind."""
+    latest = reader.checkpoints.latest(session_id)
+    if latest is None:
+        return []
+    line = line_of(latest.number, _rewinds(reader, session_id))
+    on_it = set(line)
+    messages = []
+    for checkpoint in reader.checkpoints.list(session_id, before=before, limit=limit):
+        message = checkpoint_message(checkpoint)
+        message.abandoned, message.current = checkpoint.number not in on_it, checkpoint.number == line[0]
+        messages.append(message)
+    return messages
+
+
+def _rewinds(reader: Reader, session_id: str) -> list[tuple[int, int]]:
+    """From which checkpoint each rewind led to which, oldest first.
+
+    That is the last one made before it was done: a rewind that was killed, or that somebody wrote into, keeps what it finds again and again, and
+    only the first of these is the one that undoes it.
+    """
+    rewinds, last = list[tuple[int, int]](), 0
+    kinds = ("checkpoint_made", "session_rewound")
+    for event in reader.events.list(session_id=session_id, kinds=kinds, limit=FOLLOWED, newest=True):
+        told = event_pb2.Event.FromString(event.payload)
+        if event.kind == "checkpoint_made":
+            last = told.checkpoint_made.checkpoint.number
+        else:
+            last = max(last, told.session_rewound.before.number)
+            rewinds.append((last, told.session_rewound.checkpoint.number))
+    return rewinds
+
+
+def checkpoint_message(checkpoint: Checkpoint) -> worktree_pb2.Checkpoint:
+    return worktree_pb2.Checkpoint(
+        id=checkpoint.id,
+        session_id=checkpoint.session_id,
+        number=checkpoint.number,
+        reason=REASONS[checkpoint.reason],
+        turn=checkpoint.turn,
+        commit=checkpoint.commit,
+        head=checkpoint.head,
+        ref=checkpoint.ref,
+        create_time=stamp(checkpoint.create_time),
+        summary=checkpoint.summary,
+        files=checkpoint.files,
+        additions=checkpoint.additions,
+        deletions=checkpoint.deletions,
+    )

@@ -1,0 +1,88 @@
+"""The daemon is killed before and after each change of a ref that keeps what goes: the next one ends with the same, told once and with nothing lost."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.crash.scene import rows
+from tests.crash.test_departure_failpoints import no_intents, state_of, worked_on
+from tests.crash.test_failpoints import die_in
+from tests.support.daemon import DaemonProcess, Sandbox, connected, git
+from tests.support.departures import archive, bring_back, remove
+
+pytestmark = pytest.mark.crash
+
+WRAPPER = """#!/bin/sh
+case " $* " in
+    *" update-ref "*refs/ramet/trash/*|*" update-ref "*refs/ramet/archive/*) ;;
+    *) exec {git} "$@" ;;
+esac
+echo x >> {folder}/changes
+now=$(wc -l < {folder}/changes)
+blow=$(cat {folder}/blow 2>/dev/null)
+if [ "$blow" = "before $now" ]; then kill -KILL $PPID; exit 1; fi
+{git} "$@"
+code=$?
+if [ "$blow" = "after $now" ]; then kill -KILL $PPID; fi
+exit $code
+"""
+
+
+@pytest.fixture
+def killed(sandbox: Sandbox) -> DaemonProcess:
+    """A daemon that is not started yet."""
+    return DaemonProcess(sandbox)
+
+
+class Blows:
+    """A `git` that kills the daemon that runs it, before or after a change of a ref."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        folder.mkdir()
+        program = folder / "git"
+        program.write_text(WRAPPER.format(git=shutil.which("git"), folder=folder))
+        program.chmod(0o755)
+
+    def aim(self, when: str) -> None:
+        (self._folder / "changes").unlink(missing_ok=True)
+        (self._folder / "blow").write_text(when)
+
+
+CHANGES = 3
+"""The trash takes over what the archive kept, the archive's ref goes, where the branch went on to is added."""
+
+
+async def test_the_removal_of_an_archived_session_that_others_went_on_with_is_killed_around_each_change_of_a_ref(
+    killed: DaemonProcess, sandbox: Sandbox, repository: Path, tmp_path: Path
+) -> None:
+    blows = Blows(tmp_path / "blows")
+    path = f"{tmp_path / 'blows'}:{sandbox.environ['PATH']}"
+    for when in (f"{side} {number}" for number in range(1, CHANGES + 1) for side in ("before", "after")):
+        killed.start(PATH=path)
+        async with connected(sandbox) as client:
+            made, tree = await worked_on(client, repository)
+            was = state_of(tree)
+            await archive(client, "one")
+            tip = git(repository, "commit-tree", "-p", made.branch, "-m", "others", f"{made.branch}^{{tree}}")
+            git(repository, "update-ref", f"refs/heads/{made.branch}", tip)
+        blows.aim(when)
+        await die_in(killed, sandbox, lambda client: remove(client, "one", force=True))
+        blows.aim("")
+        killed.start(PATH=path)
+
+        await no_intents(sandbox)
+        assert not tree.exists(), when
+        kept = f"refs/ramet/trash/{made.id}"
+        assert git(repository, "for-each-ref", "--format=%(refname)", "refs/ramet/trash", "refs/ramet/archive") == kept
+        assert git(repository, "log", "-1", "--format=%B", kept).splitlines()[-1] == f"later {tip}", when
+        async with connected(sandbox) as client:
+            (words,) = (await bring_back(client, made.id)).warnings
+            assert tip[:12] in words
+            assert state_of(tree) == was, when
+            git(repository, "merge-base", "--is-ancestor", tip, kept)
+            await remove(client, "one", force=True)
+        assert rows(sandbox, "SELECT id FROM sessions") == []
+        git(repository, "update-ref", "-d", f"refs/ramet/trash/{made.id}")
+        killed.stop()

@@ -1,0 +1,269 @@
+"""Archive and restore: whatever a session had comes back, or it is said what did not."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+from ramet.v1 import session_pb2, worktree_pb2
+from rametd.git import Git
+
+from tests.support.agents import script
+from tests.support.daemon import IDLE, PAUSED, Client, DaemonProcess, connected, git
+from tests.support.departures import ARCHIVED, archive, bring_back, refusal, remove, restore, state_of, turns, work_on
+from tests.support.eventually import eventually
+
+
+async def test_an_archived_session_keeps_everything_but_its_tree_and_comes_back_as_it_was(
+    client: Client, repository: Path
+) -> None:
+    made = await client.create(repository, script({"text": "done"}), name="rest")
+    await client.reach("rest", IDLE)
+    tree = Path(made.worktree)
+    before = work_on(tree)
+    tip = git(tree, "rev-parse", "HEAD")
+
+    answer = await archive(client, "rest")
+
+    assert answer.session.state == ARCHIVED
+    assert not answer.session.agent_alive
+    assert answer.ref == f"refs/ramet/archive/{made.id}"
+    assert answer.freed_bytes > 0
+    assert not tree.exists()
+    assert git(repository, "rev-parse", made.branch) == tip
+    assert made.branch not in git(repository, "worktree", "list")
+    listed = await client.sessions.ListSessions(session_pb2.ListSessionsRequest())
+    assert not listed.sessions
+
+    back = await restore(client, "rest")
+
+    assert not back.warnings
+    assert back.session.state == IDLE
+    assert state_of(tree) == before
+    assert (tree.parent / "by-name" / "rest").resolve() == tree
+    assert not git(repository, "for-each-ref", "refs/ramet/archive")
+    await client.send("rest", script({"text": "again"}))
+    again = await eventually(lambda: turns(client, "rest", 2))
+    assert again.conversation_id == made.conversation_id
+    kinds = [event.WhichOneof("payload") for event in await client.log("rest")]
+    assert kinds.index("session_archived") < kinds.index("session_restored")
+
+
+async def test_a_detached_head_comes_back_detached(client: Client, repository: Path) -> None:
+    made = await client.create(repository, name="away")
+    tree = Path(made.worktree)
+    git(tree, "checkout", "-q", "--detach")
+    (tree / "found.txt").write_text("on no branch\n")
+    git(tree, "add", "-A")
+    git(tree, "commit", "-q", "-m", "on no branch")
+    (tree / "more.txt").write_text("uncommitted\n")
+    before = state_of(tree)
+
+    await archive(client, "away")
+    back = await restore(client, "away")
+
+    assert not back.warnings
+    assert state_of(tree) == before
+
+
+async def test_a_branch_that_was_deleted_is_made_again(client: Client, repository: Path) -> None:
+    made = await client.create(repository, name="gone")
+    tree = Path(made.worktree)
+    before = work_on(tree)
+    await archive(client, "gone")
+    git(repository, "branch", "-D", made.branch)
+
+    back = await restore(client, "gone")
+
+    assert [warning.split(":")[0] for warning in back.warnings] == [f"branch {made.branch} was deleted"]
+    assert state_of(tree) == before
+
+
+async def test_a_branch_that_moved_or_is_taken_is_left_alone_and_the_work_comes_back_beside_it(
+    client: Client, repository: Path, tmp_path: Path
+) -> None:
+    made = await client.create(repository, name="moved")
+    tree = Path(made.worktree)
+    work_on(tree)
+    tip = git(tree, "rev-parse", "HEAD")
+    await archive(client, "moved")
+    git(repository, "worktree", "add", "-q", str(tmp_path / "mine"), made.branch)
+
+    back = await restore(client, "moved")
+    assert "is checked out at" in back.warnings[0]
+    assert back.session.branch == f"{made.branch}-restored"
+    assert git(tree, "rev-parse", "HEAD") == tip
+    assert (tree / "committed.txt").read_text() == "changed\n"
+
+    await archive(client, "moved")
+    git(repository, "branch", "-f", back.session.branch, "main")
+    again = await restore(client, "moved")
+    assert "has moved on" in again.warnings[0]
+    assert again.session.branch == f"{made.branch}-restored-restored"
+    assert git(repository, "rev-parse", back.session.branch) == git(repository, "rev-parse", "main")
+    assert (tree / "committed.txt").read_text() == "changed\n"
+
+
+async def test_a_branch_that_went_on_from_where_all_was_committed_is_taken_up_where_it_is(
+    client: Client, repository: Path
+) -> None:
+    made = await client.create(repository, name="on")
+    await archive(client, "on")
+    tip = git(repository, "commit-tree", "-p", made.branch, "-m", "by hand", f"{made.branch}^{{tree}}")
+    git(repository, "update-ref", f"refs/heads/{made.branch}", tip)
+
+    back = await restore(client, "on")
+
+    assert "its files are those of now" in back.warnings[0]
+    assert git(Path(made.worktree), "rev-parse", "HEAD") == tip
+
+
+async def test_a_path_that_is_taken_is_said_and_the_archive_stays_whole(client: Client, repository: Path) -> None:
+    made = await client.create(repository, name="path")
+    tree = Path(made.worktree)
+    before = work_on(tree)
+    await archive(client, "path")
+    tree.mkdir(parents=True)
+    (tree / "mine.txt").write_text("somebody's\n")
+
+    assert (await refusal(restore(client, "path")))[0] == "PATH_TAKEN"
+
+    assert (tree / "mine.txt").read_text() == "somebody's\n"
+    assert (await client.get("path")).state == ARCHIVED
+    (tree / "mine.txt").unlink()
+    await restore(client, "path")
+    assert state_of(tree) == before
+
+
+async def test_what_is_at_work_is_archived_by_force_alone_and_does_not_go_on_by_itself(
+    client: Client, repository: Path
+) -> None:
+    await client.create(repository, script({"hang": True}), name="busy")
+    await client.reach("busy", session_pb2.SESSION_STATE_WORKING)
+    assert (await refusal(archive(client, "busy")))[0] == "WRONG_STATE"
+
+    answer = await archive(client, "busy", force=True)
+    assert answer.session.state == ARCHIVED
+    assert (await refusal(archive(client, "busy")))[0] == "WRONG_STATE"
+    assert (await refusal(client.send("busy", "more")))[0] == "WRONG_STATE"
+
+    back = await restore(client, "busy")
+    assert back.session.state == PAUSED
+    assert "rametctl resume busy" in back.session.state_reason
+
+
+@pytest.mark.parametrize("way", ["in place", "adopted"])
+async def test_a_checkout_that_is_not_ours_stays_as_it_is_whatever_becomes_of_its_session(
+    client: Client, repository: Path, tmp_path: Path, way: str
+) -> None:
+    tree = repository
+    if way == "adopted":
+        tree = tmp_path / "mine"
+        git(repository, "worktree", "add", "-q", "-b", "mine", str(tree))
+        await client.create(repository, adopt_path=str(tree), name="guest")
+    else:
+        await client.create(repository, in_place=True, name="guest")
+    before = work_on(tree)
+
+    answer = await archive(client, "guest")
+    assert not answer.ref
+    assert "as it was" in answer.session.state_reason
+    assert state_of(tree) == before
+    assert not (await restore(client, "guest")).warnings
+    assert state_of(tree) == before
+
+    gone = await remove(client, "guest")
+    assert gone.HasField("expire_time")
+    assert state_of(tree) == before
+    assert (await bring_back(client, "guest")).session.state == IDLE
+    assert state_of(tree) == before
+    assert not git(repository, "for-each-ref", "refs/ramet/trash", "refs/ramet/archive")
+
+
+@pytest.mark.parametrize("way", ["archive", "trash"])
+async def test_where_tree_and_branch_were_deleted_by_hand_the_newest_checkpoint_comes_back(
+    client: Client, repository: Path, way: str
+) -> None:
+    made = await client.create(repository, name="lost")
+    tree = Path(made.worktree)
+    work_on(tree)
+    committed = git(tree, "rev-parse", "HEAD")
+    await client.worktrees.CreateCheckpoint(worktree_pb2.CreateCheckpointRequest(session="lost"))
+    shutil.rmtree(tree)
+    git(repository, "update-ref", "-d", f"refs/heads/{made.branch}")
+
+    if way == "archive":
+        await archive(client, "lost")
+        await restore(client, "lost")
+    else:
+        await remove(client, "lost", force=True)
+        await bring_back(client, "lost")
+
+    assert git(tree, "rev-parse", made.branch, "HEAD").split() == [committed, committed]
+    assert git(tree, "status", "--porcelain", "--untracked-files=all").splitlines() == [
+        "M committed.txt",
+        "?? link",
+        "?? run.sh",
+        "?? staged.txt",
+        '?? "sub dir/untrack\\303\\251d"',
+    ]
+    assert len(
+        (await client.worktrees.ListCheckpoints(worktree_pb2.ListCheckpointsRequest(session="lost"))).checkpoints
+    )
+
+
+async def test_both_answers_are_given_again_after_a_kill(daemon: DaemonProcess, repository: Path) -> None:
+    async with connected(daemon.sandbox) as client:
+        await client.create(repository, name="kill")
+        first = await archive(client, "kill", request_id="a")
+        request = session_pb2.RestoreSessionRequest(session="kill", request_id="r")
+        second = await client.sessions.RestoreSession(request)
+    daemon.restart()
+    async with connected(daemon.sandbox) as client:
+        again = await archive(client, "kill", request_id="a")
+        assert (str(again), again) == (str(first), first)
+        assert await client.sessions.RestoreSession(request) == second
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A daemon that is made afterwards does not wait long for a lock file."""
+    defaults = Git.__init__.__kwdefaults__ or {}
+    monkeypatch.setattr(Git.__init__, "__kwdefaults__", {**defaults, "lock_timeout": 0.3})
+
+
+@pytest.mark.usefixtures("impatient")
+@pytest.mark.parametrize("way", ["archive", "remove"])
+async def test_a_departure_that_git_holds_up_is_refused_and_the_session_works_on_as_before(
+    client: Client, repository: Path, way: str
+) -> None:
+    made = await client.create(repository, name="held")
+    lock = repository / ".git" / "refs" / "ramet" / ("archive" if way == "archive" else "trash") / f"{made.id}.lock"
+    lock.parent.mkdir(parents=True)
+    lock.touch()
+
+    reason, _ = await refusal(archive(client, "held") if way == "archive" else remove(client, "held"))
+
+    assert reason in {"GIT_BUSY", "GIT_FAILED"}
+    lock.unlink()
+    assert Path(made.worktree).exists()
+    await client.send("held", script({"text": "on"}))
+    await eventually(lambda: turns(client, "held", 1))
+    assert not git(repository, "for-each-ref", "refs/ramet/trash", "refs/ramet/archive")
+
+
+async def test_files_that_git_cannot_read_are_not_archived_away(
+    client: Client, repository: Path, tmp_path: Path
+) -> None:
+    made = await client.create(repository, name="unread")
+    tree = Path(made.worktree)
+    git(repository, "config", "filter.broken.clean", "false")
+    git(repository, "config", "filter.broken.required", "true")
+    (repository / ".git" / "info" / "attributes").write_text("secret filter=broken\n")
+    (tree / "secret").write_text("only here\n")
+
+    reason, words = await refusal(archive(client, "unread"))
+
+    assert reason in {"WORK_AT_RISK", "GIT_FAILED"}
+    assert "secret" in words
+    assert (tree / "secret").read_text() == "only here\n"
+    assert not git(repository, "for-each-ref", "refs/ramet/archive")

@@ -1,0 +1,48 @@
+"""Sessions that wait for one that goes."""
+
+from pathlib import Path
+
+from ramet.v1 import session_pb2
+
+from tests.support.agents import script
+from tests.support.daemon import IDLE, Client
+from tests.support.departures import bring_back, remove, turns
+from tests.support.eventually import eventually
+
+
+async def test_a_predecessor_that_is_removed_unfinished_holds_its_successors_until_the_person_lets_them_go(
+    client: Client, repository: Path
+) -> None:
+    first = await client.create(repository, script({"hang": True}), name="first")
+    await client.reach("first", session_pb2.SESSION_STATE_WORKING)
+    await client.create(repository, script({"text": "second"}), name="second", after=["first"])
+    await remove(client, "first", force=True)
+
+    async def held() -> session_pb2.Session:
+        session = await client.get("second")
+        assert "was removed before it was done" in session.state_reason
+        assert "rametctl trash restore first" in session.state_reason
+        assert session.state == session_pb2.SESSION_STATE_QUEUED
+        return session
+
+    await eventually(held)
+    await bring_back(client, first.id)
+
+    async def waits() -> bool:
+        return (await client.get("second")).state_reason == "waits for first"
+
+    await eventually(waits)
+    await remove(client, "first", force=True)
+    await eventually(held)
+    await client.sessions.ResumeSession(session_pb2.ResumeSessionRequest(session="second"))
+    await client.reach("second", IDLE)
+
+
+async def test_a_predecessor_that_was_done_holds_nobody_when_it_is_gone(client: Client, repository: Path) -> None:
+    await client.create(repository, script({"text": "first"}), name="first")
+    await client.reach("first", IDLE)
+    await eventually(lambda: turns(client, "first", 1))
+    await client.create(repository, script({"text": "second"}), name="second", after=["first"], priority=-1)
+    await remove(client, "first")
+    await client.reach("second", IDLE)
+    await eventually(lambda: turns(client, "second", 1))

@@ -1,0 +1,173 @@
+"""Removal and trash: what was removed comes back as it was, or it is said what did not."""
+
+from pathlib import Path
+
+from ramet.v1 import attention_pb2, repo_pb2, worktree_pb2
+
+from tests.support.agents import script
+from tests.support.daemon import IDLE, Client, Sandbox, git
+from tests.support.departures import archive, bring_back, refusal, remove, state_of, turns, work_on
+from tests.support.eventually import eventually
+
+
+async def test_an_archived_session_that_is_removed_comes_back_from_the_trash_with_what_the_archive_held(
+    client: Client, repository: Path
+) -> None:
+    made = await client.create(repository, name="twice")
+    tree = Path(made.worktree)
+    before = work_on(tree)
+    await archive(client, "twice")
+
+    reason, words = await refusal(remove(client, "twice"))
+    assert reason == "WORK_AT_RISK"
+    assert "uncommitted" in words
+    await remove(client, "twice", force=True)
+    assert git(repository, "for-each-ref", "--format=%(refname)", "refs/ramet") == f"refs/ramet/trash/{made.id}"
+
+    back = await bring_back(client, "twice")
+    assert not back.warnings
+    assert state_of(tree) == before
+
+
+async def test_what_somebody_committed_on_the_branch_of_an_archived_session_goes_to_the_trash_too(
+    client: Client, repository: Path
+) -> None:
+    made = await client.create(repository, name="goes-on")
+    was = work_on(Path(made.worktree))
+    await archive(client, "goes-on")
+    ours = f"refs/heads/{made.branch}"
+    tip = git(repository, "commit-tree", "-p", ours, "-m", "by hand", f"{ours}^{{tree}}")
+    git(repository, "update-ref", ours, tip)
+
+    removed = await remove(client, "goes-on", force=True)
+
+    assert not git(repository, "branch", "--list", made.branch)
+    git(repository, "merge-base", "--is-ancestor", tip, removed.trash_ref)
+    back = await bring_back(client, "goes-on")
+    # What was in its worktree comes back as it was; where others went on is told, and kept.
+    assert git(repository, "rev-parse", ours) == git(repository, "rev-parse", f"{tip}^")
+    assert state_of(Path(made.worktree)) == was
+    assert any(tip[:12] in warning for warning in back.warnings)
+    assert git(repository, "rev-parse", "--verify", removed.trash_ref)
+
+
+async def test_a_removed_session_comes_back_by_one_command_as_it_was(
+    client: Client, sandbox: Sandbox, repository: Path
+) -> None:
+    made = await client.create(
+        repository, script({"text": "done"}), name="back", environment={"ANTHROPIC_API_KEY": "the key"}
+    )
+    was = await client.reach("back", IDLE)
+    rule = attention_pb2.CreateRuleRequest(
+        repo=str(repository), session="back", effect=attention_pb2.RULE_EFFECT_ALLOW, rule="Bash(ls:*)"
+    )
+    await client.attention.CreateRule(rule)
+    tree = Path(made.worktree)
+    before = work_on(tree)
+    secret = sandbox.root / "state" / "secrets"
+
+    gone = await remove(client, "back", force=True)
+    assert gone.trash_ref == f"refs/ramet/trash/{made.id}"
+    assert not tree.exists()
+    assert not git(repository, "branch", "--list", made.branch)
+    (entry,) = (await client.worktrees.ListTrash(worktree_pb2.ListTrashRequest())).entries
+    assert (entry.id, entry.name, entry.branch, entry.repo) == (made.id, "back", made.branch, made.repo)
+
+    answer = await bring_back(client, "back")
+
+    assert not answer.warnings
+    session = await client.get("back")
+    assert (session.id, session.branch, session.conversation_id) == (made.id, made.branch, made.conversation_id)
+    assert (session.turns, session.cost_usd) == (was.turns, was.cost_usd)
+    assert state_of(tree) == before
+    rules = await client.attention.ListRules(attention_pb2.ListRulesRequest(repo=str(repository)))
+    assert [each.rule for each in rules.rules] == ["Bash(ls:*)"]
+    assert not (await client.worktrees.ListTrash(worktree_pb2.ListTrashRequest())).entries
+    assert list(secret.rglob(f"{made.id}.env"))
+    await client.send("back", script({"text": "again"}))
+    await eventually(lambda: turns(client, "back", 2))
+    texts = [event.prompt_queued.prompt.text for event in await client.log("back") if event.HasField("prompt_queued")]
+    assert len(texts) == 2
+
+
+async def test_what_is_taken_by_now_is_told_and_nothing_of_others_is_touched(client: Client, repository: Path) -> None:
+    made = await client.create(repository, name="name")
+    work_on(Path(made.worktree))
+    await remove(client, "name", force=True)
+    other = await client.create(repository, name="name", branch=made.branch)
+
+    answer = await bring_back(client, made.id)
+
+    assert answer.session.name == "name-2"
+    assert answer.session.branch == f"{made.branch}-restored"
+    assert len(answer.warnings) == 3  # branch, name, ports
+    assert git(Path(other.worktree), "status", "--porcelain") == ""
+    assert git(repository, "for-each-ref", "refs/ramet/trash")  # what did not come back as it was is kept twice
+
+
+async def test_a_session_in_the_trash_is_named_by_prefix_or_name_and_one_that_fits_several_by_its_id(
+    client: Client, repository: Path
+) -> None:
+    first = await client.create(repository, name="same")
+    await remove(client, "same")
+    second = await client.create(repository, name="same")
+    await remove(client, "same")
+    reason, words = await refusal(bring_back(client, "same"))
+    assert reason == "AMBIGUOUS"
+    assert first.id in words
+    assert second.id in words
+    assert (await refusal(bring_back(client, "nothing")))[0] == "TRASH_ENTRY_NOT_FOUND"
+    assert (await bring_back(client, second.id[:7])).session.id == second.id
+
+
+async def test_an_emptied_trash_keeps_nothing_and_its_repository_can_be_forgotten_then(
+    client: Client, sandbox: Sandbox, repository: Path
+) -> None:
+
+    made = await client.create(repository, name="waste", environment={"ANTHROPIC_API_KEY": "the key"})
+    work_on(Path(made.worktree))
+    git(repository, "update-ref", f"refs/ramet/checkpoints/{made.id}/1", "main")
+    await remove(client, "waste", force=True)
+    forget = repo_pb2.RemoveRepoRequest(repo=str(repository))
+    reason, words = await refusal(client.repos.RemoveRepo(forget))
+    assert reason == "WRONG_STATE"
+    assert "trash" in words
+
+    answer = await client.worktrees.EmptyTrash(worktree_pb2.EmptyTrashRequest(entries=["waste"]))
+
+    assert [entry.id for entry in answer.entries] == [made.id]
+    assert not git(repository, "for-each-ref", "refs/ramet")
+    assert not list((sandbox.root / "state").rglob(f"{made.id}.env"))
+    await client.repos.RemoveRepo(forget)
+
+
+async def test_work_that_was_squashed_into_the_base_is_no_longer_at_risk(client: Client, repository: Path) -> None:
+    made = await client.create(repository, name="landed")
+    tree = Path(made.worktree)
+    (tree / "new.txt").write_text("one\n")
+    git(tree, "add", "-A")
+    git(tree, "commit", "-q", "-m", "one")
+    assert (await refusal(remove(client, "landed")))[0] == "WORK_AT_RISK"
+    git(repository, "merge", "-q", "--squash", made.branch)
+    git(repository, "commit", "-q", "-m", "squashed")
+
+    async def told() -> bool:
+        return (await client.get("landed")).landed_reason == "its content is on main"
+
+    await eventually(told)
+    (tree / "dirty.txt").write_text("not covered\n")
+    assert (await refusal(remove(client, "landed")))[0] == "WORK_AT_RISK"
+    (tree / "dirty.txt").unlink()
+    await remove(client, "landed")
+
+
+async def test_review_comments_come_back_from_the_trash(client: Client, repository: Path) -> None:
+    made = await client.create(repository, name="reviewed")
+    (Path(made.worktree) / "a.txt").write_text("line\n")
+    added = await client.worktrees.AddComment(
+        worktree_pb2.AddCommentRequest(session="reviewed", path="a.txt", line=0, text="why?")
+    )
+    await remove(client, "reviewed", force=True)
+    await bring_back(client, "reviewed")
+    listed = await client.worktrees.ListComments(worktree_pb2.ListCommentsRequest(session="reviewed"))
+    assert [each.id for each in listed.comments] == [added.comment.id]

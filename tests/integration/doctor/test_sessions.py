@@ -1,0 +1,208 @@
+"""Sessions whose worktree, ports, agent or rows are not as they should be: each by its code, and each advice does what it says."""
+
+import json
+import shutil
+import socket
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+from ramet.v1 import session_pb2, worktree_pb2
+from rametd.git.registrations import REASON
+
+from tests.support.daemon import Client, DaemonProcess, Sandbox, connected, daemon_here, git
+from tests.support.doctor import codes, diagnose, follow, garbage
+
+
+def begin(sandbox: Sandbox, kind: str, session_id: str, **data: str) -> None:
+    """An intent as a removal or the like leaves it that did not get to its end."""
+    with closing(sqlite3.connect(sandbox.root / "state" / "ramet.db", timeout=10)) as database, database:
+        database.execute(
+            "INSERT INTO intents (id, kind, session_id, data, create_time) VALUES (?, ?, ?, ?, 1.0)",
+            (f"{kind[:3]}{session_id[:5]}", kind, session_id, json.dumps(data)),
+        )
+
+
+async def test_what_was_begun_with_a_session_and_not_finished_is_told_with_the_way_on(
+    client: Client, sandbox: Sandbox, repository: Path
+) -> None:
+    made = {name: await client.create(repository, name=name) for name in ("half gone", "cut", "back", "whole")}
+    await client.sessions.ArchiveSession(session_pb2.ArchiveSessionRequest(session="back"))
+    caller = {"principal": "owner", "request_id": "", "digest": ""}
+    why = "its removal could not be finished: no space left on device; `rametctl rm 'half gone'` tries again"
+    begin(sandbox, "delete", made["half gone"].id, **caller, tree="1", failed=why)
+    begin(sandbox, "archive", made["cut"].id, **caller)
+    begin(sandbox, "restore", made["back"].id, **caller, origin="archive")
+    shutil.rmtree(made["half gone"].worktree)
+
+    found = await diagnose(client)
+
+    assert codes(found) == {
+        "half gone": ("removal-unfinished", "error"),
+        "cut": ("archiving-unfinished", "error"),
+        "back": ("restoring-unfinished", "error"),
+    }
+    assert found["half gone"].message == "its removal could not be finished: no space left on device"
+    assert found["half gone"].advice == "try again: rametctl rm 'half gone'"
+    assert found["cut"].advice == "try again: rametctl archive cut"
+    assert found["back"].advice == "try again: rametctl restore back"
+    assert found["half gone"].session_id == made["half gone"].id
+    assert "no space left on device" in (await garbage(client))["half gone"].reason
+
+    for name in ("half gone", "cut"):
+        await follow(sandbox, repository, found[name].advice, "try again")
+    assert codes(await diagnose(client)) == {"back": ("restoring-unfinished", "error")}
+
+
+async def test_two_sessions_with_the_same_ports_are_told_and_the_advice_parts_them(
+    sandbox: Sandbox, repository: Path
+) -> None:
+    sandbox.configure("[ports]\nper_session = 2\n")
+    async with daemon_here(sandbox), connected(sandbox) as client:
+        one, _ = [await client.create(repository, name=name) for name in ("one", "two")]
+    with closing(sqlite3.connect(sandbox.root / "state" / "ramet.db", timeout=10)) as database, database:
+        database.execute("UPDATE sessions SET port_base = (SELECT port_base FROM sessions WHERE id = ?)", (one.id,))
+    async with daemon_here(sandbox), connected(sandbox) as client:
+        (found,) = (await diagnose(client)).values()
+        assert (found.code, found.subject in {"one", "two"}) == ("ports-shared", True)
+        await follow(sandbox, repository, found.advice, "have others")
+        # That it has other ports was told; what it had been is back, and so nothing is to be said of its ref.
+        assert not await diagnose(client)
+
+
+async def test_every_advice_does_what_it_says(daemon: DaemonProcess, repository: Path, tmp_path: Path) -> None:
+    sandbox = daemon.sandbox
+    async with connected(sandbox) as client:
+        made = {}
+        for name in ("my gone", "moved", "repaired", "anew", "unborn", "detached", "elsewhere"):
+            made[name] = await client.create(repository, name=name)
+        trees = {name: Path(session.worktree) for name, session in made.items()}
+        unknown, foreign = trees["moved"].parent / "aaaaaaa4", trees["moved"].parent / "by hand"
+        tips = {name: git(tree, "rev-parse", "HEAD") for name, tree in trees.items()}
+        shutil.rmtree(trees["my gone"])
+        git(repository, "worktree", "move", "-f", "-f", str(trees["moved"]), str(tmp_path / "over there"))
+        for name in ("repaired", "anew"):
+            (trees[name] / "only.txt").write_text("here\n")
+            (trees[name] / ".git").unlink()
+        git(trees["unborn"], "commit", "-q", "--allow-empty", "-m", "work")
+        tips["unborn"] = git(trees["unborn"], "rev-parse", "HEAD")
+        git(repository, "update-ref", "-d", f"refs/heads/{made['unborn'].branch}")
+        git(trees["detached"], "checkout", "-q", "--detach")
+        git(repository, "branch", "-D", made["detached"].branch)
+        git(trees["elsewhere"], "checkout", "-q", "-b", "other")
+        git(repository, "worktree", "add", "-q", "--detach", "--lock", "--reason", REASON, str(unknown))
+        git(repository, "worktree", "add", "-q", "--detach", str(foreign))
+
+        found = await diagnose(client)
+
+        assert {subject: each.code for subject, each in found.items()} == {
+            "my gone": "worktree-missing",
+            "moved": "worktree-moved",
+            "repaired": "worktree-broken",
+            "anew": "worktree-broken",
+            "unborn": "branch-missing",
+            "detached": "branch-missing",
+            "elsewhere": "branch-not-checked-out",
+            str(unknown): "worktree-unknown",
+            str(foreign): "worktree-foreign",
+        }
+        for subject, what in (
+            ("my gone", "make it again"),
+            ("moved", "move it back"),
+            ("anew", "make it anew"),
+            ("repaired", "have git mend it"),
+            ("unborn", "make it again"),
+            ("detached", "make it again"),
+            ("elsewhere", "have the branch there again"),
+            (str(unknown), "have a session there"),
+            (str(foreign), "have a session in it"),
+        ):
+            await follow(sandbox, repository, found[subject].advice, what)
+        assert not await diagnose(client)
+        assert {name: git(tree, "rev-parse", "HEAD") for name, tree in trees.items()} == tips
+        assert [(trees[name] / "only.txt").read_text() for name in ("repaired", "anew")] == ["here\n"] * 2
+        assert not await diagnose(client, repo="repo")
+
+
+async def test_of_a_worktree_that_was_deleted_the_advice_says_which_files_come_back(
+    client: Client, sandbox: Sandbox, repository: Path
+) -> None:
+    trees = {}
+    for name in ("kept", "went on"):
+        trees[name] = Path((await client.create(repository, name=name)).worktree)
+        (trees[name] / "only.txt").write_text("at the checkpoint\n")
+        await client.worktrees.CreateCheckpoint(worktree_pb2.CreateCheckpointRequest(session=name))
+    git(trees["went on"], "commit", "-q", "--allow-empty", "-m", "later")
+    for tree in trees.values():
+        shutil.rmtree(tree)
+
+    found = await diagnose(client)
+
+    assert "make it again with the files of its newest checkpoint, 1: " in found["kept"].advice
+    await follow(sandbox, repository, found["kept"].advice, "make it again")
+    assert (trees["kept"] / "only.txt").read_text() == "at the checkpoint\n"
+    await follow(sandbox, repository, found["went on"].advice, "make it again from its branch")
+    assert not (trees["went on"] / "only.txt").exists()
+    await follow(sandbox, repository, found["went on"].advice, "then have the files of its newest checkpoint")
+    assert (trees["went on"] / "only.txt").read_text() == "at the checkpoint\n"
+
+
+async def test_something_else_where_a_worktree_was_is_told_and_the_advice_brings_the_worktree_back(
+    daemon: DaemonProcess, repository: Path, tmp_path: Path
+) -> None:
+    sandbox = daemon.sandbox
+    other = tmp_path / "other"
+    git(tmp_path, "init", "-q", str(other))
+    git(other, "commit", "-q", "--allow-empty", "-m", "first")
+    async with connected(sandbox) as client:
+        names = ("own-repository", "of-another", "file", "copied", "sound")
+        trees = {name: Path((await client.create(repository, name=name)).worktree) for name in names}
+        commits = {name: git(tree, "rev-parse", "HEAD") for name, tree in trees.items()}
+        for name in ("own-repository", "of-another", "file"):
+            shutil.rmtree(trees[name])
+        git(tmp_path, "init", "-q", str(trees["own-repository"]))
+        git(other, "worktree", "add", "-q", "--detach", str(trees["of-another"]))
+        trees["file"].write_text("not a directory\n")
+        shutil.copyfile(trees["sound"] / ".git", trees["copied"] / ".git")
+
+        found = await diagnose(client)
+
+        astray = [name for name in names if name != "sound"]
+        told = {name: (found[name].code, found[name].severity) for name in names if name in found}
+        assert told == dict.fromkeys(astray, ("worktree-broken", "error"))
+        for name in astray:
+            await follow(sandbox, repository, found[name].advice, "move it away")
+            await follow(sandbox, repository, found[name].advice, "then make it again")
+            assert git(trees[name], "rev-parse", "HEAD") == commits[name]
+            assert trees[name].with_name(f"{trees[name].name}.aside").exists()
+        assert not set(names) & set(await diagnose(client))
+
+
+async def test_a_stranger_on_a_port_a_turn_without_an_agent_and_what_removals_left_are_told(
+    client: Client, sandbox: Sandbox, repository: Path
+) -> None:
+    made = {name: await client.create(repository, name=name) for name in ("taken", "busy")}
+    folder = Path(made["taken"].worktree).parent
+    aside, whole = folder / ".aaaaaaa4.removing-0", folder / ".kept" / "aaaaaaa5"
+    for path in (aside, whole, folder / ".kept" / made["busy"].id):
+        path.mkdir(parents=True)
+    with closing(sqlite3.connect(sandbox.root / "state" / "ramet.db", timeout=10)) as database, database:
+        database.execute("UPDATE sessions SET state = 'working' WHERE id = ?", (made["busy"].id,))
+
+    with socket.create_server(("127.0.0.1", made["taken"].ports[0])):
+        found = await diagnose(client, ports=True)
+
+    assert codes(found) == {
+        "taken": ("port-foreign", "warning"),
+        "busy": ("agent-missing", "error"),
+        str(aside): ("directory-left", "info"),
+        str(whole): ("directory-left", "warning"),
+    }
+    assert f"listens on its port {made['taken'].ports[0]}" in found["taken"].message
+    await follow(sandbox, repository, found["busy"].advice, "begin anew")
+    assert "busy" not in await diagnose(client)
+
+    repository.rename(sandbox.root / "moved")
+    found = await diagnose(client)
+    assert codes(found)["repo"] == ("repository-missing", "error")
+    assert found["repo"].advice == "move it back"  # it has sessions, and so cannot be forgotten

@@ -1,0 +1,219 @@
+"""The merge queue: what lands, in which order, and that nobody's checkout is touched but by git's own fast-forward."""
+
+import subprocess
+from contextlib import suppress
+from pathlib import Path
+
+import grpc
+import pytest
+
+from tests.support.daemon import Client, Sandbox, git, reason_of
+from tests.support.family import refusal
+from tests.support.landing import LANDED, WAITING, Landings, commit, moves, subjects, with_work
+
+
+@pytest.mark.parametrize("method", ["merge", "squash", "rebase"])
+async def test_what_is_landed_is_on_the_target_by_the_method_that_was_asked_for(
+    client: Client, landings: Landings, repository: Path, method: str
+) -> None:
+    session = await with_work(client, repository, "one", base_ref="main")
+    commit(session, **{"more.txt": "more\n"})
+
+    await landings.land("one", method=method)
+    landed = (await landings.wait("one"))["one"]
+
+    assert landed.state == LANDED, landed.reason
+    assert landed.new_target == git(repository, "rev-parse", "main")
+    assert git(repository, "show", "main:one.txt") == "one"
+    assert git(repository, "show", "main:more.txt") == "more"
+    expected = {
+        "merge": ["Merge branch 'ramet/one' into main", "second", "first"],
+        "squash": ["one", "second", "first"],
+        "rebase": ["work of one", "work of one", "second", "first"],
+    }
+    assert subjects(repository) == expected[method]
+    assert git(repository, "log", "-1", "--format=%an <%ae>, %cn", "main") == "A Person <person@example.org>, A Person"
+    assert "Ramet-Session" in git(repository, "log", "-1", "--format=%B", "main") or method == "rebase"
+    assert (await client.get("one")).landed_reason == f"landed on main as {landed.new_target[:12]}"
+    assert moves(repository) == 2, "one for the repository's second commit, one for this"
+
+
+async def test_several_are_checked_together_and_land_in_their_order(
+    client: Client, landings: Landings, repository: Path, sandbox: Sandbox
+) -> None:
+    for name in ("one", "two", "three"):
+        await with_work(client, repository, name, base_ref="main")
+    runs = sandbox.root / "runs"
+
+    queued = await landings.land("one", "two", "three", check=[f"cat one.txt two.txt three.txt >> {runs}"])
+    landed = await landings.wait(*(each.id for each in queued))
+
+    assert [each.place for each in queued] == [1, 2, 3]
+    assert {each.state for each in landed.values()} == {LANDED}
+    assert runs.read_text() == "one\ntwo\nthree\n"
+    assert subjects(repository)[:3] == [f"Merge branch 'ramet/{name}' into main" for name in ("three", "two", "one")]
+    events = [event.target_moved for event in await client.log() if event.HasField("target_moved")]
+    assert [len(event.landing_ids) for event in events] == [3]
+
+
+async def test_one_that_is_to_land_after_another_waits_for_it(
+    client: Client, landings: Landings, repository: Path
+) -> None:
+    await with_work(client, repository, "first", base_ref="main")
+    await with_work(client, repository, "second", base_ref="main", after=["first"])
+
+    await landings.land("second")
+    await landings.reach("second", WAITING, "first is to land first")
+    await landings.land("first")
+
+    assert {each.state for each in (await landings.wait("first", "second")).values()} == {LANDED}
+    assert subjects(repository)[0] == "Merge branch 'ramet/second' into main"
+
+
+async def test_a_checkout_of_the_target_is_fast_forwarded_by_git_and_one_with_changes_in_the_way_is_waited_for(
+    client: Client, landings: Landings, sandbox: Sandbox
+) -> None:
+    path = sandbox.repository("own")
+    (path / "dir0" / "file0.txt").write_text("mine\n")
+    (path / "untracked.txt").write_text("untracked\n")
+    (path / "taken.txt").write_text("not git's\n")
+    await with_work(client, path, "apart")
+    await with_work(client, path, "same", "dir0/file0.txt")
+    await with_work(client, path, "taken")
+
+    await landings.land("same", "apart", "taken")
+    await landings.reach("apart", LANDED)
+    await landings.reach("same", WAITING, f"changes in {path}: dir0/file0.txt")
+    await landings.reach("taken", WAITING, "taken.txt")
+
+    assert (path / "apart.txt").read_text() == "apart\n"
+    assert (path / "dir0" / "file0.txt").read_text() == "mine\n"
+    assert (path / "taken.txt").read_text() == "not git's\n"
+    assert git(path, "status", "--porcelain").splitlines() == ["M dir0/file0.txt", "?? taken.txt", "?? untracked.txt"]
+    git(path, "checkout", "-q", "--", "dir0/file0.txt")
+    (path / "taken.txt").unlink()
+
+    assert {each.state for each in (await landings.wait("same", "taken")).values()} == {LANDED}
+    assert (path / "dir0" / "file0.txt").read_text() == "same\n"
+    assert git(path, "status", "--porcelain") == "?? untracked.txt"
+
+
+async def test_a_checkout_in_the_middle_of_a_merge_is_waited_for(
+    client: Client, landings: Landings, sandbox: Sandbox
+) -> None:
+    path = sandbox.repository("own")
+    await with_work(client, path, "one")
+    git(path, "branch", "side")
+    git(path, "commit", "-q", "--allow-empty", "-m", "on main")
+    git(path, "checkout", "-q", "side")
+    git(path, "commit", "-q", "--allow-empty", "-m", "on side")
+    git(path, "checkout", "-q", "main")
+    git(path, "merge", "-q", "--no-ff", "--no-commit", "side")
+
+    await landings.land("one")
+    await landings.reach("one", WAITING, f"a merge is under way in {path}")
+    git(path, "commit", "-qm", "merged by hand")
+
+    assert (await landings.wait("one"))["one"].state == LANDED
+    assert subjects(path)[:2] == ["Merge branch 'ramet/one' into main", "merged by hand"]
+
+
+async def test_what_cannot_be_landed_is_refused_before_anything_is_done(
+    client: Client, landings: Landings, repository: Path
+) -> None:
+    session = await with_work(client, repository, "works", base_ref="main")
+    await client.create(repository, name="fresh", base_ref="main")
+    git(repository, "branch", "followed", "main")
+    git(repository, "remote", "add", "origin", str(repository))
+    git(repository, "config", "branch.followed.remote", "origin")
+    git(repository, "config", "branch.followed.merge", "refs/heads/main")
+
+    assert (await refusal(landings.land("fresh")))[0] == "WRONG_STATE"
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await landings.land("works", target="followed")
+    assert reason_of(caught.value) == "PROTECTED_BRANCH"
+    hint = str(dict(caught.value.trailing_metadata() or ())["grpc-status-details-bin"])
+    assert all(way in hint for way in ("rametctl pr create works", "protected = []", "daemon restart")), hint
+    assert (await refusal(landings.land("works", target="nowhere")))[0] == "REF_NOT_FOUND"
+    assert (await refusal(landings.land("works", target=session.branch)))[0] == "INVALID_INPUT"
+    assert (await refusal(landings.land("works", method="octopus")))[0] == "INVALID_INPUT"
+    assert (await refusal(landings.land("works", check=[" "])))[0] == "INVALID_INPUT"
+    assert (await refusal(landings.land("works", "nobody")))[0] == "SESSION_NOT_FOUND"
+    assert (await refusal(landings.land()))[0] == "INVALID_INPUT"
+    assert (await refusal(landings.wait("works")))[0] == "LANDING_NOT_FOUND"
+    (Path(session.worktree) / "loose.txt").write_text("loose\n")
+    reason, words = await refusal(landings.land("works"))
+    assert (reason, "loose.txt" in words) == ("WRONG_STATE", True)
+    assert await landings.list(include_ended=True) == []
+    git(repository, "remote", "remove", "origin")
+
+    await landings.land("works", commit_message="the rest")
+    assert (await landings.wait("works"))["works"].state == LANDED
+    assert git(repository, "show", "main:loose.txt") == "loose"
+    assert git(repository, "log", "-1", "--format=%an: %s", session.branch) == "A Person: the rest"
+
+
+@pytest.mark.parametrize(
+    ("begin", "what"),
+    [
+        (("merge", "other"), "a merge"),
+        (("rebase", "other"), "a rebase"),
+        (("cherry-pick", "other"), "a cherry-pick"),
+        (("revert", "--no-edit", "HEAD~1"), "a revert"),
+        # The entries of a conflict without anything that is under way, as `git stash pop` leaves them.
+        (("read-tree", "-m", "HEAD~1", "HEAD", "other"), "conflicts are not resolved"),
+    ],
+)
+async def test_nothing_is_committed_in_the_middle_of_a_merge_or_the_like(
+    client: Client, landings: Landings, repository: Path, begin: tuple[str, ...], what: str
+) -> None:
+    session = await with_work(client, repository, "works", base_ref="main")
+    tree = Path(session.worktree)
+    git(tree, "checkout", "-q", "-b", "other", "main")
+    commit(session, **{"both.txt": "theirs\n"})
+    git(tree, "checkout", "-q", session.branch)
+    commit(session, **{"both.txt": "ours\n"})
+    commit(session, **{"both.txt": "ours again\n"})
+    tip = git(tree, "rev-parse", "HEAD")
+    with suppress(subprocess.CalledProcessError):  # it stops at a conflict
+        git(tree, *begin)
+    (tree / "loose.txt").write_text("loose\n")
+
+    reason, words = await refusal(landings.land("works", commit_message="the rest"))
+
+    assert (reason, what in words) == ("WRONG_STATE", True), words
+    assert git(repository, "rev-parse", session.branch) == tip
+    assert await landings.list(include_ended=True) == []
+
+
+@pytest.mark.parametrize("how", ["merge", "squash", "rebase"])
+async def test_what_has_landed_is_not_queued_again(
+    client: Client, landings: Landings, repository: Path, how: str
+) -> None:
+    await with_work(client, repository, "one", base_ref="main")
+    await landings.land("one", method=how)
+    await landings.wait("one")
+
+    reason, words = await refusal(landings.land("one"))
+
+    assert reason == "WRONG_STATE"
+    assert words.startswith("one has landed already: ")
+    assert "main" in words
+    assert len(await landings.list(include_ended=True)) == 1
+
+
+async def test_what_somebody_squashed_onto_the_target_while_it_was_queued_is_landed_without_an_empty_merge(
+    client: Client, landings: Landings, repository: Path
+) -> None:
+    await with_work(client, repository, "first", base_ref="main")
+    second = await with_work(client, repository, "second", base_ref="main", after=["first"])
+    await landings.land("second")
+    await landings.reach("second", WAITING)
+    by_hand = git(repository, "commit-tree", "-p", "main", "-m", "by hand", f"{second.branch}^{{tree}}")
+    git(repository, "update-ref", "refs/heads/main", by_hand)
+
+    await landings.land("first")
+    landed = (await landings.wait("first", "second"))["second"]
+
+    assert (landed.state, landed.reason) == (LANDED, "already: its content is on main")
+    assert subjects(repository)[:2] == ["Merge branch 'ramet/first' into main", "by hand"]

@@ -1,0 +1,124 @@
+"""The sessions in the merge queue: at work, asked to mend a conflict, archived, removed."""
+
+from pathlib import Path
+
+from ramet.v1 import session_pb2
+
+from tests.support.agents import script
+from tests.support.daemon import IDLE, Client, Sandbox, git
+from tests.support.daemon import WAITING as SESSION_WAITING
+from tests.support.eventually import eventually
+from tests.support.family import approve
+from tests.support.landing import (
+    CHECKING,
+    HELD,
+    LANDED,
+    QUEUED,
+    REMOVED,
+    RETURNED,
+    WAITING,
+    Landings,
+    commit,
+    subjects,
+    with_work,
+)
+
+
+async def test_work_that_cannot_be_replayed_is_told_which_files_and_to_rebase(
+    client: Client, landings: Landings, repository: Path
+) -> None:
+    await with_work(client, repository, "one", "shared.txt", "other.txt", base_ref="main")
+    two = await with_work(client, repository, "two", "shared.txt", base_ref="main")
+    await landings.land("one", method="rebase")
+    await landings.wait("one")
+    await landings.land("two", method="rebase")
+
+    assert (await landings.reach("two", HELD)).returns == 2
+    prompts = [event.prompt_queued.prompt for event in await client.log("two") if event.HasField("prompt_queued")]
+    assert "  shared.txt\n" in prompts[0].text
+    assert "git rebase main" in prompts[0].text
+    assert git(Path(two.worktree), "status", "--porcelain") == ""
+    assert subjects(repository)[0] == "work of one"
+
+
+async def test_what_conflicts_goes_to_its_agent_and_then_to_a_person_and_lands_when_it_is_mended(
+    client: Client, landings: Landings, repository: Path, sandbox: Sandbox
+) -> None:
+    await with_work(client, repository, "one", "shared.txt", base_ref="main")
+    two = await with_work(client, repository, "two", "shared.txt", base_ref="main")
+    await landings.land("one", "two")
+    returned = await landings.reach("two", RETURNED, "shared.txt")
+    assert returned.returns == 1
+
+    # The scripted agent says something, and commits nothing, in both of its turns.
+    await client.reach("two", IDLE)
+    held = await landings.reach("two", HELD, "without a new commit")
+    assert held.returns == 2
+    git(Path(two.worktree), "merge", "-q", "-X", "ours", "main")
+    await landings.retry("two")
+
+    assert (await landings.wait("two"))["two"].state == LANDED
+    assert git(repository, "show", "main:shared.txt") == "two"
+
+
+async def test_a_session_at_work_is_waited_for(client: Client, landings: Landings, repository: Path) -> None:
+    ask = {"tool": "Bash", "input": {"command": "true", "description": "x"}}
+    session = await client.create(repository, script(ask), name="busy", base_ref="main")
+    await client.reach("busy", SESSION_WAITING)
+    commit(session, **{"busy.txt": "busy\n"})
+
+    await landings.land("busy")
+    await landings.reach("busy", WAITING, "its agent is at work")
+    await approve(client, "busy")
+
+    assert (await landings.wait("busy"))["busy"].state == LANDED
+
+
+async def test_a_session_that_is_removed_leaves_its_queue(client: Client, landings: Landings, repository: Path) -> None:
+    await with_work(client, repository, "first", base_ref="main")
+    second = await with_work(client, repository, "second", base_ref="main", after=["first"])
+    await landings.land("second")
+    await landings.reach("second", WAITING)
+
+    await client.sessions.DeleteSession(
+        session_pb2.DeleteSessionRequest(session=second.id, force=True), metadata=client.metadata
+    )
+
+    assert (await landings.reach("second", REMOVED)).reason == "its session was removed"
+    assert QUEUED not in {each.state for each in await landings.list()}
+
+
+async def test_a_session_that_is_removed_while_its_check_runs_does_not_land_and_the_check_ends(
+    client: Client, landings: Landings, repository: Path, sandbox: Sandbox
+) -> None:
+    session = await with_work(client, repository, "slow", base_ref="main")
+    await with_work(client, repository, "other", base_ref="main")
+    pid = sandbox.root / "pid"
+    await landings.land("slow", check=[f"echo $$ > {pid}; sleep 600"])
+    await landings.reach("slow", CHECKING)
+    await eventually(lambda: pid.exists() and pid.read_text().strip())
+
+    request = session_pb2.DeleteSessionRequest(session=session.id, force=True)
+    removed = await client.sessions.DeleteSession(request, metadata=client.metadata)
+
+    assert removed.landing_target == "main"
+    (entry,) = await landings.list(include_ended=True)
+    assert (entry.state, entry.reason) == (REMOVED, "its session was removed")
+    await eventually(lambda: not Path(f"/proc/{pid.read_text().strip()}").exists())
+    await landings.land("other")
+    assert (await landings.wait("other"))["other"].state == LANDED
+    assert subjects(repository)[:2] == ["Merge branch 'ramet/other' into main", "second"]
+
+
+async def test_a_session_that_is_archived_in_the_queue_lands_from_its_branch(
+    client: Client, landings: Landings, repository: Path
+) -> None:
+    await with_work(client, repository, "first", base_ref="main")
+    second = await with_work(client, repository, "second", base_ref="main", after=["first"])
+    await landings.land("second")
+    await landings.reach("second", WAITING, "first is to land first")
+    await client.sessions.ArchiveSession(session_pb2.ArchiveSessionRequest(session=second.id), metadata=client.metadata)
+
+    await landings.land("first")
+
+    assert (await landings.wait(*(each.id for each in await landings.list())))["second"].state == LANDED

@@ -1,0 +1,202 @@
+"""What the verbs tell a person who has come upon something out of the ordinary, and that what they tell to do works."""
+
+import re
+import shutil
+import uuid
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.agents import script
+from tests.support.daemon import (
+    IDLE,
+    WAITING,
+    Client,
+    DaemonProcess,
+    Sandbox,
+    connected,
+    daemon_process,
+    git,
+    make_sandbox,
+)
+from tests.support.eventually import eventually
+from tests.support.family import EDITS, bash
+
+
+@pytest.fixture(scope="module")
+def running() -> Iterator[DaemonProcess]:
+    with (
+        make_sandbox(config='teardown = "echo the database is in use; exit 3"\n') as sandbox,
+        daemon_process(sandbox) as daemon,
+    ):
+        yield daemon
+
+
+@pytest.fixture
+async def client(running: DaemonProcess) -> AsyncIterator[Client]:
+    async with connected(running.sandbox) as connection:
+        yield connection
+
+
+@pytest.fixture
+def sandbox(running: DaemonProcess) -> Sandbox:
+    return running.sandbox
+
+
+@pytest.fixture
+def repository(sandbox: Sandbox) -> Path:
+    return sandbox.repository(f"repo-{uuid.uuid4().hex[:6]}")
+
+
+async def test_a_patch_with_binary_files_is_applied_byte_for_byte_elsewhere(
+    client: Client, sandbox: Sandbox, repository: Path
+) -> None:
+    session = await client.create(repository, name=f"paints-{repository.name}")
+    content = bytes(range(256)) * 300
+    (Path(session.worktree) / "picture.bin").write_bytes(content)
+    (Path(session.worktree) / "dir0" / "file0.txt").write_text("one\n")
+    elsewhere = sandbox.root / f"clone-{repository.name}"
+    git(sandbox.root, "clone", "-q", "--no-local", str(repository), str(elsewhere))
+    patch = sandbox.root / f"{repository.name}.patch"
+    patch.write_text(sandbox.ctl("diff", session.name).stdout)
+    git(elsewhere, "apply", str(patch))
+    assert (elsewhere / "picture.bin").read_bytes() == content
+    assert (elsewhere / "dir0" / "file0.txt").read_text() == "one\n"
+
+
+async def test_a_tree_that_was_deleted_by_hand_comes_back_by_what_every_verb_says(
+    client: Client, sandbox: Sandbox, repository: Path
+) -> None:
+    name = f"lost-{repository.name}"
+    await client.create(repository, script(bash("echo draft > draft.txt"), {"text": "done"}), name=name, mode=EDITS)
+    await client.reach(name, WAITING)
+    assert sandbox.ctl("approve", name).code == 0
+    session = await client.reach(name, IDLE)
+
+    async def kept() -> bool:
+        return bool(sandbox.ctl("checkpoints", name, "--json").json[0]["reason"] == "turn")
+
+    await eventually(kept)
+    shutil.rmtree(session.worktree)
+    verbs = (
+        ("shell",), ("run", "--detach", "--", "true"), ("fork",), ("send", "go on"), ("diff",), ("diff", "--watch"),
+        ("sync",), ("checkpoints", "--make"), ("rewind", "1"), ("resume",),
+    )  # fmt: skip
+    back = ""
+    for verb, *rest in verbs:
+        told = sandbox.ctl(verb, name, *rest, cwd=repository)
+        assert (told.code, told.stdout) == (1, ""), (verb, told)
+        assert f"the worktree {session.worktree} is gone" in told.stderr, verb
+        assert f"rametctl fork {name} --at 2" in told.stderr, verb
+        found = re.search(r"`rametctl (archive [^`]*) && rametctl (restore [^`]*)`", told.stderr)
+        assert found is not None, (verb, told.stderr)
+        back = " ".join(found.groups())
+    assert back == f"archive {name} restore {name}"
+    assert (await client.get(name)).state == IDLE, "nothing was queued for an agent that could not work"
+    assert sandbox.ctl("fork", name, "--at", "2", "--name", f"{name}-again", cwd=repository).code == 0
+    for verb in ("archive", "restore"):
+        assert sandbox.ctl(verb, name).code == 0
+    assert (Path(session.worktree) / "draft.txt").read_text() == "draft\n"
+    assert sandbox.ctl("send", name, script({"text": "goes on"}), "--wait").code == 0
+
+
+async def test_a_branch_without_upstream_and_a_tag_lead_out_of_their_refusals(
+    client: Client, sandbox: Sandbox, repository: Path
+) -> None:
+    origin = sandbox.root / f"origin-{repository.name}"
+    git(sandbox.root, "clone", "-q", "--bare", str(repository), str(origin))
+    git(repository, "remote", "add", "origin", str(origin))
+    git(repository, "push", "-q", "origin", "main:topic")
+    git(repository, "branch", "topic")
+    git(repository, "tag", "v1")
+
+    def refused(*arguments: str) -> str:
+        told = sandbox.ctl("new", *arguments, cwd=repository)
+        assert told.code in {1, 3}, told
+        return told.stderr
+
+    for arguments in (("--fetch", "--existing", "topic"), ("--fetch", "--base", "topic")):
+        assert "--base origin/topic --fetch" in refused(*arguments)
+    assert sandbox.ctl("new", "--base", "origin/topic", "--fetch", "--name", "new one", cwd=repository).code == 0
+    assert sandbox.ctl("new", "--existing", "topic", "--name", "same one", cwd=repository).code == 0
+    assert "--base v1 makes a new branch from it" in refused("--existing", "v1")
+    assert sandbox.ctl("new", "--base", "v1", "--name", "from tag", cwd=repository).code == 0
+    assert "give --fetch too" in refused("--existing", "nowhere")
+    git(repository, "remote", "remove", "origin")
+    assert "origin/" not in refused("--fetch", "--base", "main"), "there is none to be named"
+
+
+async def test_the_list_of_checkpoints_has_what_a_turn_began_with_and_what_changed_since_the_base(
+    client: Client, sandbox: Sandbox, repository: Path
+) -> None:
+    name = f"kept-{repository.name}"
+    session = await client.create(repository, name=name)
+    (Path(session.worktree) / "by-hand").write_text("1\n2\n")
+    (first,) = sandbox.ctl("checkpoints", name, "--make", "--json").json
+    assert (first["number"], first["files"], first["additions"], first["summary"]) == (1, 1, 2, "")
+
+    await client.send(name, "the task\n" + script(bash("touch it"), {"text": "done"}))
+    await client.reach(name, WAITING)
+    await client.send(name, "and, by the way")
+    assert sandbox.ctl("approve", name).code == 0
+
+    # An agent begins a turn of its own with what was said into one. Both may be kept as one.
+    async def ended() -> list[str]:
+        listed = sandbox.ctl("checkpoints", name, "--json").json
+        return [each["summary"] for each in reversed(listed) if each["reason"] == "turn"]
+
+    assert (await eventually(ended))[0] == "the task"
+
+
+async def test_a_checkpoint_tells_what_git_could_not_read(client: Client, sandbox: Sandbox, repository: Path) -> None:
+    name = f"unread-{repository.name}"
+    session = await client.create(repository, name=name)
+    inside = Path(session.worktree) / "inside"
+    inside.mkdir()
+    git(inside, "init", "-q")  # a repository without a commit: git has nothing to store of it
+    told = sandbox.ctl("checkpoints", name, "--make")
+    assert told.code == 0
+    assert "rametctl: warning: not kept, since git could not read it: " in told.stderr
+    assert "inside" in told.stderr
+
+
+async def test_a_detached_command_that_dies_at_once_is_not_said_to_run(
+    client: Client, sandbox: Sandbox, repository: Path
+) -> None:
+    name = f"runs-{repository.name}"
+    await client.create(repository, name=name)
+    died = sandbox.ctl("run", name, "--detach", "--", "sh", "-c", "echo one; echo the port is taken; exit 7")
+    assert died.code == 7
+    assert re.fullmatch(r"\w+ has ended already, failed \(code 7\): the port is taken\n", died.stdout)
+    ended = sandbox.ctl("run", name, "--detach", "--json", "--", "true")
+    assert (ended.code, ended.json["state"]) == (0, "exited")
+    lives = sandbox.ctl("run", name, "--detach", "--", "sleep", "600")
+    assert (lives.code, " runs; to end it: " in lives.stdout) == (0, True)
+    assert sandbox.ctl("run", name, "--stop", lives.stdout.split()[0]).code == 0
+
+
+async def test_a_rebase_names_the_files_that_are_in_the_way(client: Client, sandbox: Sandbox, repository: Path) -> None:
+    name = f"rebased-{repository.name}"
+    session = await client.create(repository, name=name)
+    (repository / "base").write_text("1\n")
+    git(repository, "add", "-A")
+    git(repository, "commit", "-qm", "base")
+    (Path(session.worktree) / "dir0" / "file0.txt").write_text("mine\n")
+    (Path(session.worktree) / "dir1" / "file1.txt").write_text("mine\n")
+    git(Path(session.worktree), "add", "dir1/file1.txt")
+    told = sandbox.ctl("sync", name, "--rebase")
+    assert told.code == 1
+    assert "uncommitted changes are in the way: dir0/file0.txt, dir1/file1.txt; commit them" in told.stderr
+
+
+@pytest.mark.parametrize("verb", ["rm", "archive"])
+async def test_a_teardown_that_failed_is_told_by_what_ran_it(
+    client: Client, sandbox: Sandbox, repository: Path, verb: str
+) -> None:
+    name = f"torn-{repository.name}"
+    await client.create(repository, name=name)
+    told = sandbox.ctl(verb, name)
+    assert told.code == 0
+    assert "the teardown failed: " in told.stderr
+    assert "the database is in use" in told.stderr

@@ -1,0 +1,48 @@
+"""What doctor tells, as tests ask for it, and its advice, as a person follows it."""
+
+import asyncio
+import subprocess
+from pathlib import Path
+from typing import Any
+
+from ramet.v1 import worktree_pb2
+
+from tests.support.daemon import Client, Sandbox
+
+
+async def findings(
+    client: Client, *, fix: bool = False, repo: str = "", ports: bool = False
+) -> list[worktree_pb2.Finding]:
+    """All of them, but for strangers on ports unless ``ports``: what listens there is whatever else runs on the machine, other tests among it."""
+    answer = await client.worktrees.Diagnose(worktree_pb2.DiagnoseRequest(fix=fix, repo=repo))
+    return [found for found in answer.findings if ports or found.code != "port-foreign"]
+
+
+async def diagnose(client: Client, **how: Any) -> dict[str, worktree_pb2.Finding]:
+    """By subject."""
+    return {found.subject: found for found in await findings(client, **how)}
+
+
+def codes(found: dict[str, worktree_pb2.Finding]) -> dict[str, tuple[str, str]]:
+    return {subject: (each.code, each.severity) for subject, each in found.items()}
+
+
+async def garbage(client: Client, *, dry_run: bool = True) -> dict[str, worktree_pb2.Garbage]:
+    answer = await client.worktrees.CollectGarbage(worktree_pb2.CollectGarbageRequest(dry_run=dry_run))
+    return {item.name: item for item in answer.items}
+
+
+async def follow(sandbox: Sandbox, repository: Path, advice: str, what: str) -> None:
+    """Do what a line of an advice says, as a person pastes it into a shell."""
+    (command,) = [line.partition(": ")[2] for line in advice.splitlines() if line.startswith(what)]
+    done = await asyncio.to_thread(
+        subprocess.run,
+        ["sh", "-c", command],
+        cwd=repository,
+        env=sandbox.environ,
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+    assert done.returncode == 0, (command, done.stdout, done.stderr)

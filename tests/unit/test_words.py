@@ -1,0 +1,89 @@
+"""Words that daemon and client have in common, and that nothing counts without them."""
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from ramet.v1 import worktree_pb2
+from ramet.words import plural
+from rametctl.render.diff import stat_lines
+
+ROOT = Path(__file__).parents[2]
+PLURALS = re.compile(
+    r"(?P<nouns> (?:more |open |new |agent |review |spare )*(?:agents|answers|branches|checkpoints|children|commands|comments|commits|conflicts"
+    r"|days|directories|entries|files|hours|insertions|deletions|landings|lines|messages|minutes|patterns|ports|problems|processes|prompts"
+    r"|pull requests|questions|refs|requests|rules|seconds|sessions|spares|steps|tasks|things|threads|times|tokens|turns|worktrees))\b"
+)
+NEVER_ONE = {
+    ("client/rametctl/commands/ls.py", " sessions"): "names of states, and no number",
+    ("daemon/rametd/api/landing.py", " seconds"): "a number that is out of range",
+    ("client/rametctl/commands/config.py", " things"): "one is told by itself",
+    ("client/rametctl/commands/new.py", " sessions"): "one is told as one",
+    ("client/rametctl/render/conflicts.py", " sessions"): "one is told as one",
+    ("daemon/rametd/services/agents/projection.py", " times"): "a limit that was hit more often than it may be",
+    ("daemon/rametd/services/attention.py", " requests"): "one would be the one that is meant",
+    ("daemon/rametd/services/landing/entries.py", " times"): "once is told as once",
+    ("daemon/rametd/services/upkeep/checks/directories.py", " things"): "fewer are told one by one",
+    ("daemon/rametd/services/pull_requests/github.py", " seconds"): "what a call may take",
+    ("daemon/rametd/services/upkeep/still_kept.py", " days"): "at least two, rounded",
+}
+
+
+@pytest.mark.parametrize(
+    ("noun", "told"),
+    [
+        ("file", ["0 files", "1 file", "2 files"]),
+        ("more line", ["0 more lines", "1 more line", "2 more lines"]),
+        ("branch", ["0 branches", "1 branch", "2 branches"]),
+        ("agent directory", ["0 agent directories", "1 agent directory", "2 agent directories"]),
+        ("day", ["0 days", "1 day", "2 days"]),
+        ("process", ["0 processes", "1 process", "2 processes"]),
+    ],
+)
+def test_a_count_has_the_noun_that_goes_with_it(noun: str, told: list[str]) -> None:
+    assert [plural(count, noun) for count in range(3)] == told
+
+
+@pytest.mark.parametrize(
+    ("count", "told"),
+    [
+        (0, "1 file changed, 0 insertions(+), 0 deletions(-)"),
+        (1, "1 file changed, 1 insertion(+), 1 deletion(-)"),
+        (2, "1 file changed, 2 insertions(+), 2 deletions(-)"),
+    ],
+)
+def test_a_stat_counts_as_git_does(count: int, told: str) -> None:
+    change = worktree_pb2.FileChange(path="a", additions=count, deletions=count)
+    answer = worktree_pb2.GetDiffResponse(files=[change], additions=count, deletions=count)
+    assert stat_lines(answer)[-1].text == told
+
+
+def test_no_text_has_a_plural_beside_a_count_that_may_be_one() -> None:
+    """A number that is a constant of the program is never one by chance; any other goes through `plural`."""
+    found = [
+        (place, noun, line)
+        for place, noun, line in counted()
+        if (place, noun) not in NEVER_ONE and not place.startswith(("daemon/rametd/scripted", "daemon/rametd/demo"))
+    ]
+    assert found == []
+    seen = {(place, noun) for place, noun, _ in counted()}
+    assert set(NEVER_ONE) <= seen, "an exception that is none any more"
+
+
+def counted() -> Iterator[tuple[str, str, int]]:
+    """(file, noun, line) of each formatted value that is followed by a noun in the plural."""
+    for folder in ("client/rametctl", "daemon/rametd"):
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            for node in ast.walk(ast.parse(path.read_text())):
+                if isinstance(node, ast.JoinedStr):
+                    for value, text in zip(node.values, node.values[1:], strict=False):
+                        if isinstance(value, ast.FormattedValue) and isinstance(text, ast.Constant):
+                            match = PLURALS.match(str(text.value))
+                            if match and not is_constant(value):
+                                yield str(path.relative_to(ROOT)), match["nouns"], node.lineno
+
+
+def is_constant(value: ast.FormattedValue) -> bool:
+    return isinstance(value.value, ast.Name) and value.value.id.isupper()
