@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -193,6 +194,53 @@ async def test_an_ignored_file_in_the_place_of_one_that_comes_back_is_kept_first
 
     assert (tree / "two.txt").read_text() == "2\n"
     assert git(tree, "show", f"{answer.before.commit}:two.txt") == "secret"
+
+
+@pytest.mark.parametrize("place", ["thing", "thing/deep", "sub"])
+@pytest.mark.parametrize("how", ["repository", "ignored repository", "worktree"])
+async def test_a_rewind_puts_no_file_in_the_place_of_a_repository_inside(
+    client: Client, repository: Path, place: str, how: str
+) -> None:
+    tree = Path((await client.create(repository, name="made")).worktree)
+    (tree / "thing").write_text("a file\n")
+    (tree / "sub").mkdir()
+    (tree / "sub" / "below").write_text("another\n")
+    made = await client.worktrees.CreateCheckpoint(worktree_pb2.CreateCheckpointRequest(session="made"))
+    (tree / "thing").unlink()
+    shutil.rmtree(tree / "sub")
+    inner = tree / place
+    if how == "worktree":
+        git(tree, "worktree", "add", "-q", "--detach", place)
+    else:
+        git(tree, "init", "-q", place)
+        git(inner, "commit", "-q", "--allow-empty", "-m", "only here")
+    if how == "ignored repository":
+        (tree / ".gitignore").write_text(f"/{place}\n")
+    (inner / "draft").write_text("only here\n")
+
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await rewind(client, "made", str(made.checkpoint.number))
+
+    assert (reason_of(caught.value), place in str(caught.value.details())) == ("WORKTREE_CHANGED", True)
+    assert ((inner / ".git").exists(), (inner / "draft").read_text()) == (True, "only here\n")
+    assert not (inner / "below").exists()
+
+
+async def test_a_rewind_moves_no_branch_but_the_sessions_own(client: Client, repository: Path) -> None:
+    session = await client.create(repository, name="made")
+    tree = Path(session.worktree)
+    made = await client.worktrees.CreateCheckpoint(worktree_pb2.CreateCheckpointRequest(session="made"))
+    git(tree, "checkout", "-q", "-b", "mine")
+    (tree / "by-hand").write_text("mine\n")
+    git(tree, "add", "-A")
+    git(tree, "commit", "-qm", "mine")
+    tip = git(repository, "rev-parse", "mine")
+
+    answer = await rewind(client, "made", str(made.checkpoint.number))
+
+    assert git(repository, "rev-parse", "mine") == git(tree, "rev-parse", "HEAD") == tip
+    assert [words.partition(":")[0] for words in answer.warnings] == [f"{session.branch} stays where it is"]
+    assert not (tree / "by-hand").exists()
 
 
 async def test_a_list_shows_where_a_session_stands_and_what_a_rewind_left_behind(

@@ -95,3 +95,11 @@ async def test_a_fork_whose_caller_hangs_up_is_made_or_leaves_nothing(
 
     [(forks,)] = rows(sandbox, "SELECT count(*) FROM sessions WHERE forked_from != ''")
     assert (await reasons(client)).count(FORK) == forks
+
+
+async def test_nobody_else_relies_on_the_checkpoint_of_a_fork_which_may_go_again(
+    client: Client, session: session_pb2.Session
+) -> None:
+    await client.sessions.ForkSession(session_pb2.ForkSessionRequest(session="one", name="two"))
+    await client.worktrees.CreateCheckpoint(worktree_pb2.CreateCheckpointRequest(session="one"))
+    assert await reasons(client) == [MANUAL, FORK, MANUAL]

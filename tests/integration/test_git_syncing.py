@@ -61,6 +61,66 @@ async def test_a_rebase_moves_no_other_branch(git: Git, sample: Sample, tree: Sa
     assert sample.git("rev-parse", "stacked") == first
 
 
+@pytest.mark.parametrize("rebase", [False, True])
+@pytest.mark.parametrize("forward", [False, True])
+async def test_nothing_that_is_ignored_is_overwritten(
+    git: Git, sample: Sample, tree: Sample, rebase: bool, forward: bool
+) -> None:
+    if not forward:
+        tree.write("own")
+        tree.commit("own")
+    ignored = {".env": "SECRET=mine\n", "cache/big": "computed for hours\n", "folder": "a file of mine\n"}
+    sample.write(".git/info/exclude", ".env\ncache\nfolder\n")
+    for name, content in ignored.items():
+        tree.write(name, content)
+    for name in (".env", "cache", "folder/below"):
+        sample.write(name, "the base's\n")
+    sample.git("add", "--force", ".env", "cache", "folder/below")
+    base, before = sample.commit("base"), tree.head
+
+    with pytest.raises(WorktreeChangedError, match=r"in the way: \.env, cache/big, folder$"):
+        await git.sync(tree.path, "work", base, rebase=rebase, message="base")
+
+    assert tree.head == before
+    assert {name: (tree.path / name).read_text() for name in ignored} == ignored
+    for name in ignored:
+        (tree.path / name).rename(tree.path.parent / Path(name).name)
+    assert (await git.sync(tree.path, "work", base, rebase=rebase, message="base")).commits == 1
+    assert (tree.path / "cache").read_text() == "the base's\n"
+
+
+async def test_what_an_own_commit_added_for_a_while_overwrites_nothing_when_it_is_rebased(
+    git: Git, sample: Sample, tree: Sample
+) -> None:
+    tree.write("secret")
+    tree.commit("by mistake")
+    tree.git("rm", "-q", "secret")
+    tree.commit("taken back")
+    sample.write(".git/info/exclude", "secret\n")
+    tree.write("secret", "mine\n")
+    sample.write("base")
+    base = sample.commit("base")
+
+    with pytest.raises(WorktreeChangedError, match=r"in the way: secret$"):
+        await git.sync(tree.path, "work", base, rebase=True, message="base")
+
+    assert (tree.path / "secret").read_text() == "mine\n"
+
+
+async def test_a_tracked_directory_that_becomes_a_file_is_in_nobodys_way(
+    git: Git, sample: Sample, tree: Sample
+) -> None:
+    sample.write("place/one")
+    first = sample.commit("a directory")
+    await git.sync(tree.path, "work", first, rebase=False, message="base")
+    sample.git("rm", "-rq", "place")
+    sample.write("place", "a file\n")
+
+    await git.sync(tree.path, "work", sample.commit("a file"), rebase=False, message="base")
+
+    assert (tree.path / "place").read_text() == "a file\n"
+
+
 async def test_a_branch_that_was_deleted_is_said(git: Git, sample: Sample, tree: Sample) -> None:
     sample.git("update-ref", "-d", "refs/heads/work")
     with pytest.raises(WorktreeChangedError, match="no commit"):

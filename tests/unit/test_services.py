@@ -83,10 +83,10 @@ def family(unit: Unit) -> Unit:
     unit.repos.upsert(a_repo("r1", name="web"))
     unit.repos.upsert(a_repo("r2", name="api"))
     for identity, repo, name in (
-        ("abc1", "r1", "docs"),
-        ("abd2", "r2", "docs"),
-        ("xyz3", "r1", "a/b"),
-        ("qrs4", "r2", "abc1"),
+        ("abcdx1", "r1", "docs"),
+        ("abcdy2", "r2", "docs"),
+        ("xyzz3", "r1", "a/b"),
+        ("qrs4", "r2", "abcdx1"),
     ):
         unit.sessions.insert(
             a_session(identity, repo_id=repo, name=name, branch=identity, worktree=Path("/t") / identity)
@@ -96,26 +96,27 @@ def family(unit: Unit) -> Unit:
 
 @pytest.mark.parametrize(
     ("name", "found"),
-    [("abc1", "abc1"), ("web/docs", "abc1"), ("api/docs", "abd2"), ("a/b", "xyz3"), ("web/a/b", "xyz3"), ("xy", "xyz3"), ("abd", "abd2")],
+    [("abcdx1", "abcdx1"), ("web/docs", "abcdx1"), ("api/docs", "abcdy2"), ("a/b", "xyzz3"), ("web/a/b", "xyzz3"), ("xyzz", "xyzz3"), ("abcdy", "abcdy2")],
 )  # fmt: skip
 def test_a_session_is_found_by_id_name_or_prefix_in_this_order(family: Unit, name: str, found: str) -> None:
     assert find_session(family, name).id == found
 
 
-@pytest.mark.parametrize("name", ["docs", "ab"])
+@pytest.mark.parametrize("name", ["docs", "abcd"])
 def test_a_name_that_fits_several_lists_them(family: Unit, name: str) -> None:
     with pytest.raises(AmbiguousError) as caught:
         find_session(family, name)
-    assert "web/docs (abc1)" in caught.value.data["matches"]
-    assert "api/docs (abd2)" in caught.value.data["matches"]
+    assert "web/docs (abcdx1)" in caught.value.data["matches"]
+    assert "api/docs (abcdy2)" in caught.value.data["matches"]
 
 
 def test_a_name_that_fits_several_means_the_one_of_the_callers_repository(family: Unit) -> None:
-    assert find_session(family, "docs", repo_id="r2").id == "abd2"
+    assert find_session(family, "docs", repo_id="r2").id == "abcdy2"
 
 
 @pytest.mark.parametrize(
-    "name", ["", "nope", "web/nope", "nowhere/docs", "/", "%", "_bc1", "abc1x", "\U0010ffff", "ABC1"]
+    "name",
+    ["", "nope", "abc", "xyz", "q", "web/nope", "nowhere/docs", "/", "%", "_bcdx1", "abcdx1x", "\U0010ffff", "ABCDX1"],
 )
 def test_what_fits_no_session_is_not_found(family: Unit, name: str) -> None:
     with pytest.raises(SessionNotFoundError):

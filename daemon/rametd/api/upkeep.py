@@ -9,6 +9,7 @@ from rametd.api.calls import Call, Calls
 from rametd.api.context import principal
 from rametd.api.repo import resolve_repo
 from rametd.domain.models import Repo
+from rametd.domain.text import utf8
 from rametd.services.core import Core
 from rametd.services.upkeep.collector import Collector
 from rametd.services.upkeep.doctor import Doctor
@@ -35,14 +36,14 @@ class UpkeepCalls:
                 items=[
                     worktree_pb2.Garbage(
                         kind=item.kind,
-                        name=item.name,
+                        name=utf8(item.name),
                         session_id=item.session_id,
                         repo=item.repo,
                         verdict=item.verdict,
-                        reason=item.reason,
+                        reason=utf8(item.reason),
                         bytes=item.bytes,
                         removed=item.removed,
-                        warnings=item.warnings,
+                        warnings=map(utf8, item.warnings),
                     )
                     for item in items
                 ],
@@ -59,10 +60,10 @@ class UpkeepCalls:
                     worktree_pb2.Finding(
                         severity=found.severity,
                         code=found.code,
-                        subject=found.subject,
+                        subject=utf8(found.subject),
                         session_id=found.session_id,
-                        message=found.message,
-                        advice=found.advice,
+                        message=utf8(found.message),
+                        advice=utf8(found.advice),
                         fixable=found.fix is not None,
                         fixed=found.fixed,
                     )

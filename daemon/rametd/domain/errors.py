@@ -19,6 +19,8 @@ tree is what a reader looks for.
 
 from typing import ClassVar
 
+from rametd.domain.text import utf8
+
 
 class RametError(Exception):
     """Base of the tree; never raised itself."""
@@ -26,10 +28,10 @@ class RametError(Exception):
     reason: ClassVar[str] = "INTERNAL"
 
     def __init__(self, message: str, *, hint: str = "", **data: str) -> None:
-        super().__init__(message)
-        self.message = message
-        self.hint = hint
-        self.data = data
+        super().__init__(utf8(message))
+        self.message = utf8(message)
+        self.hint = utf8(hint)
+        self.data = {name: utf8(value) for name, value in data.items()}
 
 
 class InvalidInputError(RametError):

@@ -7,6 +7,7 @@ is whole. All functions block.
 import contextlib
 import filecmp
 import os
+import secrets
 import shutil
 import stat
 from collections.abc import Iterator, Sequence
@@ -93,10 +94,16 @@ def _opened(path: Path, wanted: int) -> Iterator[None]:
 
 
 def _copy(source: Path, target: Path) -> None:
-    """With its mode, and whole or not at all: a kill may come between."""
-    part = target.with_name(f".{target.name}.part")
-    shutil.copy2(source, part, follow_symlinks=False)
-    part.rename(target)
+    """With its mode, and whole or not at all: a kill may come between. What it is written to first is nobody's file."""
+    part = target.with_name(f".{secrets.token_hex(8)}.part")
+    if not source.is_symlink():  # making a link never takes another one's place
+        os.close(os.open(part, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+    try:
+        shutil.copy2(source, part, follow_symlinks=False)
+        part.rename(target)
+    except OSError:
+        part.unlink(missing_ok=True)
+        raise
 
 
 def _same(one: Path, other: Path) -> bool:

@@ -13,6 +13,7 @@ import pygit2
 from rametd.domain.errors import GitFailedError
 from rametd.git.context import GitContext
 from rametd.git.inventory import refs_below
+from rametd.git.obstacles import additions, in_the_way, refuse_repositories
 from rametd.git.registrations import registrations, verify_worktree
 from rametd.git.repository import RepositoryInfo, common_dir, head_of, open_repository
 from rametd.git.snapshot import current_tree, private_index, write_commit
@@ -112,12 +113,12 @@ async def _bring_back(
 
         await write(*ADD_ALL)
         now = await write("write-tree", "--missing-ok")
-        listing = ("diff-tree", "-r", "-z", "--name-only", "--no-renames", "--diff-filter=AT", now, target)
-        wanted = os.fsdecode(await git.process.read(worktree, *there, *listing)).split("\0")[:-1]
+        wanted = await additions(git, worktree, there, "diff-tree", now, target)
+        await refuse_repositories(git, worktree, wanted)
         # Ignored files in the places of files to come: nobody but us would keep them.
-        in_the_way = await git.compute(_in_the_way, worktree, wanted)
-        if in_the_way:
-            paths = b"".join(os.fsencode(path) + b"\0" for path in in_the_way)
+        ignored = await git.compute(in_the_way, worktree, wanted)
+        if ignored:
+            paths = b"".join(os.fsencode(path) + b"\0" for path in ignored)
             add = ("add", "--force", "--sparse", "--pathspec-from-file=-", "--pathspec-file-nul")
             await write("--literal-pathspecs", *add, stdin=paths)
             now = await write("write-tree", "--missing-ok")
@@ -127,7 +128,7 @@ async def _bring_back(
     return now
 
 
-async def move_back(git: GitContext, worktree: Path, commit: str, *, ours: str | None = None, tip: str = "") -> bool:
+async def move_back(git: GitContext, worktree: Path, commit: str, *, own: str | None, tip: str = "") -> bool:
     """See `Git.move_back`."""
     git_dir = await git.compute(verify_worktree, worktree, None)
     there = (f"--git-dir={git_dir}", f"--work-tree={worktree}")
@@ -137,9 +138,11 @@ async def move_back(git: GitContext, worktree: Path, commit: str, *, ours: str |
         head = head_of(repository)
         if head.commit is None:
             return head.branch, None, False
+        if head.commit == commit or head.branch not in {None, own}:  # another branch may be the person's: it stays
+            return head.branch, head.commit, head.commit == commit
         # What was committed since ``tip`` was kept is in no checkpoint: then the branch stays.
-        movable = head.branch is not None and head.branch == ours and head.commit == tip
-        back = head.commit == commit or repository.descendant_of(head.commit, commit)
+        movable = head.branch is not None and head.commit == tip
+        back = repository.descendant_of(head.commit, commit)
         return head.branch, head.commit, back or (movable and not _elsewhere(git_dir, head.branch))
 
     branch, old, possible = await git.compute(where)
@@ -159,19 +162,6 @@ def _elsewhere(git_dir: Path, branch: str | None) -> bool:
     common = git_dir.parent.parent if git_dir.parent.name == "worktrees" else git_dir
     linked = any(entry.branch == branch and entry.admin_dir != git_dir for entry in registrations(common))
     return linked or (common != git_dir and head_of(open_repository(common)).branch == branch)
-
-
-def _in_the_way(worktree: Path, wanted: list[str]) -> set[str]:
-    found: set[str] = set()
-    for path in wanted:
-        place = worktree
-        for part in path.split("/"):
-            place /= part
-            if not place.is_dir() or place.is_symlink():
-                break
-        if os.path.lexists(place):
-            found.add(str(place.relative_to(worktree)))
-    return found
 
 
 @dataclass(frozen=True, slots=True)

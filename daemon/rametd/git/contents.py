@@ -1,5 +1,6 @@
 """All that is in a worktree, as commits: its files, what they do not tell, what is in the repositories and worktrees inside it."""
 
+import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,12 +12,14 @@ from rametd.git import nested, unseen
 from rametd.git.context import GitContext
 from rametd.git.kept import quoted
 from rametd.git.registrations import Registration, worktrees_inside
-from rametd.git.repository import Head, RepositoryInfo, open_repository
+from rametd.git.repository import Head, RepositoryInfo, commit_exists, open_repository
 from rametd.git.snapshot import write_commit, write_tree
 from rametd.git.unread import Unread
 
 _BEGUN: Final = {"MERGE_HEAD": "merge", "CHERRY_PICK_HEAD": "cherry-pick", "REVERT_HEAD": "revert", "rebase-merge": "rebase",
                  "rebase-apply": "rebase", "BISECT_LOG": "bisect"}  # fmt: skip
+_AUTOSTASHES: Final = ("rebase-merge/autostash", "rebase-apply/autostash", "MERGE_AUTOSTASH")
+"""Where git notes the commit with what was uncommitted before a rebase or merge, until that is over: no ref has it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +46,7 @@ async def read(
     others = {place: recorded for place, recorded in places.items() if place not in worktrees}
     below = await nested.keep(git, repo, worktree, others)
     notes = [] if borrowed else await _notes(git, repo, worktree, git_dir, head, branch)
-    commits = [line.split(" ")[1] for line in notes if line.startswith("index ")]
+    commits = [line.split(" ")[1] for line in notes if line.startswith(("index ", "autostash "))]
     lost = [*nested.unkept(written.skipped, [*worktrees, *(place for _, place in below.kept)]), *below.unread]
     told: list[str] = []
     for place, entry in worktrees.items():
@@ -104,6 +107,7 @@ async def _notes(
 ) -> list[str]:
     """What the files do not tell: what is checked out where that is not ``branch``, what is staged, what was under way."""
     notes = [f"begun {what}" for name, what in _BEGUN.items() if await git.compute((git_dir / name).exists)]
+    notes += [f"autostash {commit}" for commit in await git.compute(_autostashes, repo, git_dir)]
     if head.branch != branch and head.commit is not None:
         notes.append(f"head {head.commit}")
         notes += [f"on {quoted(head.branch)}"] if head.branch is not None else []
@@ -120,3 +124,11 @@ async def _notes(
         return [f"index {write_commit(repository, tree, 'index', [])}"]
 
     return notes + await git.compute(commit)
+
+
+def _autostashes(repo: RepositoryInfo, git_dir: Path) -> list[str]:
+    found: list[str] = []
+    for name in _AUTOSTASHES:
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            found += (git_dir / name).read_text(errors="replace").split()[:1]
+    return [commit for commit in dict.fromkeys(found) if commit_exists(repo, commit)]

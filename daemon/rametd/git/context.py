@@ -3,10 +3,11 @@
 import asyncio
 import copy
 import functools
+import re
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Final, ParamSpec, TypeVar
 from weakref import WeakValueDictionary
 
 import pygit2
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 T = TypeVar("T")
+_OBJECT: Final = re.compile(r"[0-9a-f]{40}([0-9a-f]{24})?")
 
 # libgit2 refuses a repository with extensions it was not told of. A partial clone reads like any other as long as the objects
 # are there; where one is not, reading it fails and says so, and git itself fetches it for whatever fills a working tree.
@@ -68,6 +70,13 @@ class GitContext:
             raise
         except pygit2.GitError as error:
             raise GitFailedError(f"libgit2: {error}") from error
+        except KeyError as error:
+            # How libgit2 says that it has no such object; any other key is a fault of ours.
+            if _OBJECT.fullmatch(str(error.args[0])) is None:
+                raise
+            raise GitFailedError(
+                f"git has the object {error.args[0]} no more", hint="`git fsck` tells what else is missing"
+            ) from error
 
     def worktree_lock(self, worktree: Path) -> asyncio.Lock:
         """Orders what would otherwise write the same private index twice."""

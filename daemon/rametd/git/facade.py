@@ -202,16 +202,25 @@ class Git:
         await self._context.compute(verify_worktree, path, branch)
 
     async def remove_worktree(
-        self, repo: RepositoryInfo, path: Path, branch: str, *, delete_branch: bool, keep_at: Path | None = None
+        self,
+        repo: RepositoryInfo,
+        path: Path,
+        branch: str,
+        *,
+        delete_branch: bool,
+        at: str | None = None,
+        keep_at: Path | None = None,
     ) -> Removal:
         """Remove the worktree recorded at ``path``, with all that is in it, and the branch: keep the work first (`trash`).
+
+        The branch goes only while it is ``at`` the commit that was kept, where that is given: a commit that is made meanwhile goes with nothing.
 
         Completes whatever the state: directory gone, locked, unregistered, moved. What lies at ``path`` but is not that worktree
         is left, and named in ``kept``. Worktrees inside it go with it. With ``keep_at`` the directory is moved there, a number after it, rather
         than deleted: `thin_out` leaves of it what is not kept elsewhere. Raises WorktreeChangedError when ``path`` holds the repository itself.
         """
         return await removal.remove_worktree(
-            self._context, repo, path, branch, delete_branch=delete_branch, keep_at=keep_at
+            self._context, repo, path, branch, delete_branch=delete_branch, at=at, keep_at=keep_at
         )
 
     async def thin_out(self, folder: Path, places: Sequence[str]) -> None:
@@ -475,13 +484,14 @@ class Git:
         """
         return await checkpoints.bring_back(self._context, worktree, target, before_overwriting)
 
-    async def move_back(self, worktree: Path, commit: str, *, ours: str | None = None, tip: str = "") -> bool:
-        """Have the branch that is checked out stand at an earlier commit of its own, and the index be that commit's.
+    async def move_back(self, worktree: Path, commit: str, *, own: str | None, tip: str = "") -> bool:
+        """Have ``own``, the branch that is checked out (or HEAD, where none is), stand at an earlier commit of its own, and the index be that
+        commit's.
 
-        A commit of another line will do where the branch is ``ours``, stands at ``tip``, which the caller has kept, and no other worktree has it.
-        False, with nothing changed, otherwise.
+        A commit of another line will do where the branch stands at ``tip``, which the caller has kept, and no other worktree has it. False, with
+        nothing changed, otherwise, and where another branch is checked out.
         """
-        return await checkpoints.move_back(self._context, worktree, commit, ours=ours, tip=tip)
+        return await checkpoints.move_back(self._context, worktree, commit, own=own, tip=tip)
 
     async def diff(
         self,

@@ -32,12 +32,14 @@ async def remove_worktree(
     branch: str,
     *,
     delete_branch: bool,
+    at: str | None = None,
     keep_at: Path | None = None,
 ) -> Removal:
     """See `Git.remove_worktree`."""
     async with git.locks.hold(repo.common_dir) as lock:
         kept, moved = await detach(git, repo, path, lock, keep_at=keep_at)
         tip = await git.compute(branch_tip, repo, branch) if delete_branch else None
+        tip = tip and (at or tip)
         why = await branches.delete_branch(git, repo, branch, tip, lock) if tip is not None else None
     await sweep(git, repo, path)
     lines = tuple(line for line in (kept, why) if line is not None)

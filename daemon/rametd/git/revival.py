@@ -60,6 +60,10 @@ async def _fill(
     await git.compute(make_empty, path, kept.empty)
     if kept.begun:
         warnings.append(f"the {kept.begun} that was under way is not any more: its files are as they were")
+    warnings += [
+        f"what was uncommitted before that is in {each[:12]} alone: `git stash apply {each[:12]}` brings it back"
+        for each in kept.autostashes
+    ]
     if kept.later:
         name = f"git branch NAME {kept.later[:12]}"
         warnings.append(

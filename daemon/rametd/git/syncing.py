@@ -9,15 +9,13 @@ from pathlib import Path
 from rametd.domain.errors import GitFailedError, WorktreeChangedError
 from rametd.git.context import GitContext
 from rametd.git.landing import by, identity
+from rametd.git.obstacles import additions, named, refuse_repositories, uncommitted
 from rametd.git.process import Completed, failed
 from rametd.git.registrations import verify_worktree
 from rametd.git.repository import head_of, open_repository
 
 UNDER_WAY = {"MERGE_HEAD": "merge", "rebase-merge": "rebase", "rebase-apply": "rebase"}
 """What git leaves in a worktree's directory while it is in the middle of something, and what that is."""
-
-NAMED = 10
-"""Files that a refusal names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +58,15 @@ async def sync(
         )
         if trial.returncode == 1:
             return Synced(old, old, 0, _names(trial.stdout.partition(b"\0")[2]))
+        if trial.returncode:
+            raise failed(trial, ("merge",))
+        coming = await additions(git, worktree, there, "diff-tree", old, os.fsdecode(trial.stdout.partition(b"\0")[0]))
+    else:
+        coming = await additions(git, worktree, there, "diff-tree", old, commit)
+        # Its own commits come again one after the other: what one of them adds and a later one removes comes too.
+        own = ("log", "--format=", "--no-merges", "--no-show-signature", f"{commit}..{old}", "--")
+        coming |= await additions(git, worktree, there, *own)
+    await _refuse_overwriting(git, worktree, there, coming)
     if before_changing is not None:
         await before_changing()
     who = by(None, await identity(git, worktree))
@@ -88,6 +95,17 @@ async def abort(git: GitContext, worktree: Path, commit: str) -> None:
         await git.process.write(worktree, *there, busy, "--abort")
 
 
+async def _refuse_overwriting(git: GitContext, worktree: Path, there: tuple[str, ...], coming: dict[str, str]) -> None:
+    """Git would overwrite ignored files, which nobody keeps, without a word."""
+    await refuse_repositories(git, worktree, coming)
+    if found := await uncommitted(git, worktree, there, coming):
+        raise WorktreeChangedError(
+            f"untracked or ignored files are in the way: {named(found)}",
+            hint="what comes in has files of its own there: move them out of the worktree, then sync again",
+            worktree=str(worktree),
+        )
+
+
 def _refused(
     done: Completed, words: tuple[str, ...], changed: tuple[str, ...]
 ) -> GitFailedError | WorktreeChangedError:
@@ -102,17 +120,13 @@ def _refused(
         or b"unstaged changes" in done.stderr
         or b"uncommitted changes" in done.stderr
     ):
-        names = listed or [_shown(path) for path in changed]
-        what = f": {', '.join(names[:NAMED])}{', …' if len(names) > NAMED else ''}" if names else ""
+        names = listed or list(changed)
+        what = f": {named(names)}" if names else ""
         return WorktreeChangedError(
             f"uncommitted changes are in the way{what}",
             hint="commit them in the worktree, or have the agent commit them, then sync again",
         )
     return failed(done, words)
-
-
-def _shown(path: str) -> str:
-    return path.encode(errors="surrogateescape").decode(errors="replace")
 
 
 def _under_way(git_dir: Path) -> str | None:

@@ -7,6 +7,7 @@ from typing import Final
 import pygit2
 
 from rametd.domain.errors import GitFailedError, RefNotFoundError
+from rametd.domain.text import utf8
 from rametd.git import contents
 from rametd.git.contents import Contents
 from rametd.git.context import GitContext
@@ -104,8 +105,8 @@ async def keep(
         made,
         tip,
         await size_of(git, repo, made, branch),
-        skipped=(*unread, *told, *((words,) if words is not None else ())),
-        unread=unread,
+        skipped=tuple(map(utf8, (*unread, *told, *((words,) if words is not None else ())))),
+        unread=tuple(map(utf8, unread)),
         aside=tuple(dict.fromkeys(places)) if len(places) == len(unread) else (),
         tree=await git.compute(_tree_of, repo, made),
     )

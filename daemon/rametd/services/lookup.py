@@ -1,14 +1,19 @@
 """Finding what a person names."""
 
+import shlex
 from pathlib import Path
 
 from rametd.domain.errors import AmbiguousError, RepoNotFoundError, SessionNotFoundError
 from rametd.domain.models import Repo, Session
 from rametd.store import Reader
 
+SHORTEST_PREFIX = 4
+"""Characters of an id that stand for it, as of a commit's in git: a shorter word is a name, and one that is not there any more must not become
+the beginning of somebody else's id."""
+
 
 def find_session(reader: Reader, name: str, *, repo_id: str | None = None) -> Session:
-    """By id, name (``NAME`` or ``REPO/NAME``), or unique prefix of an id, in that order.
+    """By id, name (``NAME`` or ``REPO/NAME``), or unique prefix of an id (four characters or more), in that order.
 
     Where a name fits sessions of several repositories, the one in ``repo_id`` is meant. Raises `SessionNotFoundError`, `AmbiguousError`.
     """
@@ -23,11 +28,14 @@ def find_session(reader: Reader, name: str, *, repo_id: str | None = None) -> Se
     here = [session for session in named if session.repo_id == repo_id]
     if len(here) == 1 or len(named) == 1:
         return (here or named)[0]
-    found = named or reader.sessions.find_by_prefix(name)
+    found = named or (reader.sessions.find_by_prefix(name) if len(name) >= SHORTEST_PREFIX else [])
     if len(found) == 1:
         return found[0]
     if not found:
-        raise SessionNotFoundError(f"there is no session {name!r}", hint="`rametctl ls --all` shows them")
+        hint = "`rametctl ls --all` shows them"
+        if any(name in {entry.name, entry.session_id} for entry in reader.trash.list()):
+            hint = f"it was removed: `rametctl trash restore {shlex.quote(name)}` brings it back"
+        raise SessionNotFoundError(f"there is no session {name!r}", hint=hint)
     repos = {repo.id: repo.name for repo in reader.repos.list()}
     matches = ", ".join(f"{repos[session.repo_id]}/{session.name} ({session.id})" for session in found)
     raise AmbiguousError(f"{name!r} fits several sessions: {matches}", hint="use the id", matches=matches)

@@ -13,7 +13,7 @@ from pathlib import Path
 from ramet.v1 import event_pb2
 from ramet.words import plural
 
-from rametd.domain.errors import NameTakenError, WrongStateError
+from rametd.domain.errors import NameTakenError, RepoNotFoundError, WrongStateError
 from rametd.domain.models import Repo
 from rametd.git.repository import RepositoryInfo
 from rametd.services import events
@@ -111,7 +111,13 @@ def session_counts(reader: Reader) -> Counter[str]:
 async def info_of(core: Core, repo: Repo) -> RepositoryInfo:
     """What git says of a registered repository; raises `RepoNotFoundError` when it is gone from disk."""
     at_root = await asyncio.to_thread(repo.root.exists)
-    return await core.git.discover(repo.root if at_root else repo.common_dir)
+    info = await core.git.discover(repo.root if at_root else repo.common_dir)
+    if info.common_dir != repo.common_dir:  # its own was taken away, and git found the one around it
+        raise RepoNotFoundError(
+            f"{repo.root} is not the repository {repo.common_dir} any more: git finds {info.common_dir} there",
+            hint="move it back",
+        )
+    return info
 
 
 async def around(core: Core, path: Path) -> Repo | None:

@@ -117,6 +117,10 @@ async def test_a_session_in_the_trash_is_named_by_prefix_or_name_and_one_that_fi
     assert first.id in words
     assert second.id in words
     assert (await refusal(bring_back(client, "nothing")))[0] == "TRASH_ENTRY_NOT_FOUND"
+    # A removal that is asked for again does not go on to whoever's id begins so.
+    assert (await refusal(remove(client, "same")))[0] == "SESSION_NOT_FOUND"
+    bystander = await client.create(repository, name="bystander")
+    assert (await refusal(remove(client, bystander.id[:3])))[0] == "SESSION_NOT_FOUND"
     assert (await bring_back(client, second.id[:7])).session.id == second.id
 
 

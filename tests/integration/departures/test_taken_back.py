@@ -2,12 +2,17 @@
 
 import asyncio
 import shutil
+import subprocess
 from pathlib import Path
 
 import grpc
 import pytest
 from ramet.v1 import session_pb2, worktree_pb2
+from rametd.domain.models import Intent, Session
+from rametd.services.core import Core
 from rametd.services.departures import archive as archiving
+from rametd.services.departures import clearing
+from rametd.services.departures import removal as removing
 from rametd.services.leaving import Running
 
 from tests.support.daemon import Client, git, reason_of
@@ -198,3 +203,86 @@ async def test_a_lock_that_a_killed_daemon_left_on_a_checkpoint_does_not_keep_it
     await checkpoint(client, "locked")
 
     assert git(repository, "show", f"refs/ramet/checkpoints/{made.id}/2:new.txt") == "new"
+
+
+async def test_what_a_restore_told_to_be_kept_is_kept_also_after_a_later_restore_without_a_word(
+    client: Client, repository: Path
+) -> None:
+    made = await client.create(repository, name="twice")
+    inner = Path(made.worktree) / "sub"
+    git(inner.parent, "init", "-q", "sub")
+    for text in ("first\n", "second\n"):
+        (inner / "file").write_text(text)
+        git(inner, "add", "-A")
+        git(inner, "commit", "-q", "-m", text)
+    tip = git(inner, "rev-parse", "HEAD")
+
+    _, (told,) = await put_away_and_bring_back(client, "twice", "archive")
+    _, later = await put_away_and_bring_back(client, "twice", "archive")
+
+    assert "its commits are in" in told
+    assert later == []
+    assert tip in git(repository, "rev-list", "--all").split()
+
+
+async def test_a_commit_that_is_made_while_its_branch_is_removed_keeps_the_branch(
+    client: Client, repository: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = await client.create(repository, name="late")
+    tree, goes = Path(made.worktree), clearing.tree_goes
+
+    async def commit(core: Core, intent: Intent, session: Session) -> None:
+        git(tree, "commit", "-q", "--allow-empty", "-m", "late")
+        await goes(core, intent, session)
+
+    monkeypatch.setattr(removing, "tree_goes", commit)
+
+    (told,) = (await remove(client, "late")).warnings
+
+    assert told.startswith(f"branch {made.branch}: it has moved on to ")
+    assert git(repository, "log", "-1", "--format=%s", made.branch) == "late"
+
+
+@pytest.mark.parametrize("way", ["archive", "rm"])
+async def test_a_session_does_not_go_while_another_one_works_inside_its_worktree(
+    client: Client, repository: Path, way: str
+) -> None:
+    made = await client.create(repository, name="outer")
+    inner = Path(made.worktree) / "fix"
+    git(inner.parent, "worktree", "add", "-q", "-b", "fix", "fix")
+    await client.create(repository, name="inner", adopt_path=str(inner))
+
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await put_away_and_bring_back(client, "outer", way)
+
+    assert reason_of(caught.value) == "WRONG_STATE"
+    assert "inner works in" in str(caught.value.details())
+    assert inner.is_dir()
+    await remove(client, "inner", force=True)
+    await put_away_and_bring_back(client, "outer", way)
+
+
+@pytest.mark.parametrize("way", ["archive", "rm"])
+async def test_what_git_had_put_aside_before_a_rebase_is_kept_and_named(
+    client: Client, repository: Path, way: str
+) -> None:
+    made = await client.create(repository, name="rebasing")
+    tree = Path(made.worktree)
+    (tree / "both.txt").write_text("mine\n")
+    git(tree, "add", "-A")
+    git(tree, "commit", "-q", "-m", "mine")
+    (repository / "both.txt").write_text("theirs\n")
+    git(repository, "add", "-A")
+    git(repository, "commit", "-q", "-m", "theirs")
+    (tree / "dir1" / "file1.txt").write_text("a day's work\n")
+    with pytest.raises(subprocess.CalledProcessError):
+        git(tree, "rebase", "--autostash", "main")
+    assert (tree / "dir1" / "file1.txt").read_text() != "a day's work\n"
+
+    _, back = await put_away_and_bring_back(client, "rebasing", way)
+
+    (words,) = [each for each in back if "git stash apply" in each]
+    git(repository, "-c", "gc.reflogExpire=now", "gc", "-q", "--prune=now")
+    git(tree, "reset", "-q", "--hard")
+    git(tree, *words.split("`")[1].split()[1:])
+    assert (tree / "dir1" / "file1.txt").read_text() == "a day's work\n"

@@ -214,3 +214,17 @@ async def test_a_name_that_came_by_now_is_in_nobodys_way(
 
     assert (tree.path / "a").read_text() == "a file\n"
     assert list((tmp_path / "outside").iterdir()) == []
+
+
+async def test_a_file_that_is_named_like_a_copy_in_the_making_is_left_alone(
+    git: Git, repo: RepositoryInfo, sample: Sample, tree: Sample
+) -> None:
+    broken_filter(sample, "*.secret")
+    tree.write("a.secret", "mine\n")
+    tree.write(".a.secret.part", "a person's\n")
+
+    _, back, _ = await away_and_back(git, repo, tree)
+
+    assert back == ()
+    assert (tree.path / ".a.secret.part").read_text() == "a person's\n"
+    assert [path.name for path in tree.path.glob("*.part")] == [".a.secret.part"]

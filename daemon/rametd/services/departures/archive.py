@@ -20,6 +20,7 @@ from rametd.services.departures.clearing import (
     give_up,
     is_first,
     kept_under,
+    refuse_around,
     tree_goes,
     unread_error,
 )
@@ -61,11 +62,13 @@ class Archiver:
                 raise WrongStateError(
                     f"{session.name} is {session.state}", hint=f"`rametctl stop {session.name}` first, or add --force"
                 )
+            await core.store.read(lambda reader: refuse_around(reader, session))  # before anything is stopped
             await self._sessions.stop(session_id, principal)
         data = {"principal": principal, "request_id": request_id, "digest": digest.hex()}
         new = Intent(new_id(), ARCHIVE, session_id, data, core.clock())
 
         def begin(unit: Unit) -> Intent:
+            refuse_around(unit, session)
             return refuse_other(leaving(unit, session_id), session, ARCHIVE) or unit.intents.add(new)
 
         return await self._undertaking.begin(session_id, begin)

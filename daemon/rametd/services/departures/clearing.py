@@ -7,8 +7,9 @@ from dataclasses import replace
 
 import structlog
 
-from rametd.domain.errors import RametError, WorkAtRiskError
-from rametd.domain.models import Intent, Session
+from rametd.domain.errors import RametError, WorkAtRiskError, WrongStateError
+from rametd.domain.models import Intent, Session, WorktreeKind
+from rametd.domain.states import State
 from rametd.git.repository import RepositoryInfo
 from rametd.services.core import Core
 from rametd.services.leaving import DELETE, FAILED, TREE
@@ -17,6 +18,18 @@ from rametd.services.persistence import write_for_sure
 from rametd.store import Reader, Unit
 
 log = structlog.get_logger()
+
+
+def refuse_around(reader: Reader, session: Session) -> None:
+    """Raises `WrongStateError` while another session works inside the worktree that would go: its own would go with it, under its agent."""
+    if session.worktree_kind != WorktreeKind.OWN or session.state == State.ARCHIVED:
+        return
+    for other in reader.sessions.list():
+        if other.id != session.id and other.worktree.is_relative_to(session.worktree):
+            raise WrongStateError(
+                f"{other.name} works in {other.worktree}, inside the worktree of {session.name}, and would lose it",
+                hint=f"`rametctl archive {other.name}` or `rametctl rm {other.name}` first, then try again",
+            )
 
 
 async def tree_goes(core: Core, intent: Intent, session: Session) -> None:

@@ -23,6 +23,7 @@ from rametd.services.departures.clearing import (
     give_up,
     is_first,
     kept_under,
+    refuse_around,
     tree_goes,
     unread_error,
 )
@@ -77,6 +78,7 @@ class Remover:
         new = Intent(new_id(), DELETE, session.id, data, core.clock())
 
         def begin(unit: Unit) -> Intent:
+            refuse_around(unit, session)
             found = refuse_other(leaving(unit, session.id), session, DELETE)
             if found is None and not judged:
                 # It was given up between our look and now: what it holds is at risk again.
@@ -145,7 +147,9 @@ class Remover:
                 info,
                 session.worktree,
                 session.branch,
-                delete_branch=session.created_branch,
+                # One that came after nothing was found to keep was not kept.
+                delete_branch=session.created_branch and record is not None and record.branch_commit is not None,
+                at=record.branch_commit if record is not None else None,
                 keep_at=aside_of(session.worktree, record.tree) if record is not None and unread else None,
             )
         if removal.aside is not None and record is not None:
@@ -173,7 +177,7 @@ class Remover:
             elif (moved := await core.git.archive_to_trash(info, session.id)) is not None:
                 tip = await core.git.branch_tip(info, session.branch)
                 if tip is None or not (await core.git.ahead_behind(info, tip, moved.commit))[0]:
-                    return moved, told
+                    return replace(moved, branch_commit=tip or moved.branch_commit), told
                 # Somebody has gone on with its branch, which goes too: what it has now is added to what was kept.
         last: tuple[str, str] | None = None
         if (

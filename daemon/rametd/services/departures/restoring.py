@@ -27,6 +27,7 @@ from rametd.git import Kept
 from rametd.git.repository import RepositoryInfo
 from rametd.services import events, ports
 from rametd.services.core import Core
+from rametd.services.departures.alone import is_alone
 from rametd.services.departures.clearing import archive_ref
 from rametd.services.departures.place import Place, place_of
 from rametd.services.ids import new_id
@@ -183,7 +184,9 @@ class Restorer:
             for folder in await asyncio.to_thread(asides, session.worktree, kept.tree):
                 await core.git.delete_tree(folder)
             await asyncio.to_thread(tidy_aside, session.worktree)
-            await core.git.drop_ref(info, ref)
+            # What an earlier restore could not bring back was told to be there.
+            if not kept.former or not await is_alone(core, info, session, kept):
+                await core.git.drop_ref(info, ref, kept.commit)
 
     async def _bring_back(self, session: Session, data: dict[str, str]) -> tuple[str, ...]:
         core = self._core

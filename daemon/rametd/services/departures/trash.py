@@ -10,6 +10,7 @@ from rametd.domain.models import Intent, TrashEntry, WorktreeKind
 from rametd.services.core import Core
 from rametd.services.ids import new_id
 from rametd.services.leaving import DROP, leaving
+from rametd.services.lookup import SHORTEST_PREFIX
 from rametd.services.persistence import write_for_sure
 from rametd.services.repos import info_of
 from rametd.services.views import stamp
@@ -27,7 +28,7 @@ def find_entry(reader: Reader, name: str, repo_id: str | None = None) -> TrashEn
         return exact
     short = name.rpartition("/")[2]
     named = [entry for entry in reader.trash.list(repo_id) if entry.name in {name, short}]
-    found = named or (reader.trash.find_by_prefix(name) if name else [])
+    found = named or (reader.trash.find_by_prefix(name) if len(name) >= SHORTEST_PREFIX else [])
     if len(found) == 1:
         return found[0]
     if not found:

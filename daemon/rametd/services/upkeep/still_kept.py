@@ -10,6 +10,7 @@ from rametd.domain.errors import NotFoundError, RametError
 from rametd.domain.models import Intent, Repo, Session
 from rametd.git.repository import RepositoryInfo
 from rametd.services.core import Core
+from rametd.services.departures import alone
 from rametd.services.departures.trash import undo_drop
 from rametd.services.ids import new_id
 from rametd.services.leaving import DROP
@@ -85,13 +86,10 @@ async def is_alone(core: Core, info: RepositoryInfo, still: StillKept) -> bool:
     """Whether anything of it is really there alone. A restore warns of much that takes nothing away, such as of another branch or other ports."""
     try:
         kept = await core.git.kept(info, still.ref)
-        if kept is None:
-            return False
-        folder = f"refs/ramet/checkpoints/{still.session.id}/"
-        return await core.git.is_alone(info, kept, still.session.worktree, folder)
     except RametError as error:
         log.info("cannot be compared", ref=still.ref, error=error.message)
         return True
+    return kept is not None and await alone.is_alone(core, info, still.session, kept)
 
 
 def _restored(reader: Reader, ref: str) -> tuple[tuple[str, ...], float]:

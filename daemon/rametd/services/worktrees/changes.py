@@ -17,6 +17,7 @@ from rametd.domain.errors import (
 )
 from rametd.domain.models import Session
 from rametd.domain.states import State
+from rametd.domain.text import utf8
 from rametd.git.diff import Diff, DiffOptions, FileChange
 from rametd.services.core import Core
 from rametd.services.lookup import find_session
@@ -49,19 +50,14 @@ class Against:
 
 def change_message(change: FileChange) -> worktree_pb2.FileChange:
     return worktree_pb2.FileChange(
-        path=_text(change.path),
-        old_path=_text(change.old_path or ""),
+        path=utf8(change.path),
+        old_path=utf8(change.old_path or ""),
         kind=KINDS[change.status],
         additions=change.additions,
         deletions=change.deletions,
         binary=change.binary,
         too_large=change.too_large,
     )
-
-
-def _text(path: str) -> str:
-    """The contract's strings are UTF-8; what is not is shown as well as can be."""
-    return path.encode(errors="surrogateescape").decode(errors="replace")
 
 
 def warnings_of(diff: Diff) -> list[str]:

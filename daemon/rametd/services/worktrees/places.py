@@ -41,8 +41,12 @@ def aside_of(worktree: Path, tree: str) -> Path:
 def asides(worktree: Path, tree: str) -> list[Path]:
     """The directories of that name, the newest first; blocks."""
     name = aside_of(worktree, tree).name
-    found = folder_aside(worktree).glob(f"{name}-*")
-    return sorted(found, key=lambda each: int(each.name.removeprefix(f"{name}-")), reverse=True)
+    numbered = [
+        (int(number), each)
+        for each in folder_aside(worktree).glob(f"{name}-*")
+        if (number := each.name.removeprefix(f"{name}-")).isdecimal()  # what else is there somebody else put there
+    ]
+    return [each for _, each in sorted(numbered, reverse=True)]
 
 
 def kept_aside(worktree: Path) -> list[str]:

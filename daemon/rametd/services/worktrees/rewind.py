@@ -144,9 +144,9 @@ class Rewinder:
         core.failpoint.hit("rewind.files-written")
         repo = await core.store.read(lambda reader: reader.repos.get(session.repo_id))
         info = await info_of(core, repo)
-        ours = session.branch if await self._may_move(session, repo) else None
+        tip = heads[-1] if await self._may_move(session, repo) else ""
         moved = not checkpoint.head or await core.git.move_back(
-            session.worktree, checkpoint.head, ours=ours, tip=heads[-1]
+            session.worktree, checkpoint.head, own=session.branch, tip=tip
         )
         warnings = [] if moved else [stays(session, checkpoint)]
         # After a sync that is taken back its work is what it had beyond the older base again.
@@ -212,8 +212,8 @@ def key_of(intent: Intent) -> str:
 def stays(session: Session, checkpoint: Checkpoint) -> str:
     """The warning where files came back and the branch did not."""
     return (
-        f"{session.branch or 'HEAD'} stays where it is: checkpoint {checkpoint.number} is of another line of commits,"
-        f" from {checkpoint.head[:12]} on"
+        f"{session.branch or 'HEAD'} stays where it is: checkpoint {checkpoint.number} is of another line of commits"
+        f" than what is checked out, from {checkpoint.head[:12]} on"
     )
 
 

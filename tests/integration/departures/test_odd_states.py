@@ -1,0 +1,83 @@
+"""Names that are not UTF-8, objects that git has lost, repositories that went elsewhere: told in words, and nothing of others is touched."""
+
+import os
+from pathlib import Path
+
+import pytest
+from ramet.v1 import worktree_pb2
+from rametd.services.worktrees.places import aside_of, asides
+
+from tests.support.daemon import Client, Sandbox, git
+from tests.support.departures import archive, bring_back, refusal, remove
+
+ODD = os.fsdecode(b"b\xff.txt")
+
+
+@pytest.mark.parametrize("archived", [False, True], ids=["there", "archived"])
+async def test_files_whose_names_are_not_utf8_are_told_kept_and_brought_back(
+    client: Client, repository: Path, archived: bool
+) -> None:
+    tree = Path((await client.create(repository, name="one")).worktree)
+    (tree / ODD).write_text("odd\n")
+    os.mkfifo(tree / os.fsdecode(b"p\xff"))
+    if archived:
+        answer = await archive(client, "one")
+        assert any("p\N{REPLACEMENT CHARACTER} (" in words for words in answer.warnings), answer.warnings
+
+    reason, words = await refusal(remove(client, "one"))
+    assert (reason, "b\N{REPLACEMENT CHARACTER}.txt" in words) == ("WORK_AT_RISK", True), words
+    (item,) = (await client.worktrees.CollectGarbage(worktree_pb2.CollectGarbageRequest(dry_run=True))).items
+    assert (item.name, item.verdict) == ("one", "kept")
+
+    await remove(client, "one", force=True)
+    await bring_back(client, "one")
+    assert (tree / ODD).read_text() == "odd\n"
+
+
+async def test_a_session_whose_commit_git_has_lost_is_refused_in_words_and_by_force_its_files_are_kept_aside(
+    client: Client, repository: Path
+) -> None:
+    tree = Path((await client.create(repository, name="one")).worktree)
+    (tree / "new.txt").write_text("new\n")
+    git(tree, "add", "new.txt")
+    git(tree, "commit", "-q", "-m", "new")
+    head = git(tree, "rev-parse", "HEAD")
+    lost = repository / ".git" / "objects" / head[:2] / head[2:]
+    lost.unlink()
+
+    for call in (archive(client, "one"), remove(client, "one")):
+        reason, words = await refusal(call)
+        assert reason in {"GIT_FAILED", "WORK_AT_RISK"}, (reason, words)
+        assert head[:8] in words or "bad object HEAD" in words
+    assert (tree / "new.txt").read_text() == "new\n"
+
+    answer = await remove(client, "one", force=True)
+    assert f"git has the object {head} no more" in answer.warnings
+    (kept,) = (words.rpartition(" is kept at ")[2] for words in answer.warnings if " is kept at " in words)
+    assert Path(kept, "new.txt").read_text() == "new\n"
+
+
+async def test_a_repository_that_was_moved_away_is_not_taken_for_the_one_around_it(
+    client: Client, sandbox: Sandbox
+) -> None:
+    around = sandbox.repository("around")
+    inner = around / "inner"
+    git(around, "init", "-q", str(inner))
+    git(inner, "commit", "-q", "--allow-empty", "-m", "first")
+    made = await client.create(inner, name="one")
+    git(around, "branch", made.branch)
+    (inner / ".git").rename(sandbox.root / "moved-away")
+
+    await refusal(client.worktrees.GetPool(worktree_pb2.GetPoolRequest(repo=made.repo)))
+    await remove(client, "one", force=True)
+
+    assert git(around, "rev-parse", made.branch)
+    assert not git(around, "for-each-ref", "refs/ramet")
+
+
+def test_what_somebody_put_beside_what_is_kept_aside_is_nothing_of_ours(tmp_path: Path) -> None:
+    worktree = tmp_path / "tree"
+    place = aside_of(worktree, "1" * 40)
+    for end in ("-0", "-10", "-9", "-0.bak", "-"):
+        Path(f"{place}{end}").mkdir(parents=True)
+    assert [each.name.removeprefix(place.name) for each in asides(worktree, "1" * 40)] == ["-10", "-9", "-0"]
