@@ -1,6 +1,7 @@
 """What would be lost: the work in a worktree, and on its branch, that exists nowhere else."""
 
 import os
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -9,8 +10,8 @@ from rametd.git.context import GitContext
 from rametd.git.process import failed
 from rametd.git.registrations import locate, worktrees_inside
 from rametd.git.repository import RepositoryInfo, branch_tip, commit_exists, last_head
-from rametd.git.snapshot import write_tree
-from rametd.git.unread import failed_filter, unopened
+from rametd.git.snapshot import private_index, write_tree
+from rametd.git.unread import failed_filter, hidden, unhide, unopened
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,11 +68,17 @@ async def _status(
     )
     there = (f"--git-dir={git_dir}", f"--work-tree={worktree}")
     lenient: list[str] = []
-    done = await git.process.run(worktree, *there, *status, environment={"GIT_OPTIONAL_LOCKS": "0"})
-    while (driver := failed_filter(done)) and f"filter.{driver}.required=false" not in lenient:
-        # A changed file that cannot be compared is one that differs.
-        lenient += ["-c", f"filter.{driver}.required=false"]
-        done = await git.process.run(worktree, *there, *lenient, *status, environment={"GIT_OPTIONAL_LOCKS": "0"})
+    environment = {"GIT_OPTIONAL_LOCKS": "0"}
+    async with AsyncExitStack() as stack:
+        if marked := await hidden(git, worktree, there, git_dir / "index"):
+            index = await stack.enter_async_context(private_index(git, git_dir))
+            await unhide(git, worktree, there, index, marked)
+            environment["GIT_INDEX_FILE"] = str(index)
+        done = await git.process.run(worktree, *there, *status, environment=environment)
+        while (driver := failed_filter(done)) and f"filter.{driver}.required=false" not in lenient:
+            # A changed file that cannot be compared is one that differs.
+            lenient += ["-c", f"filter.{driver}.required=false"]
+            done = await git.process.run(worktree, *there, *lenient, *status, environment=environment)
     if done.returncode != 0:
         raise failed(done, ("status",))
     uncommitted: list[str] = []

@@ -6,6 +6,7 @@ everything else is added without it. Directories that are closed to us git only 
 
 import os
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -56,10 +57,31 @@ def unread(words: str) -> Unread:
     return Unread(words, found[1] if found is not None else None)
 
 
+async def hidden(git: GitContext, worktree: Path, there: tuple[str, str], index: Path) -> list[bytes]:
+    """Files that are there and that git would not look at, since their entries are marked as unchanged or as not to be checked out: people mark so what
+    they change for themselves, and it is work like any other."""
+    environment = {"GIT_INDEX_FILE": str(index)}
+    listed = await git.process.read(worktree, *there, "ls-files", "-v", "-z", environment=environment)
+    marked = [record[2:] for record in listed.split(b"\0") if record[:1] == b"S" or record[:1].islower()]
+    return await git.compute(lambda: [path for path in marked if os.path.lexists(worktree / os.fsdecode(path))])
+
+
+async def unhide(git: GitContext, worktree: Path, there: tuple[str, str], index: Path, paths: Sequence[bytes]) -> None:
+    """Take the marks off in a private index."""
+    if not paths:
+        return
+    environment = {"GIT_INDEX_FILE": str(index)}
+    stdin = b"".join(path + b"\0" for path in paths)
+    for mark in ("--no-assume-unchanged", "--no-skip-worktree"):  # git takes one at a time
+        arguments = (*_AS_IS, "update-index", mark, "-z", "--stdin")
+        await git.process.write(worktree, *there, *arguments, stdin=stdin, environment=environment)
+
+
 async def add_all(git: GitContext, worktree: Path, git_dir: Path, index: Path) -> tuple[str, ...]:
     """Add everything that can be added to a private index; git's words for the rest. Raises GitFailedError, GitBusyError."""
     there = (f"--git-dir={git_dir}", f"--work-tree={worktree}")
     environment = {"GIT_INDEX_FILE": str(index)}
+    await unhide(git, worktree, there, index, await hidden(git, worktree, there, index))
     left_out: dict[str, str] = {}
     drivers: list[str] = []
 

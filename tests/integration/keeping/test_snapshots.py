@@ -253,3 +253,24 @@ async def test_what_comes_while_files_are_brought_back_is_kept_and_does_not_stop
     assert (tree.path / "new").read_text() == "as it was"
     assert [sample.git("ls-tree", "-r", "--name-only", each, "new") for each in overwritten] == ["", "new"]
     assert sample.git("show", f"{overwritten[-1]}:new") == "somebody else's"
+
+
+@pytest.mark.parametrize("mark", ["--assume-unchanged", "--skip-worktree"])
+async def test_what_somebody_told_git_not_to_look_at_is_work_like_any_other(
+    git: Git, sample: Sample, repo: RepositoryInfo, mark: str
+) -> None:
+    sample.write("absent")
+    sample.commit()
+    sample.git("update-index", mark, "src/app.py", "absent")
+    sample.write("src/app.py", "mine\n")
+    (sample.path / "absent").unlink()
+    marks = sample.git("ls-files", "-v")
+
+    taken = await git.snapshot(sample.path, "with what is marked")
+
+    assert sample.git("show", f"{taken.commit}:src/app.py") == "mine"
+    assert sample.git("ls-tree", "--name-only", taken.commit, "absent") == "absent", (
+        "not there, as in a sparse checkout"
+    )
+    assert "src/app.py" in (await git.work_at_risk(repo, sample.path, "main", None)).uncommitted
+    assert sample.git("ls-files", "-v") == marks

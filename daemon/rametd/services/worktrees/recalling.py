@@ -49,9 +49,14 @@ async def recall(core: Core, session: Session) -> Checkpoint | None:
     ]
 
     def enter(unit: Unit) -> Checkpoint | None:
-        if unit.sessions.find(session.id) is not None and unit.checkpoints.latest(session.id) is None:
+        now = unit.sessions.find(session.id)
+        if now is not None and unit.checkpoints.latest(session.id) is None:
             for row in rows:
                 unit.checkpoints.add(row)
+            # The agent's journal is read again from its beginning: what it tells of these turns is kept already.
+            kept_turns = max((row.turn for row in rows if row.reason == CheckpointReason.TURN), default=0)
+            if kept_turns > now.checkpointed_turns:
+                unit.sessions.update(session.id, checkpointed_turns=kept_turns)
         return unit.checkpoints.latest(session.id)
 
     return await write_for_sure(core.store, enter)
