@@ -34,9 +34,10 @@ BYPASS = common_pb2.PERMISSION_MODE_BYPASS_PERMISSIONS
 EXIT_ALREADY_RUNNING = 75
 DAEMONS = 20
 MANY_ROUNDS = 100
-FLOOD = 64 << 20
-ROOM = 120 << 20
-"""What a daemon may grow by under a flood: its batches, the libraries that its first agent loads, SQLite's cache."""
+FLOOD = 256 << 20
+ROOM = 400 << 20
+"""What a daemon may grow by under a flood: its batches, the libraries that its first agent loads, SQLite's cache. Held as a whole it would be in memory
+several times: as bytes, as text, as what that means, as events."""
 ASKS = {"tool": "Bash", "input": {"command": "echo ran >> ran.txt", "description": "x"}}
 
 
@@ -191,7 +192,8 @@ async def test_an_agent_that_floods_its_output_does_not_fill_the_daemons_memory(
     session = await settle_down(client, "floods", within=60)
 
     assert session.turns == 2
-    assert peak_memory(daemon.pid) - before < ROOM
+    grown = peak_memory(daemon.pid) - before
+    assert grown < ROOM, f"{grown >> 20} MB"
 
 
 def peak_memory(pid: int) -> int:
