@@ -328,3 +328,15 @@ async def test_removals_and_looks_at_once_do_not_take_the_parts_away_under_each_
         *(asyncio.to_thread(executor.discover) for _ in range(20)),
     )
     assert list(path.parent.iterdir()) == []
+
+
+async def test_a_removal_that_was_killed_is_finished_and_its_rest_taken_for_nothing(
+    executor: LocalExecutor, tmp_path: Path
+) -> None:
+    handle = await executor.start(agent("", tmp_path))
+    await executor.wait(handle)
+    path = keeper_path(handle)
+    rest = path.with_name(".s-9.0123abcd.gone")
+    shutil.copytree(path, rest)
+    assert await asyncio.to_thread(executor.discover) == [handle]
+    assert not rest.exists()

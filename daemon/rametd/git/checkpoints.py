@@ -17,7 +17,7 @@ from rametd.git.obstacles import additions, in_the_way, refuse_repositories
 from rametd.git.registrations import registrations, verify_worktree
 from rametd.git.repository import RepositoryInfo, common_dir, head_of, open_repository
 from rametd.git.snapshot import current_tree, private_index, write_commit
-from rametd.git.unread import ADD_ALL
+from rametd.git.unread import ADD_ALL, hidden, unhide
 
 PREFIX: Final = "refs/ramet/checkpoints/"
 
@@ -111,6 +111,7 @@ async def _bring_back(
             output = await git.process.write(worktree, *there, *arguments, environment=environment, stdin=stdin)
             return output.decode().strip()
 
+        await unhide(git, worktree, there, index, await hidden(git, worktree, there, index))
         await write(*ADD_ALL)
         now = await write("write-tree", "--missing-ok")
         wanted = await additions(git, worktree, there, "diff-tree", now, target)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from rametd.domain.errors import WorktreeChangedError
+from rametd.domain.text import utf8
 from rametd.git.context import GitContext
 
 _GITLINK: Final = "160000"
@@ -81,4 +82,4 @@ def _repositories(worktree: Path, path: str) -> Iterator[str]:
 def named(paths: list[str]) -> str:
     """So many of the names as a message has room for."""
     words = ", ".join(paths[:_NAMED]) + (", …" if len(paths) > _NAMED else "")
-    return words.encode(errors="surrogateescape").decode(errors="replace")
+    return utf8(words)

@@ -274,3 +274,11 @@ async def test_what_somebody_told_git_not_to_look_at_is_work_like_any_other(
     )
     assert "src/app.py" in (await git.work_at_risk(repo, sample.path, "main", None)).uncommitted
     assert sample.git("ls-files", "-v") == marks
+
+    overwritten: list[str] = []
+
+    async def keep(tree: str) -> None:
+        overwritten.append(tree)
+
+    await git.bring_back(sample.path, sample.head, keep)
+    assert sample.git("show", f"{overwritten[-1]}:src/app.py") == "mine"

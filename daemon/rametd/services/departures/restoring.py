@@ -113,6 +113,9 @@ class Restorer:
             found = refuse_other(leaving(unit, session.id), session, RESTORE)
             if found is None and origin == TRASH and unit.trash.get(session.id) is None:
                 raise TrashEntryNotFoundError(f"{session.name} is in the trash no more", hint="`rametctl trash ls`")
+            if found is None and origin == ARCHIVE and unit.sessions.get(session.id).state != State.ARCHIVED:
+                # Another call brought it back since we looked: a second one would drop what that told to be kept.
+                raise WrongStateError(f"{session.name} is back already", hint="there is nothing to restore")
             return found or unit.intents.add(new)
 
         return await self._undertaking.begin(session.id, begin)
