@@ -203,8 +203,9 @@ def assemble(core: Core, commands: Executor) -> Parts:
     core.keep, core.kept, core.still = checkpointer.catch_up, checkpointer.settle, checkpointer.still
     core.hurry, pool.spares.prepare = setup.hurry, setup.run_in
     core.after_creation += [setup.begin, warmer.session_made]
-    core.before_launch += [setup.ready, core.trackers.before_launch]
-    core.before_prompt += [checkpointer.before_prompt]
+    core.before_launch.append(setup.ready)
+    # In this order: two looks at all files at once hold up the first prompt.
+    core.before_prompt += [checkpointer.before_prompt, core.trackers.before_prompt]
     core.after_turn += [checkpointer.after_turn, landed.after_turn]
     core.before_tree_goes += [warmer.before_tree_goes, setup.tear_down, core.trackers.before_tree_goes]
     core.trackers.on_begun.append(radar.follow)

@@ -54,7 +54,7 @@ class Trackers:
         finally:
             self._held[session.id] -= 1
 
-    async def before_launch(self, session: Session) -> None:
+    async def before_prompt(self, session: Session) -> None:
         """A hook of `Core`."""
         self.follow(session)
 
