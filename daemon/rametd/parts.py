@@ -202,7 +202,7 @@ def assemble(core: Core, commands: Executor) -> Parts:
     pulls = PullRequests(core)
     core.keep, core.kept, core.still = checkpointer.catch_up, checkpointer.settle, checkpointer.still
     core.hurry, pool.spares.prepare = setup.hurry, setup.run_in
-    core.after_creation += [setup.begin, warmer.session_made]
+    core.after_creation += [setup.begin, warmer.session_made, core.trackers.session_made]
     core.before_launch.append(setup.ready)
     # In this order: two looks at all files at once hold up the first prompt.
     core.before_prompt += [checkpointer.before_prompt, core.trackers.before_prompt]

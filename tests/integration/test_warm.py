@@ -1,5 +1,6 @@
 """Spares with warm agents, as a person and the tidying parts of the daemon see them."""
 
+import asyncio
 import contextlib
 import json
 import sqlite3
@@ -9,8 +10,12 @@ from pathlib import Path
 import psutil
 import pytest
 from ramet.v1 import worktree_pb2
+from rametd import app, parts
+from rametd.keeper.executor import Executor
+from rametd.parts import Parts
+from rametd.services.core import Core
 
-from tests.support.daemon import IDLE, Client, DaemonProcess, Sandbox, connected, make_sandbox
+from tests.support.daemon import IDLE, Client, DaemonProcess, Sandbox, connected, daemon_here, make_sandbox
 from tests.support.eventually import eventually
 
 
@@ -102,6 +107,35 @@ async def test_an_agent_is_told_of_its_session_once_ports_and_all(sandbox: Sandb
     # When it came up, and when it got its session.
     assert [each.get("RAMET_PORT_0") for each in told] == [None, str(two.ports[0])]
     running.kill()
+
+
+async def test_the_changes_of_a_warm_spare_are_followed_by_its_session_too_and_no_longer_than_it_is_there(
+    sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    repository = sandbox.repository()
+    assembled: list[Parts] = []
+
+    def assemble(core: Core, commands: Executor) -> Parts:
+        assembled.append(parts.assemble(core, commands))
+        return assembled[-1]
+
+    monkeypatch.setattr(app, "assemble", assemble)
+    async with daemon_here(sandbox), connected(sandbox) as client:
+        git = assembled[0].core.git
+        await client.create(repository, name="one")
+        spare = await warm(client, repository)
+        tracker = git.tracker(Path(spare.path))
+        assert tracker is not None
+        two = await client.create(repository, "hello", name="two")
+        assert (two.worktree, git.tracker(Path(two.worktree))) == (spare.path, tracker)
+        await client.reach("two", IDLE)
+        other = await warm(client, repository)
+        await client.worktrees.DrainPool(worktree_pb2.DrainPoolRequest(repo=str(repository)))
+        assert not Path(other.path).exists()
+        assert git.tracker(Path(other.path)) is None
+        await asyncio.to_thread(sandbox.ctl, "archive", "two")
+        assert not Path(two.worktree).exists()
+        assert git.tracker(Path(two.worktree)) is None
 
 
 async def test_an_agent_that_dies_while_it_waits_is_replaced(sandbox: Sandbox) -> None:

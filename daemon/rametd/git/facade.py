@@ -126,6 +126,7 @@ class Git:
 
         Only what `create_worktree` made for ``path`` goes: not a worktree or branch that was there before.
         """
+        await self.unwatch_changes(path)
         return await removal.undo_create(self._context, repo, path, branch, created_branch_at)
 
     async def branch_names(self, repo: RepositoryInfo) -> frozenset[str]:
@@ -163,6 +164,7 @@ class Git:
 
     async def remove_spare(self, repo: RepositoryInfo, path: Path) -> Removal:
         """Remove a spare, whole or half made. Nothing that is not ours goes, nor a tree that has a branch."""
+        await self.unwatch_changes(path)
         return await pool.remove_spare(self._context, repo, path)
 
     async def inheritance(self, repo: RepositoryInfo) -> str:

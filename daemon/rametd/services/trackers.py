@@ -54,6 +54,11 @@ class Trackers:
         finally:
             self._held[session.id] -= 1
 
+    def session_made(self, session: Session) -> None:
+        """A hook of `Core`: the tracker of what was a spare is the session's from now on."""
+        if self._git.tracker(session.worktree) is not None:
+            self.follow(session)
+
     async def before_prompt(self, session: Session) -> None:
         """A hook of `Core`."""
         self.follow(session)

@@ -269,8 +269,7 @@ class Pool:
         spares = await self._core.store.read(lambda reader: reader.spares.list(repo.id))
         ready = [spare for spare in spares if spare.state == SpareState.READY]
         for spare in ready[config.pool.warm_agents :]:
-            if spare.id not in self.spares.hands:
-                self.warmer.discard(spare.id)
+            await self.spares.cool(spare)
         for spare in ready[: config.pool.warm_agents]:
             await self.spares.warm(spare, repo)
 

@@ -126,6 +126,7 @@ class Spares:
 
     async def _brought_to(self, spare: Spare, repo: Repo, info: RepositoryInfo, commit: str) -> Spare:
         await self._warmer.end(spare.id)  # it has seen the commit that it was started at
+        await self._core.git.unwatch_changes(spare.path)
         await self._core.git.update_spare(info, spare.path, commit, background=True)
         self._core.failpoint.hit("spare.updated")
         return await self._prepared(replace(spare, commit=commit), repo)
@@ -193,20 +194,31 @@ class Spares:
         return True
 
     async def warm(self, spare: Spare, repo: Repo) -> None:
-        """Have a warm agent in it, unless somebody has it in hand; `cold` says why there is none."""
+        """Have a warm agent in it, unless somebody has it in hand; `cold` says why there is none. Its changes are followed from then on, so that
+        the first prompt does not wait for a look at all its files either."""
         await self._quiet.wait()
         if spare.id in self.hands or self._warmer.has(spare.id):
             return
-        # In hand, so that it is a spare still when the start begins: from then on a claim takes the start over too.
+        # In hand, so that it is a spare still when the start begins: from then on a claim takes the start over too, and the tracker.
         with self._in_hand(spare):
             if await self._core.store.read(lambda reader: reader.spares.get(spare.id)) is None:
                 return
+            try:
+                await self._core.git.watch_changes(spare.path)
+            except RametError as error:  # whoever claims it looks at the files
+                log.warning("spare", id=spare.id, error=error.message)
             starting = self._warmer.begin(spare, repo)
         await asyncio.wait([starting])
         self.cold.pop(spare.id, None)
         if not starting.cancelled() and (reason := starting.result()):
             log.warning("no warm agent", spare=spare.id, error=reason)
             self.cold[spare.id] = reason
+
+    async def cool(self, spare: Spare) -> None:
+        """Have no warm agent in it, unless somebody has it in hand."""
+        if spare.id not in self.hands:
+            self._warmer.discard(spare.id)
+            await self._core.git.unwatch_changes(spare.path)
 
     @contextmanager
     def _in_hand(self, spare: Spare) -> Iterator[None]:
