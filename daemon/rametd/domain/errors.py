@@ -344,6 +344,10 @@ class BypassForbiddenError(DeniedError):
 
     reason = "BYPASS_FORBIDDEN"
 
+    def __init__(self) -> None:
+        hint = "if you mean it, set permissions.allow_bypass = true in config.toml, then `rametctl daemon restart`"
+        super().__init__("bypassPermissions is off", hint=hint)
+
 
 class ModeTooLooseError(DeniedError):
     """A child's mode may not be looser than its parent's."""

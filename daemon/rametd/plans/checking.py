@@ -3,7 +3,7 @@
 import difflib
 from collections.abc import Iterator, Sequence
 
-from rametd.domain.errors import BadNameError, RametError
+from rametd.domain.errors import BadNameError, BypassForbiddenError, RametError
 from rametd.domain.models import Mode
 from rametd.git import names
 from rametd.plans.keys import PLAN, THREAD
@@ -160,8 +160,8 @@ class _Checker:
                 "bad-agent", f"there is no agent {text.agent!r}", hint, **self._reading.at_thread(text, "agent")
             )
         if text.mode == Mode.BYPASS and not world.bypass:
-            hint = "set permissions.allow_bypass = true in config.toml if you mean it"
-            yield Problem("bad-mode", "bypassPermissions is off", hint, **self._reading.at_thread(text, "mode"))
+            off = BypassForbiddenError()
+            yield Problem("bad-mode", off.message, off.hint, **self._reading.at_thread(text, "mode"))
         unread = world.prompt_files.get(text.prompt_file)
         if unread is not None:
             yield Problem("prompt-file", unread.message, unread.hint, **self._reading.at_thread(text, "prompt_file"))

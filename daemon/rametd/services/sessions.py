@@ -192,9 +192,7 @@ class Sessions:
     async def update(self, session_id: str, changes: Changes, principal: str) -> Session:
         """Change settings; a running agent follows at once."""
         if changes.mode == Mode.BYPASS and not self._core.config.permissions.allow_bypass:
-            raise BypassForbiddenError(
-                "bypassPermissions is off", hint="set permissions.allow_bypass = true in config.toml if you mean it"
-            )
+            raise BypassForbiddenError
 
         check_model(changes.model or "")
         check_budget(changes.budget_usd)

@@ -129,9 +129,7 @@ class Creator:
         config = await for_repository(core, repo, info)
         mode = new.mode if new.mode is not None else config.permissions.default_mode
         if mode == Mode.BYPASS and not core.config.permissions.allow_bypass:
-            raise BypassForbiddenError(
-                "bypassPermissions is off", hint="set permissions.allow_bypass = true in config.toml if you mean it"
-            )
+            raise BypassForbiddenError
         repo_id = repo.id
         parent, after = await core.store.read(
             lambda reader: (
