@@ -7,7 +7,8 @@ import pygit2
 
 from rametd.domain.errors import RefNotFoundError
 from rametd.git.context import GitContext
-from rametd.git.kept import Kept
+from rametd.git.inventory import reachable
+from rametd.git.kept import Kept, kept_by
 from rametd.git.registrations import verify_worktree
 from rametd.git.repository import RepositoryInfo, open_repository
 from rametd.git.snapshot import current_tree, private_index
@@ -57,6 +58,33 @@ def holder(repo: RepositoryInfo, commit: str, paths: Sequence[str], without: str
         if all(_entry(tree, path) == entry for path, entry in wanted):
             return name.split("/", 2)[2]
     return ""
+
+
+async def inside(git: GitContext, repo: RepositoryInfo, kept: Kept) -> tuple[str, ...]:
+    """See `Git.only_inside`."""
+    words = [f"the repository {place} inside it" for _, place in kept.nested]
+    for made, place in kept.worktrees:
+        there = await git.compute(kept_by, repo, made)
+        own = there.changed or await inside(git, repo, there)
+        if own or not there.head or not await reachable(git, repo, there.head):
+            words.append(f"the worktree {place} inside it")
+    if kept.index and (staged := await git.compute(_only_staged, repo, kept)):
+        words.append(f"what was staged of {', '.join(staged)}")
+    begun = f"before a {kept.begun} that was under way"
+    return (*words, *(f"what was uncommitted {begun} ({each[:12]})" for each in kept.autostashes))
+
+
+def _only_staged(repo: RepositoryInfo, kept: Kept) -> list[str]:
+    """Files that are staged otherwise than both what was checked out and what the worktree had."""
+    repository = open_repository(repo.common_dir)
+    trees = [repository[each].peel(pygit2.Tree) for each in (kept.start, kept.index, kept.commit) if each]
+    *_, staged, files = trees
+    paths = [delta.new_file.path for delta in files.diff_to_tree(staged).deltas]
+    return [
+        path
+        for path in paths
+        if _entry(staged, path) not in {None, *(_entry(tree, path) for tree in (trees[0], files))}
+    ]
 
 
 def _entry(tree: pygit2.Tree, path: str) -> tuple[str, int] | None:

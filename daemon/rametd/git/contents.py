@@ -8,23 +8,28 @@ from typing import Final
 
 import pygit2
 
-from rametd.git import nested, unseen
+from rametd.git import gitdirs, nested, unseen
 from rametd.git.context import GitContext
+from rametd.git.gitdirs import GitDir
+from rametd.git.inside import BEGUN, places
 from rametd.git.kept import quoted
 from rametd.git.registrations import Registration, worktrees_inside
 from rametd.git.repository import Head, RepositoryInfo, commit_exists, open_repository
 from rametd.git.snapshot import write_commit, write_tree
 from rametd.git.unread import Unread
 
-_BEGUN: Final = {"MERGE_HEAD": "merge", "CHERRY_PICK_HEAD": "cherry-pick", "REVERT_HEAD": "revert", "rebase-merge": "rebase",
-                 "rebase-apply": "rebase", "BISECT_LOG": "bisect"}  # fmt: skip
-_AUTOSTASHES: Final = ("rebase-merge/autostash", "rebase-apply/autostash", "MERGE_AUTOSTASH")
+_AUTOSTASHES: Final = {
+    "rebase-merge/autostash": "rebase", "rebase-apply/autostash": "rebase", "MERGE_AUTOSTASH": "merge"
+}  # fmt: skip
 """Where git notes the commit with what was uncommitted before a rebase or merge, until that is over: no ref has it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """``notes`` are lines as `kept` reads them, ``commits`` those that they name; ``told``: in words, what goes for good or otherwise than it was."""
+    """``notes`` are lines as `kept` reads them, ``commits`` those that they name; ``told``: in words, what goes for good or otherwise than it was.
+
+    ``git_dirs`` of repositories inside no commit holds: removing the worktree would lose them.
+    """
 
     tree: str
     head: Head
@@ -32,6 +37,7 @@ class Contents:
     commits: tuple[str, ...]
     unread: tuple[Unread, ...]
     told: tuple[str, ...]
+    git_dirs: tuple[GitDir, ...] = ()
 
 
 async def read(
@@ -42,9 +48,10 @@ async def read(
     written = await write_tree(git, worktree, git_dir)
     head = Head(None, None) if borrowed else written.head
     worktrees = await git.compute(worktrees_inside, repo.common_dir, worktree)
-    places = await nested.places(git, worktree, git_dir)
-    others = {place: recorded for place, recorded in places.items() if place not in worktrees}
-    below = await nested.keep(git, repo, worktree, others)
+    found = await places(git, worktree, git_dir)
+    others = {place: recorded for place, recorded in found.items() if place not in worktrees}
+    below = await nested.keep(git, repo.common_dir, worktree, others)
+    git_dirs = list(await gitdirs.collect(git, repo.common_dir, worktree, git_dir, below))
     notes = [] if borrowed else await _notes(git, repo, worktree, git_dir, head, branch)
     commits = [line.split(" ")[1] for line in notes if line.startswith(("index ", "autostash "))]
     lost = [*nested.unkept(written.skipped, [*worktrees, *(place for _, place in below.kept)]), *below.unread]
@@ -55,20 +62,21 @@ async def read(
         notes.append(f"worktree {made} {quoted(place)}")
         commits.append(made)
         lost += [nested.inside(place, each) for each in there.unread]
+        git_dirs += [gitdirs.inside(place, each) for each in there.git_dirs]
         told += [
             f"{describe(place, entry)} goes with it, and comes back with it",
             *(f"in {place}: {line}" for line in there.told),
         ]
     notes += [f"nested {made} {quoted(place)}" for made, place in below.kept]
     commits += [made for made, _ in below.kept]
-    found = await unseen.look(git, worktree, git_dir, [*places, *worktrees])
-    notes += [f"empty {quoted(place)}" for place in found.empty]
-    if found.special:
+    rest = await unseen.look(git, worktree, git_dir, [*found, *worktrees])
+    notes += [f"empty {quoted(place)}" for place in rest.empty]
+    if rest.special:
         told.append(
-            f"no commit can hold these, and they go for good: {', '.join(f'{path} ({kind})' for path, kind in found.special)}"
+            f"no commit can hold these, and they go for good: {', '.join(f'{path} ({kind})' for path, kind in rest.special)}"
         )
     tree = await git.compute(_without, repo, written.tree, [each.place for each in lost if each.place is not None])
-    return Contents(tree, head, tuple(notes), tuple(commits), tuple(lost), tuple(told))
+    return Contents(tree, head, tuple(notes), tuple(commits), tuple(lost), tuple(told), tuple(git_dirs))
 
 
 def describe(place: str, entry: Registration) -> str:
@@ -106,8 +114,8 @@ async def _notes(
     git: GitContext, repo: RepositoryInfo, worktree: Path, git_dir: Path, head: Head, branch: str
 ) -> list[str]:
     """What the files do not tell: what is checked out where that is not ``branch``, what is staged, what was under way."""
-    notes = [f"begun {what}" for name, what in _BEGUN.items() if await git.compute((git_dir / name).exists)]
-    notes += [f"autostash {commit}" for commit in await git.compute(_autostashes, repo, git_dir)]
+    notes = [f"begun {what}" for name, what in BEGUN.items() if await git.compute((git_dir / name).exists)]
+    notes += [f"autostash {commit}" for _, commit in await git.compute(autostashes, repo, git_dir)]
     if head.branch != branch and head.commit is not None:
         notes.append(f"head {head.commit}")
         notes += [f"on {quoted(head.branch)}"] if head.branch is not None else []
@@ -126,9 +134,10 @@ async def _notes(
     return notes + await git.compute(commit)
 
 
-def _autostashes(repo: RepositoryInfo, git_dir: Path) -> list[str]:
-    found: list[str] = []
-    for name in _AUTOSTASHES:
+def autostashes(repo: RepositoryInfo, git_dir: Path) -> list[tuple[str, str]]:
+    """What was put aside, by what is under way. Blocks."""
+    found: dict[str, str] = {}
+    for name, what in _AUTOSTASHES.items():
         with contextlib.suppress(FileNotFoundError, NotADirectoryError):
-            found += (git_dir / name).read_text(errors="replace").split()[:1]
-    return [commit for commit in dict.fromkeys(found) if commit_exists(repo, commit)]
+            found |= dict.fromkeys((git_dir / name).read_text(errors="replace").split()[:1], what)
+    return [(what, commit) for commit, what in found.items() if commit_exists(repo, commit)]

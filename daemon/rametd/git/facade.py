@@ -12,6 +12,7 @@ from rametd.git import (
     aside,
     branches,
     checkpoints,
+    gitdirs,
     inventory,
     kept,
     landed,
@@ -32,6 +33,7 @@ from rametd.git import diff as diffs
 from rametd.git.checkpoints import KeptRef, KeptTree
 from rametd.git.context import GitContext
 from rametd.git.diff import EVERYTHING, MAX_PATCH, Diff, DiffOptions, DiffStat
+from rametd.git.gitdirs import GitDir
 from rametd.git.inventory import Inventory
 from rametd.git.kept import Kept
 from rametd.git.landed import Landed, LandedAnswers, Target
@@ -229,6 +231,10 @@ class Git:
         """Delete everything but ``places`` from a directory that was moved aside; nothing of it without any. A kill leaves it as one of the two."""
         await self._context.delete(aside.thin_out, folder, places)
 
+    async def keep_git_dirs(self, found: Sequence[GitDir], folder: Path) -> None:
+        """Copy to a folder, which is not there yet, the git directories of repositories inside a worktree that is about to go; whole or not at all."""
+        await self._context.delete(gitdirs.keep, found, folder)
+
     async def unstored(self, repo: RepositoryInfo, worktree: Path) -> tuple[str, ...]:
         """Git's words for each file that it cannot read or store now, by trying; none for what lies there and is not the worktree."""
         return await risk.unstored(self._context, repo, worktree)
@@ -314,6 +320,10 @@ class Git:
         """Whether it keeps files or commits that nothing else has: no branch, remote branch or tag, nor the worktree, nor refs below ``folder``."""
         return await alone.is_alone(self._context, repo, kept, worktree, folder)
 
+    async def only_inside(self, repo: RepositoryInfo, kept: Kept) -> tuple[str, ...]:
+        """In words, what a kept commit has beside its files and its commits and that is nowhere else: what was staged, put aside, or lay inside."""
+        return await alone.inside(self._context, repo, kept)
+
     async def holder(self, repo: RepositoryInfo, commit: str, paths: Sequence[str], *, without: str) -> str:
         """A branch, remote branch or tag, other than the branch ``without``, that has all of ``paths`` as ``commit`` has them; "" where none has.
 
@@ -331,12 +341,16 @@ class Git:
         *,
         new_branch: bool,
         aside: Sequence[Path] = (),
+        git_dirs: Sequence[Path] = (),
     ) -> tuple[str, ...]:
         """Make the worktree again as it was kept, with ``branch`` at ``commit``; what was uncommitted is so again.
 
-        What the directories ``aside`` (see `remove_worktree`) have beside that is copied there, the first one's where several have it. Returns what could not be the same. As safe to repeat as `create_worktree`, and raises what that raises.
+        What the directories ``aside`` (see `remove_worktree`) have beside that is copied there, the first one's where several have it; repositories
+        inside have their own git directories again from what `keep_git_dirs` made. Returns what could not be the same. As safe to repeat as `create_worktree`, and raises what that raises.
         """
-        return await revival.revive(self._context, repo, path, kept, branch, commit, new_branch=new_branch, aside=aside)
+        return await revival.revive(
+            self._context, repo, path, kept, branch, commit, new_branch=new_branch, aside=aside, git_dirs=git_dirs
+        )
 
     async def drop_trash(self, repo: RepositoryInfo, identity: str) -> None:
         """Forget what was kept under ``identity``; git's own garbage collection frees it."""

@@ -1,83 +1,137 @@
-"""Repositories inside a worktree: submodules, and those that somebody made there. A tree of ours can only point at them."""
+"""Repositories inside a worktree: submodules, and those that somebody made there. A tree of ours can only point at them, so that their files become
+commits of their own, `nested PLACE`, each with a line that tells what is checked out there (``HEAD COMMIT``), or that no repository is (``files``)."""
 
 import os
 import shutil
 import tempfile
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Final
 
 import pygit2
 
-from rametd.domain.errors import GitFailedError
+from rametd.domain.errors import GitFailedError, RepoNotFoundError, UnsupportedRepositoryError
 from rametd.git.context import GitContext
+from rametd.git.inside import absent, git_dir_at, places
 from rametd.git.kept import quoted
 from rametd.git.locks import DIRECTORY
 from rametd.git.registrations import existing_git_dir
-from rametd.git.repository import Head, RepositoryInfo, open_repository
+from rametd.git.repository import Head, open_repository
 from rametd.git.snapshot import WorktreeTree, write_commit, write_tree
-from rametd.git.unread import Unread, unread
+from rametd.git.unread import Unread, add_all, hidden, unread
+
+_LOOSE: Final = 100
+"""So many new objects are stored one by one; more of them make a pack."""
+_UNBORN: Final = "does not have a commit checked out"
 
 
 @dataclass(frozen=True, slots=True)
 class Nested:
-    """``kept``: (commit, place) of each whose files were copied; ``unread``: what else only they have."""
+    """``kept``: (commit, place) of each whose files were copied; ``clean``: of each that stands as it is in a commit which is not only there.
 
-    kept: tuple[tuple[str, str], ...]
-    unread: tuple[Unread, ...]
+    ``unread`` is what could not be kept. ``stood``: by place, the git directories of all that were looked at.
+    """
 
-
-async def places(git: GitContext, worktree: Path, git_dir: Path) -> dict[str, str | None]:
-    """Where submodules are, each with the recorded commit, and repositories that somebody made (None)."""
-    there = (f"--git-dir={git_dir}", f"--work-tree={worktree}")
-    staged = await git.process.read(worktree, *there, "ls-files", "--stage", "-z")
-    others = await git.process.read(worktree, *there, "ls-files", "--others", "--exclude-standard", "-z")
-    links = [record.split(b"\t", 1) for record in staged.split(b"\0") if record.startswith(b"160000 ")]
-    made = {os.fsdecode(place.rstrip(b"/")): None for place in others.split(b"\0") if place.endswith(b"/")}
-    return {os.fsdecode(place): fields.split(b" ")[1].decode() for fields, place in links} | made
+    kept: tuple[tuple[str, str], ...] = ()
+    clean: tuple[tuple[str, str], ...] = ()
+    unread: tuple[Unread, ...] = ()
+    stood: Mapping[str, Path] = field(default_factory=dict)
 
 
 async def keep(
-    git: GitContext,
-    repo: RepositoryInfo,
-    worktree: Path,
-    found: dict[str, str | None],
+    git: GitContext, common: Path, worktree: Path, found: Mapping[str, str | None], *, brief: bool = False
 ) -> Nested:
-    """Copy into our repository what those have at the places that were ``found``, and those inside them.
+    """Copy into our repository, at ``common``, what those have at the places that were ``found``, and those inside them.
 
     A submodule that stands clean at the recorded commit is left out, unless that commit was never pushed: it goes with the worktree.
-    Commits that are on none of its remotes come along; those of a shallow or partial clone do not, and what else only its git directory has
-    counts as not read.
+    Commits that are on none of its remotes come along; those of a shallow or partial clone do not. What lies in the place of a submodule that is not
+    filled is kept as mere files. ``brief`` is for those of which nothing goes: one that is clean is not looked into.
     """
     kept: list[tuple[str, str]] = []
+    clean: list[tuple[str, str]] = []
     lost: list[Unread] = []
+    stood: dict[str, Path] = {}
     for place, recorded in found.items():
-        inner = await git.compute(existing_git_dir, worktree / place)
-        if inner is None:
+        directory = worktree / place
+        inner = await git.compute(git_dir_at, directory)
+        # A directory that is no repository any more may still have all that it had.
+        if (git_dir := inner or await git.compute(existing_git_dir, directory)) is not None:
+            stood[place] = git_dir
+        if brief and inner is not None and await _stands_clean(git, directory, inner, recorded):
+            clean.append((str(recorded), place))
             continue
-        written = await write_tree(git, worktree / place, inner)
+        made, skipped, deeper = await _keep_one(git, common, directory, place, inner, recorded)
+        kept += [(made, place)] if made is not None else []
+        below = await keep(git, common, directory, deeper, brief=brief)
+        unkept_below = [*unkept(skipped, [deep for _, deep in below.kept]), *below.unread]
+        lost += [inside(place, each) for each in unkept_below]
+        kept += [(commit, f"{place}/{deep}") for commit, deep in below.kept]
+        clean += [(commit, f"{place}/{deep}") for commit, deep in below.clean]
+        stood |= {f"{place}/{deep}": each for deep, each in below.stood.items()}
+    return Nested(tuple(kept), tuple(clean), tuple(lost), stood)
+
+
+async def _keep_one(
+    git: GitContext, common: Path, directory: Path, place: str, inner: Path | None, recorded: str | None
+) -> tuple[str | None, tuple[str, ...], Mapping[str, str | None]]:
+    """The commit that was made of it, what git said that it left out, and what is inside it."""
+    if inner is None:
+        return await _keep_files(git, common, directory, place)
+    try:
+        written = await write_tree(git, directory, inner)
         repository = await git.compute(open_repository, inner)
-        head = written.head.commit
-        own, whole = await _own_commits(git, worktree / place, inner, written.head)
-        refs = await _other_refs(git, worktree / place, inner, head)
-        parents = [head] if head is not None and own and whole else []
-        if whole and not inner.is_relative_to(worktree):
-            # As a submodule's: its git directory goes with the worktree's, and is not in what would be kept aside.
-            parents += dict.fromkeys(refs.values())
-            refs = {}
-        words = [f"and its {', '.join(refs)} would go with it"] if refs else []
-        words += await _staged(git, worktree / place, inner)
-        lost += [Unread(f"{place} is a repository of its own, {line}", place) for line in words]
-        if own or parents or not await git.compute(_clean_at, repository, written, recorded):
-            message = f"nested {quoted(place)}\n\nHEAD {head}\n"
-            made = await git.compute(write_commit, repository, written.tree, message, parents)
-            await _copy_objects(git, worktree / place, inner, repo.common_dir, made)
-            kept.append((made, place))
-        deeper = await keep(git, repo, worktree / place, await places(git, worktree / place, inner))
-        below = [*unkept(written.skipped, [deep for _, deep in deeper.kept]), *deeper.unread]
-        lost += [inside(place, each) for each in below]
-        kept += [(made, f"{place}/{deep}") for made, deep in deeper.kept]
-    return Nested(tuple(kept), tuple(lost))
+    except (GitFailedError, RepoNotFoundError, UnsupportedRepositoryError):
+        return await _keep_files(git, common, directory, place)  # damaged, or of a kind that cannot be read here
+    deeper = await places(git, directory, inner)
+    own, whole = await _own_commits(git, directory, inner, written.head)
+    if not own and await git.compute(_clean_at, repository, written, recorded):
+        return None, written.skipped, deeper
+    head = written.head.commit
+    message = f"nested {quoted(place)}\n\nHEAD {head}\n"
+    parents = [head] if head is not None and own and whole else []
+    made = await git.compute(write_commit, repository, written.tree, message, parents)
+    await copy_objects(git, inner, common, made)
+    return made, written.skipped, deeper
+
+
+async def _keep_files(
+    git: GitContext, common: Path, directory: Path, place: str
+) -> tuple[str | None, tuple[str, ...], Mapping[str, str | None]]:
+    """Where no repository can tell, ours does."""
+    if not await git.compute(lambda: directory.is_dir() and not directory.is_symlink()):
+        return None, (), {}
+    async with _scratch_index(git, common) as index:
+        skipped = await add_all(git, directory, common, index)
+        there = (f"--git-dir={common}", f"--work-tree={directory}")
+        environment = {"GIT_INDEX_FILE": str(index)}
+        tree = await git.process.write(directory, *there, "write-tree", "--missing-ok", environment=environment)
+        staged = await git.process.read(directory, *there, "ls-files", "--stage", "-z", environment=environment)
+    records = [record.partition(b"\t") for record in staged.split(b"\0") if record]
+    links = [os.fsdecode(path) for fields, _, path in records if fields.startswith(b"160000 ")]
+    unborn = [each.place for each in map(unread, skipped) if each.words.endswith(_UNBORN) and each.place is not None]
+    deeper: dict[str, str | None] = dict.fromkeys([*links, *unborn])
+    if not records:
+        return None, skipped, deeper
+    message = f"nested {quoted(place)}\n\nfiles\n"
+    repository = await git.compute(open_repository, common)
+    return await git.compute(write_commit, repository, tree.decode().strip(), message, []), skipped, deeper
+
+
+@asynccontextmanager
+async def _scratch_index(git: GitContext, common: Path) -> AsyncIterator[Path]:
+    """An empty one, for a while."""
+
+    def make() -> str:
+        (common / DIRECTORY).mkdir(exist_ok=True)
+        return tempfile.mkdtemp(prefix="index-", dir=common / DIRECTORY)
+
+    folder = await git.compute(make)
+    try:
+        yield Path(folder) / "index"
+    finally:
+        await git.compute(shutil.rmtree, folder)
 
 
 def inside(place: str, what: Unread) -> Unread:
@@ -89,45 +143,24 @@ def inside(place: str, what: Unread) -> Unread:
 
 def unkept(words: Sequence[str], kept: Collection[str]) -> list[Unread]:
     """Of what git said that it left out, what is not kept as a repository inside."""
-    known = {f"'{place}/' does not have a commit checked out" for place in kept}
+    known = {f"'{place}/' {_UNBORN}" for place in kept}
     return [unread(line) for line in words if line not in known]
 
 
-async def _own_commits(git: GitContext, place: Path, inner: Path, head: Head) -> tuple[bool, bool]:
+async def _own_commits(git: GitContext, directory: Path, inner: Path, head: Head) -> tuple[bool, bool]:
     """Whether what is checked out has commits that are on none of the repository's remotes, and whether all its history is there."""
     if head.commit is None:
         return False, True
     there = f"--git-dir={inner}"
-    first = await git.process.read(
-        place, there, "rev-list", "--max-count=1", head.commit, "--not", "--remotes", "--tags", "--"
-    )
-    shallow = await git.process.read(place, there, "rev-parse", "--is-shallow-repository")
-    partial = await git.process.run(place, there, "config", "--get", "extensions.partialclone")
-    return bool(first.strip()), shallow.strip() == b"false" and partial.returncode != 0
+    shallow = await git.process.read(directory, there, "rev-parse", "--is-shallow-repository")
+    partial = await git.process.run(directory, there, "config", "--get", "extensions.partialclone")
+    own = await _is_own(git, directory, inner, head.commit)
+    return own, shallow.strip() == b"false" and partial.returncode != 0
 
 
-async def _other_refs(git: GitContext, place: Path, inner: Path, head: str | None) -> dict[str, str]:
-    """The branches, tags and stash, each with its newest commit, that have commits which neither what is checked out has nor a remote."""
-    there = f"--git-dir={inner}"
-    known = ("--not", "--glob=refs/remotes", *([head] if head is not None else []), "--")
-    listing = ("for-each-ref", "--format=%(refname)", "refs/heads", "refs/tags", "refs/stash")
-    lost: dict[str, str] = {}
-    for ref in os.fsdecode(await git.process.read(place, there, *listing)).splitlines():
-        newest = (await git.process.run(place, there, "rev-list", "--max-count=1", ref, *known)).stdout.decode().strip()
-        if newest:
-            lost[ref.removeprefix("refs/").removeprefix("heads/")] = newest
-    return lost
-
-
-async def _staged(git: GitContext, place: Path, inner: Path) -> list[str]:
-    """In words, what is staged and is not what the files are."""
-    there = (f"--git-dir={inner}", f"--work-tree={place}")
-    listing = ("status", "--porcelain", "-z", "--untracked-files=no", "--no-renames")
-    status = await git.process.read(place, *there, *listing)
-    staged = [
-        os.fsdecode(line[3:]) for line in status.split(b"\0") if line[:1] in b"MA" and line[1:2] in b"MD" and line
-    ]
-    return [f"and what is staged there would go with it: {', '.join(staged)}"] if staged else []
+async def _is_own(git: GitContext, directory: Path, inner: Path, commit: str) -> bool:
+    asked = ("rev-list", "--max-count=1", commit, "--not", "--remotes", "--")
+    return bool((await git.process.read(directory, f"--git-dir={inner}", *asked)).strip())
 
 
 def _clean_at(repository: pygit2.Repository, written: WorktreeTree, recorded: str | None) -> bool:
@@ -135,32 +168,78 @@ def _clean_at(repository: pygit2.Repository, written: WorktreeTree, recorded: st
     return head is not None and head == recorded and str(repository[head].peel(pygit2.Tree).id) == written.tree
 
 
-async def _copy_objects(git: GitContext, place: Path, source: Path, target: Path, commit: str) -> None:
-    there = f"--git-dir={source}"
-    pack = await git.process.read(
-        place, there, "pack-objects", "--revs", "--stdout", "-q", stdin=f"{commit}\n".encode()
-    )
-    await git.process.write(target, "index-pack", "--stdin", stdin=pack)
+async def _stands_clean(git: GitContext, directory: Path, inner: Path, recorded: str | None) -> bool:
+    """Whether the recorded commit is checked out, all files are its, and a remote has it; what cannot be told is not."""
+    if recorded is None:
+        return False
+    there = (f"--git-dir={inner}", f"--work-tree={directory}")
+    listing = ("status", "--porcelain=v2", "--branch", "-z", "--untracked-files=normal", "--ignore-submodules=none")
+    status = await git.process.run(directory, *there, *listing, environment={"GIT_OPTIONAL_LOCKS": "0"})
+    lines = [line for line in status.stdout.split(b"\0") if line]
+    if status.returncode != 0 or status.stderr or f"# branch.oid {recorded}".encode() not in lines:
+        return False
+    if any(not line.startswith(b"# ") for line in lines) or await hidden(git, directory, there, inner / "index"):
+        return False
+    return not await _is_own(git, directory, inner, recorded)
+
+
+async def copy_objects(git: GitContext, source: Path, target: Path, commit: str) -> None:
+    """Have the repository ``target`` have all of a commit of ``source``: what it does not have yet is copied. Raises GitFailedError."""
+    there = (f"--git-dir={source}", f"--work-tree={source}")
+    listed = await git.process.read(source, *there, "rev-list", "--objects", "--no-object-names", commit, "--")
+    missing = await absent(git, target, listed.decode().split())
+    if missing:
+        stdin = "".join(f"{name}\n" for name in sorted(missing)).encode()
+        pack = await git.process.read(source, *there, "pack-objects", "--stdout", "-q", stdin=stdin)
+        store = ("unpack-objects", "-q") if len(missing) <= _LOOSE else ("index-pack", "--stdin")
+        beside = (f"--git-dir={target}", f"--work-tree={target}")
+        await git.process.write(target, *beside, *store, stdin=pack)
     if not await git.compute(lambda: commit in open_repository(target)):
         raise GitFailedError(
-            f"the files of {place} could not be copied", hint="commit or copy them by hand, then try again"
+            f"the commit {commit[:12]} of {source} could not be copied", hint="commit or copy it by hand"
         )
 
 
-async def restore(git: GitContext, repo: RepositoryInfo, worktree: Path, commit: str, place: str) -> list[str]:
-    """The files of a repository inside the worktree, over those of a submodule that was filled again; what cannot be the same."""
+async def restore(
+    git: GitContext, common: Path, worktree: Path, commit: str, place: str, *, whole: bool = False
+) -> list[str]:
+    """The files of a repository inside the worktree, over those of a submodule that was filled again; what cannot be the same.
+
+    ``whole``: its own git directory is back already.
+    """
     target = worktree / place
     await git.compute(lambda: target.mkdir(parents=True, exist_ok=True))
-    there = (f"--git-dir={repo.common_dir}", f"--work-tree={target}")
-    scratch = await git.compute(tempfile.mkdtemp, prefix="index-", dir=repo.common_dir / DIRECTORY)
-    try:
-        environment = {"GIT_INDEX_FILE": f"{scratch}/index"}
-        await git.process.write(target, *there, "read-tree", commit, environment=environment)
-        await git.process.write(target, *there, "checkout-index", "--all", "--force", environment=environment)
-    finally:
-        await git.compute(shutil.rmtree, scratch)
-    own = await git.compute(lambda: bool(open_repository(repo.common_dir)[commit].peel(pygit2.Commit).parent_ids))
-    if await git.compute(existing_git_dir, target) is not None:
-        return [f"{place} had commits that were never pushed: {commit[:12]} has them"] if own else []
+    noted = await git.compute(lambda: open_repository(common)[commit].peel(pygit2.Commit))
+    mere = noted.message.endswith("\n\nfiles\n")
+    inner = None if mere else await git.compute(git_dir_at, target)
+    # Through its own where there is one: what its filters store elsewhere is there.
+    there = (f"--git-dir={inner or common}", f"--work-tree={target}")
+    told: list[str] = []
+    async with _scratch_index(git, common) as index:
+        environment = {"GIT_INDEX_FILE": str(index), **objects_of(common)}
+
+        async def write(*arguments: str) -> str:
+            return (await git.process.write(target, *there, *arguments, environment=environment)).decode().strip()
+
+        try:
+            if inner is not None:  # what a submodule was filled with and had lost goes again
+                await add_all(git, target, inner, index)
+                await write("read-tree", "-m", "-u", await write("write-tree", "--missing-ok"), commit)
+            else:
+                await write("read-tree", commit)
+                await write("checkout-index", "--all", "--force")
+        except GitFailedError as error:
+            told.append(f"not all files of {place} are back ({error.message}): {commit[:12]} has them")
+    if whole or mere:
+        return told
+    own = bool(noted.parent_ids)
+    if inner is not None:
+        return [*told, f"{place} had commits that were never pushed: {commit[:12]} has them"] if own else told
     words = f"its commits are in {commit[:12]}" if own else "its history is not"
-    return [f"{place} was a repository of its own: its files are back, {words}"]
+    return [*told, f"{place} was a repository of its own: its files are back, {words}"]
+
+
+def objects_of(common: Path) -> dict[str, str]:
+    """An environment in which git, in another repository, has the objects of that one too."""
+    place = str(common / "objects").replace("\\", "\\\\").replace('"', '\\"')
+    return {"GIT_ALTERNATE_OBJECT_DIRECTORIES": f'"{place}"'}

@@ -6,7 +6,7 @@ from pathlib import Path
 import pygit2
 
 from rametd.domain.errors import BranchTakenError, GitFailedError, RefNotFoundError, WorktreeChangedError
-from rametd.git import nested, removal, worktrees
+from rametd.git import gitdirs, nested, removal, worktrees
 from rametd.git.aside import put_back
 from rametd.git.context import GitContext
 from rametd.git.kept import Kept, kept_by
@@ -25,10 +25,12 @@ async def revive(
     *,
     new_branch: bool,
     aside: Sequence[Path] = (),
+    git_dirs: Sequence[Path] = (),
 ) -> tuple[str, ...]:
     """See `Git.revive`."""
     warnings = await worktrees.create_worktree(git, repo, path, branch, commit, new_branch=new_branch)
-    return (*warnings, *await _fill(git, repo, path, kept, commit, aside))
+    filled = await _fill(git, repo, path, kept, commit, aside)
+    return (*warnings, *filled, *await _fill_inside(git, repo, path, kept, aside, git_dirs))
 
 
 async def _fill(
@@ -53,10 +55,6 @@ async def _fill(
         warnings += (
             [f"what could not be stored is not all back, and stays in {folder}: {'; '.join(left)}"] if left else []
         )
-    for made, place in kept.nested:
-        # One that came back from aside has all that was in it.
-        if not any((folder / place / ".git").is_dir() for folder in aside):
-            warnings += await nested.restore(git, repo, path, made, place)
     await git.compute(make_empty, path, kept.empty)
     if kept.begun:
         warnings.append(f"the {kept.begun} that was under way is not any more: its files are as they were")
@@ -74,6 +72,32 @@ async def _fill(
     return warnings
 
 
+async def _fill_inside(
+    git: GitContext, repo: RepositoryInfo, path: Path, kept: Kept, aside: Sequence[Path], git_dirs: Sequence[Path]
+) -> list[str]:
+    """The repositories inside, once all is there that is around them: their git directories first, then their files."""
+    warnings: list[str] = []
+    back: set[str] = set()
+    for folder in git_dirs:
+        places, left = await git.compute(gitdirs.put_back, folder, path)
+        back.update(places)
+        words = f"repositories inside are not all back, and stay in {folder}: {'; '.join(left)}"
+        warnings += [words] if left else []
+    for made, place in await git.compute(_all_nested, repo, kept):
+        # One that came back from aside has all that was in it.
+        if not any((folder / place / ".git").is_dir() for folder in aside):
+            warnings += await nested.restore(git, repo.common_dir, path, made, place, whole=place in back)
+    return warnings
+
+
+def _all_nested(repo: RepositoryInfo, kept: Kept) -> list[tuple[str, str]]:
+    """Those in worktrees inside too."""
+    found = list(kept.nested)
+    for made, place in kept.worktrees:
+        found += [(commit, f"{place}/{deep}") for commit, deep in _all_nested(repo, kept_by(repo, made))]
+    return found
+
+
 async def _inside(git: GitContext, repo: RepositoryInfo, path: Path, made: str, place: str) -> list[str]:
     """A worktree inside the one that comes back: registered again, as the person's own, which is not locked; its files alone where that is not possible."""
     kept, target = await git.compute(kept_by, repo, made), path / place
@@ -82,7 +106,7 @@ async def _inside(git: GitContext, repo: RepositoryInfo, path: Path, made: str, 
             raise GitFailedError("its branch had no commit")
         await _register(git, repo, target, kept.head)
     except (BranchTakenError, GitFailedError, WorktreeChangedError) as error:
-        await nested.restore(git, repo, path, made, place)
+        await nested.restore(git, repo.common_dir, path, made, place)
         again = f"git worktree add PATH {kept.on or kept.head[:12]}"
         return [
             f"{place} was a worktree and is a mere directory, though with its files ({error.message}): `{again}` makes one elsewhere"

@@ -1,12 +1,15 @@
 """What would be lost: the work in a worktree, and on its branch, that exists nowhere else."""
 
 import os
+from collections.abc import Collection
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from rametd.git.contents import describe
+from rametd.git.contents import autostashes, describe
 from rametd.git.context import GitContext
+from rametd.git.gitdirs import left_over
+from rametd.git.inside import git_dir_at, only_here, places
 from rametd.git.process import failed
 from rametd.git.registrations import locate, worktrees_inside
 from rametd.git.repository import RepositoryInfo, branch_tip, commit_exists, last_head
@@ -19,7 +22,8 @@ class Risk:
     """Paths relative to the worktree (an untracked directory once, with a slash), and (commit, subject) pairs, newest first.
 
     ``starts``: the branch's tip and what is checked out, which the commits were looked for from. ``unread``: git's words for directories that
-    it cannot look into. ``inside``: in words, worktrees of the same repository inside it, which go with it.
+    it cannot look into. ``inside``: in words, what only git directories have that go with it: worktrees of the same repository inside it, repositories
+    inside it, and what git had put aside for something that is under way.
     """
 
     uncommitted: tuple[str, ...]
@@ -41,9 +45,51 @@ async def work_at_risk(
     starts = [commit for commit in (await git.compute(branch_tip, repo, branch), head) if commit is not None]
     unique = await _unique_commits(git, repo, starts, branch, base_commit) if starts else ()
     found = await git.compute(worktrees_inside, repo.common_dir, worktree)
-    inside = tuple(describe(place, entry) for place, entry in found.items())
+    inside = [describe(place, entry) for place, entry in found.items()]
     untracked = tuple(path for path in untracked if path.rstrip("/") not in found)
-    return Risk(uncommitted, untracked, unique, tuple(dict.fromkeys(starts)), unread, inside)
+    git_dir, _ = await git.compute(locate, repo.common_dir, worktree)
+    if git_dir is not None and git_dir != repo.common_dir:
+        unfilled, words = await _repositories(git, repo, worktree, git_dir, found)
+        untracked, inside = (*untracked, *unfilled), [*inside, *words]
+        inside += [
+            f"what was uncommitted before a {what} that is under way ({commit[:12]})"
+            for what, commit in await git.compute(autostashes, repo, git_dir)
+        ]
+    return Risk(uncommitted, untracked, unique, tuple(dict.fromkeys(starts)), unread, tuple(inside))
+
+
+async def _repositories(
+    git: GitContext, repo: RepositoryInfo, worktree: Path, git_dir: Path, apart: Collection[str]
+) -> tuple[list[str], list[str]]:
+    """Directories of submodules that are not filled, and have files all the same; in words, what only repositories inside have. Neither is told by
+    git; of those that somebody made where nothing is tracked it tells the directory."""
+    unfilled: list[str] = []
+    words: list[str] = []
+    known: list[Path] = []
+    ahead = [("", worktree, git_dir)]
+    while ahead:
+        above, directory, around = ahead.pop()
+        for name in await places(git, directory, around, untracked=False):
+            place = f"{above}{name}"
+            inner = await git.compute(git_dir_at, worktree / place)
+            if place in apart:
+                continue
+            if inner is None:
+                unfilled += [f"{place}/"] if await git.compute(_has_files, worktree / place) else []
+                continue
+            known.append(inner)
+            module = inner.relative_to(git_dir / "modules") if inner.is_relative_to(git_dir / "modules") else None
+            elsewhere = repo.common_dir / "modules" / module if module is not None else None
+            own = await only_here(git, worktree / place, inner, elsewhere)
+            words += [f"what only the repository {place} inside it has ({', '.join(own)})"] if own else []
+            ahead.append((f"{place}/", worktree / place, inner))
+    for gone, own in (await left_over(git, repo.common_dir, git_dir, known)).items():
+        words.append(f"what only the submodule {gone}, which is not there any more, has ({', '.join(own)})")
+    return unfilled, words
+
+
+def _has_files(directory: Path) -> bool:
+    return any(names or os.path.lexists(f"{folder}/.git") for folder, _, names in os.walk(directory))
 
 
 async def unstored(git: GitContext, repo: RepositoryInfo, worktree: Path) -> tuple[str, ...]:

@@ -11,6 +11,7 @@ from rametd.domain.text import utf8
 from rametd.git import contents
 from rametd.git.contents import Contents
 from rametd.git.context import GitContext
+from rametd.git.gitdirs import GitDir
 from rametd.git.refs import keeps, read_ref, set_ref, size_of
 from rametd.git.registrations import UNFINISHED, locate, moved_to, registered_at
 from rametd.git.repository import RepositoryInfo, branch_tip, last_head, open_repository
@@ -34,6 +35,8 @@ class TrashRecord:
     """Of these, files that would go with the tree; the rest stays where it is, or is gone."""
     aside: tuple[str, ...] = ()
     """Where those files are, relative to the worktree; none where git did not say it of all."""
+    git_dirs: tuple[GitDir, ...] = ()
+    """Of repositories inside, which go with the tree and are to be kept as they are."""
     tree: str = ""
 
 
@@ -108,6 +111,7 @@ async def keep(
         skipped=tuple(map(utf8, (*unread, *told, *((words,) if words is not None else ())))),
         unread=tuple(map(utf8, unread)),
         aside=tuple(dict.fromkeys(places)) if len(places) == len(unread) else (),
+        git_dirs=there.git_dirs if there is not None else (),
         tree=await git.compute(_tree_of, repo, made),
     )
 

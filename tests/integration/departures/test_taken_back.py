@@ -16,7 +16,7 @@ from rametd.services.departures import removal as removing
 from rametd.services.leaving import Running
 
 from tests.support.daemon import Client, git, reason_of
-from tests.support.departures import archive, remove
+from tests.support.departures import archive, remove, restore
 from tests.support.landing import CHECKING, LANDED, Landings, with_work
 
 
@@ -217,7 +217,9 @@ async def test_what_a_restore_told_to_be_kept_is_kept_also_after_a_later_restore
         git(inner, "commit", "-q", "-m", text)
     tip = git(inner, "rev-parse", "HEAD")
 
-    _, (told,) = await put_away_and_bring_back(client, "twice", "archive")
+    await archive(client, "twice")
+    shutil.rmtree(inner.parent.parent / ".kept")
+    (told,) = (await restore(client, "twice")).warnings
     _, later = await put_away_and_bring_back(client, "twice", "archive")
 
     assert "its commits are in" in told

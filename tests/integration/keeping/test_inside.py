@@ -68,37 +68,72 @@ async def test_repositories_inside_the_worktree_are_trashed_too(
     sample.git("fsck", "--connectivity-only")
 
 
-@pytest.mark.parametrize("what", ["branch", "stash", "tag", "staged"])
-async def test_what_only_a_repository_inside_has_counts_as_not_read(
-    git: Git, repo: RepositoryInfo, tree: Sample, what: str
+@pytest.mark.parametrize("what", ["branch", "stash", "tag", "staged", "commit", "rebase"])
+async def test_what_only_a_repository_inside_has_is_a_risk_and_comes_back_with_it(
+    git: Git, tmp_path: Path, environment: dict[str, str], what: str
 ) -> None:
-    inner = repositories.unborn(tree.path / "sub", tree.environment)
-    inner.write("first")
-    inner.commit("first")
-    assert (await git.trash(repo, "s-1", tree.path, "work")).unread == ()
+    sample, repo, tree = await with_a_submodule(git, tmp_path, environment)
+    assert not await git.work_at_risk(repo, tree.path, "work", sample.head)
+    lib = Sample(tree.path / "lib", environment)
+    words = make_something(lib, what)
+    before = everything(lib)
+
+    risk = await git.work_at_risk(repo, tree.path, "work", sample.head)
+    assert risk.inside == (f"what only the repository lib inside it has ({words})",)
+    told, back = await put_away_and_bring_back(git, repo, tree)
+
+    assert (told, back) == ((), ())
+    assert everything(lib) == before
+    assert status(tree, "lib/deep") == "## HEAD (no branch)"
+    lib.git("fsck", "--connectivity-only")
+
+
+async def with_a_submodule(
+    git: Git, tmp_path: Path, environment: dict[str, str]
+) -> tuple[Sample, RepositoryInfo, Sample]:
+    """A repository with the submodule `lib`, and a worktree of it."""
+    sample = repositories.with_submodule(tmp_path / "sub", environment)
+    repo = await git.discover(sample.path)
+    (tmp_path / "trees").mkdir()
+    tree = Sample(tmp_path / "trees" / "s-1", environment)
+    await git.create_worktree(repo, tree.path, "work", sample.head, new_branch=True)
+    return sample, repo, tree
+
+
+def make_something(inner: Sample, what: str) -> str:
+    """Something that only a repository has; what it is called."""
     if what == "branch":
         inner.git("switch", "-qc", "other")
-        inner.write("second")
         inner.commit("second")
-        inner.git("switch", "-q", "-")
-    elif what == "tag":
-        inner.git("switch", "-q", "--detach")
-        inner.write("second")
+        inner.git("switch", "-q", "--detach", "HEAD~1")
+        return "branch other"
+    if what in {"tag", "commit"}:
         inner.commit("second")
-        inner.git("tag", "v1")
-        inner.git("switch", "-q", "-")
-    else:
-        inner.write("first", "staged")
-        inner.git("add", "first")
-        if what == "stash":
+        if what == "tag":
+            inner.git("tag", "v1")
+            inner.git("switch", "-q", "--detach", "HEAD~1")
+        return "tag v1" if what == "tag" else "commits that were never pushed"
+    if what == "stash":
+        for number in "12":
+            inner.write("README.md", number)
             inner.git("stash", "-q")
-        else:
-            inner.write("first", "later")
+        return "2 stashes"
+    inner.write("README.md", "staged\n")
+    if what == "rebase":
+        inner.git("config", "rebase.autoStash", "true")
+        inner.git("-c", "sequence.editor=sed -i 1ibreak", "rebase", "-q", "-i", "HEAD~1")
+        return "a rebase that is under way"
+    inner.git("add", "README.md")
+    inner.write("README.md", "later\n")
+    return "what is staged of README.md"
 
-    (words,) = (await git.trash(repo, "s-1", tree.path, "work")).unread
 
-    assert {"branch": "other", "stash": "stash", "tag": "tags/v1", "staged": "first"}[what] in words
-    assert words.startswith("sub is a repository of its own")
+def everything(inner: Sample) -> list[str]:
+    asked = ("status --porcelain --branch", "for-each-ref", "log --all --format=%H", "diff", "diff --cached")
+    at = Path(inner.git("rev-parse", "--absolute-git-dir"))
+    under_way = sorted(path.name for path in at.glob("rebase-merge/*"))
+    stashes = inner.git("stash", "list") if (at / "refs" / "stash").exists() else ""
+    return [*(inner.git(*words.split()) for words in asked), stashes, *under_way]
 
 
 async def put_away_and_bring_back(
@@ -107,11 +142,13 @@ async def put_away_and_bring_back(
     """What both tell."""
     record = await git.trash(repo, "s-1", tree.path, "work")
     assert record.unread == ()
+    apart = tree.path.parent / "apart"
+    await git.keep_git_dirs(record.git_dirs, apart)
     await git.remove_worktree(repo, tree.path, "work", delete_branch=False)
     meanwhile()
     kept = await git.kept(repo, record.ref)
     assert kept is not None
-    back = await git.revive(repo, tree.path, kept, "work", kept.branch_commit, new_branch=False)
+    back = await git.revive(repo, tree.path, kept, "work", kept.branch_commit, new_branch=False, git_dirs=[apart])
     return record.skipped, back
 
 
@@ -199,7 +236,7 @@ async def test_what_is_inside_of_what_is_inside_comes_back_too_and_all_of_it_aga
 
     for _ in range(2):
         back = await git.revive(repo, tree.path, kept, "work", kept.branch_commit, new_branch=False)
-        assert back == ("in outer: own was a repository of its own: its files are back, its history is not",)
+        assert back == ("outer/own was a repository of its own: its files are back, its history is not",)
         assert (tree.path / "outer" / "own" / "file").read_text() == "file\n"
         assert status(tree, "outer/inner").splitlines() == ["## inner", "?? work"]
         # As where a kill came between an entry and its files.
@@ -208,21 +245,101 @@ async def test_what_is_inside_of_what_is_inside_comes_back_too_and_all_of_it_aga
     assert sample.git("worktree", "list").count("\n") == 0
 
 
-async def test_other_branches_of_a_submodule_whose_git_directory_goes_with_the_worktree_are_kept_in_ours(
+async def test_a_submodule_that_is_not_there_any_more_comes_back_with_what_only_it_had(
     git: Git, tmp_path: Path, environment: dict[str, str]
 ) -> None:
-    sample = repositories.with_submodule(tmp_path / "sub", environment)
-    repo = await git.discover(sample.path)
-    (tmp_path / "trees").mkdir()
-    tree = Sample(tmp_path / "trees" / "s-1", environment)
-    await git.create_worktree(repo, tree.path, "work", sample.head, new_branch=True)
+    sample, repo, tree = await with_a_submodule(git, tmp_path, environment)
     lib = Sample(tree.path / "lib", environment)
-    lib.git("switch", "-qc", "other")
-    other = lib.commit("on another branch")
-    lib.git("switch", "-q", "--detach", "HEAD~1")
+    lib.git("switch", "-qc", "mine")
+    mine = lib.commit("on a branch")
+    tree.git("rm", "-qf", "lib")
+    tip = tree.commit("without")
+    sample.git("branch", "elsewhere", tip)
 
-    record = await git.trash(repo, "s-1", tree.path, "work")
-    await git.remove_worktree(repo, tree.path, "work", delete_branch=True)
+    risk = await git.work_at_risk(repo, tree.path, "work", sample.head)
+    assert risk.inside == (
+        "what only the submodule lib, which is not there any more, has (commits that were never pushed)",
+    )
+    assert await put_away_and_bring_back(git, repo, tree) == ((), ())
 
-    assert record.unread == ()
-    assert sample.git("merge-base", "--is-ancestor", other, record.commit) == ""
+    at = tree.git("rev-parse", "--path-format=absolute", "--git-path", "modules/lib")
+    assert tree.git(f"--git-dir={at}", f"--work-tree={at}", "rev-parse", "mine") == mine
+    assert not (tree.path / "lib").exists()
+
+
+async def test_files_in_the_place_of_a_submodule_that_is_not_filled_are_a_risk_and_come_back(
+    git: Git, tmp_path: Path, environment: dict[str, str]
+) -> None:
+    sample, repo, tree = await with_a_submodule(git, tmp_path, environment)
+    tree.git("submodule", "--quiet", "deinit", "-f", "lib")
+    assert not await git.work_at_risk(repo, tree.path, "work", sample.head)
+    tree.write("lib/deep er/file", "only here\n")
+    own = repositories.unborn(tree.path / "lib" / "own", environment)
+    own.write("file", "in a repository\n")
+
+    assert (await git.work_at_risk(repo, tree.path, "work", sample.head)).untracked == ("lib/",)
+    assert await put_away_and_bring_back(git, repo, tree) == ((), ())
+
+    assert (tree.path / "lib" / "deep er" / "file").read_text() == "only here\n"
+    assert own.git("status", "--porcelain") == "?? file"
+
+
+async def test_a_repository_made_where_files_are_tracked_already_is_a_risk_and_comes_back(
+    git: Git, repo: RepositoryInfo, sample: Sample, tree: Sample
+) -> None:
+    src = Sample(tree.path / "src", tree.environment)
+    src.git("init", "-q")
+    made = src.commit("all of it")
+
+    risk = await git.work_at_risk(repo, tree.path, "work", sample.head)
+    assert risk.inside == ("what only the repository src inside it has (commits that were never pushed)",)
+    assert await put_away_and_bring_back(git, repo, tree) == ((), ())
+
+    assert (src.head, src.git("status", "--porcelain")) == (made, "")
+    assert tree.git("status", "--porcelain") == ""
+
+
+async def test_what_filters_of_a_repository_inside_have_stored_beside_it_comes_back(
+    git: Git, repo: RepositoryInfo, tree: Sample
+) -> None:
+    own = repositories.unborn(tree.path / "own", tree.environment)
+    (own.path / ".git" / "store").mkdir()
+    store = "git rev-parse --absolute-git-dir"
+    own.git("config", "filter.apart.clean", f"sh -c 'tee $({store})/store/it | sha1sum'")
+    own.git("config", "filter.apart.smudge", f"sh -c 'cat $({store})/store/it'")
+    own.git("config", "filter.apart.required", "true")
+    own.write(".gitattributes", "*.big filter=apart\n")
+    own.write("a.big", "large\n")
+    own.commit("large")
+
+    assert await put_away_and_bring_back(git, repo, tree) == ((), ())
+
+    assert (own.path / "a.big").read_text() == "large\n"
+
+
+async def test_a_repository_inside_that_is_damaged_or_cannot_be_read_is_kept_with_its_files(
+    git: Git, repo: RepositoryInfo, tree: Sample
+) -> None:
+    damaged = repositories.unborn(tree.path / "damaged", tree.environment)
+    damaged.write("file", "1\n")
+    (damaged.path / ".git" / "HEAD").unlink()
+    newer = repositories.unborn(tree.path / "newer", tree.environment, "--object-format=sha256")
+    newer.write("file", "2\n")
+    commit = newer.commit("one")
+    newer.write("file", "3\n")
+
+    assert await put_away_and_bring_back(git, repo, tree) == ((), ())
+
+    assert (damaged.path / ".git" / "config").exists()
+    assert (damaged.path / "file").read_text() == "1\n"
+    assert (newer.head, newer.git("status", "--porcelain")) == (commit, " M file")
+
+
+async def test_what_was_put_aside_for_a_rebase_is_a_risk(
+    git: Git, repo: RepositoryInfo, sample: Sample, tree: Sample
+) -> None:
+    make_something(tree, "rebase")
+
+    (words,) = (await git.work_at_risk(repo, tree.path, "work", sample.head)).inside
+
+    assert words.startswith("what was uncommitted before a rebase that is under way (")

@@ -27,6 +27,8 @@ async def away_and_back(
     """Through the trash and a directory aside: what was kept, what coming back tells, what was in the directory."""
     record = await git.trash(repo, "s-1", tree.path, "work")
     aside = tree.path.parent / "aside" / "tree" if record.unread else None
+    apart = tree.path.parent / "aside" / "git-0"
+    await git.keep_git_dirs(record.git_dirs, apart)
     removal = await git.remove_worktree(repo, tree.path, "work", delete_branch=False, keep_at=aside)
     folders = [removal.aside] if removal.aside is not None else []
     for folder in folders:
@@ -35,7 +37,9 @@ async def away_and_back(
     stored = [str(path.relative_to(folder)) for folder in folders for path in folder.rglob("*") if not path.is_dir()]
     kept = await git.kept(repo, record.ref)
     assert kept is not None
-    back = await git.revive(repo, tree.path, kept, "work", kept.branch_commit, new_branch=False, aside=folders)
+    back = await git.revive(
+        repo, tree.path, kept, "work", kept.branch_commit, new_branch=False, aside=folders, git_dirs=[apart]
+    )
     return kept, back, sorted(stored)
 
 

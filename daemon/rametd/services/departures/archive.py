@@ -19,6 +19,7 @@ from rametd.services.departures.clearing import (
     archive_ref,
     give_up,
     is_first,
+    keep_git_dirs,
     kept_under,
     refuse_around,
     tree_goes,
@@ -31,7 +32,7 @@ from rametd.services.lifecycle import change_state
 from rametd.services.repos import info_of
 from rametd.services.sessions import Sessions
 from rametd.services.views import one_session_message
-from rametd.services.worktrees.places import unlink_by_name
+from rametd.services.worktrees.places import kept_aside, unlink_by_name
 from rametd.store import Unit
 
 log = structlog.get_logger()
@@ -112,10 +113,13 @@ class Archiver:
                 log.warning("nothing is left to keep", session=session.id, error=error.message)
             if record is not None and record.unread:
                 raise unread_error(session, record.unread, "")
+            await keep_git_dirs(core, session, record)
             core.failpoint.hit("archive.kept")
             await tree_goes(core, intent, session)
             removal = await core.git.remove_worktree(info, session.worktree, session.branch, delete_branch=False)
         warnings = list(dict.fromkeys((*lost, *(record.skipped if record is not None else ()), *removal.kept)))
+        # From the disk, for an earlier run of this may have copied it there.
+        warnings += await asyncio.to_thread(kept_aside, session.worktree)
         for words in warnings:
             log.warning("archived otherwise than it should be", session=session.id, what=words)
         await asyncio.to_thread(unlink_by_name, session.worktree)

@@ -9,6 +9,7 @@ from ramet.words import plural
 from rametd.domain.errors import GitFailedError, NotFoundError, WorkAtRiskError
 from rametd.domain.models import Session, WorktreeKind
 from rametd.domain.states import State
+from rametd.git import Kept, gitdirs
 from rametd.git.repository import RepositoryInfo
 from rametd.git.risk import Risk
 from rametd.git.unread import unread
@@ -17,6 +18,7 @@ from rametd.services.departures.clearing import archive_ref
 from rametd.services.departures.whole import lost_archive, lost_checkpoint, not_whole
 from rametd.services.repos import info_of
 from rametd.services.words import listed
+from rametd.services.worktrees.places import git_dirs_aside
 
 LISTED = 20
 
@@ -59,8 +61,18 @@ async def _with_archive(core: Core, info: RepositoryInfo, session: Session, risk
     for commit in dict.fromkeys((kept.branch_commit, kept.head)):
         if commit and commit not in starts and not await core.git.reachable(info, commit):
             commits, starts = (*commits, (commit, "kept by the archive alone")), (*starts, commit)
-    changed = () if await _is_elsewhere(core, info, session, kept.commit, kept.changed) else kept.changed
-    return replace(risk, uncommitted=changed, untracked=(), unique_commits=commits, starts=starts)
+    apart = {place for _, place in (*kept.nested, *kept.worktrees)}  # at these the files only point
+    changed = tuple(path for path in kept.changed if path not in apart)
+    changed = () if await _is_elsewhere(core, info, session, kept.commit, changed) else changed
+    inside = (*risk.inside, *await core.git.only_inside(info, kept), *await asyncio.to_thread(_aside, session, kept))
+    return replace(risk, uncommitted=changed, untracked=(), unique_commits=commits, starts=starts, inside=inside)
+
+
+def _aside(session: Session, kept: Kept) -> list[str]:
+    """Repositories that were inside, of which nothing but the git directory is kept."""
+    places = {place for _, place in kept.nested}
+    found = [each for folder in git_dirs_aside(session.worktree, kept.tree)[:1] for each in gitdirs.read(folder)]
+    return [f"the repository {each.name} inside it" for each in found if not each.stays and each.name not in places]
 
 
 async def _with_checkpoint(core: Core, info: RepositoryInfo, session: Session, risk: Risk) -> Risk:

@@ -11,10 +11,12 @@ from rametd.domain.errors import RametError, WorkAtRiskError, WrongStateError
 from rametd.domain.models import Intent, Session, WorktreeKind
 from rametd.domain.states import State
 from rametd.git.repository import RepositoryInfo
+from rametd.git.trash import TrashRecord
 from rametd.services.core import Core
 from rametd.services.leaving import DELETE, FAILED, TREE
 from rametd.services.lifecycle import change_state
 from rametd.services.persistence import write_for_sure
+from rametd.services.worktrees.places import next_git_dirs_aside
 from rametd.store import Reader, Unit
 
 log = structlog.get_logger()
@@ -68,6 +70,13 @@ async def kept_under(
             except RametError as error:
                 log.warning("ref stays", ref=ref, error=error.message)
         raise
+
+
+async def keep_git_dirs(core: Core, session: Session, record: TrashRecord | None) -> None:
+    """Of repositories inside, what no commit can hold: kept as it is, beside the worktree, before that goes."""
+    if record is not None and record.git_dirs:
+        folder = await asyncio.to_thread(next_git_dirs_aside, session.worktree, record.tree)
+        await core.git.keep_git_dirs(record.git_dirs, folder)
 
 
 async def give_up(core: Core, intent: Intent, error: Exception) -> None:

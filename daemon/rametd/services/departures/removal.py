@@ -22,6 +22,7 @@ from rametd.services.departures.clearing import (
     archive_ref,
     give_up,
     is_first,
+    keep_git_dirs,
     kept_under,
     refuse_around,
     tree_goes,
@@ -141,6 +142,7 @@ class Remover:
             if unread and not intent.data.get("force"):
                 # Not there yet when the risk was looked at, or of a kind that only reading everything finds.
                 raise unread_error(session, unread, ", or add --force: they are kept as they are, beside the trash")
+            await keep_git_dirs(core, session, record)
             core.failpoint.hit("remove.trashed")
             await tree_goes(core, intent, session)
             removal = await core.git.remove_worktree(

@@ -36,7 +36,7 @@ from rametd.services.lifecycle import change_state
 from rametd.services.persistence import write_for_sure
 from rametd.services.repos import info_of
 from rametd.services.views import one_session_message
-from rametd.services.worktrees.places import asides, link_by_name, tidy_aside
+from rametd.services.worktrees.places import all_aside, asides, git_dirs_aside, link_by_name, tidy_aside
 from rametd.store import Reader, Unit, dump_session, load_comment, load_prompt, load_rule, load_session
 
 log = structlog.get_logger()
@@ -184,7 +184,7 @@ class Restorer:
         core, info = self._core, await self._info(session)
         kept = await core.git.kept(info, ref)
         if kept is not None:  # else a former daemon got that far
-            for folder in await asyncio.to_thread(asides, session.worktree, kept.tree):
+            for folder in await asyncio.to_thread(all_aside, session.worktree, kept.tree):
                 await core.git.delete_tree(folder)
             await asyncio.to_thread(tidy_aside, session.worktree)
             # What an earlier restore could not bring back was told to be there.
@@ -207,6 +207,7 @@ class Restorer:
             data["commit"],
             new_branch=bool(data["new"]),
             aside=await asyncio.to_thread(asides, session.worktree, kept.tree),
+            git_dirs=await asyncio.to_thread(git_dirs_aside, session.worktree, kept.tree),
         )
         return (*warnings, *await core.store.read(lambda reader: _not_laid(reader, session, kept)))
 

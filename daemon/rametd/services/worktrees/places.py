@@ -5,7 +5,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from rametd.domain.models import Repo, Session
-from rametd.git import names
+from rametd.git import gitdirs, names
 from rametd.services.core import Core
 
 LINKS = "by-name"
@@ -40,20 +40,53 @@ def aside_of(worktree: Path, tree: str) -> Path:
 
 def asides(worktree: Path, tree: str) -> list[Path]:
     """The directories of that name, the newest first; blocks."""
-    name = aside_of(worktree, tree).name
-    numbered = [
+    return [each for _, each in _numbered(aside_of(worktree, tree))]
+
+
+def git_dirs_aside(worktree: Path, tree: str) -> list[Path]:
+    """The directories with git directories of repositories inside (`Git.keep_git_dirs`), found likewise; blocks."""
+    return [each for _, each in _numbered(_git_dirs_of(worktree, tree))]
+
+
+def all_aside(worktree: Path, tree: str) -> list[Path]:
+    """Both; blocks."""
+    return [*asides(worktree, tree), *git_dirs_aside(worktree, tree)]
+
+
+def next_git_dirs_aside(worktree: Path, tree: str) -> Path:
+    """What the next one of those is called; blocks."""
+    place = _git_dirs_of(worktree, tree)
+    latest = next((number for number, _ in _numbered(place)), -1)
+    return place.with_name(f"{place.name}-{latest + 1}")
+
+
+def _git_dirs_of(worktree: Path, tree: str) -> Path:
+    return folder_aside(worktree) / f"git-{tree[:12]}"
+
+
+def _numbered(place: Path) -> list[tuple[int, Path]]:
+    found = [
         (int(number), each)
-        for each in folder_aside(worktree).glob(f"{name}-*")
-        if (number := each.name.removeprefix(f"{name}-")).isdecimal()  # what else is there somebody else put there
+        for each in place.parent.glob(f"{place.name}-*")
+        if (
+            number := each.name.removeprefix(f"{place.name}-")
+        ).isdecimal()  # what else is there somebody else put there
     ]
-    return [each for _, each in sorted(numbered, reverse=True)]
+    return sorted(found, reverse=True)
 
 
 def kept_aside(worktree: Path) -> list[str]:
     """A line for each such directory; blocks."""
     folder = folder_aside(worktree)
-    trees = sorted(folder.iterdir()) if folder.is_dir() else []
-    return [f"what git could not store of its files is kept at {tree}" for tree in trees]
+    found = sorted(each for each in folder.iterdir() if not each.name.startswith(".")) if folder.is_dir() else []
+    return [words for each in found for words in _words_of(each)]
+
+
+def _words_of(aside: Path) -> list[str]:
+    if not aside.name.startswith("git-"):
+        return [f"what git could not store of its files is kept at {aside}"]
+    names = [each.name for each in gitdirs.read(aside) if not each.stays]
+    return [f"repositories inside ({', '.join(names)}) are kept as they are at {aside}"] if names else []
 
 
 def tidy_aside(worktree: Path) -> None:

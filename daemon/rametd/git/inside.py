@@ -1,0 +1,130 @@
+"""Repositories inside a worktree: where they are, and what nothing but their git directories has."""
+
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Final
+
+from ramet.words import plural
+
+from rametd.domain.errors import GitFailedError
+from rametd.git.context import GitContext
+from rametd.git.registrations import existing_git_dir
+
+BEGUN: Final = {"MERGE_HEAD": "merge", "CHERRY_PICK_HEAD": "cherry-pick", "REVERT_HEAD": "revert", "rebase-merge": "rebase",
+                "rebase-apply": "rebase", "BISECT_LOG": "bisect"}  # fmt: skip
+"""What git has in its directory while something is under way."""
+
+_NAMES: Final = {"HEAD": "commits that were never pushed", "refs/heads/": "branch ", "refs/tags/": "tag "}
+
+
+async def places(git: GitContext, worktree: Path, git_dir: Path, *, untracked: bool = True) -> dict[str, str | None]:
+    """Where submodules are, each with the commit that the index has of it, and repositories that somebody made (None).
+
+    Also those that were made where the repository around them has files itself: it goes on to look after these, and never mentions the ``.git``
+    beside them. Without ``untracked`` those are left out that git tells of as untracked.
+    """
+    there = (f"--git-dir={git_dir}", f"--work-tree={worktree}")
+    others: list[bytes] = []
+    staged = (await git.process.read(worktree, *there, "ls-files", "--stage", "-z")).split(b"\0")[:-1]
+    if untracked:
+        listing = ("ls-files", "--others", "--exclude-standard", "-z")
+        others = (await git.process.read(worktree, *there, *listing)).split(b"\0")[:-1]
+    links: dict[str, str | None] = {}
+    files = [place for place in others if not place.endswith(b"/")]
+    for record in staged:
+        fields, _, place = record.partition(b"\t")
+        if fields.startswith(b"160000 "):
+            links[os.fsdecode(place)] = fields.split(b" ")[1].decode()
+        else:
+            files.append(place)
+    made = [os.fsdecode(place.rstrip(b"/")) for place in others if place.endswith(b"/")]
+    among = await git.compute(_among_files, worktree, files)
+    return links | dict.fromkeys(place for place in (*made, *among) if place not in links)
+
+
+def _among_files(worktree: Path, files: Iterable[bytes]) -> list[str]:
+    folders: set[bytes] = set()
+    for path in files:
+        folder = path.rpartition(b"/")[0]
+        while folder and folder not in folders:
+            folders.add(folder)
+            folder = folder.rpartition(b"/")[0]
+    top = worktree.resolve()
+    found = [top / place for place in sorted(map(os.fsdecode, folders)) if os.path.lexists(f"{top}/{place}/.git")]
+    # A link that came in the place of a directory leads elsewhere.
+    return [str(each.relative_to(top)) for each in found if each.resolve() == each]
+
+
+def git_dir_at(directory: Path) -> Path | None:
+    """The git directory of a repository that can be worked with; None where none fills the directory. Blocks."""
+    git_dir = existing_git_dir(directory)
+    return git_dir if git_dir is not None and (git_dir / "HEAD").is_file() else None
+
+
+def modules(git_dir: Path) -> dict[str, Path]:
+    """The git directories of submodules that lie in another one's, by their path below its ``modules``; blocks."""
+
+    def find(folder: Path) -> Iterator[Path]:
+        for each in sorted(folder.iterdir()) if folder.is_dir() else ():
+            if (each / "HEAD").is_file():
+                yield each
+                yield from find(each / "modules")
+            elif each.is_dir():  # a submodule's name may have slashes in it
+                yield from find(each)
+
+    top = git_dir / "modules"
+    return {each.relative_to(top).as_posix(): each for each in find(top)}
+
+
+async def only_here(git: GitContext, directory: Path | None, inner: Path, elsewhere: Path | None) -> list[str]:
+    """In words, what a git directory has beside the files in ``directory`` and no remote of its own has, nor the one ``elsewhere``; none where that is
+    nothing. What cannot be told counts as something."""
+    try:
+        found = await _commits(git, inner, elsewhere)
+        found += await _staged(git, directory, inner) if directory is not None else []
+    except GitFailedError as error:
+        found = [error.message]
+    begun = await git.compute(lambda: [what for name, what in BEGUN.items() if (inner / name).exists()])
+    return [*found, *(f"a {what} that is under way" for what in dict.fromkeys(begun))]
+
+
+async def _commits(git: GitContext, inner: Path, elsewhere: Path | None) -> list[str]:
+    # A work tree is named, for the one that is configured may be gone.
+    there = (f"--git-dir={inner}", f"--work-tree={inner}")
+    head = await git.process.run(inner, *there, "rev-parse", "--verify", "--quiet", "HEAD^{commit}")
+    starts = (*(["HEAD"] if head.returncode == 0 else []), "--exclude=refs/remotes/*", "--all")
+    listing = ("log", "--source", "--format=%H %S", *starts, "--not", "--remotes", "--")
+    newest: dict[str, str] = {}
+    for line in os.fsdecode(await git.process.read(inner, *there, *listing)).splitlines():
+        commit, _, source = line.partition(" ")
+        newest.setdefault(source, commit)
+    if newest and elsewhere is not None and await git.compute((elsewhere / "HEAD").is_file):
+        missing = await absent(git, elsewhere, newest.values())
+        newest = {source: commit for source, commit in newest.items() if commit in missing}
+    words = []
+    for source in newest:
+        start = next((start for start in _NAMES if source.startswith(start)), None)
+        words += [_NAMES[start] + source.removeprefix(start)] if start else [source] if source != "refs/stash" else []
+    if "refs/stash" in newest:
+        stashes = await git.process.read(inner, *there, "log", "-g", "--format=%H", "refs/stash", "--")
+        words.append(plural(len(stashes.split()), "stash"))
+    return words
+
+
+async def absent(git: GitContext, git_dir: Path, objects: Iterable[str]) -> set[str]:
+    """Those that a repository does not have."""
+    stdin = "".join(f"{name}\n" for name in objects).encode()
+    there = (f"--git-dir={git_dir}", f"--work-tree={git_dir}")
+    output = await git.process.read(git_dir, *there, "cat-file", "--batch-check", stdin=stdin)
+    return {line.split(" ")[0] for line in output.decode().splitlines() if line.endswith(" missing")}
+
+
+async def _staged(git: GitContext, directory: Path, inner: Path) -> list[str]:
+    """What is staged and is not what the files are."""
+    there = (f"--git-dir={inner}", f"--work-tree={directory}")
+    listing = ("status", "--porcelain", "-z", "--untracked-files=no", "--no-renames")
+    status = await git.process.read(directory, *there, *listing)
+    lines = [line for line in status.split(b"\0") if line]
+    staged = [os.fsdecode(line[3:]) for line in lines if line[:1] in b"MA" and line[1:2] in b"MD"]
+    return [f"what is staged of {', '.join(staged)}"] if staged else []

@@ -1,0 +1,110 @@
+"""Repositories and worktrees inside a session's worktree: what only they have is named before it goes, kept as it is, and comes back."""
+
+from pathlib import Path
+
+import pytest
+from ramet.v1 import worktree_pb2
+
+from tests.support.daemon import Client, git
+from tests.support.departures import archive, bring_back, refusal, remove, restore
+
+
+def repository_in(tree: Path, place: str = "own") -> Path:
+    """With a commit, a branch beside it, two stashes, something staged, and a file that nobody added."""
+    own = tree / place
+    own.mkdir()
+    git(own, "init", "-q", "-b", "main")
+    (own / "file").write_text("one\n")
+    git(own, "add", "file")
+    git(own, "commit", "-qm", "one")
+    git(own, "branch", "other", git(own, "commit-tree", "-p", "HEAD", "-m", "apart", "HEAD^{tree}"))
+    for text in ("two\n", "three\n"):
+        (own / "file").write_text(text)
+        git(own, "stash", "-q")
+    (own / "staged").write_text("staged\n")
+    git(own, "add", "staged")
+    (own / "new").write_text("new\n")
+    return own
+
+
+def everything(own: Path) -> list[str]:
+    return [git(own, *words.split()) for words in ("status --porcelain --branch", "for-each-ref", "stash list")]
+
+
+async def collected(client: Client, name: str) -> str:
+    answer = await client.worktrees.CollectGarbage(worktree_pb2.CollectGarbageRequest(dry_run=True))
+    return next(item.reason for item in answer.items if item.name == name)
+
+
+@pytest.mark.parametrize("way", ["archive", "rm"])
+async def test_a_repository_inside_is_kept_as_it_is_told_of_and_comes_back(
+    client: Client, repository: Path, way: str
+) -> None:
+    made = await client.create(repository, name="made")
+    tree = Path(made.worktree)
+    own = repository_in(tree)
+    before = everything(own)
+    if way == "rm":
+        assert "1 untracked (own)" in (await refusal(remove(client, "made")))[1]
+
+    for _ in range(2):
+        gone = await archive(client, "made") if way == "archive" else await remove(client, "made", force=True)
+
+        (aside,) = (tree.parent / ".kept" / made.id).iterdir()
+        assert list(gone.warnings) == [f"repositories inside (own) are kept as they are at {aside}"]
+        assert not tree.exists()
+        back = await restore(client, "made") if way == "archive" else await bring_back(client, "made")
+        assert list(back.warnings) == []
+        assert everything(own) == before
+        assert not (tree.parent / ".kept").exists()
+
+    assert git(repository, "for-each-ref", "refs/ramet/trash", "refs/ramet/archive") == ""
+
+
+async def test_what_was_kept_of_repositories_inside_goes_with_the_trash(client: Client, repository: Path) -> None:
+    tree = Path((await client.create(repository, name="made")).worktree)
+    repository_in(tree)
+    await archive(client, "made")
+    await remove(client, "made", force=True)
+    assert any((tree.parent / ".kept").iterdir())
+
+    await client.worktrees.EmptyTrash(worktree_pb2.EmptyTrashRequest(entries=["made"]))
+
+    assert not (tree.parent / ".kept" / tree.name).exists()
+
+
+async def test_what_an_archive_alone_has_of_what_was_inside_is_a_risk_to_its_removal(
+    client: Client, repository: Path
+) -> None:
+    tree = Path((await client.create(repository, name="made")).worktree)
+    repository_in(tree)
+    git(tree, "worktree", "add", "-q", "-b", "mine", "side")
+    (tree / "side" / "work").write_text("work\n")
+    git(tree, "worktree", "add", "-q", "-b", "unchanged", "clean")
+    (tree / "dir0" / "file0.txt").write_text("staged\n")
+    git(tree, "add", "dir0")
+    git(tree, "checkout", "-q", "HEAD", "--", "dir1")
+    (tree / "dir0" / "file0.txt").write_text("line one\nline two\n")
+    await archive(client, "made")
+
+    reason, words = await refusal(remove(client, "made"))
+
+    assert reason == "WORK_AT_RISK"
+    assert "the repository own inside it" in words
+    assert "the worktree side inside it" in words
+    assert "clean" not in words
+    assert "what was staged of dir0/file0.txt" in words
+    await remove(client, "made", force=True)
+    assert (await bring_back(client, "made")).session.id == tree.name
+    assert (tree / "side" / "work").read_text() == "work\n"
+    assert git(tree / "own", "stash", "list").count("\n") == 1
+
+
+async def test_an_archive_of_which_nothing_is_left_inside_may_go(client: Client, repository: Path) -> None:
+    tree = Path((await client.create(repository, name="made")).worktree)
+    git(tree, "worktree", "add", "-q", "-b", "unchanged", "clean")
+    await archive(client, "made")
+
+    await remove(client, "made")
+
+    assert git(repository, "rev-parse", "unchanged") == git(repository, "rev-parse", "main")
