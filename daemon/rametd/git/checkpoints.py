@@ -11,13 +11,15 @@ from typing import Final
 import pygit2
 
 from rametd.domain.errors import GitFailedError
+from rametd.git import checkpointed
+from rametd.git.checkpointed import Inside
 from rametd.git.context import GitContext
 from rametd.git.inventory import refs_below
 from rametd.git.obstacles import additions, in_the_way, refuse_repositories
 from rametd.git.registrations import registrations, verify_worktree
 from rametd.git.repository import RepositoryInfo, common_dir, head_of, open_repository
 from rametd.git.snapshot import current_tree, private_index, write_commit
-from rametd.git.unread import ADD_ALL, hidden, unhide
+from rametd.git.unread import add_all, is_unborn
 
 PREFIX: Final = "refs/ramet/checkpoints/"
 
@@ -29,13 +31,15 @@ the same still does. Each time what is there by then is kept first."""
 @dataclass(frozen=True, slots=True)
 class KeptTree:
     """A commit that holds the files of a worktree. ``head`` is its first parent, "" on an unborn branch; ``skipped`` are git's words for what it
-    could not read. ``staged`` is its second parent, a commit of the index, "" where that holds nothing of its own."""
+    could not read. ``staged`` is its second parent, a commit of the index, "" where that holds nothing of its own. ``inside`` tells of repositories
+    inside (`checkpointed`), the kept ones among which are parents too."""
 
     commit: str
     tree: str
     head: str
     skipped: tuple[str, ...] = ()
     staged: str = ""
+    inside: tuple[Inside, ...] = ()
 
 
 async def keep(
@@ -44,9 +48,13 @@ async def keep(
     """See `Git.keep`."""
     git_dir = await git.compute(verify_worktree, worktree, None)
     skipped: tuple[str, ...] = ()
+    plain = False
     if tree is None:
         written = await current_tree(git, worktree, git_dir)
-        tree, skipped = written.tree, written.skipped
+        tree, skipped, plain = written.tree, written.skipped, written.plain
+    inside: tuple[Inside, ...] = ()
+    if not plain:
+        inside, skipped = await checkpointed.keep(git, worktree, git_dir, tree, skipped)
     index = await _index_tree(git, worktree, git_dir) if with_index else None
     files = tree
 
@@ -57,13 +65,15 @@ async def keep(
         staged = ""
         if head is not None and index not in {None, files, str(repository[head].peel(pygit2.Tree).id)}:
             staged = write_commit(repository, str(index), f"what was staged at {message}", parents)
-        made = write_commit(repository, files, message, [*parents, staged] if staged else parents)
+        parents += [staged] if staged else []
+        parents += dict.fromkeys(each.commit for each in inside if each.kept)
+        made = write_commit(repository, files, checkpointed.noted(message, inside), parents)
         if ref not in repository.references:
             # Nobody but us writes this ref, one at a time: the lock is of a daemon that was killed while it did. Once the ref is there, git may
             # hold one to pack it.
             (common_dir(git_dir) / f"{ref}.lock").unlink(missing_ok=True)
         repository.references.create(ref, pygit2.Oid(hex=made), force=True)
-        return KeptTree(made, files, head or "", skipped, staged)
+        return KeptTree(made, files, head or "", skipped, staged, inside)
 
     return await git.compute(commit)
 
@@ -111,8 +121,9 @@ async def _bring_back(
             output = await git.process.write(worktree, *there, *arguments, environment=environment, stdin=stdin)
             return output.decode().strip()
 
-        await unhide(git, worktree, there, index, await hidden(git, worktree, there, index))
-        await write(*ADD_ALL)
+        skipped = await add_all(git, worktree, git_dir, index)
+        if unread := [words for words in skipped if not is_unborn(words)]:
+            raise GitFailedError("; ".join(unread), hint="make it readable, or have git ignore it")
         now = await write("write-tree", "--missing-ok")
         wanted = await additions(git, worktree, there, "diff-tree", now, target)
         await refuse_repositories(git, worktree, wanted)
@@ -185,8 +196,10 @@ async def kept_below(git: GitContext, repo: RepositoryInfo, folder: str) -> tupl
         for ref, name in refs.items():
             number, commit = ref.rpartition("/")[2], repository[name].peel(pygit2.Commit)
             if number.isascii() and number.isdigit():
-                head, *staged = [str(parent) for parent in commit.parent_ids] or [""]
-                kept = KeptTree(str(commit.id), str(commit.tree_id), head, staged="".join(staged))
+                inside = checkpointed.of_message(commit.message)
+                below = {each.commit for each in inside if each.kept}
+                head, *staged = [parent for parent in map(str, commit.parent_ids) if parent not in below] or [""]
+                kept = KeptTree(str(commit.id), str(commit.tree_id), head, (), "".join(staged), inside)
                 found.append(KeptRef(int(number), ref, kept, float(commit.commit_time), commit.message))
         return tuple(sorted(found, key=lambda each: each.number))
 

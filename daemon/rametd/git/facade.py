@@ -11,6 +11,7 @@ from rametd.git import (
     alone,
     aside,
     branches,
+    checkpointed,
     checkpoints,
     gitdirs,
     inventory,
@@ -482,7 +483,8 @@ class Git:
     ) -> KeptTree:
         """Commit the worktree's files (or ``tree``) on top of HEAD and have ``ref`` keep that; index, HEAD and branches stay as they are.
 
-        ``with_index``: what is staged and neither in the files nor in HEAD is kept as a second parent.
+        ``with_index``: what is staged and neither in the files nor in HEAD is kept as a second parent. Of repositories inside their files are
+        kept too, and commits that no remote has.
         """
         return await checkpoints.keep(self._context, worktree, ref, message, tree, with_index=with_index)
 
@@ -499,6 +501,27 @@ class Git:
         to keep it. Returns that tree. Raises GitFailedError, with nothing written, where a file changes meanwhile.
         """
         return await checkpoints.bring_back(self._context, worktree, target, before_overwriting)
+
+    async def bring_back_inside(
+        self, repo: RepositoryInfo, worktree: Path, commit: str, before: str = ""
+    ) -> tuple[str, ...]:
+        """After `bring_back`, the same for repositories inside, of which `keep` made ``commit``; in words, what is not as it was.
+
+        ``before`` is a commit that `keep` made of what is overwritten: without one the worktree is new. What it does not have is not overwritten.
+        """
+        return tuple(await checkpointed.bring_back(self._context, repo.common_dir, worktree, commit, before))
+
+    async def kept_inside(self, repo: RepositoryInfo, commit: str) -> tuple[str, ...]:
+        """The places of repositories inside whose files `keep` kept with a commit."""
+        found = await self._context.compute(checkpointed.inside_of, repo.common_dir, commit)
+        return tuple(each.place for each in found if each.kept)
+
+    async def same_inside(self, repo: RepositoryInfo, one: str, other: str) -> bool:
+        """Whether two commits that `keep` made have the same of repositories inside."""
+        first, second = [
+            await self._context.compute(checkpointed.contents, repo.common_dir, each) for each in (one, other)
+        ]
+        return first == second
 
     async def move_back(self, worktree: Path, commit: str, *, own: str | None, tip: str = "") -> bool:
         """Have ``own``, the branch that is checked out (or HEAD, where none is), stand at an earlier commit of its own, and the index be that

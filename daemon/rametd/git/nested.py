@@ -19,12 +19,11 @@ from rametd.git.kept import quoted
 from rametd.git.locks import DIRECTORY
 from rametd.git.registrations import existing_git_dir
 from rametd.git.repository import Head, open_repository
-from rametd.git.snapshot import WorktreeTree, write_commit, write_tree
-from rametd.git.unread import Unread, add_all, hidden, unread
+from rametd.git.snapshot import WorktreeTree, has_no_links, write_commit, write_tree
+from rametd.git.unread import Unread, add_all, hidden, is_unborn, unread
 
 _LOOSE: Final = 100
 """So many new objects are stored one by one; more of them make a pack."""
-_UNBORN: Final = "does not have a commit checked out"
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +46,7 @@ async def keep(
 
     A submodule that stands clean at the recorded commit is left out, unless that commit was never pushed: it goes with the worktree.
     Commits that are on none of its remotes come along; those of a shallow or partial clone do not. What lies in the place of a submodule that is not
-    filled is kept as mere files. ``brief`` is for those of which nothing goes: one that is clean is not looked into.
+    filled is kept as mere files. ``brief`` is for those of which nothing goes: of one that is clean git is not asked more than that.
     """
     kept: list[tuple[str, str]] = []
     clean: list[tuple[str, str]] = []
@@ -59,10 +58,13 @@ async def keep(
         # A directory that is no repository any more may still have all that it had.
         if (git_dir := inner or await git.compute(existing_git_dir, directory)) is not None:
             stood[place] = git_dir
-        if brief and inner is not None and await _stands_clean(git, directory, inner, recorded):
+        made: str | None = None
+        skipped: tuple[str, ...] = ()
+        if brief and inner is not None and await _stands_clean(git, common, directory, inner, recorded):
             clean.append((str(recorded), place))
-            continue
-        made, skipped, deeper = await _keep_one(git, common, directory, place, inner, recorded)
+            deeper = await _links(git, directory, inner)
+        else:
+            made, skipped, deeper = await _keep_one(git, common, directory, place, inner, recorded)
         kept += [(made, place)] if made is not None else []
         below = await keep(git, common, directory, deeper, brief=brief)
         unkept_below = [*unkept(skipped, [deep for _, deep in below.kept]), *below.unread]
@@ -71,6 +73,13 @@ async def keep(
         clean += [(commit, f"{place}/{deep}") for commit, deep in below.clean]
         stood |= {f"{place}/{deep}": each for deep, each in below.stood.items()}
     return Nested(tuple(kept), tuple(clean), tuple(lost), stood)
+
+
+async def _links(git: GitContext, directory: Path, inner: Path) -> Mapping[str, str | None]:
+    """The submodules of one that is clean."""
+    if await git.compute(has_no_links, inner / "index"):
+        return {}
+    return await places(git, directory, inner, untracked=False)
 
 
 async def _keep_one(
@@ -85,7 +94,7 @@ async def _keep_one(
     except (GitFailedError, RepoNotFoundError, UnsupportedRepositoryError):
         return await _keep_files(git, common, directory, place)  # damaged, or of a kind that cannot be read here
     deeper = await places(git, directory, inner)
-    own, whole = await _own_commits(git, directory, inner, written.head)
+    own, whole = await _own_commits(git, common, directory, inner, written.head)
     if not own and await git.compute(_clean_at, repository, written, recorded):
         return None, written.skipped, deeper
     head = written.head.commit
@@ -100,7 +109,7 @@ async def _keep_files(
     git: GitContext, common: Path, directory: Path, place: str
 ) -> tuple[str | None, tuple[str, ...], Mapping[str, str | None]]:
     """Where no repository can tell, ours does."""
-    if not await git.compute(lambda: directory.is_dir() and not directory.is_symlink()):
+    if not await git.compute(lambda: directory.is_dir() and not directory.is_symlink() and any(directory.iterdir())):
         return None, (), {}
     async with _scratch_index(git, common) as index:
         skipped = await add_all(git, directory, common, index)
@@ -110,7 +119,7 @@ async def _keep_files(
         staged = await git.process.read(directory, *there, "ls-files", "--stage", "-z", environment=environment)
     records = [record.partition(b"\t") for record in staged.split(b"\0") if record]
     links = [os.fsdecode(path) for fields, _, path in records if fields.startswith(b"160000 ")]
-    unborn = [each.place for each in map(unread, skipped) if each.words.endswith(_UNBORN) and each.place is not None]
+    unborn = [each.place for each in map(unread, skipped) if is_unborn(each.words) and each.place is not None]
     deeper: dict[str, str | None] = dict.fromkeys([*links, *unborn])
     if not records:
         return None, skipped, deeper
@@ -143,23 +152,24 @@ def inside(place: str, what: Unread) -> Unread:
 
 def unkept(words: Sequence[str], kept: Collection[str]) -> list[Unread]:
     """Of what git said that it left out, what is not kept as a repository inside."""
-    known = {f"'{place}/' {_UNBORN}" for place in kept}
-    return [unread(line) for line in words if line not in known]
+    known = {f"'{place}/'" for place in kept}
+    return [unread(line) for line in words if not (is_unborn(line) and line.startswith(tuple(known)))]
 
 
-async def _own_commits(git: GitContext, directory: Path, inner: Path, head: Head) -> tuple[bool, bool]:
+async def _own_commits(git: GitContext, common: Path, directory: Path, inner: Path, head: Head) -> tuple[bool, bool]:
     """Whether what is checked out has commits that are on none of the repository's remotes, and whether all its history is there."""
     if head.commit is None:
         return False, True
     there = f"--git-dir={inner}"
     shallow = await git.process.read(directory, there, "rev-parse", "--is-shallow-repository")
     partial = await git.process.run(directory, there, "config", "--get", "extensions.partialclone")
-    own = await _is_own(git, directory, inner, head.commit)
+    own = await _is_own(git, common, directory, inner, head.commit)
     return own, shallow.strip() == b"false" and partial.returncode != 0
 
 
-async def _is_own(git: GitContext, directory: Path, inner: Path, commit: str) -> bool:
-    asked = ("rev-list", "--max-count=1", commit, "--not", "--remotes", "--")
+async def _is_own(git: GitContext, common: Path, directory: Path, inner: Path, commit: str) -> bool:
+    known = ("--remotes", "--branches", "--tags") if inner.parent == common / "worktrees" else ("--remotes",)
+    asked = ("rev-list", "--max-count=1", commit, "--not", *known, "--")
     return bool((await git.process.read(directory, f"--git-dir={inner}", *asked)).strip())
 
 
@@ -168,7 +178,7 @@ def _clean_at(repository: pygit2.Repository, written: WorktreeTree, recorded: st
     return head is not None and head == recorded and str(repository[head].peel(pygit2.Tree).id) == written.tree
 
 
-async def _stands_clean(git: GitContext, directory: Path, inner: Path, recorded: str | None) -> bool:
+async def _stands_clean(git: GitContext, common: Path, directory: Path, inner: Path, recorded: str | None) -> bool:
     """Whether the recorded commit is checked out, all files are its, and a remote has it; what cannot be told is not."""
     if recorded is None:
         return False
@@ -180,7 +190,7 @@ async def _stands_clean(git: GitContext, directory: Path, inner: Path, recorded:
         return False
     if any(not line.startswith(b"# ") for line in lines) or await hidden(git, directory, there, inner / "index"):
         return False
-    return not await _is_own(git, directory, inner, recorded)
+    return not await _is_own(git, common, directory, inner, recorded)
 
 
 async def copy_objects(git: GitContext, source: Path, target: Path, commit: str) -> None:

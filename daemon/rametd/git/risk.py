@@ -14,7 +14,7 @@ from rametd.git.process import failed
 from rametd.git.registrations import locate, worktrees_inside
 from rametd.git.repository import RepositoryInfo, branch_tip, commit_exists, last_head
 from rametd.git.snapshot import private_index, write_tree
-from rametd.git.unread import failed_filter, hidden, unhide, unopened
+from rametd.git.unread import failed_filter, hidden, is_unborn, unhide, unopened
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +99,7 @@ async def unstored(git: GitContext, repo: RepositoryInfo, worktree: Path) -> tup
         return ()
     written = await write_tree(git, worktree, git_dir)
     # The files of a repository inside are kept on their own.
-    return tuple(line for line in written.skipped if not line.endswith("does not have a commit checked out"))
+    return tuple(line for line in written.skipped if not is_unborn(line))
 
 
 async def _status(

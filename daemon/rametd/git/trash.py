@@ -9,9 +9,11 @@ import pygit2
 from rametd.domain.errors import GitFailedError, RefNotFoundError
 from rametd.domain.text import utf8
 from rametd.git import contents
+from rametd.git.checkpointed import inside_of
 from rametd.git.contents import Contents
 from rametd.git.context import GitContext
 from rametd.git.gitdirs import GitDir
+from rametd.git.kept import quoted
 from rametd.git.refs import keeps, read_ref, set_ref, size_of
 from rametd.git.registrations import UNFINISHED, locate, moved_to, registered_at
 from rametd.git.repository import RepositoryInfo, branch_tip, last_head, open_repository
@@ -72,8 +74,13 @@ async def keep(
                 tip = await git.compute(_last_commit, repo, git_dir if not borrowed else None, last)
     files = there.tree if there is not None else ""
     checkpoint: str | None = None
+    notes, others = (there.notes, there.commits) if there is not None else ((), ())
     if there is None and last is not None and (tip is None or git_dir is None):
         tip, files, checkpoint = await git.compute(_stand_in, repo, tip, *last)
+        if files:
+            inside = [each for each in await git.compute(inside_of, repo.common_dir, last[1]) if each.kept]
+            notes = tuple(f"nested {each.commit} {quoted(each.place)}" for each in inside)
+            others = tuple(each.commit for each in inside)
     if tip is None and there is None:
         if broken:
             raise GitFailedError("; ".join(broken), hint="make its files readable, then try again")
@@ -84,12 +91,12 @@ async def keep(
     def commit() -> str:
         repository = open_repository(repo.common_dir)
         tree = files or str(repository[str(tip)].peel(pygit2.Tree).id)
-        head, others = (there.head.commit, there.commits) if there is not None else (None, ())
+        head = there.head.commit if there is not None else None
         candidates = [tip, head, *others, checkpoint, earlier]
         parents = list(dict.fromkeys(each for each in candidates if each is not None))
         kind, identity = ref.split("/")[-2:]
         lines = [f"{kind}: {branch} ({identity})", "", *([f"branch {tip}"] if tip is not None else [])]
-        lines += there.notes if there is not None else ()
+        lines += notes
         lines += [f"checkpoint {checkpoint}"] if checkpoint is not None else []
         message = "\n".join(lines).rstrip() + "\n"
         if earlier is not None and keeps(repository, earlier, tree, message, parents):

@@ -39,6 +39,7 @@ _PLACES: Final = (
     re.compile(r"unable to index file '(.+)'"),
     re.compile(r"'(.+)/' does not have a commit checked out"),
 )
+_UNBORN: Final = "' does not have a commit checked out"
 _ONE_BY_ONE: Final = 4
 """How many files of a filter are found out by trying; a filter that is broken fails for each, and each costs another walk through the tree."""
 
@@ -49,6 +50,11 @@ class Unread:
 
     words: str
     place: str | None
+
+
+def is_unborn(words: str) -> bool:
+    """Whether git left out a repository inside because nothing was committed there yet."""
+    return words.endswith(_UNBORN)
 
 
 def unread(words: str) -> Unread:

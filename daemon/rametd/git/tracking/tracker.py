@@ -202,7 +202,7 @@ class Tracker:
         ):  # KeyError: an object of the known tree was collected as garbage
             return await self._look_at_everything()
         self._suspects.clear()
-        self._known = WorktreeTree(made.tree, made.head, ())
+        self._known = WorktreeTree(made.tree, made.head, (), plain=True)  # else `rules.whole` says what is inside
         return self._known
 
     async def _look_at_everything(self) -> WorktreeTree:

@@ -44,6 +44,7 @@ class Builder:
             warnings = (*warnings, *changes.skipped)
         if (fork := made.wanted.new.fork) is not None:
             await git.restore_files(session.worktree, fork.commit)
+            warnings = (*warnings, *await git.bring_back_inside(info, session.worktree, fork.commit))
         return warnings
 
     async def _claim(self, made: Made, spare: Spare) -> tuple[str, ...] | None:

@@ -88,8 +88,11 @@ async def _with_checkpoint(core: Core, info: RepositoryInfo, session: Session, r
             diff = await core.git.diff_commits(info, commit, newest.commit, patch=False)
             paths = {path for each in diff.files for path in (each.path, each.old_path) if path}
             changed = paths if changed is None else changed & paths
-    held = tuple(sorted(changed or ()))
-    return replace(risk, uncommitted=() if await _is_elsewhere(core, info, session, newest.commit, held) else held)
+    apart = await core.git.kept_inside(info, newest.commit)  # at these the files only point
+    held = tuple(sorted((changed or set()).difference(apart)))
+    inside = tuple(f"the repository {place} inside it" for place in apart)
+    held = () if await _is_elsewhere(core, info, session, newest.commit, held) else held
+    return replace(risk, uncommitted=held, inside=(*risk.inside, *inside))
 
 
 async def _is_elsewhere(

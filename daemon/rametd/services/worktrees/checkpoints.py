@@ -117,6 +117,8 @@ class Checkpointer:
         repo = await core.store.read(lambda reader: reader.repos.get(session.repo_id))
         info = await info_of(core, repo)
         same = before is not None and (before.tree, before.head) == (kept.tree, kept.head) and not kept.staged
+        if before is not None and same and reason in REPEATABLE:
+            same = await core.git.same_inside(info, before.commit, kept.commit)
         # That of a fork goes again where the fork is refused: nobody else may rely on it.
         if before is not None and same and reason in REPEATABLE and before.reason != CheckpointReason.FORK:
             await core.git.drop_refs(info, ref)

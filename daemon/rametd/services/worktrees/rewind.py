@@ -124,19 +124,19 @@ class Rewinder:
         core.failpoint.hit("rewind.agent-ended")
         await core.kept(session_id)
 
-        heads: list[str] = []
+        kept_as: list[Checkpoint] = []
 
         async def keep(tree: str) -> None:
             noted = await core.store.read(lambda reader: noted_before(reader, intent))
             if (
                 noted is not None and tree == checkpoint.tree
             ):  # a daemon that was killed had got that far: nothing is overwritten
-                heads.append(noted.head)
+                kept_as.append(noted)
                 return
             made = await self._checkpointer.make(
                 session_id, CheckpointReason.REWIND, tree=tree, principal=intent.data["principal"]
             )
-            heads.append(made.head)
+            kept_as.append(made)
             await write_for_sure(core.store, lambda unit: remember_before(unit, intent, made))
             core.failpoint.hit("rewind.kept")
 
@@ -144,11 +144,12 @@ class Rewinder:
         core.failpoint.hit("rewind.files-written")
         repo = await core.store.read(lambda reader: reader.repos.get(session.repo_id))
         info = await info_of(core, repo)
-        tip = heads[-1] if await self._may_move(session, repo) else ""
+        tip = kept_as[-1].head if await self._may_move(session, repo) else ""
         moved = not checkpoint.head or await core.git.move_back(
             session.worktree, checkpoint.head, own=session.branch, tip=tip
         )
         warnings = [] if moved else [stays(session, checkpoint)]
+        warnings += await core.git.bring_back_inside(info, session.worktree, checkpoint.commit, kept_as[-1].commit)
         # After a sync that is taken back its work is what it had beyond the older base again.
         base = None
         if moved and checkpoint.head and session.base_commit:

@@ -1,0 +1,176 @@
+"""Repositories inside a worktree, as a checkpoint has them, and brought back to that.
+
+The tree of a checkpoint only points at them. Its message tells of each that there was, a line at the end: ``nested COMMIT PLACE``, with what `nested`
+keeps of one, or ``clean COMMIT PLACE`` of one that stood as it is in a commit that its remote has. Of one that goes on when the files around it are
+brought back the branch stays, as do branches of others; a detached HEAD goes where it was.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pygit2
+
+from rametd.domain.errors import GitBusyError, GitFailedError, WorktreeChangedError
+from rametd.git import nested
+from rametd.git.context import GitContext
+from rametd.git.inside import absent, git_dir_at, places
+from rametd.git.kept import quoted, unquoted
+from rametd.git.nested import copy_objects
+from rametd.git.obstacles import additions, in_the_way, named, refuse_repositories
+from rametd.git.repository import common_dir, head_of, open_repository
+from rametd.git.snapshot import private_index
+from rametd.git.unread import add_all, is_unborn
+
+
+@dataclass(frozen=True, slots=True)
+class Inside:
+    """``kept``: ``commit`` holds its files as they were, else they were as that commit of its own has them."""
+
+    kept: bool
+    commit: str
+    place: str
+
+
+async def keep(
+    git: GitContext, worktree: Path, git_dir: Path, tree: str, skipped: Sequence[str]
+) -> tuple[tuple[Inside, ...], tuple[str, ...]]:
+    """Keep what ``tree`` only points at; and what of it, and of what git ``skipped`` as it made that, could not be kept, in words."""
+    common = common_dir(git_dir)
+    found = await git.compute(_linked, common, tree, await places(git, worktree, git_dir))
+    inside: list[Inside] = []
+    words: list[str] = []
+    for place, recorded in found.items():
+        try:
+            below = await nested.keep(git, common, worktree, {place: recorded}, brief=True)
+        except (GitFailedError, GitBusyError) as error:  # the files around it are kept all the same
+            words.append(f"in {place}: {error.message}")
+            continue
+        inside += [Inside(True, commit, each) for commit, each in below.kept]
+        inside += [Inside(False, commit, each) for commit, each in below.clean]
+        words += [each.words for each in below.unread]
+    left = nested.unkept(skipped, [each.place for each in inside])
+    return tuple(inside), (*(each.words for each in left), *words)
+
+
+def _linked(common: Path, tree: str, found: dict[str, str | None]) -> dict[str, str | None]:
+    """Without those whose files the tree has; and the commits that it points at."""
+    top = open_repository(common)[tree].peel(pygit2.Tree)
+    known = {place: top[place] for place in found if place in top}
+    links = {place: str(entry.id) for place, entry in known.items() if not isinstance(entry, pygit2.Tree)}
+    return {place: links.get(place) for place in found if place in links or place not in known}
+
+
+def noted(message: str, inside: Iterable[Inside]) -> str:
+    """The message of a checkpoint, with what is inside."""
+    lines = (f"{'nested' if each.kept else 'clean'} {each.commit} {quoted(each.place)}\n" for each in inside)
+    return message + "".join(lines)
+
+
+def of_message(message: str) -> tuple[Inside, ...]:
+    """The reverse."""
+    found: list[Inside] = []
+    for line in message.splitlines():
+        kind, _, rest = line.partition(" ")
+        if kind in {"nested", "clean"}:
+            commit, _, place = rest.partition(" ")
+            found.append(Inside(kind == "nested", commit, unquoted(place)))
+    return tuple(found)
+
+
+def contents(common: Path, commit: str) -> frozenset[tuple[str, ...]]:
+    """What a checkpoint has of repositories inside, equal for equal files. Blocks."""
+    repository = open_repository(common)
+    inside = inside_of(common, commit)
+    commits = {each: repository[each.commit].peel(pygit2.Commit) for each in inside if each.kept}
+    files = {each: (str(found.tree_id), found.message) for each, found in commits.items()}
+    return frozenset((each.place, *files.get(each, (each.commit,))) for each in inside)
+
+
+async def bring_back(git: GitContext, common: Path, worktree: Path, commit: str, before: str) -> list[str]:
+    """See `Git.bring_back_inside`."""
+    wanted = await git.compute(inside_of, common, commit)
+    overwritten: dict[str, Inside] = {}
+    same: frozenset[tuple[str, ...]] = frozenset()
+    if before and wanted:
+        overwritten = {each.place: each for each in await git.compute(inside_of, common, before)}
+        same = await git.compute(lambda: contents(common, before) & contents(common, commit))
+    told: list[str] = []
+    for each in wanted:
+        if any(each.place == place for place, *_ in same):
+            continue
+        inner = await git.compute(git_dir_at, worktree / each.place)
+        if inner is None and each.kept:
+            told += await nested.restore(git, common, worktree, each.commit, each.place)
+        elif inner is None:
+            told.append(
+                f"{each.place} was a repository of its own, at {each.commit[:12]}, and is not there: it is not back"
+            )
+        elif inner.parent == common / "worktrees":
+            told.append(
+                f"{each.place} is a worktree of its own and stays as it is: {each.commit[:12]} has its files of then"
+            )
+        else:
+            try:
+                told += await _one(git, common, worktree, inner, each, overwritten.get(each.place), new=not before)
+            except (GitFailedError, GitBusyError, WorktreeChangedError) as error:
+                told.append(f"{each.place} is a repository of its own and stays as it is: {error.message}")
+    return told
+
+
+def inside_of(common: Path, commit: str) -> tuple[Inside, ...]:
+    """What a checkpoint tells of. Blocks."""
+    return of_message(open_repository(common)[commit].peel(pygit2.Commit).message)
+
+
+async def _one(
+    git: GitContext, common: Path, worktree: Path, inner: Path, wanted: Inside, kept: Inside | None, *, new: bool
+) -> list[str]:
+    """``kept`` is what the files were kept as; they are not overwritten where that is not what they are, unless all of the worktree is ``new``."""
+    directory = worktree / wanted.place
+    if wanted.kept:
+        await copy_objects(git, common, inner, wanted.commit)
+    trees = {
+        await _tree(git, common if each.kept else inner, each.commit) for each in (kept, wanted) if each is not None
+    }
+    there = (f"--git-dir={inner}", f"--work-tree={directory}")
+    async with git.worktree_lock(directory), private_index(git, inner) as index:
+        environment = {"GIT_INDEX_FILE": str(index)}
+        skipped = await add_all(git, directory, inner, index)
+        if unread := [words for words in skipped if not is_unborn(words)]:
+            raise GitFailedError("; ".join(unread))
+        written = await git.process.write(directory, *there, "write-tree", "--missing-ok", environment=environment)
+        now = written.decode().strip()
+        if not new and now not in trees:
+            raise GitFailedError("its files are not those that were kept: somebody works there")
+        coming = await additions(git, directory, there, "diff-tree", now, wanted.commit)
+        await refuse_repositories(git, directory, coming)
+        if ignored := await git.compute(in_the_way, directory, coming):
+            raise GitFailedError(f"files that it ignores are in the way: {named(sorted(ignored))}")
+        await git.process.write(directory, *there, "read-tree", "-m", "-u", now, wanted.commit, environment=environment)
+    return await _head_back(git, common, directory, inner, wanted)
+
+
+async def _tree(git: GitContext, repository: Path, commit: str) -> str:
+    return await git.compute(lambda: str(open_repository(repository)[commit].peel(pygit2.Tree).id))
+
+
+async def _head_back(git: GitContext, common: Path, directory: Path, inner: Path, wanted: Inside) -> list[str]:
+    """Have a HEAD that is on no branch stand where it did; what it had since is kept where no remote has it."""
+    head = await git.compute(lambda: head_of(open_repository(inner)))
+    was = await git.compute(_head_of, common, wanted) if wanted.kept else wanted.commit
+    if was in {"None", "", head.commit} or await absent(git, inner, [was]):
+        return []
+    if head.branch is not None:
+        return [f"{wanted.place} stays on its branch {head.branch}: its files are those that it had on {was[:12]}"]
+    there = (f"--git-dir={inner}", f"--work-tree={directory}")
+    move = ("update-ref", "-m", "ramet: rewind", "--no-deref", "HEAD", was, str(head.commit))
+    await git.process.write(directory, *there, *move)
+    await git.process.write(directory, *there, "read-tree", was)
+    await git.process.run(directory, *there, "update-index", "-q", "--refresh")
+    return []
+
+
+def _head_of(common: Path, kept: Inside) -> str:
+    message = open_repository(common)[kept.commit].peel(pygit2.Commit).message
+    return message.rpartition("\nHEAD ")[2].strip() if "\nHEAD " in message else ""

@@ -1,0 +1,224 @@
+"""Checkpoints keep what repositories inside a worktree have; rewinds and forks bring it back, or say what they do not."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+from ramet.v1 import event_pb2, session_pb2, worktree_pb2
+from rametd.git import Git
+
+from tests.support import repositories
+from tests.support.daemon import Client, git
+from tests.support.departures import archive, bring_back, refusal, remove, restore
+
+
+async def checkpoint(client: Client, name: str = "made") -> worktree_pb2.Checkpoint:
+    return (await client.worktrees.CreateCheckpoint(worktree_pb2.CreateCheckpointRequest(session=name))).checkpoint
+
+
+async def rewind(client: Client, to: worktree_pb2.Checkpoint) -> worktree_pb2.RewindSessionResponse:
+    return await client.worktrees.RewindSession(
+        worktree_pb2.RewindSessionRequest(session="made", checkpoint=str(to.number))
+    )
+
+
+async def fork(client: Client, at: worktree_pb2.Checkpoint) -> session_pb2.ForkSessionResponse:
+    return await client.sessions.ForkSession(
+        session_pb2.ForkSessionRequest(session="made", name="forked", checkpoint=str(at.number))
+    )
+
+
+def inside(repository: Path, kept: worktree_pb2.Checkpoint) -> dict[str, str]:
+    lines = [line.split(" ", 2) for line in git(repository, "log", "-1", "--format=%b", kept.commit).splitlines()]
+    return {place: commit for kind, commit, place in (line for line in lines if len(line) == 3) if kind == "nested"}
+
+
+def make(place: Path, *, committed: bool = True) -> Path:
+    git(place.parent, "init", "-q", "-b", "main", place.name)
+    (place / "file").write_text("one\n")
+    if committed:
+        git(place, "add", "file")
+        git(place, "commit", "-qm", "one")
+    (place / "draft").write_text("draft one\n")
+    return place
+
+
+@pytest.fixture
+async def tree(client: Client, repository: Path) -> Path:
+    return Path((await client.create(repository, name="made")).worktree)
+
+
+@pytest.mark.parametrize("committed", [True, False], ids=["with a commit", "unborn"])
+async def test_a_rewind_brings_the_files_of_a_repository_inside_back_and_is_undone_by_another(
+    client: Client, repository: Path, tree: Path, committed: bool
+) -> None:
+    own = make(tree / "own", committed=committed)
+    first = await checkpoint(client)
+    assert (await checkpoint(client)).number == first.number
+    (own / "file").write_text("two\n")
+    (own / "draft").unlink()
+    (own / "more").write_text("more\n")
+    second = await checkpoint(client)
+    assert second.number == first.number + 1
+    assert git(repository, "show", f"{inside(repository, first)['own']}:draft") == "draft one"
+
+    back = await rewind(client, first)
+
+    assert list(back.warnings) == []
+    assert ((own / "file").read_text(), (own / "draft").read_text()) == ("one\n", "draft one\n")
+    assert not (own / "more").exists()
+    assert back.before.number == second.number
+    assert list((await rewind(client, second)).warnings) == []
+    assert ((own / "file").read_text(), (own / "more").read_text()) == ("two\n", "more\n")
+    assert not (own / "draft").exists()
+    git(repository, "fsck", "--connectivity-only")
+
+
+async def test_a_commit_in_a_repository_inside_is_kept_and_a_branch_there_stays(
+    client: Client, repository: Path, tree: Path
+) -> None:
+    own = make(tree / "own")
+    first = await checkpoint(client)
+    git(own, "commit", "-q", "--allow-empty", "-m", "two")
+    (own / "file").write_text("two\n")
+    git(own, "commit", "-qam", "three")
+    tip = git(own, "rev-parse", "HEAD")
+    second = await checkpoint(client)
+    assert tip in git(repository, "rev-list", second.commit).split()
+
+    (words,) = (await rewind(client, first)).warnings
+
+    assert words.startswith("own stays on its branch main: its files are those that it had on ")
+    assert git(own, "rev-parse", "main") == tip
+    assert ((own / "file").read_text(), (own / "draft").read_text()) == ("one\n", "draft one\n")
+
+
+async def test_the_files_of_a_repository_that_is_gone_come_back_and_that_alone(client: Client, tree: Path) -> None:
+    own = make(tree / "own")
+    first = await checkpoint(client)
+    shutil.rmtree(own)
+    await checkpoint(client)
+
+    (words,) = (await rewind(client, first)).warnings
+
+    assert words.startswith("own was a repository of its own: its files are back, its commits are in ")
+    assert ((own / "file").read_text(), (own / "draft").read_text()) == ("one\n", "draft one\n")
+    assert not (own / ".git").exists()
+
+
+async def test_a_fork_has_the_files_of_a_repository_inside_and_says_that_it_is_none(client: Client, tree: Path) -> None:
+    make(tree / "own")
+    first = await checkpoint(client)
+    (tree / "own" / "draft").write_text("draft two\n")
+
+    made = await fork(client, first)
+
+    (words,) = [words for words in made.warnings if "own" in words]
+    assert words.startswith("own was a repository of its own: its files are back")
+    assert (Path(made.session.worktree) / "own" / "draft").read_text() == "draft one\n"
+
+
+async def test_a_worktree_inside_is_kept_and_left_alone(client: Client, repository: Path, tree: Path) -> None:
+    git(tree, "worktree", "add", "-q", "-b", "mine", "side")
+    (tree / "side" / "draft").write_text("one\n")
+    first = await checkpoint(client)
+    assert list((await rewind(client, first)).warnings) == []
+    (tree / "side" / "draft").write_text("two\n")
+
+    (words,) = (await rewind(client, first)).warnings
+
+    kept = inside(repository, first)["side"]
+    assert words == f"side is a worktree of its own and stays as it is: {kept[:12]} has its files of then"
+    assert git(repository, "show", f"{kept}:draft") == "one"
+    assert (tree / "side" / "draft").read_text() == "two\n"
+
+
+@pytest.mark.parametrize("way", ["archive", "rm"])
+async def test_of_a_tree_that_was_deleted_by_hand_what_was_inside_is_a_risk_and_comes_back(
+    client: Client, tree: Path, way: str
+) -> None:
+    own = make(tree / "own")
+    await checkpoint(client)
+    shutil.rmtree(tree)
+
+    assert "the repository own inside it" in (await refusal(remove(client, "made")))[1]
+    if way == "archive":
+        await archive(client, "made")
+        (words,) = (await restore(client, "made")).warnings
+    else:
+        await remove(client, "made", force=True)
+        (words,) = (await bring_back(client, "made")).warnings
+
+    assert words.startswith("own was a repository of its own: its files are back, its commits are in ")
+    assert (own / "draft").read_text() == "draft one\n"
+
+
+async def test_a_repository_inside_that_cannot_be_kept_is_told_of_and_keeps_nothing_else_from_being_kept(
+    client: Client, repository: Path, tree: Path
+) -> None:
+    own = make(tree / "own")
+    (tree / "beside").write_text("beside\n")
+    blob = git(own, "rev-parse", "HEAD:file")
+    place = own / ".git" / "objects" / blob[:2] / blob[2:]
+    place.chmod(0o600)
+    place.write_bytes(b"")
+
+    made = await checkpoint(client)
+
+    assert git(repository, "show", f"{made.commit}:beside") == "beside"
+    told = [event_pb2.Event.FromString(event.SerializeToString()).warning.message for event in await client.log("made")]
+    assert any("no checkpoint has it: in own: " in words for words in told)
+
+
+async def test_submodules_go_back_to_where_they_stood(client: Client, tmp_path: Path) -> None:
+    environment = repositories.git_environment(tmp_path / "home")
+    sample = repositories.with_submodule(tmp_path / "sub", environment)
+    tree = Path((await client.create(sample.path, name="made")).worktree)
+    lib, deep = tree / "lib", tree / "lib" / "deep"
+    before = git(lib, "rev-parse", "HEAD")
+    first = await checkpoint(client)
+    assert inside(sample.path, first) == {}
+    (lib / "made").write_text("1\n")
+    git(lib, "add", "made")
+    git(lib, "commit", "-qm", "made")
+    after = git(lib, "rev-parse", "HEAD")
+    (deep / "README.md").write_text("changed\n")
+    second = await checkpoint(client)
+    assert set(inside(sample.path, second)) == {"lib", "lib/deep"}
+
+    assert list((await rewind(client, first)).warnings) == []
+    assert git(tree, "status", "--porcelain", "--ignore-submodules=none") == ""
+    assert (git(lib, "rev-parse", "HEAD"), (lib / "made").exists()) == (before, False)
+
+    assert list((await rewind(client, second)).warnings) == []
+    assert git(lib, "rev-parse", "HEAD") == after
+    assert (deep / "README.md").read_text() == "changed\n"
+
+    forked = await fork(client, second)
+    there = Path(forked.session.worktree)
+    assert [words for words in forked.warnings if "lib" in words] == []
+    assert git(there / "lib", "rev-parse", "HEAD") == after
+    assert ((there / "lib" / "made").read_text(), (there / "lib/deep/README.md").read_text()) == ("1\n", "changed\n")
+
+
+async def test_a_tree_without_repositories_inside_is_known_for_that_by_events_and_by_a_scan(tmp_path: Path) -> None:
+    environment = repositories.git_environment(tmp_path / "home")
+    sample = repositories.plain(tmp_path / "repo", environment)
+    layer = Git(environment, threads=2)
+    try:
+        tracker = await layer.watch_changes(sample.path)
+        assert (await tracker.tree()).plain
+        sample.write("new")
+        assert (await tracker.tree()).plain
+        own = repositories.unborn(sample.path / "own", environment)
+        assert not (await tracker.tree()).plain
+        own.commit("one")
+        assert not (await tracker.tree()).plain
+        shutil.rmtree(own.path)
+        assert (await tracker.tree()).plain
+        sample.git("update-index", "--split-index")
+        await layer.unwatch_changes(sample.path)
+        kept = await layer.keep(sample.path, "refs/ramet/checkpoints/s-1/1", "one\n\n")
+        assert kept.inside == ()
+    finally:
+        await layer.aclose()
