@@ -1,27 +1,22 @@
 """All that is in a worktree, as commits: its files, what they do not tell, what is in the repositories and worktrees inside it."""
 
-import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
 
 import pygit2
 
-from rametd.git import gitdirs, nested, unseen
+from rametd.git import gitdirs, nested, remains, unseen
 from rametd.git.context import GitContext
 from rametd.git.gitdirs import GitDir
-from rametd.git.inside import BEGUN, places
+from rametd.git.inside import places
 from rametd.git.kept import quoted
-from rametd.git.registrations import Registration, worktrees_inside
-from rametd.git.repository import Head, RepositoryInfo, commit_exists, open_repository
+from rametd.git.registrations import worktrees_inside
+from rametd.git.remains import describe
+from rametd.git.repository import Head, RepositoryInfo, open_repository
 from rametd.git.snapshot import write_commit, write_tree
+from rametd.git.underway import UnderWay, under_way
 from rametd.git.unread import Unread
-
-_AUTOSTASHES: Final = {
-    "rebase-merge/autostash": "rebase", "rebase-apply/autostash": "rebase", "MERGE_AUTOSTASH": "merge"
-}  # fmt: skip
-"""Where git notes the commit with what was uncommitted before a rebase or merge, until that is over: no ref has it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,16 +41,18 @@ async def read(
     """``branch`` is what is expected to be checked out. ``borrowed``: ``git_dir`` is the repository's own, so that its HEAD and index are not this
     worktree's. Raises GitFailedError."""
     written = await write_tree(git, worktree, git_dir)
-    head = Head(None, None) if borrowed else written.head
+    head = Head(None, None) if borrowed else await remains.last_known_head(git, repo, git_dir, written.head)
     worktrees = await git.compute(worktrees_inside, repo.common_dir, worktree)
     found = await places(git, worktree, git_dir)
     others = {place: recorded for place, recorded in found.items() if place not in worktrees}
     below = await nested.keep(git, repo.common_dir, worktree, others)
     git_dirs = list(await gitdirs.collect(git, repo.common_dir, worktree, git_dir, below))
-    notes = [] if borrowed else await _notes(git, repo, worktree, git_dir, head, branch)
-    commits = [line.split(" ")[1] for line in notes if line.startswith(("index ", "autostash "))]
+    begun = UnderWay() if borrowed else await git.compute(under_way, repo, git_dir)
+    notes = remains.under_way_notes(begun)
+    notes += [] if borrowed else await _notes(git, repo, worktree, git_dir, head, branch)
+    commits = remains.commits_in(notes)
     lost = [*nested.unkept(written.skipped, [*worktrees, *(place for _, place in below.kept)]), *below.unread]
-    told: list[str] = []
+    told = [ending(what) for what in begun.what]
     for place, entry in worktrees.items():
         there = await read(git, repo, worktree / place, entry.admin_dir, "")
         made = await git.compute(_commit, repo, f"worktree: {quoted(place)}", there)
@@ -67,6 +64,10 @@ async def read(
             f"{describe(place, entry)} goes with it, and comes back with it",
             *(f"in {place}: {line}" for line in there.told),
         ]
+    gone = await remains.inside(git, repo, worktree)
+    notes += gone.notes
+    commits += gone.commits
+    told += gone.words
     notes += [f"nested {made} {quoted(place)}" for made, place in below.kept]
     commits += [made for made, _ in below.kept]
     rest = await unseen.look(git, worktree, git_dir, [*found, *worktrees])
@@ -79,11 +80,9 @@ async def read(
     return Contents(tree, head, tuple(notes), tuple(commits), tuple(lost), tuple(told), tuple(git_dirs))
 
 
-def describe(place: str, entry: Registration) -> str:
-    """A worktree inside another, in words."""
-    what = f"of branch {entry.branch}" if entry.branch else "with a detached HEAD"
-    lock = f", locked: {entry.locked}" if entry.locked else ", locked" if entry.locked is not None else ""
-    return f"the worktree {place} inside it ({what}{lock})"
+def ending(what: str) -> str:
+    """Of a merge or the like that is under way in a worktree that goes, in words."""
+    return f"a {what} is under way in it: its files and commits come back, the {what} itself does not"
 
 
 def _commit(repo: RepositoryInfo, title: str, contents: Contents) -> str:
@@ -113,12 +112,8 @@ def _without(repo: RepositoryInfo, tree: str, places: Sequence[str]) -> str:
 async def _notes(
     git: GitContext, repo: RepositoryInfo, worktree: Path, git_dir: Path, head: Head, branch: str
 ) -> list[str]:
-    """What the files do not tell: what is checked out where that is not ``branch``, what is staged, what was under way."""
-    notes = [f"begun {what}" for name, what in BEGUN.items() if await git.compute((git_dir / name).exists)]
-    notes += [f"autostash {commit}" for _, commit in await git.compute(autostashes, repo, git_dir)]
-    if head.branch != branch and head.commit is not None:
-        notes.append(f"head {head.commit}")
-        notes += [f"on {quoted(head.branch)}"] if head.branch is not None else []
+    """What the files do not tell: what is checked out where that is not ``branch``, what is staged."""
+    notes = remains.head_notes(head, branch)
     there = (f"--git-dir={git_dir}", f"--work-tree={worktree}")
     staged = await git.process.run(worktree, *there, "write-tree", "--missing-ok")
     tree = staged.stdout.decode().strip()
@@ -132,12 +127,3 @@ async def _notes(
         return [f"index {write_commit(repository, tree, 'index', [])}"]
 
     return notes + await git.compute(commit)
-
-
-def autostashes(repo: RepositoryInfo, git_dir: Path) -> list[tuple[str, str]]:
-    """What was put aside, by what is under way. Blocks."""
-    found: dict[str, str] = {}
-    for name, what in _AUTOSTASHES.items():
-        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
-            found |= dict.fromkeys((git_dir / name).read_text(errors="replace").split()[:1], what)
-    return [(what, commit) for commit, what in found.items() if commit_exists(repo, commit)]

@@ -10,10 +10,7 @@ from ramet.words import plural
 from rametd.domain.errors import GitFailedError
 from rametd.git.context import GitContext
 from rametd.git.registrations import existing_git_dir
-
-BEGUN: Final = {"MERGE_HEAD": "merge", "CHERRY_PICK_HEAD": "cherry-pick", "REVERT_HEAD": "revert", "rebase-merge": "rebase",
-                "rebase-apply": "rebase", "BISECT_LOG": "bisect"}  # fmt: skip
-"""What git has in its directory while something is under way."""
+from rametd.git.underway import begun
 
 _NAMES: Final = {"HEAD": "commits that were never pushed", "refs/heads/": "branch ", "refs/tags/": "tag "}
 
@@ -85,8 +82,7 @@ async def only_here(git: GitContext, directory: Path | None, inner: Path, elsewh
         found += await _staged(git, directory, inner) if directory is not None else []
     except GitFailedError as error:
         found = [error.message]
-    begun = await git.compute(lambda: [what for name, what in BEGUN.items() if (inner / name).exists()])
-    return [*found, *(f"a {what} that is under way" for what in dict.fromkeys(begun))]
+    return [*found, *(f"a {what} that is under way" for what in await git.compute(begun, inner))]
 
 
 async def _commits(git: GitContext, inner: Path, elsewhere: Path | None) -> list[str]:

@@ -8,6 +8,7 @@ line each below a title:
     head COMMIT, on BRANCH    what was checked out, where that was not the branch
     index COMMIT              what was staged
     begun WHAT                a merge or the like that was under way
+    pending COMMIT            what was to come in by it, or where it had begun
     autostash COMMIT          what was uncommitted before it, which git had put aside
     nested COMMIT PLACE       the files of a repository inside
     worktree COMMIT PLACE     a worktree of the same repository inside, kept as this commit keeps the one around it
@@ -53,6 +54,7 @@ class Kept:
     later: str = ""
     checkpoint: str = ""
     autostashes: tuple[str, ...] = ()
+    pending: tuple[str, ...] = ()
     former: tuple[str, ...] = ()
     """What was kept under the ref before, of which not all had come back."""
 
@@ -75,7 +77,7 @@ def kept_by(repo: RepositoryInfo, commit_id: str, ref: str = "") -> Kept:
     words: dict[str, str] = {}
     inside: dict[str, list[tuple[str, str]]] = {"nested": [], "worktree": []}
     empty: list[str] = []
-    autostashes: list[str] = []
+    several: dict[str, list[str]] = {"autostash": [], "pending": []}
     for line in commit.message.split("\n")[2:]:
         key, _, value = line.partition(" ")
         if key in inside:
@@ -83,15 +85,16 @@ def kept_by(repo: RepositoryInfo, commit_id: str, ref: str = "") -> Kept:
             inside[key].append((made, unquoted(place)))
         elif key == "empty":
             empty.append(unquoted(value))
-        elif key == "autostash":
-            autostashes.append(value)
+        elif key in several:
+            several[key].append(value)
         else:
             words[key] = unquoted(value)
     # An earlier release wrote no line for the branch: its tip is the first parent.
     first = str(commit.parent_ids[0]) if commit.parent_ids else ""
     branch_commit = words.get("branch", "" if "head" in words else first)
     start = words.get("head") or branch_commit
-    named = {branch_commit, *words.values(), *autostashes, *(made for each in inside.values() for made, _ in each)}
+    named = {branch_commit, *words.values(), *(made for each in inside.values() for made, _ in each)}
+    named.update(*several.values())
     changed: tuple[str, ...] = ()
     if start:
         diff = repository[start].peel(pygit2.Tree).diff_to_tree(commit.tree)
@@ -113,7 +116,8 @@ def kept_by(repo: RepositoryInfo, commit_id: str, ref: str = "") -> Kept:
         earlier=words.get("earlier", ""),
         later=words.get("later", ""),
         checkpoint=words.get("checkpoint", ""),
-        autostashes=tuple(autostashes),
+        autostashes=tuple(several["autostash"]),
+        pending=tuple(several["pending"]),
         former=tuple(parent for each in commit.parent_ids if (parent := str(each)) not in named),
     )
 

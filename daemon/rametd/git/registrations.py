@@ -90,17 +90,41 @@ def entries_inside(common_dir: Path, path: Path) -> tuple[Registration, ...]:
 def worktrees_inside(common_dir: Path, path: Path) -> dict[str, Registration]:
     """By place relative to ``path``, the worktrees below it that are whole; not those inside one of these."""
     found: dict[str, Registration] = {}
+    for place, entry in _places_inside(common_dir, path):
+        if is_whole(entry) and not any(place.startswith(f"{outer}/") for outer in found):
+            found[place] = entry
+    return found
+
+
+def left_inside(common_dir: Path, path: Path) -> dict[str, Registration]:
+    """By place, the entries of worktrees below ``path`` whose directory is gone or is no worktree any more; not those inside one that is whole."""
+    whole = worktrees_inside(common_dir, path)
+    return {
+        place: entry
+        for place, entry in _places_inside(common_dir, path)
+        if not is_whole(entry)
+        and (entry.admin_dir / "HEAD").is_file()
+        and not any(place.startswith(f"{outer}/") for outer in whole)
+    }
+
+
+def left_at(common_dir: Path, path: Path) -> Registration | None:
+    """The entry of a worktree that is not at ``path`` any more, be it deleted or moved by hand: what it says of itself goes with it."""
+    found = (entry for entry in registered_at(common_dir, path) if (entry.admin_dir / "HEAD").is_file())
+    return next((entry for entry in found if entry.path is not None and not is_whole(entry)), None)
+
+
+def is_whole(entry: Registration) -> bool:
+    """Whether both ends of a worktree meet, and there is a HEAD."""
+    return entry.path is not None and git_dir_of(entry.path) == entry.admin_dir and (entry.admin_dir / "HEAD").is_file()
+
+
+def _places_inside(common_dir: Path, path: Path) -> Iterator[tuple[str, Registration]]:
+    """By path, so that what is around something comes before it."""
     top = _absolute(path)
     for entry in sorted(entries_inside(common_dir, path), key=lambda entry: str(entry.path)):
-        if (
-            entry.path is not None
-            and git_dir_of(entry.path) == entry.admin_dir
-            and (entry.admin_dir / "HEAD").is_file()
-        ):
-            place = _absolute(entry.path).relative_to(top).as_posix()
-            if not any(place.startswith(f"{outer}/") for outer in found):
-                found[place] = entry
-    return found
+        if entry.path is not None:
+            yield _absolute(entry.path).relative_to(top).as_posix(), entry
 
 
 def git_dir_of(worktree: Path) -> Path | None:

@@ -57,7 +57,8 @@ async def _fill(
         )
     await git.compute(make_empty, path, kept.empty)
     if kept.begun:
-        warnings.append(f"the {kept.begun} that was under way is not any more: its files are as they were")
+        of = f" (of {', '.join(each[:12] for each in kept.pending)})" if kept.pending else ""
+        warnings.append(f"the {kept.begun} that was under way{of} is not any more: its files are as they were")
     warnings += [
         f"what was uncommitted before that is in {each[:12]} alone: `git stash apply {each[:12]}` brings it back"
         for each in kept.autostashes

@@ -1,19 +1,20 @@
 """What would be lost: the work in a worktree, and on its branch, that exists nowhere else."""
 
 import os
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from rametd.git.contents import autostashes, describe
 from rametd.git.context import GitContext
 from rametd.git.gitdirs import left_over
 from rametd.git.inside import git_dir_at, only_here, places
 from rametd.git.process import failed
-from rametd.git.registrations import locate, worktrees_inside
+from rametd.git.registrations import left_at, left_inside, locate, worktrees_inside
+from rametd.git.remains import describe, holds_something, look
 from rametd.git.repository import RepositoryInfo, branch_tip, commit_exists, last_head
 from rametd.git.snapshot import private_index, write_tree
+from rametd.git.underway import UnderWay, under_way
 from rametd.git.unread import failed_filter, hidden, is_unborn, unhide, unopened
 
 
@@ -23,7 +24,8 @@ class Risk:
 
     ``starts``: the branch's tip and what is checked out, which the commits were looked for from. ``unread``: git's words for directories that
     it cannot look into. ``inside``: in words, what only git directories have that go with it: worktrees of the same repository inside it, repositories
-    inside it, and what git had put aside for something that is under way.
+    inside it, and what git had put aside for something that is under way. ``under_way``: a merge or the like, in a word each. ``gone``: the directory
+    is not there any more, deleted or moved by hand, and what is at risk is what git's entry of it has.
     """
 
     uncommitted: tuple[str, ...]
@@ -32,30 +34,59 @@ class Risk:
     starts: tuple[str, ...] = field(default=(), compare=False)
     unread: tuple[str, ...] = ()
     inside: tuple[str, ...] = ()
+    under_way: tuple[str, ...] = ()
+    gone: bool = field(default=False, compare=False)
 
     def __bool__(self) -> bool:
-        return bool(self.uncommitted or self.untracked or self.unique_commits or self.unread or self.inside)
+        held = (self.uncommitted, self.untracked, self.unique_commits, self.unread, self.inside, self.under_way)
+        return any(held)
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """What git says of a worktree; ``commits``: what is checked out, and what a merge or the like under way is about."""
+
+    uncommitted: tuple[str, ...] = ()
+    untracked: tuple[str, ...] = ()
+    commits: tuple[str, ...] = ()
+    unread: tuple[str, ...] = ()
+    under_way: UnderWay = field(default_factory=UnderWay)
+    gone: bool = False
 
 
 async def work_at_risk(
     git: GitContext, repo: RepositoryInfo, worktree: Path, branch: str, base_commit: str | None
 ) -> Risk:
     """See `Git.work_at_risk`."""
-    uncommitted, untracked, head, unread = await _status(git, repo, worktree)
-    starts = [commit for commit in (await git.compute(branch_tip, repo, branch), head) if commit is not None]
+    found = await _status(git, repo, worktree)
+    tip = await git.compute(branch_tip, repo, branch)
+    starts = tuple(dict.fromkeys((*([tip] if tip is not None else []), *found.commits)))
     unique = await _unique_commits(git, repo, starts, branch, base_commit) if starts else ()
-    found = await git.compute(worktrees_inside, repo.common_dir, worktree)
-    inside = [describe(place, entry) for place, entry in found.items()]
-    untracked = tuple(path for path in untracked if path.rstrip("/") not in found)
+    whole = await git.compute(worktrees_inside, repo.common_dir, worktree)
+    inside = [describe(place, entry) for place, entry in whole.items()]
+    for place, entry in (await git.compute(left_inside, repo.common_dir, worktree)).items():
+        if await holds_something(git, repo, await look(git, repo, entry)):
+            inside.append(f"{describe(place, entry)}, whose directory is gone")
+    unfilled: list[str] = []
     git_dir, _ = await git.compute(locate, repo.common_dir, worktree)
     if git_dir is not None and git_dir != repo.common_dir:
-        unfilled, words = await _repositories(git, repo, worktree, git_dir, found)
-        untracked, inside = (*untracked, *unfilled), [*inside, *words]
-        inside += [
-            f"what was uncommitted before a {what} that is under way ({commit[:12]})"
-            for what, commit in await git.compute(autostashes, repo, git_dir)
-        ]
-    return Risk(uncommitted, untracked, unique, tuple(dict.fromkeys(starts)), unread, tuple(inside))
+        unfilled, words = await _repositories(git, repo, worktree, git_dir, whole)
+        inside += words
+    begun = " or ".join(found.under_way.what)
+    inside += [
+        f"what was uncommitted before the {begun} that is under way ({commit[:12]})"
+        for commit in found.under_way.autostashes
+    ]
+    return Risk(
+        uncommitted=found.uncommitted,
+        untracked=(*(path for path in found.untracked if path.rstrip("/") not in whole), *unfilled),
+        unique_commits=unique,
+        starts=starts,
+        unread=found.unread,
+        inside=tuple(inside),
+        under_way=found.under_way.what,
+        gone=found.gone,
+    )
 
 
 async def _repositories(
@@ -102,12 +133,20 @@ async def unstored(git: GitContext, repo: RepositoryInfo, worktree: Path) -> tup
     return tuple(line for line in written.skipped if not is_unborn(line))
 
 
-async def _status(
-    git: GitContext, repo: RepositoryInfo, worktree: Path
-) -> tuple[tuple[str, ...], tuple[str, ...], str | None, tuple[str, ...]]:
+async def _left(git: GitContext, repo: RepositoryInfo, worktree: Path) -> _Found:
+    """Of a worktree that is not there what git's entry of it has."""
+    entry = await git.compute(left_at, repo.common_dir, worktree)
+    if entry is None:
+        return _Found()
+    left = await look(git, repo, entry)
+    commits = (*([left.head.commit] if left.head.commit is not None else []), *left.under_way.pending)
+    return _Found(left.staged, (), commits, (), left.under_way, gone=True)
+
+
+async def _status(git: GitContext, repo: RepositoryInfo, worktree: Path) -> _Found:
     git_dir, _ = await git.compute(locate, repo.common_dir, worktree)
     if git_dir is None:
-        return (), (), None, ()
+        return await _left(git, repo, worktree)
     status = (
         *("status", "--porcelain=v2", "--branch", "-z"),
         *("--untracked-files=normal", "--ignore-submodules=none", "--no-renames"),
@@ -140,16 +179,18 @@ async def _status(
             uncommitted.append(rest.split(" ", 7)[7])
         elif kind == "u":
             uncommitted.append(rest.split(" ", 9)[9])
+    begun = await git.compute(under_way, repo, git_dir)
     if git_dir == repo.common_dir and not await git.compute((worktree / ".git").is_dir):
-        head = None  # its entry is gone: what git told is the main worktree's
+        head, begun = None, UnderWay()  # its entry is gone: what git told is the main worktree's
     elif head == "(initial)":  # or its branch was deleted under it
         last = await git.compute(last_head, git_dir)
         head = last if last is not None and await git.compute(commit_exists, repo, last) else None
-    return tuple(uncommitted), tuple(untracked), head, unopened(done)
+    commits = (*([head] if head is not None else []), *begun.pending)
+    return _Found(tuple(uncommitted), tuple(untracked), commits, unopened(done), begun)
 
 
 async def _unique_commits(
-    git: GitContext, repo: RepositoryInfo, starts: list[str], branch: str, base_commit: str | None
+    git: GitContext, repo: RepositoryInfo, starts: Sequence[str], branch: str, base_commit: str | None
 ) -> tuple[tuple[str, str], ...]:
     known = [base_commit] if base_commit is not None and await git.compute(commit_exists, repo, base_commit) else []
     output = await git.process.read(

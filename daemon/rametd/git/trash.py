@@ -10,13 +10,14 @@ from rametd.domain.errors import GitFailedError, RefNotFoundError
 from rametd.domain.text import utf8
 from rametd.git import contents
 from rametd.git.checkpointed import inside_of
-from rametd.git.contents import Contents
+from rametd.git.contents import Contents, ending
 from rametd.git.context import GitContext
 from rametd.git.gitdirs import GitDir
 from rametd.git.kept import quoted
 from rametd.git.refs import keeps, read_ref, set_ref, size_of
-from rametd.git.registrations import UNFINISHED, locate, moved_to, registered_at
-from rametd.git.repository import RepositoryInfo, branch_tip, last_head, open_repository
+from rametd.git.registrations import UNFINISHED, left_at, locate, moved_to, registered_at
+from rametd.git.remains import commits_in, inside, look, notes_of
+from rametd.git.repository import Head, RepositoryInfo, branch_tip, last_head, open_repository
 from rametd.git.snapshot import write_commit
 from rametd.git.whole import lost
 
@@ -70,17 +71,22 @@ async def keep(
         except GitFailedError as error:  # whoever removes the tree is told, and moves it aside or refuses
             broken.append(error.message)
         else:
-            if tip is None and there.head.commit is None:  # its branch was deleted under it
-                tip = await git.compute(_last_commit, repo, git_dir if not borrowed else None, last)
-    files = there.tree if there is not None else ""
+            if tip is None and (there.head.commit is None or there.head.branch == branch):
+                # Its branch was deleted under it.
+                known = await git.compute(_last_commit, repo, git_dir if not borrowed else None, last)
+                tip = there.head.commit or known
     checkpoint: str | None = None
-    notes, others = (there.notes, there.commits) if there is not None else ((), ())
-    if there is None and last is not None and (tip is None or git_dir is None):
+    files = there.tree if there is not None else ""
+    if git_dir is None:
+        there, tip, files, checkpoint = await _left(git, repo, worktree, branch, tip, last)
+    elif there is None and last is not None and tip is None:
         tip, files, checkpoint = await git.compute(_stand_in, repo, tip, *last)
-        if files:
-            inside = [each for each in await git.compute(inside_of, repo.common_dir, last[1]) if each.kept]
-            notes = tuple(f"nested {each.commit} {quoted(each.place)}" for each in inside)
-            others = tuple(each.commit for each in inside)
+    head = there.head.commit if there is not None else None
+    notes, others = (there.notes, there.commits) if there is not None else ((), ())
+    if last is not None and files and (there is None or git_dir is None):
+        stood = [each for each in await git.compute(inside_of, repo.common_dir, last[1]) if each.kept]
+        notes += tuple(f"nested {each.commit} {quoted(each.place)}" for each in stood)
+        others += tuple(each.commit for each in stood)
     if tip is None and there is None:
         if broken:
             raise GitFailedError("; ".join(broken), hint="make its files readable, then try again")
@@ -90,8 +96,7 @@ async def keep(
 
     def commit() -> str:
         repository = open_repository(repo.common_dir)
-        tree = files or str(repository[str(tip)].peel(pygit2.Tree).id)
-        head = there.head.commit if there is not None else None
+        tree = files or str(repository[str(head or tip)].peel(pygit2.Tree).id)
         candidates = [tip, head, *others, checkpoint, earlier]
         parents = list(dict.fromkeys(each for each in candidates if each is not None))
         kind, identity = ref.split("/")[-2:]
@@ -123,6 +128,34 @@ async def keep(
     )
 
 
+async def _left(
+    git: GitContext,
+    repo: RepositoryInfo,
+    worktree: Path,
+    branch: str,
+    tip: str | None,
+    last: tuple[str, str] | None,
+) -> tuple[Contents | None, str | None, str, str | None]:
+    """Of a worktree that is not there: what its entry has, the branch's tip, and what stands in for its files (see `_stand_in`)."""
+    entry = await git.compute(left_at, repo.common_dir, worktree)
+    remains = await look(git, repo, entry) if entry is not None else None
+    head = remains.head if remains is not None else Head(None, None)
+    if tip is None and (head.commit is None or head.branch == branch):
+        tip = head.commit or await git.compute(_last_commit, repo, entry.admin_dir if entry is not None else None, None)
+    notes = await notes_of(git, repo, remains, branch) if remains is not None else []
+    at, files, checkpoint = (head.commit or tip), "", None
+    if last is not None:
+        at, files, checkpoint = await git.compute(_stand_in, repo, at, *last)
+    tip = tip if head.commit is not None and head.branch != branch else at
+    if at is None:
+        return None, None, "", None
+    below = await inside(git, repo, worktree)
+    notes += below.notes
+    commits = (*commits_in(notes), *below.commits)
+    told = tuple(ending(what) for what in remains.under_way.what) if remains is not None else ()
+    return Contents(files, head, tuple(notes), commits, (), (*told, *below.words)), tip, files, checkpoint
+
+
 async def _kept_before(
     git: GitContext, repo: RepositoryInfo, ref: str, kept: str, branch: str, tip: str | None
 ) -> TrashRecord:
@@ -143,7 +176,8 @@ def _otherwise(repo: RepositoryInfo, worktree: Path) -> str | None:
     if (moved := moved_to(repo.common_dir, worktree)) is not None:
         return f"it was moved to {moved.path}: what is there stays there, with what is checked out in it"
     if not worktree.exists():
-        return f"{worktree} was gone already"
+        moved_by_hand = "; if it was moved by hand, its files stay where they are, as a mere directory"
+        return f"{worktree} was gone already{moved_by_hand if left_at(repo.common_dir, worktree) else ''}"
     locks = [entry.locked for entry in registered_at(repo.common_dir, worktree)]
     reason = next((lock for lock in locks if lock is not None and lock not in UNFINISHED), None)
     return (

@@ -110,7 +110,7 @@ async def test_a_branch_is_trashed_when_its_directory_is_gone(
         sample.git("rev-parse", f"{tip}^{{tree}}"),
     ]
     with pytest.raises(RefNotFoundError, match="is left"):
-        await git.trash(repo, "s-2", tree.path, "never")
+        await git.trash(repo, "s-2", tree.path.with_name("s-2"), "never")
 
 
 async def test_work_is_trashed_when_the_git_file_was_deleted(

@@ -92,7 +92,8 @@ async def _with_checkpoint(core: Core, info: RepositoryInfo, session: Session, r
     held = tuple(sorted((changed or set()).difference(apart)))
     inside = tuple(f"the repository {place} inside it" for place in apart)
     held = () if await _is_elsewhere(core, info, session, newest.commit, held) else held
-    return replace(risk, uncommitted=held, inside=(*risk.inside, *inside))
+    uncommitted = tuple(dict.fromkeys((*risk.uncommitted, *held)))
+    return replace(risk, uncommitted=uncommitted, inside=(*risk.inside, *inside))
 
 
 async def _is_elsewhere(
@@ -136,16 +137,17 @@ async def with_unstored(core: Core, session: Session, risk: Risk) -> Risk:
 def at_risk(session: Session, risk: Risk) -> WorkAtRiskError:
     """Why a session is not removed."""
     aside = "; what git cannot store is kept as it is, and comes back too" if risk.unread else ""
+    first = "where it was moved by hand, have git find it: git worktree repair NEW-PATH; else " if risk.gone else ""
     lists = {
         "uncommitted": risk.uncommitted,
         "untracked": risk.untracked,
         "commits": [f"{commit[:10]} {subject}" for commit, subject in risk.unique_commits],
     }
-    more = {"unread": risk.unread, "inside": risk.inside}
+    more = {"unread": risk.unread, "inside": risk.inside, "under_way": risk.under_way}
     lists |= {name: lines for name, lines in more.items() if lines}
     return WorkAtRiskError(
         f"{session.name} holds work that exists nowhere else: {describe(risk)}",
-        hint=f"merge or push it, or add --force: it goes to the trash and can be brought back{aside}",
+        hint=f"{first}merge or push it, or add --force: it goes to the trash and can be brought back{aside}",
         **{name: "\n".join(lines[:LISTED]) for name, lines in lists.items()},
     )
 
@@ -159,6 +161,7 @@ def describe(risk: Risk) -> str:
     if risk.unread:
         parts.append(f"what git cannot store ({listed(list(risk.unread))})")
     parts += risk.inside
+    parts += [f"a {what} that is under way" for what in risk.under_way]
     if risk.unique_commits:
         commits = [f"{commit[:8]} {subject}" for commit, subject in risk.unique_commits]
         parts.append(f"{plural(len(commits), 'commit')} on no other branch ({listed(commits)})")

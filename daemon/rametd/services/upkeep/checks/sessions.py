@@ -104,7 +104,8 @@ async def _no_worktree(scene: Scene, session: Session, error: RametError) -> Fin
             # Without a path: with one, git looks for the .git file there that is to be written.
             advice = f"have git mend it: {shell('git', '-C', root, 'worktree', 'repair')}\n{advice}"
     else:
-        advice = f"move it back, where it was moved by hand\n{await _again(scene, session, again)}\n{remove}"
+        repair = shell("git", "-C", root, "worktree", "repair")
+        advice = f"where it was moved by hand, have git find it: {repair} NEW-PATH\n{await _again(scene, session, again)}\n{remove}"
     return Finding("error", code, name, session.id, message, advice)
 
 

@@ -1,0 +1,198 @@
+"""Worktrees that somebody deleted or moved by hand: what git's entry of them alone has is at risk, is kept, and comes back."""
+
+import shlex
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from ramet.v1 import worktree_pb2
+
+from tests.support.daemon import Client, Sandbox, git
+from tests.support.departures import archive, bring_back, refusal, remove, restore
+from tests.support.doctor import diagnose, follow, garbage
+
+
+def collect_objects(repository: Path) -> None:
+    git(repository, "-c", "gc.reflogExpire=now", "-c", "gc.worktreePruneExpire=never", "gc", "-q", "--prune=now")
+
+
+def detached_commit(tree: Path) -> str:
+    git(tree, "checkout", "-q", "--detach")
+    (tree / "detached.txt").write_text("only here\n")
+    git(tree, "add", "-A")
+    git(tree, "commit", "-q", "-m", "on no branch")
+    return git(tree, "rev-parse", "HEAD")
+
+
+@pytest.mark.parametrize("way", ["archive", "rm"])
+async def test_a_commit_that_only_the_head_of_a_deleted_worktree_has_is_at_risk_kept_and_brought_back(
+    client: Client, repository: Path, way: str
+) -> None:
+    tree = Path((await client.create(repository, name="detached")).worktree)
+    commit = detached_commit(tree)
+    shutil.rmtree(tree)
+
+    reason, words = await refusal(remove(client, "detached"))
+    assert reason == "WORK_AT_RISK"
+    assert f"1 commit on no other branch ({commit[:8]} on no branch)" in words
+    assert (await garbage(client))["detached"].verdict == "kept"
+
+    if way == "archive":
+        gone = await archive(client, "detached")
+        collect_objects(repository)
+        reason, words = await refusal(remove(client, "detached"))
+        assert (reason, commit[:8] in words) == ("WORK_AT_RISK", True), words
+        back = list((await restore(client, "detached")).warnings)
+    else:
+        gone = await remove(client, "detached", force=True)  # type: ignore[assignment]
+        collect_objects(repository)
+        back = list((await bring_back(client, "detached")).warnings)
+
+    assert any("if it was moved by hand" in line for line in gone.warnings)
+    assert back == []
+    assert git(tree, "rev-parse", "HEAD") == commit
+    assert git(tree, "status", "--porcelain", "--branch") == "## HEAD (no branch)"
+    assert (tree / "detached.txt").read_text() == "only here\n"
+
+
+async def test_the_files_of_the_newest_checkpoint_come_back_on_the_detached_head_that_it_was_made_on(
+    client: Client, repository: Path
+) -> None:
+    tree = Path((await client.create(repository, name="both")).worktree)
+    commit = detached_commit(tree)
+    (tree / "uncommitted.txt").write_text("uncommitted\n")
+    await client.worktrees.CreateCheckpoint(worktree_pb2.CreateCheckpointRequest(session="both"))
+    shutil.rmtree(tree)
+
+    _, words = await refusal(remove(client, "both"))
+    assert "1 uncommitted (uncommitted.txt)" in words
+    await remove(client, "both", force=True)
+    assert list((await bring_back(client, "both")).warnings) == []
+
+    assert git(tree, "rev-parse", "HEAD") == commit
+    assert git(tree, "status", "--porcelain") == "?? uncommitted.txt"
+
+
+def merge_that_conflicts(repository: Path, tree: Path) -> str:
+    """Under way, of a commit that no branch has, with a file resolved and staged and another in conflict. Returns that commit."""
+    for name in ("resolved.txt", "open.txt"):
+        (tree / name).write_text("ours\n")
+    git(tree, "add", "-A")
+    git(tree, "commit", "-q", "-m", "ours")
+    other = repository.parent / "other"
+    git(repository, "worktree", "add", "-q", "--detach", str(other), "main")
+    for name in ("resolved.txt", "open.txt"):
+        (other / name).write_text("theirs\n")
+    git(other, "add", "-A")
+    git(other, "commit", "-q", "-m", "theirs")
+    theirs = git(other, "rev-parse", "HEAD")
+    git(repository, "worktree", "remove", "--force", str(other))
+    with pytest.raises(subprocess.CalledProcessError):
+        git(tree, "merge", "-q", theirs)
+    (tree / "resolved.txt").write_text("both, by hand\n")
+    git(tree, "add", "resolved.txt")
+    return theirs
+
+
+async def test_what_is_staged_and_a_merge_under_way_in_a_worktree_that_was_moved_are_at_risk_and_found_again(
+    client: Client, sandbox: Sandbox, repository: Path
+) -> None:
+    tree = Path((await client.create(repository, name="moved")).worktree)
+    theirs = merge_that_conflicts(repository, tree)
+    place = tree.with_name("moved away")
+    tree.rename(place)
+
+    reason, words = await refusal(remove(client, "moved"))
+    assert reason == "WORK_AT_RISK"
+    assert "2 uncommitted (open.txt, resolved.txt)" in words
+    assert "a merge that is under way" in words
+    assert "1 commit on no other branch" in words or "2 commits on no other branch" in words
+    advice = (await diagnose(client))["moved"].advice.replace("NEW-PATH", shlex.quote(str(place)))
+
+    await follow(sandbox, repository, advice, "where it was moved by hand, have git find it")
+    assert git(place, "diff", "--name-only", "--diff-filter=U") == "open.txt"
+    await follow(sandbox, repository, (await diagnose(client))["moved"].advice, "move it back")
+    tree.rename(place)
+
+    removed = await remove(client, "moved", force=True)
+    collect_objects(repository)
+    assert any("the merge itself does not" in line for line in removed.warnings)
+    assert (place / "resolved.txt").read_text() == "both, by hand\n"
+    (told,) = (await bring_back(client, "moved")).warnings
+    assert f"the merge that was under way (of {theirs[:12]}) is not any more" in told
+    assert git(tree, "show", ":resolved.txt") == "both, by hand"
+    assert git(tree, "log", "-1", "--format=%s", theirs) == "theirs"
+
+
+async def test_a_worktree_inside_that_was_deleted_by_hand_keeps_its_commit_when_the_one_around_it_goes(
+    client: Client, repository: Path
+) -> None:
+    tree = Path((await client.create(repository, name="outer")).worktree)
+    for name in ("worked", "clean"):
+        git(tree, "worktree", "add", "-q", "--detach", name)
+    commit = detached_commit(tree / "worked")
+    for name in ("worked", "clean"):
+        shutil.rmtree(tree / name)
+
+    _, words = await refusal(remove(client, "outer"))
+    assert "the worktree worked inside it (with a detached HEAD), whose directory is gone" in words
+    assert "clean" not in words
+    removed = await remove(client, "outer", force=True)
+    collect_objects(repository)
+    await bring_back(client, "outer")
+
+    assert any("worktree worked inside it" in line and "comes back" in line for line in removed.warnings)
+    assert git(tree / "worked", "rev-parse", "HEAD") == commit
+    assert not (tree / "clean").exists()
+
+
+async def test_a_branch_that_was_deleted_while_it_was_checked_out_instead_of_the_session_s_comes_back(
+    client: Client, repository: Path
+) -> None:
+    tree = Path((await client.create(repository, name="other")).worktree)
+    git(tree, "switch", "-q", "-c", "side")
+    (tree / "side.txt").write_text("on the side\n")
+    git(tree, "add", "-A")
+    git(tree, "commit", "-q", "-m", "on the side")
+    commit = git(tree, "rev-parse", "HEAD")
+    git(repository, "update-ref", "-d", "refs/heads/side")
+
+    reason, words = await refusal(remove(client, "other"))
+    assert (reason, commit[:8] in words) == ("WORK_AT_RISK", True), words
+    await remove(client, "other", force=True)
+    collect_objects(repository)
+    (told,) = (await bring_back(client, "other")).warnings
+
+    assert "side, which it had checked out" in told
+    assert git(tree, "rev-parse", "HEAD") == commit
+    assert (tree / "side.txt").read_text() == "on the side\n"
+
+
+@pytest.mark.parametrize("there", [True, False], ids=["there", "deleted"])
+async def test_the_commits_of_a_detached_rebase_that_are_yet_to_come_are_kept(
+    client: Client, repository: Path, there: bool
+) -> None:
+    tree = Path((await client.create(repository, name="rebasing")).worktree)
+    git(tree, "checkout", "-q", "--detach")
+    for text in ("mine\n", "more of mine\n"):
+        (tree / "both.txt").write_text(text)
+        git(tree, "add", "-A")
+        git(tree, "commit", "-q", "-m", text.strip())
+    tip = git(tree, "rev-parse", "HEAD")
+    (repository / "both.txt").write_text("theirs\n")
+    git(repository, "add", "-A")
+    git(repository, "commit", "-q", "-m", "theirs")
+    with pytest.raises(subprocess.CalledProcessError):
+        git(tree, "rebase", "main")
+    if not there:
+        shutil.rmtree(tree)
+
+    _, words = await refusal(remove(client, "rebasing"))
+    assert "a rebase that is under way" in words
+    assert tip[:8] in words
+    await remove(client, "rebasing", force=True)
+    collect_objects(repository)
+
+    assert any(tip[:12] in line for line in (await bring_back(client, "rebasing")).warnings)
+    assert git(repository, "log", "-1", "--format=%s", tip) == "more of mine"
