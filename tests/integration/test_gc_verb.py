@@ -7,7 +7,10 @@ from ramet.v1 import session_pb2
 
 from tests.support.agents import script
 from tests.support.daemon import IDLE, DaemonProcess, connected, git
+from tests.support.doctor import once_ours
 from tests.support.eventually import eventually
+
+GONE = "was gone already; if it was moved by hand, its files stay where they are, as a mere directory"
 
 
 def leave_behind(repository: Path, tree: Path) -> None:
@@ -26,6 +29,7 @@ async def test_it_is_about_the_repository_around_us_and_the_last_line_says_what_
 ) -> None:
     sandbox = daemon.sandbox
     other, third = sandbox.repository("other shop"), sandbox.repository("third")
+    once_ours(sandbox, "aaaaaaa4", "aaaaaaa5")
     async with connected(sandbox) as client:
         for each in (repository, other):
             leave_behind(each, Path((await client.create(each, name="kept")).worktree))
@@ -96,5 +100,5 @@ async def test_what_a_removal_warns_of_is_told_by_those_who_remove_several(
         )
         assert (foretold.code, foretold.stderr) == (0, ""), foretold
         done = sandbox.ctl(*verb, cwd=repository)
-        assert (done.code, done.stderr) == (0, f"rametctl: {name}: {trees[name]} was gone already\n"), done
+        assert (done.code, done.stderr) == (0, f"rametctl: {name}: {trees[name]} {GONE}\n"), done
         assert sandbox.ctl("trash", "ls", cwd=repository).stdout.count(name) >= 1

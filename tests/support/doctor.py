@@ -1,7 +1,9 @@
 """What doctor tells, as tests ask for it, and its advice, as a person follows it."""
 
 import asyncio
+import sqlite3
 import subprocess
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +32,16 @@ def codes(found: dict[str, worktree_pb2.Finding]) -> dict[str, tuple[str, str]]:
 async def garbage(client: Client, *, dry_run: bool = True) -> dict[str, worktree_pb2.Garbage]:
     answer = await client.worktrees.CollectGarbage(worktree_pb2.CollectGarbageRequest(dry_run=dry_run))
     return {item.name: item for item in answer.items}
+
+
+def once_ours(sandbox: Sandbox, *ids: str) -> None:
+    """Have the database tell of sessions that are no more: what is named by other ids is another Ramet's."""
+    with closing(sqlite3.connect(sandbox.root / "state" / "ramet.db", timeout=10)) as database, database:
+        for each in ids:
+            database.execute(
+                "INSERT INTO events (kind, session_id, principal, payload, time) VALUES ('session_removed', ?, 'owner', x'', 1.0)",
+                (each,),
+            )
 
 
 async def follow(sandbox: Sandbox, repository: Path, advice: str, what: str) -> None:

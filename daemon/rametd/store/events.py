@@ -19,6 +19,11 @@ class EventReads(Table):
         (first,) = self._db.execute("SELECT min(seq) FROM events").fetchone()
         return self.last_seq() + 1 if first is None else int(first)
 
+    def tells_of(self, session_id: str) -> bool:
+        """Whether there is any of a session: of one that was ever made here there is."""
+        row = self._db.execute("SELECT 1 FROM events WHERE session_id = ? LIMIT 1", (session_id,)).fetchone()
+        return row is not None
+
     def list(
         self,
         *,

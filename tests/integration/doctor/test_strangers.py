@@ -6,7 +6,7 @@ from pathlib import Path
 from ramet.v1 import session_pb2
 
 from tests.support.daemon import Client, Sandbox, connected, daemon_here, git
-from tests.support.doctor import codes, diagnose, follow, garbage
+from tests.support.doctor import codes, diagnose, follow, garbage, once_ours
 
 
 def strangers(repository: Path, folder: Path) -> dict[str, Path]:
@@ -180,8 +180,9 @@ async def test_a_folder_of_a_repository_that_was_forgotten_goes_when_it_is_empty
 
 
 async def test_branches_of_sessions_that_are_no_more_are_told_as_gc_tells_them(
-    client: Client, repository: Path
+    client: Client, sandbox: Sandbox, repository: Path
 ) -> None:
+    once_ours(sandbox, "aaaaaaa4")
     folder = Path((await client.create(repository, name="lives")).worktree).parent
     await client.create(repository, name="binned")
     await client.sessions.DeleteSession(session_pb2.DeleteSessionRequest(session="binned"))

@@ -9,13 +9,15 @@ from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
 
+from ramet.v1 import event_pb2
 from ramet.words import plural
 
 from rametd.domain.errors import NotFoundError, RametError, WorkAtRiskError
-from rametd.domain.models import Repo, Session, WorktreeKind
+from rametd.domain.models import NewEvent, Repo, Session, WorktreeKind
 from rametd.domain.states import State
 from rametd.keeper.place import Place
 from rametd.platform.disk import tree_bytes
+from rametd.services import events
 from rametd.services.core import Core
 from rametd.services.departures.at_risk import describe, work_at_risk
 from rametd.services.departures.removal import Remover
@@ -131,6 +133,7 @@ class Collector:
             await core.git.landing.remove_tree(info, Path(item.name))
             return True
         if item.kind == "worktree":
+            await core.store.write(lambda unit: unit.events.append(_goes(repo, Path(item.name))))
             record = await core.git.trash(info, Path(item.name).name, Path(item.name), "")
             if record.unread:
                 words = f"git cannot read all that is in it: {'; '.join(record.unread)}"
@@ -144,3 +147,8 @@ class Collector:
             return False
         await core.git.drop_ref(info, item.name, item.commit)
         return True
+
+
+def _goes(repo: Repo, tree: Path) -> NewEvent:
+    """By it the id is known as one that was ours, and what is kept under it goes in its time."""
+    return events.make(event_pb2.WorktreeRemoved(path=str(tree)), session_id=tree.name, repo_id=repo.id)

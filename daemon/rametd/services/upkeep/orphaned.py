@@ -72,7 +72,7 @@ async def _landing_trees(scene: Scene) -> AsyncIterator[Garbage]:
 async def _branches(scene: Scene) -> AsyncIterator[Garbage]:
     """Branches that we made for a session that is no more."""
     for branch, path in scene.inventory.made.items():
-        if path.name in scene.known | scene.trash or branch in scene.inventory.checked_out:
+        if path.name not in scene.departed or branch in scene.inventory.checked_out:
             continue
         risk, landed = await judge_branch(scene.core, scene.info, scene.inventory, branch)
         if risk.unique_commits and not landed:

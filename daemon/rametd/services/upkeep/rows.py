@@ -26,7 +26,15 @@ def is_orphan(reader: Reader, ref: str) -> bool:
     kind, identity = kind_and_id(ref)
     if kind not in KINDS or reader.intents.list(identity):
         return False
-    return reader.sessions.find(identity) is None and reader.trash.get(identity) is None
+    return is_departed(reader, identity) and reader.trash.get(identity) is None
+
+
+def is_departed(reader: Reader, identity: str) -> bool:
+    """Whether it is the id of a session that this Ramet had and has no more.
+
+    Another one, another person's or with another RAMET_HOME, may work in the same repository: what is named by ids that were never ours is its own.
+    """
+    return reader.sessions.find(identity) is None and reader.events.tells_of(identity)
 
 
 def is_still_kept(reader: Reader, ref: str) -> bool:

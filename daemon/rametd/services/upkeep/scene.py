@@ -8,7 +8,8 @@ from rametd.git import Inventory
 from rametd.git.repository import RepositoryInfo
 from rametd.services.core import Core
 from rametd.services.repos import info_of
-from rametd.services.upkeep.rows import known_ids
+from rametd.services.upkeep.rows import KINDS, is_departed, kind_and_id, known_ids
+from rametd.store import Reader
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,7 +17,8 @@ class Scene:
     """``sessions``: the repository's, archived ones too. ``known``: ids of sessions, spares and intents of any repository.
 
     ``trash``: ids of what was removed and can come back: it may have a branch or refs, and has no directory. ``checked``: how many things
-    were looked at, by kind.
+    were looked at, by kind. ``departed``: of the other ids that things in the repository are named by, those of sessions that were this Ramet's;
+    ``strangers``: the rest, which are another Ramet's.
     """
 
     core: Core
@@ -26,6 +28,8 @@ class Scene:
     sessions: list[Session]
     known: frozenset[str]
     trash: frozenset[str]
+    departed: frozenset[str]
+    strangers: frozenset[str]
     checked: Counter[str] = field(default_factory=Counter)
 
 
@@ -39,8 +43,23 @@ async def take_scene(core: Core, repo: Repo, checked: Counter[str]) -> Scene:
     )
     info = await info_of(core, repo)
     inventory = await core.git.inventory(info)
-    # A session that is made or removed while git is looked at has a row before that or after it: known is what has either.
-    known, trash = await core.store.read(
-        lambda reader: (before | known_ids(reader, trash=False), {entry.id for entry in reader.trash.list()})
-    )
-    return Scene(core, repo, info, inventory, sessions, frozenset(known), frozenset(trash), checked)
+    named = _ids_in(inventory)
+
+    def look(reader: Reader) -> tuple[set[str], set[str], set[str]]:
+        # A session that is made or removed while git is looked at has a row before that or after it: known is what has either.
+        known = before | known_ids(reader, trash=False)
+        trash = {entry.id for entry in reader.trash.list()}
+        return known, trash, {each for each in named - known - trash if is_departed(reader, each)}
+
+    known, trash, departed = (frozenset(ids) for ids in await core.store.read(look))
+    strangers = frozenset(named - known - trash - departed)
+    return Scene(core, repo, info, inventory, sessions, known, trash, departed, strangers, checked)
+
+
+def _ids_in(inventory: Inventory) -> set[str]:
+    """What refs and branches of ours, and the entries of our worktrees, are named by."""
+    ids = {identity for kind, identity in map(kind_and_id, inventory.refs) if kind in KINDS}
+    ids |= {path.name for path in inventory.made.values()}
+    return ids | {
+        entry.path.name for entry in inventory.registrations if entry.path is not None and inventory.ours(entry)
+    }

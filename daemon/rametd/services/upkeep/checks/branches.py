@@ -16,7 +16,7 @@ async def branches(scene: Scene) -> AsyncIterator[Finding]:
 
     What is checked out somewhere is at work, and what something in the trash had comes back with it.
     """
-    inventory, known = scene.inventory, scene.known | scene.trash
+    inventory = scene.inventory
     had = {session.branch for session in scene.sessions} | await scene.core.store.read(
         lambda reader: {entry.branch for entry in reader.trash.list(scene.repo.id)}
     )
@@ -26,7 +26,7 @@ async def branches(scene: Scene) -> AsyncIterator[Finding]:
         if branch in inventory.checked_out or branch in had:
             continue
         if made_for is not None:
-            if made_for.name not in known:
+            if made_for.name in scene.departed:  # another Ramet's are told with its refs
                 yield await _unknown(scene, branch)
         elif branch.startswith(PREFIX):
             yield await _unknown(scene, branch)

@@ -2,6 +2,8 @@
 
 from collections.abc import AsyncIterator
 
+from ramet.words import plural
+
 from rametd.services.upkeep.checks.lost import lost
 from rametd.services.upkeep.finding import Finding, shell
 from rametd.services.upkeep.rows import KINDS, is_orphan, is_still_kept, kind_and_id
@@ -20,6 +22,9 @@ async def refs(scene: Scene) -> AsyncIterator[Finding]:
     ours = {ref: commit for ref, commit in inventory.refs.items() if kind_and_id(ref)[0] in KINDS}
     for ref in inventory.refs.keys() - ours.keys():
         yield _foreign(scene, ref)
+    if (strangers := _of_strangers(scene)) is not None:
+        yield strangers
+    ours = {ref: commit for ref, commit in ours.items() if kind_and_id(ref)[1] not in scene.strangers}
     there = {ref: commit for ref, commit in ours.items() if await scene.core.git.has_commit(scene.info, commit)}
     needless = await scene.core.store.read(
         lambda reader: {ref: there[ref] for ref in there if is_orphan(reader, ref) or is_still_kept(reader, ref)}
@@ -74,6 +79,21 @@ def _foreign(scene: Scene, ref: str) -> Finding:
     look = shell("git", "-C", scene.info.root, "show", "--stat", ref)
     advice = f"look at it: {look}\ndelete it: {shell('git', '-C', scene.info.root, 'update-ref', '-d', ref)}"
     return Finding("info", "ref-foreign", ref, "", message, advice)
+
+
+def _of_strangers(scene: Scene) -> Finding | None:
+    """What another Ramet has in the repository, in one finding: it may be a lot, and is as it should be."""
+    ours = {ref: kind_and_id(ref) for ref in scene.inventory.refs}
+    refs = sorted(ref for ref, (kind, identity) in ours.items() if kind in KINDS and identity in scene.strangers)
+    branches = sorted(branch for branch, path in scene.inventory.made.items() if path.name in scene.strangers)
+    if not refs and not branches:
+        return None
+    kinds = [plural(len(names), kind) for names, kind in ((refs, "ref"), (branches, "branch")) if names]
+    names = listed([*refs, *branches], MANY)
+    message = f"{' and '.join(kinds)} of sessions that this Ramet never had ({names}): another one, such as another person's, works here too"
+    root = scene.info.root
+    advice = f"leave them to that one: neither gc nor doctor --fix touches them\nsee when they were made: {shell('git', '-C', root, 'for-each-ref', '--format=%(committerdate) %(refname)', 'refs/ramet')}"
+    return Finding("info", "ref-foreign", "refs/ramet", "", message, advice)
 
 
 def _still_kept(scene: Scene, kept: StillKept) -> Finding:

@@ -2,24 +2,31 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 from rametd.git.registrations import Registration
+from rametd.services.departures.at_risk import describe
 from rametd.services.landing import trees as landing_trees
 from rametd.services.upkeep.finding import Finding, Fix, shell
-from rametd.services.upkeep.ground import folders_of_scene, placed, places_of, roots, severity_at
+from rametd.services.upkeep.ground import folders_of_scene, is_of, placed, places_of, roots, severity_at
 from rametd.services.upkeep.scene import Scene
 
 STALE = "git has a worktree of ours on its list whose directory is gone, and no session has it"
+OTHERS = "it was made by a Ramet with another state directory or another `worktrees.root`: no session here has it"
 
 
 async def worktrees(scene: Scene) -> AsyncIterator[Finding]:
-    for found in await asyncio.to_thread(lambda: list(_registrations(scene))):
-        yield found
+    found, stale = await asyncio.to_thread(_registrations, scene)
+    for each in found:
+        yield each
+    for entry in stale:
+        yield await _stale(scene, entry)
 
 
-def _registrations(scene: Scene) -> list[Finding]:
-    """Blocks."""
+def _registrations(scene: Scene) -> tuple[list[Finding], list[Registration]]:
+    """What differs, and the entries of ours whose directory is gone. Blocks."""
     findings: list[Finding] = []
+    stale: list[Registration] = []
     theirs = places_of(scene.sessions)
     ground = [*roots(scene.core), *folders_of_scene(scene)]
     for entry in scene.inventory.registrations:
@@ -30,7 +37,9 @@ def _registrations(scene: Scene) -> list[Finding]:
             continue
         inside = any(placed(entry.path).is_relative_to(place) for place in ground)
         if scene.inventory.ours(entry):
-            if not (
+            if not entry.path.exists() and _is_of_this_ramet(scene, entry.path):
+                stale.append(entry)
+            elif not (
                 landing_trees.NAME.fullmatch(entry.path.name) and entry.path.exists()
             ):  # else gc says when it may go
                 findings.append(_ours(scene, entry, inside=inside))
@@ -38,28 +47,52 @@ def _registrations(scene: Scene) -> list[Finding]:
             findings.append(_gone(scene, entry, inside=inside))
         elif inside:
             findings.append(_by_hand(scene, entry))
-    return findings
+    return findings, stale
+
+
+def _is_of_this_ramet(scene: Scene, path: Path) -> bool:
+    """By the session that it was made for, or by its folder, which has the repository's id, that no other Ramet gave it."""
+    return path.name in scene.departed or is_of(scene.repo, path.parent)
 
 
 def _ours(scene: Scene, entry: Registration, *, inside: bool) -> Finding:
     path, root = entry.path, scene.info.root
     assert path is not None
     if not path.exists():
-        return Finding(
-            "warning", "registration-stale", str(path), "", STALE, "doctor --fix takes it off", _prune(scene, entry)
-        )
+        advice = f"leave it to that one\nwhere there is none any more, take it off: {_remove(root, path)}"
+        return Finding("info", "registration-foreign", str(path), "", f"{OTHERS}, and its directory is gone", advice)
     adopt = f"{shell('git', '-C', root, 'worktree', 'unlock', path)} && {shell('rametctl', 'adopt', path)}"
-    remove = shell("git", "-C", root, "worktree", "remove", "-f", "-f", path)
+    remove = _remove(root, path)
     if inside:
         message = "it was made by Ramet, and no session has it"
         look = shell("rametctl", "gc", "--repo", scene.repo.name)
         advice = f"see what is in it: {look}\nhave a session there: {adopt}\ndelete it with all that is in it: {remove}"
     else:
-        message = (
-            "it was made by a Ramet with another state directory or another `worktrees.root`: no session here has it"
-        )
+        message = OTHERS
         advice = f"leave it to that one\nwhere there is none any more, have a session there: {adopt}"
     return Finding("warning", "worktree-unknown", str(path), "", message, advice)
+
+
+async def _stale(scene: Scene, entry: Registration) -> Finding:
+    path, root = entry.path, scene.info.root
+    assert path is not None
+    risk = await scene.core.git.work_at_risk(scene.info, path, "", None)
+    if not risk:
+        advice = "doctor --fix takes it off"
+        return Finding("warning", "registration-stale", str(path), "", STALE, advice, _prune(scene, entry))
+    advice = f"have git find it where it was moved by hand: {shell('git', '-C', root, 'worktree', 'repair')} NEW-PATH\n"
+    if risk.unique_commits:
+        advice += (
+            f"have a branch of what it had: {shell('git', '-C', root, 'branch')} NAME {risk.unique_commits[0][0]}\n"
+        )
+    message = f"{STALE}; only git's entry of it has {describe(risk)}"
+    return Finding(
+        "warning", "registration-stale", str(path), "", message, f"{advice}give that up: {_remove(root, path)}"
+    )
+
+
+def _remove(root: Path, path: Path) -> str:
+    return shell("git", "-C", root, "worktree", "remove", "-f", "-f", path)
 
 
 def _gone(scene: Scene, entry: Registration, *, inside: bool) -> Finding:

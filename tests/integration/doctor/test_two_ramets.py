@@ -1,0 +1,112 @@
+"""Two Ramets with one repository, such as two people's: neither takes what the other keeps there for garbage, however old it gets."""
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from ramet.v1 import worktree_pb2
+
+from tests.support.daemon import Client, Sandbox, connected, daemon_here, git, make_sandbox
+from tests.support.departures import archive, bring_back, remove, restore
+from tests.support.doctor import codes, diagnose, garbage
+
+SHORT = '[retention]\ntrash = "1s"\n'
+
+
+@pytest.fixture
+def elsewhere() -> Iterator[Sandbox]:
+    """Another home."""
+    with make_sandbox() as made:
+        yield made
+
+
+async def leave(client: Client, repository: Path) -> dict[str, Path]:
+    """A session of each kind that leaves something in the repository: at work, archived, removed, gone from disk, without a checked-out branch."""
+    trees = {}
+    for name in ("works", "filed", "binned", "unplugged", "detached"):
+        trees[name] = Path((await client.create(repository, name=name)).worktree)
+        (trees[name] / "only.txt").write_text(f"of {name}\n")
+        await client.worktrees.CreateCheckpoint(worktree_pb2.CreateCheckpointRequest(session=name))
+    await archive(client, "filed")
+    await remove(client, "binned", force=True)
+    trees["unplugged"].rename(trees["unplugged"].with_name("away"))
+    git(trees["detached"], "checkout", "-q", "--detach")
+    return trees
+
+
+def everything(repository: Path) -> str:
+    return git(repository, "for-each-ref", "--format=%(refname) %(objectname)") + git(repository, "worktree", "list")
+
+
+async def test_what_another_ramet_keeps_in_the_repository_is_told_in_one_line_and_never_touched(
+    sandbox: Sandbox, elsewhere: Sandbox, repository: Path
+) -> None:
+    async with daemon_here(elsewhere), connected(elsewhere) as theirs:
+        trees = await leave(theirs, repository)
+        sandbox.configure(SHORT)
+        async with daemon_here(sandbox), connected(sandbox) as ours:
+            await ours.create(repository, name="mine")
+            before = everything(repository)
+
+            found = await diagnose(ours, fix=True)
+            gone = await garbage(ours, dry_run=False)
+
+            assert everything(repository) == before
+            assert {name: item.verdict for name, item in gone.items()} == {"mine": "kept"}
+            told = {subject: each for subject, each in found.items() if each.code != "worktree-unknown"}
+            assert codes(told) == {
+                "refs/ramet": ("ref-foreign", "info"),
+                str(trees["unplugged"]): ("registration-foreign", "info"),
+            }
+            assert "that this Ramet never had" in told["refs/ramet"].message
+            assert not any(each.fixable for each in found.values())
+            await remove(ours, "mine")
+
+        trees["unplugged"].with_name("away").rename(trees["unplugged"])
+        await restore(theirs, "filed")
+        await bring_back(theirs, "binned")
+        for name, tree in trees.items():
+            assert (tree / "only.txt").read_text() == f"of {name}\n"
+        assert codes(await diagnose(theirs)) == {
+            "detached": ("branch-not-checked-out", "warning"),
+            "refs/ramet": ("ref-foreign", "info"),  # what is in our trash
+        }
+
+
+async def test_a_registration_of_ours_whose_directory_is_gone_goes_unless_it_alone_has_something(
+    client: Client, repository: Path
+) -> None:
+    folder = Path((await client.create(repository, name="lives")).worktree).parent
+    nothing, holds = folder / "aaaaaaa2", folder / "aaaaaaa3"
+    reason = "in use by ramet (rametctl rm removes it)"
+    for path in (nothing, holds):
+        git(repository, "worktree", "add", "-q", "--detach", "--lock", "--reason", reason, str(path))
+    git(holds, "commit", "-q", "--allow-empty", "-m", "only here")
+    tip = git(holds, "rev-parse", "HEAD")
+    for path in (nothing, holds):
+        shutil.rmtree(path)
+
+    found = await diagnose(client, fix=True)
+
+    assert {Path(subject).name: (each.code, each.fixed) for subject, each in found.items()} == {
+        "aaaaaaa2": ("registration-stale", True),
+        "aaaaaaa3": ("registration-stale", False),
+    }
+    assert f"branch NAME {tip}" in found[str(holds)].advice
+    assert "1 commit on no other branch" in found[str(holds)].message
+    assert git(repository, "worktree", "list").count("aaaaaaa") == 1
+
+
+async def test_what_gc_moved_to_the_trash_of_a_worktree_that_nobody_had_is_known_as_ours_later(
+    client: Client, repository: Path
+) -> None:
+    folder = Path((await client.create(repository, name="lives")).worktree).parent
+    tree = folder / "aaaaaaa2"
+    reason = "in use by ramet (rametctl rm removes it)"
+    git(repository, "worktree", "add", "-q", "--detach", "--lock", "--reason", reason, str(tree))
+
+    assert (await garbage(client, dry_run=False))[str(tree)].removed
+
+    assert codes(await diagnose(client)) == {"refs/ramet/trash/aaaaaaa2": ("ref-unknown", "info")}
+    assert (await garbage(client))["refs/ramet/trash/aaaaaaa2"].reason.startswith("no session needs it")
