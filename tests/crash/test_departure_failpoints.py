@@ -132,6 +132,35 @@ async def test_a_removed_session_that_is_being_brought_back_is_there_once_howeve
     killed.kill()
 
 
+async def test_a_removal_that_is_killed_when_what_git_cannot_store_was_moved_aside_loses_none_of_it(
+    killed: DaemonProcess, sandbox: Sandbox, repository: Path
+) -> None:
+    git(repository, "config", "filter.broken.clean", "false")
+    git(repository, "config", "filter.broken.required", "true")
+    (repository / ".git" / "info" / "attributes").write_text("secret filter=broken\n")
+    killed.start(RAMET_FAILPOINT="remove.moved-aside")
+    async with connected(sandbox) as client:
+        made, tree = await worked_on(client, repository)
+    (tree / "secret").write_text("only here\n")
+    await die_in(killed, sandbox, lambda client: delete(client, "one", "remove"))
+    assert rows(sandbox, "SELECT kind FROM intents") == [("delete",)]
+    assert not tree.exists()
+    killed.start()
+
+    await no_intents(sandbox)
+    async with connected(sandbox) as client:
+        (kept,) = (tree.parent / ".kept" / made.id).iterdir()
+        answer = await delete(client, "one", "remove")  # what the first caller did not hear
+        assert any(words.endswith(f"is kept at {kept}") for words in answer.warnings)
+        back = await client.worktrees.RestoreTrash(worktree_pb2.RestoreTrashRequest(entry="one"))
+        assert not back.warnings
+        assert (tree / "secret").read_text() == "only here\n"
+        assert sorted(state_of(tree)) == sorted([*WORKED, "?? secret"])
+        assert not (tree.parent / ".kept").exists()
+        assert not git(repository, "for-each-ref", "refs/ramet/trash")
+    killed.kill()
+
+
 async def test_an_emptying_that_is_killed_is_finished_by_the_same_call(
     killed: DaemonProcess, sandbox: Sandbox, repository: Path
 ) -> None:

@@ -7,13 +7,16 @@ is whole. All functions block.
 import contextlib
 import filecmp
 import os
-import secrets
 import shutil
 import stat
 from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePosixPath
+from typing import Final
 
 from rametd.git.removal import delete_tree
+
+PART: Final = "part"
+"""Beside the directories of a worktree that are kept aside: a file that is being copied back from one of them."""
 
 
 def thin_out(folder: Path, places: Sequence[str]) -> None:
@@ -46,9 +49,16 @@ def is_whole(folder: Path) -> bool:
     return os.path.lexists(folder / ".git")
 
 
-def put_back(folder: Path, worktree: Path) -> list[str]:
-    """Copy to the worktree whatever of a directory aside is not there; a line for each thing that is only in the directory then."""
+def put_back(folder: Path, worktree: Path, *, instead: bool = False) -> list[str]:
+    """Copy to the worktree whatever of a directory aside is not there; a line for each thing that is only in the directory then.
+
+    ``instead``: of a directory that is whole, also what is otherwise there, which a commit stands in for. What a kill cuts short lies beside the
+    directory, and is nobody's file.
+    """
     left: list[str] = []
+    replace = instead and is_whole(folder)
+    part = folder.with_name(PART)
+    part.unlink(missing_ok=True)
 
     def bring(place: str) -> None:
         source, target = folder / place, worktree / place
@@ -64,12 +74,13 @@ def put_back(folder: Path, worktree: Path) -> list[str]:
                         bring(f"{place}/{each.name}")
                 if made:
                     shutil.copystat(source, target)
-            elif os.path.lexists(target):
-                if not _same(source, target):
-                    left.append(f"{place}: another version is there")
+            elif os.path.lexists(target) and _same(source, target):
+                return
+            elif os.path.lexists(target) and not (replace and not target.is_dir()):
+                left.append(f"{place}: another version is there")
             elif source.is_symlink() or source.is_file():
                 with _opened(source, 0o400):
-                    _copy(source, target)
+                    _copy(source, part, target)
         except OSError as error:
             left.append(f"{place}: {error.strerror}")
 
@@ -93,9 +104,8 @@ def _opened(path: Path, wanted: int) -> Iterator[None]:
         path.chmod(mode)
 
 
-def _copy(source: Path, target: Path) -> None:
-    """With its mode, and whole or not at all: a kill may come between. What it is written to first is nobody's file."""
-    part = target.with_name(f".{secrets.token_hex(8)}.part")
+def _copy(source: Path, part: Path, target: Path) -> None:
+    """With its mode, and whole or not at all: it is written to ``part`` first, for a kill may come between."""
     if not source.is_symlink():  # making a link never takes another one's place
         os.close(os.open(part, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
     try:

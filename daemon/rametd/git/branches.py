@@ -48,6 +48,14 @@ def list_branches(repo: RepositoryInfo) -> tuple[Branch, ...]:
     return tuple(Branch(name, tip, places.get(name)) for name, tip in tips if tip is not None)
 
 
+def lost_tip(repo: RepositoryInfo, branch: str) -> str | None:
+    """The commit that a branch is at, where git does not have it any more; None for any other branch, and where there is none."""
+    reference = open_repository(repo.common_dir).references.get(f"refs/heads/{branch}")
+    if reference is None or branch_tip(repo, branch) is not None:
+        return None
+    return str(reference.target)
+
+
 def require_free(repo: RepositoryInfo, branch: str, *, new: bool) -> None:
     """Raise BranchTakenError unless the branch can be made (``new``) or checked out in another worktree."""
     place = checked_out(repo).get(branch)
@@ -63,6 +71,12 @@ def require_free(repo: RepositoryInfo, branch: str, *, new: bool) -> None:
         )
     if not new:
         return
+    if (lost := lost_tip(repo, branch)) is not None:
+        raise BranchTakenError(
+            f"branch {branch} is at {lost[:12]}, which git has no more",
+            hint="choose another name with --branch; `git fsck` tells more",
+            branch=branch,
+        )
     if branch_tip(repo, branch) is not None:
         raise BranchTakenError(
             f"branch {branch} exists already",

@@ -41,6 +41,8 @@ async def remove_worktree(
         tip = await git.compute(branch_tip, repo, branch) if delete_branch else None
         tip = tip and (at or tip)
         why = await branches.delete_branch(git, repo, branch, tip, lock) if tip is not None else None
+        if delete_branch and (lost := await git.compute(branches.lost_tip, repo, branch)) is not None:
+            why = f"branch {branch}: it stays, for git has its commit {lost[:12]} no more"
     await sweep(git, repo, path)
     lines = tuple(line for line in (kept, why) if line is not None)
     return Removal(tip if why is None else None, lines, moved if keep_at is not None else None)

@@ -51,7 +51,7 @@ async def _fill(
     for made, place in kept.worktrees:
         warnings += await _inside(git, repo, path, made, place)
     for folder in aside:
-        left = await git.compute(put_back, folder, path)
+        left = await git.compute(put_back, folder, path, instead=folder == aside[0])
         warnings += (
             [f"what could not be stored is not all back, and stays in {folder}: {'; '.join(left)}"] if left else []
         )

@@ -3,11 +3,12 @@
 import os
 from pathlib import Path
 
+import grpc
 import pytest
 from ramet.v1 import worktree_pb2
 from rametd.services.worktrees.places import aside_of, asides
 
-from tests.support.daemon import Client, Sandbox, git
+from tests.support.daemon import Client, Sandbox, git, reason_of
 from tests.support.departures import archive, bring_back, refusal, remove
 
 ODD = os.fsdecode(b"b\xff.txt")
@@ -41,6 +42,7 @@ async def test_a_session_whose_commit_git_has_lost_is_refused_in_words_and_by_fo
     (tree / "new.txt").write_text("new\n")
     git(tree, "add", "new.txt")
     git(tree, "commit", "-q", "-m", "new")
+    (tree / "dir0" / "file0.txt").write_text("changed\n")
     head = git(tree, "rev-parse", "HEAD")
     lost = repository / ".git" / "objects" / head[:2] / head[2:]
     lost.unlink()
@@ -55,6 +57,19 @@ async def test_a_session_whose_commit_git_has_lost_is_refused_in_words_and_by_fo
     assert f"git has the object {head} no more" in answer.warnings
     (kept,) = (words.rpartition(" is kept at ")[2] for words in answer.warnings if " is kept at " in words)
     assert Path(kept, "new.txt").read_text() == "new\n"
+    assert any(f"it stays, for git has its commit {head[:12]} no more" in words for words in answer.warnings)
+
+    back = await bring_back(client, "one")
+
+    assert back.session.branch == "ramet/one-restored"
+    assert f"branch ramet/one is at {head[:12]}, which git has no more: the work is on {back.session.branch}" in list(
+        back.warnings
+    )
+    assert (tree / "new.txt").read_text() == "new\n"
+    assert (tree / "dir0" / "file0.txt").read_text() == "changed\n"
+    with pytest.raises(grpc.aio.AioRpcError) as refused:
+        await client.create(repository, name="two", branch="ramet/one")
+    assert reason_of(refused.value) == "BRANCH_TAKEN"
 
 
 async def test_a_repository_that_was_moved_away_is_not_taken_for_the_one_around_it(

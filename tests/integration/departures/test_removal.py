@@ -124,6 +124,21 @@ async def test_a_session_in_the_trash_is_named_by_prefix_or_name_and_one_that_fi
     assert (await bring_back(client, second.id[:7])).session.id == second.id
 
 
+async def test_what_was_brought_back_by_a_call_whose_answer_was_not_heard_is_said_to_be_back(
+    client: Client, repository: Path
+) -> None:
+    made = await client.create(repository, name="heard")
+    await remove(client, "heard")
+    await bring_back(client, "heard")
+
+    for name in ("heard", made.id, f"{made.repo}/heard"):
+        assert await refusal(bring_back(client, name)) == ("WRONG_STATE", "heard was brought back already")
+    await client.create(repository, name="never")
+    assert (await refusal(bring_back(client, "never")))[0] == "TRASH_ENTRY_NOT_FOUND"
+    await remove(client, "heard")
+    await bring_back(client, "heard")
+
+
 async def test_an_emptied_trash_keeps_nothing_and_its_repository_can_be_forgotten_then(
     client: Client, sandbox: Sandbox, repository: Path
 ) -> None:

@@ -1,12 +1,16 @@
 """What git cannot store, and what it does not look at: everything else is kept as usual, and these come back or are named."""
 
 import os
+import signal
 import socket
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from rametd.git import Git, Kept, RepositoryInfo
+from rametd.git.aside import put_back
 
 from tests.support import repositories
 from tests.support.repositories import Sample
@@ -143,6 +147,43 @@ async def test_what_cannot_be_put_back_stays_aside_and_is_named(
     assert (tree.path / "deep" / "a.secret").read_text() == "mine\n"
     assert (tree.path / "deep" / "file").read_text() == "as it was\n"
     assert (tree.path.parent / "aside" / "tree-0" / "deep" / "a.secret").exists()
+
+
+def test_a_copy_back_that_a_kill_cuts_short_leaves_nothing_in_the_worktree_and_is_made_again(tmp_path: Path) -> None:
+    folder, tree = tmp_path / "tree-0", tmp_path / "tree"
+    (folder / "deep").mkdir(parents=True)
+    tree.mkdir()
+    big = b"only here\n" * 10_000
+    (folder / "deep" / "big").write_bytes(big)
+    program = (
+        "import resource, signal, sys; from pathlib import Path; from rametd.git.aside import put_back\n"
+        "signal.signal(signal.SIGXFSZ, signal.SIG_DFL); resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))\n"
+        "put_back(*map(Path, sys.argv[1:]))"
+    )
+
+    done = subprocess.run([sys.executable, "-c", program, folder, tree], check=False)
+
+    assert done.returncode == -signal.SIGXFSZ
+    assert [path.name for path in tree.rglob("*")] == ["deep"]
+    assert put_back(folder, tree) == []
+    assert (tree / "deep" / "big").read_bytes() == big
+    assert {path.name for path in tmp_path.rglob("*")} == {"tree-0", "tree", "deep", "big"}
+
+
+def test_of_a_directory_that_is_whole_what_a_commit_stands_in_for_is_replaced(tmp_path: Path) -> None:
+    folder, tree = tmp_path / "tree-0", tmp_path / "tree"
+    for place, text in ((folder, "as it was\n"), (tree, "standing in\n")):
+        place.mkdir()
+        (place / "file").write_text(text)
+    (folder / "file").chmod(0o755)
+
+    assert put_back(folder, tree, instead=True) == ["file: another version is there"]
+    (folder / ".git").touch()
+    assert put_back(folder, tree) == ["file: another version is there"]
+    assert put_back(folder, tree, instead=True) == []
+    assert (tree / "file").read_text() == "as it was\n"
+    assert (tree / "file").stat().st_mode & 0o777 == 0o755
+    assert not (tree / ".git").exists()
 
 
 async def test_a_directory_is_kept_whole_where_git_named_something_that_is_not_there(git: Git, tmp_path: Path) -> None:

@@ -48,7 +48,8 @@ async def place_of(core: Core, info: RepositoryInfo, session: Session, kept: Kep
             if not ahead and not kept.changed and not kept.head:
                 return Place(branch, here.commit, new=False, warnings=(f"{moved}: its files are those of now",))
             why = moved
-    other = names.branch_name(f"{branch}-restored", fallback=f"ramet/{session.id}", taken=set(found))
+    taken_names = await core.git.branch_names(info)
+    other = names.branch_name(f"{branch}-restored", fallback=f"ramet/{session.id}", taken=taken_names)
     return Place(other, tip, new=True, warnings=(f"{why}: the work is on {other}",))
 
 

@@ -30,6 +30,7 @@ from rametd.services.core import Core
 from rametd.services.departures.alone import is_alone
 from rametd.services.departures.clearing import archive_ref
 from rametd.services.departures.place import Place, place_of
+from rametd.services.departures.trash import ORIGIN as TRASH
 from rametd.services.ids import new_id
 from rametd.services.leaving import RESTORE, Undertaking, leaving, refuse_other
 from rametd.services.lifecycle import change_state
@@ -41,7 +42,6 @@ from rametd.store import Reader, Unit, dump_session, load_comment, load_prompt, 
 
 log = structlog.get_logger()
 
-TRASH = "trash"
 ARCHIVE = "archive"
 
 

@@ -3,9 +3,9 @@
 import asyncio
 
 import structlog
-from ramet.v1 import worktree_pb2
+from ramet.v1 import event_pb2, worktree_pb2
 
-from rametd.domain.errors import AmbiguousError, NotFoundError, TrashEntryNotFoundError, WrongStateError
+from rametd.domain.errors import AmbiguousError, NotFoundError, RametError, TrashEntryNotFoundError, WrongStateError
 from rametd.domain.models import Intent, TrashEntry, WorktreeKind
 from rametd.services.core import Core
 from rametd.services.ids import new_id
@@ -20,6 +20,9 @@ from rametd.store import Reader, Unit, load_session
 
 log = structlog.get_logger()
 
+ORIGIN = "trash"
+"""Where what was removed is brought back from, as its event says it."""
+
 
 def find_entry(reader: Reader, name: str, repo_id: str | None = None) -> TrashEntry:
     """By id, name where it is the only one, or unique prefix of an id. Raises `TrashEntryNotFoundError`, `AmbiguousError`."""
@@ -32,11 +35,20 @@ def find_entry(reader: Reader, name: str, repo_id: str | None = None) -> TrashEn
     if len(found) == 1:
         return found[0]
     if not found:
-        raise TrashEntryNotFoundError(
-            f"nothing called {name!r} is in the trash", hint="`rametctl trash ls` shows what is"
-        )
+        raise _not_there(reader, name, short, repo_id)
     matches = ", ".join(f"{entry.name} ({entry.id})" for entry in found)
     raise AmbiguousError(f"{name!r} fits several in the trash: {matches}", hint="use the id", matches=matches)
+
+
+def _not_there(reader: Reader, name: str, short: str, repo_id: str | None) -> RametError:
+    """Of what is brought back already, by a call whose answer somebody did not get, that is said."""
+    found = reader.sessions.find(name)
+    for session in (found,) if found is not None else reader.sessions.by_name(short, repo_id):
+        told = reader.events.list(session_id=session.id, kinds=("session_restored",), limit=1, newest=True)
+        if told and event_pb2.Event.FromString(told[0].payload).session_restored.origin == ORIGIN:
+            again = f"`rametctl show {session.name}` shows it"
+            return WrongStateError(f"{session.name} was brought back already", hint=again)
+    return TrashEntryNotFoundError(f"nothing called {name!r} is in the trash", hint="`rametctl trash ls` shows what is")
 
 
 def message(reader: Reader, entry: TrashEntry) -> worktree_pb2.TrashEntry:

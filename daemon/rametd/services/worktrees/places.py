@@ -78,7 +78,8 @@ def _numbered(place: Path) -> list[tuple[int, Path]]:
 def kept_aside(worktree: Path) -> list[str]:
     """A line for each such directory; blocks."""
     folder = folder_aside(worktree)
-    found = sorted(each for each in folder.iterdir() if not each.name.startswith(".")) if folder.is_dir() else []
+    # What else is there is a copy that was cut short.
+    found = sorted([*folder.glob("tree-*"), *folder.glob("git-*")])
     return [words for each in found for words in _words_of(each)]
 
 
