@@ -154,6 +154,23 @@ async def test_a_remote_that_fails_is_said_in_gits_words_and_nothing_is_made(
     assert await refusal(client, sample.path, fetch=True) == "REF_NOT_FOUND", "it has no remote"
 
 
+async def test_an_initial_commit_is_made_only_after_a_fetch_that_finds_nothing_to_start_from(
+    client: Client, tmp_path: Path, environment: dict[str, str]
+) -> None:
+    sample = repositories.unborn(tmp_path / "repo", environment)
+    assert await refusal(client, sample.path, initial_commit=True, fetch=True) == "REF_NOT_FOUND"
+    remote = repositories.with_remote(tmp_path / "other", environment)
+    sample.git("remote", "add", "origin", str(tmp_path / "other-origin.git"))
+    sample.git("symbolic-ref", "HEAD", "refs/heads/nowhere")
+    assert await refusal(client, sample.path, initial_commit=True, fetch=True) == "REMOTE_FAILED"
+    sample.git("symbolic-ref", "HEAD", "refs/heads/main")
+
+    session = await client.create(sample.path, initial_commit=True, fetch=True)
+
+    assert session.base_commit == remote.git("rev-parse", "origin/main")
+    assert not sample.git("for-each-ref", "refs/heads/main", "refs/heads/nowhere")
+
+
 async def test_changes_are_laid_over_the_new_tree_and_the_callers_stays_byte_for_byte(
     client: Client, sample: Sample
 ) -> None:

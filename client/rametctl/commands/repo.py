@@ -115,7 +115,7 @@ def trust(app: App, repo: str | None, withdraw: bool, yes: bool) -> int:
 
     from rametctl.errors import UsageError
 
-    found = _get(app, repo)
+    found = _get_or_add(app, repo)
     asked = not app.output.json_mode and app.output.terminal and sys.stdin is not None and sys.stdin.isatty()
     if not (withdraw or yes or found.trusted or asked):
         raise UsageError(
@@ -198,6 +198,23 @@ def _get(app: App, repo: str | None) -> "Repo":
     request = repo_pb2.GetRepoRequest(repo=repo_reference(app, repo))
     with _hinting("name one; see: rametctl repo ls"):
         return app.connection.call(lambda daemon: daemon.repos.GetRepo, request).repo
+
+
+def _get_or_add(app: App, repo: str | None) -> "Repo":
+    """One that is named by a place in it is made known where it is not yet."""
+    from ramet.v1 import repo_pb2
+
+    from rametctl.errors import RefusedError
+
+    try:
+        return _get(app, repo)
+    except RefusedError as error:
+        path = repo_reference(app, repo)
+        if error.reason != "REPO_NOT_FOUND" or not path.startswith("/"):
+            raise
+    request = repo_pb2.RegisterRepoRequest(path=path, request_id=new_request_id())
+    with _hinting("name one; see: rametctl repo ls"):
+        return app.connection.call(lambda daemon: daemon.repos.RegisterRepo, request).repo
 
 
 def _show(app: App, repo: "Repo") -> None:

@@ -141,7 +141,11 @@ class Creator:
         if not new.claims_later and new.fork is None:
             await core.store.read(lambda reader: check_claims(reader, repo_id, new.owns, new.forbids, parent=parent))
         warnings: tuple[str, ...] = ()
-        if new.initial_commit and info.head.commit is None:
+        fetched: Base | None = None
+        if new.fetch:  # before anything is made: it may be refused, or have a base for a repository without a commit
+            ref = new.existing_branch or new.base_ref or None
+            fetched = await core.git.fetch_base(info, ref, new.path, new.environment)
+        if new.initial_commit and info.head.commit is None and fetched is None:
             # What its name and branch are refused for is refused before the commit is made; both are chosen later, in turn with others.
             await core.store.read(lambda reader: choose_name(reader, new, repo, "session"))
             if new.branch:
@@ -149,10 +153,6 @@ class Creator:
             commit = await core.git.initial_commit(info, "Initial commit")
             warnings = (f"{info.head.branch} had no commit: it begins with the empty commit {commit[:10]} now",)
             info = await core.git.discover(new.adopt or new.path)
-        fetched: Base | None = None
-        if new.fetch:
-            ref = new.existing_branch or new.base_ref or None
-            fetched = await core.git.fetch_base(info, ref, new.path, new.environment)
         return Wanted(new, config, mode, info, repo, parent, after, fetched, warnings)
 
     async def _draft(

@@ -1,5 +1,6 @@
 """Where a session starts from: a base, a branch that is there, somebody's own checkout."""
 
+import shlex
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -123,7 +124,9 @@ async def _near(core: Core, info: RepositoryInfo, new: "NewSession") -> str:
         return f"it names the commit {found.commit[:12]}: --base {name} makes a new branch from it"
     names = sorted(await core.git.branch_names(info))
     near = f"branches: {', '.join(names[:NAMED])}{', …' if len(names) > NAMED else ''}; " if names else ""
-    return f"{near}one of a remote's that was not fetched yet: give --fetch too"
+    if await core.git.remotes.list(info):
+        return f"{near}one of a remote's that was not fetched yet: give --fetch too"
+    return f"{near}--branch {shlex.quote(name)} makes one"
 
 
 async def _in_place(core: Core, repo: Repo, info: RepositoryInfo) -> Start:
