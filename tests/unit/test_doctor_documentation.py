@@ -8,7 +8,7 @@ from rametd.services.upkeep import checks, doctor
 
 REFERENCE = Path(__file__).parents[2] / "docs" / "reference.md"
 CODE = re.compile(r"[a-z]+(-[a-z]+)+")
-COMMANDS = {"update-ref", "no-worktree"}
+COMMANDS = {"update-ref", "for-each-ref", "no-worktree"}
 
 
 def given() -> set[str]:

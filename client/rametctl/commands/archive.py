@@ -20,9 +20,9 @@ def command(app: App, session: str, force: bool) -> None:
       rametctl archive fix-login
     """
     from ramet.v1 import session_pb2
+    from ramet.words import size
 
     from rametctl.lines import printable
-    from rametctl.render.format import size
     from rametctl.render.session import reference
     from rametctl.sessions import get_session, report
 

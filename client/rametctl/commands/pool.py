@@ -96,9 +96,7 @@ def drain(app: App, repo: str | None) -> None:
 def _status(app: App, repo: str | None) -> None:
     from ramet.jsonify import to_json
     from ramet.v1 import worktree_pb2
-    from ramet.words import plural
-
-    from rametctl.render.format import size
+    from ramet.words import plural, size
 
     request = worktree_pb2.GetPoolRequest(repo=repo_reference(app, repo))
     answer = app.connection.call(lambda daemon: daemon.worktrees.GetPool, request)
@@ -116,7 +114,9 @@ def _status(app: App, repo: str | None) -> None:
 
 
 def _show(app: App, spares: "Sequence[Spare]") -> None:
-    from rametctl.render.format import age, size
+    from ramet.words import size
+
+    from rametctl.render.format import age
 
     now = time.time()
     for spare in spares:

@@ -123,7 +123,9 @@ def _list(app: App, repo: str | None) -> "list[TrashEntry]":
 def _show(app: App, entries: "list[TrashEntry]") -> None:
     import time
 
-    from rametctl.render.format import age, local_time, size
+    from ramet.words import size
+
+    from rametctl.render.format import age, local_time
 
     now = time.time()
     app.output.show(

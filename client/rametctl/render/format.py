@@ -49,14 +49,3 @@ def local_time(time: "Timestamp") -> str:
     import time as clock
 
     return clock.strftime("%Y-%m-%d %H:%M:%S", clock.localtime(time.seconds)) if time.seconds else "-"
-
-
-def size(count: float) -> str:
-    """512 B, 1.2 KiB, 34 MiB, 5.6 GiB; "-" for nothing."""
-    if count <= 0:
-        return "-"
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if count < 1024:
-            return f"{count:.1f} {unit}" if count < 10 and unit != "B" else f"{count:.0f} {unit}"
-        count /= 1024
-    return f"{count:.1f} TiB"

@@ -4,10 +4,9 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from ramet.words import plural
+from ramet.words import plural, size
 
 from rametctl.lines import Line, line
-from rametctl.render.format import size
 
 if TYPE_CHECKING:
     from ramet.v1.worktree_pb2 import CollectGarbageResponse, Garbage

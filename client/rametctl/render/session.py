@@ -6,12 +6,12 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from ramet.jsonify import enum_name
-from ramet.words import plural
+from ramet.words import plural, size
 
 from rametctl.lines import Line, Span, line, printable
 from rametctl.options import mode_name
 from rametctl.output import Output
-from rametctl.render.format import age, local_time, money, seconds_of, size
+from rametctl.render.format import age, local_time, money, seconds_of
 
 if TYPE_CHECKING:
     from ramet.v1.session_pb2 import GetSessionResponse, Session
@@ -22,6 +22,7 @@ URGENCY = ("waiting", "failed", "lost", "working", "starting", "queued", "paused
 """States by how much a person's eye is wanted."""
 HELD = frozenset({"paused", "lost", "failed"})
 """States that a session leaves only when somebody says so."""
+TREE_GONE = "tree gone, see: rametctl doctor"
 _STYLES = {
     "working": "green",
     "starting": "green",
@@ -53,6 +54,8 @@ def needs(session: "Session") -> str:
     if session.attention:
         asks = plural(session.attention, "request")
         return f"{asks}: {session.state_reason}" if session.state_reason else asks
+    if session.worktree_gone:
+        return "; ".join(filter(None, (TREE_GONE, session.state_reason)))
     if session.landed_reason and not session.state_reason:
         return f"landed: {session.landed_reason}"
     if setup_failed(session) and not session.state_reason and state_name(session) == "idle":
@@ -153,7 +156,7 @@ def details(answer: "GetSessionResponse", *, parent: str = "", spent_below: floa
         ("repository", session.repo, ""),
         ("branch", session.branch, ""),
         ("base", f"{session.base_ref or '-'} ({session.base_commit[:12]})", ""),
-        ("worktree", session.worktree, ""),
+        ("worktree", session.worktree + (f" ({TREE_GONE})" if session.worktree_gone else ""), ""),
         ("agent", " ".join(filter(None, [session.agent, session.model])) + f", {mode_name(session.mode)} mode", ""),
         ("process", _process(answer), ""),
         ("turns", str(session.turns), ""),

@@ -16,7 +16,7 @@ from rametd.domain.models import Agent
 from rametd.platform.disk import tree_bytes
 from rametd.services.commands.setup import why_failed
 from rametd.services.departures.departures import Departures
-from rametd.services.listing import SessionMessages
+from rametd.services.listing import SessionMessages, mark_gone
 from rametd.services.lookup import find_session
 from rametd.services.views import STATES_BACK, one_session_message, prompt_message, sessions_messages, stamp
 from rametd.services.waiting import Condition, Outcome, wait
@@ -64,6 +64,7 @@ class StandingCalls(SessionCalls):
             return response, reader.agents.latest(session.id)
 
         response, agent = await self._core.store.read(work)
+        await asyncio.to_thread(mark_gone, [response.session])
         if request.include_disk_use:
             response.disk_bytes = await asyncio.to_thread(tree_bytes, Path(response.session.worktree))
         if agent is not None:
@@ -106,7 +107,9 @@ class StandingCalls(SessionCalls):
                 sessions=self._messages.of(reader, page), next_page_token=token, cursor=cursor
             )
 
-        return await self._core.store.read(work)
+        response = await self._core.store.read(work)
+        await asyncio.to_thread(mark_gone, response.sessions)
+        return response
 
     async def WaitSessions(
         self, request: session_pb2.WaitSessionsRequest, context: Context

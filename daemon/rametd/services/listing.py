@@ -1,6 +1,7 @@
 """Lists of sessions, cheap to ask for again: a message is made anew only where its session has changed."""
 
-from collections.abc import Sequence
+import os
+from collections.abc import Iterable, Sequence
 
 from ramet.v1 import session_pb2
 
@@ -10,6 +11,13 @@ from rametd.store.sessions import SessionStamp
 
 Key = tuple[SessionStamp, str, int, bool]
 """Everything that a message shows depends on these: the row, the repository's name, open requests, whether the agent lives."""
+
+
+def mark_gone(messages: Iterable[session_pb2.Session]) -> None:
+    """Say of those whose directory is not there that it is gone. Blocks for a look at each; the messages are the caller's own."""
+    for each in messages:
+        archived = each.state == session_pb2.SESSION_STATE_ARCHIVED
+        each.worktree_gone = not archived and not os.path.isdir(each.worktree)  # noqa: PTH112  of a thousand
 
 
 class SessionMessages:

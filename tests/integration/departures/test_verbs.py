@@ -42,6 +42,29 @@ def test_every_message_tells_what_happened_and_what_can_be_undone(daemon: Daemon
     assert json.loads(ctl("doctor", "--fix", "--json", code=1))["findings"][0]["code"] == "worktree-broken"
 
 
+def test_a_tree_that_is_gone_is_told_by_who_lists_or_shows_its_session(daemon: DaemonProcess, repository: Path) -> None:
+    ctl = daemon.sandbox.ctl
+    tree = Path(ctl("new", "--name", "one", "--json", cwd=repository).json["worktree"])
+    tree.rename(tree.with_name("away"))
+
+    assert "tree gone, see: rametctl doctor" in ctl("ls", cwd=repository).stdout
+    assert f"{tree} (tree gone, see: rametctl doctor)" in ctl("show", "one", cwd=repository).stdout
+    assert ctl("show", "one", "--json", cwd=repository).json["worktree_gone"] is True
+    tree.with_name("away").rename(tree)
+
+
+def test_a_repository_is_trusted_in_one_step_though_it_has_no_session_yet(
+    daemon: DaemonProcess, repository: Path
+) -> None:
+    (repository / ".ramet.toml").write_text('setup = ["true"]\n')
+    done = daemon.sandbox.ctl("repo", "trust", "--yes", cwd=repository / "dir0")
+    assert done.code == 0, done
+    assert "trusted        yes" in done.stdout
+    assert "true" in done.stdout
+    assert daemon.sandbox.ctl("repo", "trust", "nowhere", "--yes", cwd=repository).code == 3
+    assert daemon.sandbox.ctl("repo", "trust", "--yes", cwd=daemon.sandbox.root).code == 3
+
+
 def test_a_refusal_names_what_was_meant(daemon: DaemonProcess, repository: Path) -> None:
     def ctl(*arguments: str, code: int) -> str:
         done = daemon.sandbox.ctl(*arguments, cwd=repository)
@@ -54,7 +77,8 @@ def test_a_refusal_names_what_was_meant(daemon: DaemonProcess, repository: Path)
     assert "the comment has no text" in ctl("comment", "one", "dir0/file0.txt:1", "", code=2)
     assert "counted from 1" in ctl("comment", "one", "dir0/file0.txt:0", "no", code=2)
     assert "`--base main` makes a new branch from it" in ctl("new", "--existing", "main", code=1)
-    assert "give --fetch too" in ctl("new", "--existing", "feat/x", code=3)
+    told = ctl("new", "--existing", "feat/x", code=3)
+    assert ("--branch feat/x makes one" in told, "--fetch" in told) == (True, False)
     for place, words in ((tree, "mine"), (repository, "theirs")):
         (place / "both").write_text(words)
         git(place, "add", "-A")

@@ -25,6 +25,7 @@ from rametd.services.departures.clearing import (
     tree_goes,
     unread_error,
 )
+from rametd.services.departures.farewell import what_ends, what_is_ignored
 from rametd.services.departures.whole import last_whole
 from rametd.services.ids import new_id
 from rametd.services.leaving import ARCHIVE, Undertaking, leaving, refuse_other
@@ -85,10 +86,13 @@ class Archiver:
         """Carry it through; every step may have been done before."""
         core = self._core
         session = await core.store.read(lambda reader: reader.sessions.get(intent.session_id))
+        repo = await core.store.read(lambda reader: reader.repos.get(session.repo_id))
+        told = await what_ends(core, session)
         await end_agent(core, self._supervisor, session, "archive")
         core.failpoint.hit("archive.agent-ended")
         await core.kept(session.id)
-        told = [words for hook in core.before_tree_goes for words in await hook(session) or ()]
+        told += [words for hook in core.before_tree_goes for words in await hook(session) or ()]
+        told += await what_is_ignored(core, session, repo.root)
         record: TrashRecord | None = None
         freed, warnings = 0, list[str]()
         if session.worktree_kind == WorktreeKind.OWN:

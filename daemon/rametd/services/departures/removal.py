@@ -28,6 +28,7 @@ from rametd.services.departures.clearing import (
     tree_goes,
     unread_error,
 )
+from rametd.services.departures.farewell import what_ends, what_is_ignored
 from rametd.services.departures.whole import last_whole, lost_archive
 from rametd.services.ids import new_id
 from rametd.services.landing import entries as landing_entries
@@ -99,11 +100,13 @@ class Remover:
         """Carry a removal through; every step may have been done before."""
         core = self._core
         session = await core.store.read(lambda reader: reader.sessions.get(intent.session_id))
+        repo = await core.store.read(lambda reader: reader.repos.get(session.repo_id))
+        told = await what_ends(core, session)
         await end_agent(core, self._supervisor, session, "remove")
         core.failpoint.hit("remove.agent-ended")
         await core.kept(session.id)
-        told = [words for hook in core.before_tree_goes for words in await hook(session) or ()]
-        repo = await core.store.read(lambda reader: reader.repos.get(session.repo_id))
+        told += [words for hook in core.before_tree_goes for words in await hook(session) or ()]
+        told += await what_is_ignored(core, session, repo.root)
         entry: TrashEntry | None = None
         warnings: list[str] = []
         if session.worktree_kind != WorktreeKind.OWN:

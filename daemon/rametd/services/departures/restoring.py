@@ -31,6 +31,7 @@ from rametd.services.departures.alone import is_alone
 from rametd.services.departures.clearing import archive_ref
 from rametd.services.departures.place import Place, place_of
 from rametd.services.departures.trash import ORIGIN as TRASH
+from rametd.services.departures.whole import archived_as, ref_gone
 from rametd.services.ids import new_id
 from rametd.services.leaving import RESTORE, Undertaking, leaving, refuse_other
 from rametd.services.lifecycle import change_state
@@ -72,10 +73,17 @@ class Restorer:
     ) -> Restored:
         """The same for one that was removed; it has the id that it had, and its name unless that is taken by now."""
         session = load_session(entry.session)
-        return await self._restore(session, TRASH, entry.ref, principal, request_id, digest)
+        return await self._restore(session, TRASH, entry.ref, principal, request_id, digest, entry.commit)
 
     async def _restore(
-        self, session: Session, origin: str, ref: str, principal: str, request_id: str, digest: bytes
+        self,
+        session: Session,
+        origin: str,
+        ref: str,
+        principal: str,
+        request_id: str,
+        digest: bytes,
+        commit: str = "",
     ) -> Restored:
         core = self._core
         place = Place(session.branch, "", new=False)
@@ -84,10 +92,7 @@ class Restorer:
             info = await self._info(session)
             kept = await core.git.kept(info, ref)
             if kept is None:
-                raise RefNotFoundError(
-                    f"{ref}, which kept the work of {session.name}, is gone",
-                    hint=f"`git fsck --lost-found` in {info.root} may find its commit",
-                )
+                raise await ref_gone(core, info, session, ref, commit or await archived_as(core, info, session))
             place = await place_of(core, info, session, kept, archived=origin == ARCHIVE)
         elif not await asyncio.to_thread(session.worktree.is_dir):
             raise WorktreeChangedError(

@@ -1,13 +1,17 @@
 """What was kept of a session and git does not have all of any more: said before something relies on it, and left aside where it is to go on without."""
 
 import asyncio
+import shlex
 from collections.abc import Sequence
 
-from rametd.domain.errors import WorkAtRiskError
+from ramet.v1 import event_pb2
+
+from rametd.domain.errors import RefNotFoundError, WorkAtRiskError
 from rametd.domain.models import Session
 from rametd.git.repository import RepositoryInfo
 from rametd.services.core import Core
 from rametd.services.departures.clearing import archive_ref, last_known
+from rametd.store import Reader
 
 LOOKED_AT = 20
 """Checkpoints, the newest first, among which one is looked for that is whole."""
@@ -27,6 +31,27 @@ async def lost_archive(core: Core, info: RepositoryInfo, session: Session) -> st
     if commit is None or not (lost := await core.git.lost(info, commit)):
         return ""
     return f"what was kept of {session.name} is not whole: {_words(lost)}"
+
+
+async def archived_as(core: Core, info: RepositoryInfo, session: Session) -> str:
+    """The commit that an archived session was kept in; "" where nothing knows it. An earlier release put it into no event."""
+
+    def by_event(reader: Reader) -> str:
+        found = reader.events.list(session_id=session.id, kinds=("session_archived",), limit=1, newest=True)
+        return event_pb2.Event.FromString(found[0].payload).session_archived.commit if found else ""
+
+    return await core.store.read(by_event) or await core.git.last_kept(info, archive_ref(session.id))
+
+
+async def ref_gone(core: Core, info: RepositoryInfo, session: Session, ref: str, commit: str) -> RefNotFoundError:
+    """Why a session does not come back; ``commit`` is what the ref kept, "" where nothing knows it."""
+    message = f"{ref}, which kept the work of {session.name}, is gone"
+    if commit and await core.git.has_commit(info, commit):
+        again = shlex.join(("git", "-C", str(info.root), "update-ref", ref, commit))
+        return RefNotFoundError(
+            f"{message}; its commit, {commit[:12]}, is still there", hint=f"keep it again, then try again: {again}"
+        )
+    return RefNotFoundError(message, hint="`rametctl doctor` says what is left of it and how to have that")
 
 
 def not_whole(words: str) -> WorkAtRiskError:

@@ -2,13 +2,10 @@
 
 from dataclasses import dataclass
 
-from ramet.v1 import event_pb2
-
 from rametd.domain.checkpoints import Checkpoint
 from rametd.domain.models import Session
 from rametd.services.upkeep.finding import shell
 from rametd.services.upkeep.scene import Scene
-from rametd.store import Reader
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,16 +14,6 @@ class Lost:
 
     message: str
     advice: str
-
-
-async def archived_as(scene: Scene, session: Session, ref: str) -> str:
-    """The commit that an archived session was kept in; "" where nothing knows it. An earlier release put it into no event."""
-
-    def by_event(reader: Reader) -> str:
-        found = reader.events.list(session_id=session.id, kinds=("session_archived",), limit=1, newest=True)
-        return event_pb2.Event.FromString(found[0].payload).session_archived.commit if found else ""
-
-    return await scene.core.store.read(by_event) or await scene.core.git.last_kept(scene.info, ref)
 
 
 async def lost(scene: Scene, session: Session, ref: str, commit: str) -> Lost:

@@ -9,7 +9,8 @@ from rametd.domain.models import Session, WorktreeKind
 from rametd.domain.states import State
 from rametd.git.registrations import Registration, locate
 from rametd.services.departures.clearing import archive_ref, last_known
-from rametd.services.upkeep.checks.lost import archived_as, lost
+from rametd.services.departures.whole import archived_as
+from rametd.services.upkeep.checks.lost import lost
 from rametd.services.upkeep.finding import Finding, shell
 from rametd.services.upkeep.scene import Scene
 from rametd.services.worktrees.places import LINKS, link_by_name
@@ -35,7 +36,7 @@ async def _is_as_it_was(scene: Scene, session: Session) -> bool:
 async def _archived(scene: Scene, session: Session) -> AsyncIterator[Finding]:
     if session.worktree_kind == WorktreeKind.OWN and archive_ref(session.id) not in scene.inventory.refs:
         name, ref = session.name, archive_ref(session.id)
-        found = await lost(scene, session, ref, await archived_as(scene, session, ref))
+        found = await lost(scene, session, ref, await archived_as(scene.core, scene.info, session))
         message = f"{ref}, which keeps the work of {name}, {found.message}"
         advice = f"{found.advice}\ngive it up: {shell('rametctl', 'rm', name, '--force')}".lstrip()
         yield Finding("error", "archive-ref-missing", name, session.id, message, advice)
@@ -99,14 +100,25 @@ async def _no_worktree(scene: Scene, session: Session, error: RametError) -> Fin
     elif session.worktree_kind != WorktreeKind.OWN:
         advice = f"bring it back by hand: Ramet did not make it\n{remove}"
     elif exists:
-        advice = f"make it anew, with the files that are there: {again}\n{remove}"
+        lines = [f"make it anew, with the files that are there: {again}", await _files_again(scene, session), remove]
+        advice = "\n".join(filter(None, lines))
         if not await asyncio.to_thread((tree / ".git").exists):
             # Without a path: with one, git looks for the .git file there that is to be written.
-            advice = f"have git mend it: {shell('git', '-C', root, 'worktree', 'repair')}\n{advice}"
+            mend = shell("git", "-C", root, "worktree", "repair")
+            advice = f"have git mend it, as all worktrees of the repository that need it: {mend}\n{advice}"
     else:
         repair = shell("git", "-C", root, "worktree", "repair")
         advice = f"where it was moved by hand, have git find it: {repair} NEW-PATH\n{await _again(scene, session, again)}\n{remove}"
     return Finding("error", code, name, session.id, message, advice)
+
+
+async def _files_again(scene: Scene, session: Session) -> str:
+    """How the files of the newest checkpoint come back, where there is one."""
+    newest = await scene.core.store.read(lambda reader: reader.checkpoints.latest(session.id))
+    if newest is None:
+        return ""
+    rewind = shell("rametctl", "rewind", session.name, str(newest.number), "--files-only")
+    return f"then, where files are missing, have those of its newest checkpoint, {newest.number}: {rewind}"
 
 
 async def _again(scene: Scene, session: Session, again: str) -> str:
