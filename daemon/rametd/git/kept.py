@@ -8,7 +8,7 @@ line each below a title:
     head COMMIT, on BRANCH    what was checked out, where that was not the branch
     index COMMIT              what was staged
     begun WHAT                a merge or the like that was under way
-    pending COMMIT            what was to come in by it, or where it had begun
+    pending COMMIT            what was to come in by it, or where it had begun; also what a ref of the worktree's own had
     autostash COMMIT          what was uncommitted before it, which git had put aside
     nested COMMIT PLACE       the files of a repository inside
     worktree COMMIT PLACE     a worktree of the same repository inside, kept as this commit keeps the one around it

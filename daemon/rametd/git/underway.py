@@ -27,7 +27,8 @@ _HASH: Final = re.compile(r"[0-9a-f]{40}")
 
 @dataclass(frozen=True, slots=True)
 class UnderWay:
-    """``what``: in a word each. ``pending``: the commits that it is about; ``autostashes``: those that git put aside for it."""
+    """``what``: in a word each. ``pending``: the commits that it is about, and those of refs that are the worktree's own (`refs/worktree/`);
+    ``autostashes``: those that git put aside for it."""
 
     what: tuple[str, ...] = ()
     pending: tuple[str, ...] = ()
@@ -41,7 +42,9 @@ def begun(git_dir: Path) -> tuple[str, ...]:
 
 def under_way(repo: RepositoryInfo, git_dir: Path) -> UnderWay:
     """By the files in a worktree's git directory. Blocks."""
-    return UnderWay(begun(git_dir), _commits(repo, git_dir, _PENDING), _commits(repo, git_dir, _AUTOSTASHES))
+    own = tuple(str(file.relative_to(git_dir)) for file in (git_dir / "refs" / "worktree").rglob("*"))
+    pending = _commits(repo, git_dir, (*_PENDING, *own))
+    return UnderWay(begun(git_dir), pending, _commits(repo, git_dir, _AUTOSTASHES))
 
 
 def _commits(repo: RepositoryInfo, git_dir: Path, names: tuple[str, ...]) -> tuple[str, ...]:

@@ -196,3 +196,41 @@ async def test_the_commits_of_a_detached_rebase_that_are_yet_to_come_are_kept(
 
     assert any(tip[:12] in line for line in (await bring_back(client, "rebasing")).warnings)
     assert git(repository, "log", "-1", "--format=%s", tip) == "more of mine"
+
+
+async def test_what_an_archive_has_beside_files_and_branch_is_at_risk_too(client: Client, repository: Path) -> None:
+    trees = {}
+    for name in ("staged", "autostash", "inner", "own ref"):
+        trees[name] = Path((await client.create(repository, name=name)).worktree)
+    (trees["staged"] / "both.txt").write_text("staged, then deleted\n")
+    git(trees["staged"], "add", "-A")
+    (trees["staged"] / "both.txt").unlink()
+    git(trees["inner"], "worktree", "add", "-q", "--detach", "side")
+    detached_commit(trees["inner"] / "side")
+    tree = trees["own ref"]
+    made = git(tree, "commit-tree", "-p", "HEAD", "-m", "of the worktree's own", "HEAD^{tree}")
+    git(tree, "update-ref", "refs/worktree/mine", made)
+    tree = trees["autostash"]
+    (tree / "dir0" / "file0.txt").write_text("mine\n")
+    git(tree, "commit", "-q", "-a", "-m", "mine")
+    (repository / "dir0" / "file0.txt").write_text("theirs\n")
+    git(repository, "commit", "-q", "-a", "-m", "theirs")
+    (tree / "dir1" / "file1.txt").write_text("a day's work\n")
+    with pytest.raises(subprocess.CalledProcessError):
+        git(tree, "rebase", "--autostash", "main")
+    stash = (Path(git(tree, "rev-parse", "--absolute-git-dir")) / "rebase-merge" / "autostash").read_text().strip()
+    told = {name: (await refusal(remove(client, name)))[1] for name in trees}
+    assert "of the worktree's own" in told["own ref"]
+    for name in trees:
+        await archive(client, name)
+
+    told = {name: (await refusal(remove(client, name)))[1] for name in trees}
+
+    assert "what was staged of both.txt" in told["staged"]
+    assert "the worktree side inside it" in told["inner"]
+    assert f"what was uncommitted before a rebase that was under way ({stash[:12]})" in told["autostash"]
+    assert f"{made[:8]} kept by the archive alone" in told["own ref"]
+    for name in trees:
+        await remove(client, name, force=True)
+    collect_objects(repository)
+    assert git(repository, "log", "-1", "--format=%s", made) == "of the worktree's own"

@@ -58,7 +58,7 @@ async def _with_archive(core: Core, info: RepositoryInfo, session: Session, risk
     if kept is None:
         return risk
     commits, starts = risk.unique_commits, risk.starts
-    for commit in dict.fromkeys((kept.branch_commit, kept.head)):
+    for commit in dict.fromkeys((kept.branch_commit, kept.head, *kept.pending)):
         if commit and commit not in starts and not await core.git.reachable(info, commit):
             commits, starts = (*commits, (commit, "kept by the archive alone")), (*starts, commit)
     apart = {place for _, place in (*kept.nested, *kept.worktrees)}  # at these the files only point
