@@ -108,6 +108,9 @@ async def test_a_rewind_that_is_killed_at_every_step_is_carried_through(sandbox:
         assert (answer.before.number, answer.checkpoint.number) == (3, 1)
         holds_what_was_there(tree, answer.before.commit)
         assert git(tree, "show", f"{answer.before.ref.removesuffix('3')}4:meanwhile") == "theirs"
+        told = "its files were changed while it was rewound: what was there then is checkpoint 4"
+        assert told in answer.warnings
+        assert told in [event.warning.message for event in await client.log("made")]
         session = await client.get("made")
         assert session.conversation_id == answer.session.conversation_id != made.conversation_id
         await client.send("made", script({"text": "goes on"}))
@@ -125,12 +128,14 @@ async def turned(client: Client) -> session_pb2.Session:
 
 @contextmanager
 def slow_git(sandbox: Sandbox, repository: Path) -> Iterator[Path]:
-    """A filter of the person's through which git writes ``dir1/file1.txt`` and that waits for as long as a gate is there; gives that."""
+    """A filter of the person's through which git writes ``dir1/file1.txt`` and that waits for as long as a gate is there; gives that.
+
+    Beside it ``begun`` appears, with git's process id."""
     gate, begun = sandbox.root / "gate", sandbox.root / "begun"
     attributes = repository / ".git/info/attributes"
     attributes.parent.mkdir(exist_ok=True)
     attributes.write_text("file1.txt filter=slow\n")
-    command = f"if [ -e {gate} ]; then touch {begun}; while [ -e {gate} ]; do sleep 0.05; done; fi; cat"
+    command = f"if [ -e {gate} ]; then echo $PPID >{begun}.part; mv {begun}.part {begun}; while [ -e {gate} ]; do sleep 0.05; done; fi; cat"
     git(repository, "config", "filter.slow.smudge", command)
     try:
         yield gate

@@ -4,8 +4,8 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from rametd.domain.errors import WorktreeChangedError
-from rametd.git import Git, RepositoryInfo
+from rametd.domain.errors import GitFailedError, WorktreeChangedError
+from rametd.git import CutOff, Git, RepositoryInfo
 
 from tests.support import repositories
 from tests.support.repositories import Sample
@@ -33,19 +33,6 @@ async def tree(git: Git, repo: RepositoryInfo, sample: Sample, tmp_path: Path) -
     (tmp_path / "trees").mkdir()
     await git.create_worktree(repo, tmp_path / "trees" / "s-1", "work", sample.head, new_branch=True)
     return Sample(tmp_path / "trees" / "s-1", sample.environment)
-
-
-async def test_only_the_merge_that_brings_the_commit_in_is_taken_back(git: Git, sample: Sample, tree: Sample) -> None:
-    base = sample.commit("base")
-    tree.commit("own")
-    tree.git("merge", "--no-commit", "--no-ff", base)
-    tree.write("resolved by hand")
-
-    await git.abort_sync(tree.path, tree.head)
-    assert tree.git("rev-parse", "MERGE_HEAD") == base
-    await git.abort_sync(tree.path, base)
-    with pytest.raises(AssertionError):
-        tree.git("rev-parse", "--verify", "--quiet", "MERGE_HEAD")
 
 
 async def test_a_rebase_moves_no_other_branch(git: Git, sample: Sample, tree: Sample) -> None:
@@ -101,10 +88,156 @@ async def test_what_an_own_commit_added_for_a_while_overwrites_nothing_when_it_i
     sample.write("base")
     base = sample.commit("base")
 
-    with pytest.raises(WorktreeChangedError, match=r"in the way: secret$"):
-        await git.sync(tree.path, "work", base, rebase=True, message="base")
+    assert (await git.sync(tree.path, "work", base, rebase=True, message="base")).commits == 1
 
     assert (tree.path / "secret").read_text() == "mine\n"
+    assert tree.git("log", "--format=%s", "-3").splitlines() == ["taken back", "by mistake", "base"]
+
+
+@pytest.mark.parametrize("rebase", [False, True])
+@pytest.mark.parametrize("name", ["changed", "untracked", "ignored", "ignored/inside"])
+async def test_what_is_written_in_the_way_at_the_last_moment_is_not_overwritten(
+    git: Git, sample: Sample, tree: Sample, name: str, rebase: bool
+) -> None:
+    tree.write("own")
+    tree.commit("own")
+    sample.write(".git/info/exclude", "ignored\n")
+    place = name.partition("/")[0] if name != "changed" else "README.md"
+    sample.write(place, "the base's\n")
+    sample.git("add", "--force", place)
+    base, before = sample.commit("base"), tree.head
+    mine = tree.path / (name if name != "changed" else "README.md")
+
+    async def write(old: str, new: str) -> None:
+        assert (old, new) == (before, new)
+        mine.parent.mkdir(exist_ok=True)
+        mine.write_text("mine, just now\n")
+
+    with pytest.raises((WorktreeChangedError, GitFailedError)):
+        await git.sync(tree.path, "work", base, rebase=rebase, message="base", before_changing=write)
+
+    assert mine.read_text() == "mine, just now\n"
+    assert (tree.head, tree.git("branch", "--show-current")) == (before, "work")
+
+
+@pytest.mark.parametrize("rebase", [False, True])
+@pytest.mark.parametrize("mark", ["--assume-unchanged", "--skip-worktree"])
+async def test_a_file_that_git_was_told_not_to_look_at_is_not_overwritten(
+    git: Git, sample: Sample, tree: Sample, mark: str, rebase: bool
+) -> None:
+    tree.write("own")
+    tree.commit("own")
+    tree.git("update-index", mark, "README.md")
+    tree.write("README.md", "mine\n")
+    sample.write("README.md", "the base's\n")
+    base, before = sample.commit("base"), tree.head
+
+    with pytest.raises(WorktreeChangedError, match=r"README\.md"):
+        await git.sync(tree.path, "work", base, rebase=rebase, message="base")
+
+    assert (tree.path / "README.md").read_text() == "mine\n"
+    assert tree.head == before
+
+
+@pytest.mark.parametrize("rebase", [False, True])
+async def test_what_is_changed_or_staged_and_in_nobodys_way_stays_so(
+    git: Git, sample: Sample, tree: Sample, rebase: bool
+) -> None:
+    tree.write("own")
+    tree.commit("own")
+    tree.write("own", "changed\n")
+    tree.write("staged")
+    tree.git("add", "staged")
+    status = tree.git("status", "--porcelain")
+    sample.write("base")
+
+    await git.sync(tree.path, "work", sample.commit("base"), rebase=rebase, message="base")
+
+    assert tree.git("status", "--porcelain") == status
+    assert (tree.path / "base").exists()
+
+
+@pytest.mark.parametrize("rebase", [False, True])
+async def test_a_commit_that_is_made_in_the_same_moment_stays_on_its_branch(
+    git: Git, sample: Sample, tree: Sample, rebase: bool
+) -> None:
+    tree.commit("own")
+    sample.write("base")
+    base = sample.commit("base")
+
+    async def commit(old: str, new: str) -> None:
+        del old, new
+        tree.write("later")
+        tree.commit("later")
+
+    with pytest.raises(WorktreeChangedError, match="moved in the same moment"):
+        await git.sync(tree.path, "work", base, rebase=rebase, message="base", before_changing=commit)
+
+    assert tree.git("log", "--format=%s", "-1") == "later"
+    assert (tree.git("branch", "--show-current"), tree.git("status", "--porcelain")) == ("work", "")
+    assert not (tree.path / "base").exists()
+
+
+async def test_a_rebase_that_conflicts_touches_no_file(git: Git, sample: Sample, tree: Sample) -> None:
+    tree.write("both", "mine\n")
+    tree.commit("own")
+    sample.write("both", "the base's\n")
+    sample.write("other")
+    base = sample.commit("base")
+    before = {path: path.stat().st_mtime_ns for path in tree.path.iterdir()}
+
+    synced = await git.sync(tree.path, "work", base, rebase=True, message="base")
+
+    assert synced.conflicts == ("both",)
+    assert {path: path.stat().st_mtime_ns for path in tree.path.iterdir()} == before
+    assert tree.git("reflog", "-1", "--format=%gs").startswith("commit")
+    assert not list((sample.path / ".git/ramet").glob("index-*"))
+
+
+async def cut_off(git: Git, sample: Sample, tree: Sample) -> tuple[str, str]:
+    """A base that could come in, and the commits before and after; nothing is done yet."""
+    tree.write("own")
+    tree.commit("own")
+    sample.write("base")
+    sample.write("README.md", "the base's\n")
+    base = sample.commit("base")
+    old = tree.head
+    await git.sync(tree.path, "work", base, rebase=True, message="base")
+    new = tree.head
+    tree.git("reset", "-q", "--hard", old)
+    return old, new
+
+
+async def test_a_sync_that_was_cut_off_is_ended_where_its_files_are_whole(
+    git: Git, sample: Sample, tree: Sample
+) -> None:
+    old, new = await cut_off(git, sample, tree)
+    tree.write("draft", "mine\n")
+    assert await git.settle_sync(tree.path, "work", old, new) == CutOff.NOTHING
+    tree.git("checkout", "-q", "--detach", new)
+    tree.write("README.md", "mine, since\n")
+
+    assert await git.settle_sync(tree.path, "work", old, new) == CutOff.DONE
+
+    assert (tree.git("branch", "--show-current"), tree.head) == ("work", new)
+    assert tree.git("status", "--porcelain").split() == ["M", "README.md", "??", "draft"]
+    assert await git.settle_sync(tree.path, "work", old, new) == CutOff.DONE
+
+
+async def test_what_a_git_that_was_killed_has_half_written_and_what_somebody_went_on_with_stays(
+    git: Git, sample: Sample, tree: Sample
+) -> None:
+    old, new = await cut_off(git, sample, tree)
+    tree.write("README.md", "the base's\n")
+
+    assert await git.settle_sync(tree.path, "work", old, new) == CutOff.HALF
+    assert (tree.path / "README.md").read_text() == "the base's\n"
+
+    tree.git("checkout", "-q", "--force", "--detach", new)
+    tree.write("more")
+    mine = tree.commit("more")
+    assert await git.settle_sync(tree.path, "work", old, new) == CutOff.DETACHED
+    assert (tree.head, tree.git("rev-parse", "work")) == (mine, old)
 
 
 async def test_a_tracked_directory_that_becomes_a_file_is_in_nobodys_way(

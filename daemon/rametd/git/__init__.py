@@ -15,7 +15,7 @@ from rametd.git.removal import Removal
 from rametd.git.repository import Base, Branch, Head, RepositoryInfo
 from rametd.git.risk import Risk
 from rametd.git.snapshot import Snapshot
-from rametd.git.syncing import Synced
+from rametd.git.syncing import CutOff, Synced
 from rametd.git.tracking import Changes, Tracker
 from rametd.git.trash import TrashRecord
 from rametd.git.upstream import RemoteBranch
@@ -25,6 +25,7 @@ __all__ = [
     "Base",
     "Branch",
     "Changes",
+    "CutOff",
     "Diff",
     "DiffOptions",
     "DiffStat",

@@ -18,6 +18,7 @@ from rametd.git.inventory import refs_below
 from rametd.git.obstacles import additions, in_the_way, refuse_repositories
 from rametd.git.registrations import registrations, verify_worktree
 from rametd.git.repository import RepositoryInfo, common_dir, head_of, open_repository
+from rametd.git.scratch import change_files
 from rametd.git.snapshot import current_tree, private_index, write_commit
 from rametd.git.unread import add_all, is_unborn
 
@@ -135,12 +136,13 @@ async def _bring_back(
             await write("--literal-pathspecs", *add, stdin=paths)
             now = await write("write-tree", "--missing-ok")
         await before_overwriting(now)
-        # It writes only what differs, and nothing at all where a file changed since it was looked at.
-        await write("read-tree", "-m", "-u", now, target)
+        await change_files(git, worktree, git_dir, index, now, target)
     return now
 
 
-async def move_back(git: GitContext, worktree: Path, commit: str, *, own: str | None, tip: str = "") -> bool:
+async def move_back(
+    git: GitContext, worktree: Path, commit: str, *, own: str | None, tip: str, leave: bool = False
+) -> bool:
     """See `Git.move_back`."""
     git_dir = await git.compute(verify_worktree, worktree, None)
     there = (f"--git-dir={git_dir}", f"--work-tree={worktree}")
@@ -152,10 +154,14 @@ async def move_back(git: GitContext, worktree: Path, commit: str, *, own: str | 
             return head.branch, None, False
         if head.commit == commit or head.branch not in {None, own}:  # another branch may be the person's: it stays
             return head.branch, head.commit, head.commit == commit
-        # What was committed since ``tip`` was kept is in no checkpoint: then the branch stays.
-        movable = head.branch is not None and head.commit == tip
+        if head.commit != tip:  # what was committed since that was kept is in no checkpoint
+            return head.branch, head.commit, False
         back = repository.descendant_of(head.commit, commit)
-        return head.branch, head.commit, back or (movable and not _elsewhere(git_dir, head.branch))
+        return (
+            head.branch,
+            head.commit,
+            back or (leave and head.branch is not None and not _elsewhere(git_dir, head.branch)),
+        )
 
     branch, old, possible = await git.compute(where)
     if old is None or not possible:

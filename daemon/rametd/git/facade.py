@@ -46,7 +46,7 @@ from rametd.git.removal import Removal
 from rametd.git.repository import Base, Branch, RepositoryInfo
 from rametd.git.risk import Risk
 from rametd.git.snapshot import Snapshot
-from rametd.git.syncing import Synced
+from rametd.git.syncing import CutOff, Synced
 from rametd.git.tracking import Tracker, track
 from rametd.git.trash import TrashRecord
 from rametd.git.tree import Tree, read_tree
@@ -443,20 +443,23 @@ class Git:
         *,
         rebase: bool,
         message: str,
-        before_changing: Callable[[], Awaitable[None]] | None = None,
+        before_changing: Callable[[str, str], Awaitable[None]] | None = None,
     ) -> Synced:
-        """Bring the commits of ``commit`` into the branch checked out, by a merge or by a rebase onto it; where that conflicts everything
-        is as it was. ``before_changing`` is awaited before git writes anything, and not where there is nothing to bring in.
+        """Bring the commits of ``commit`` into the branch checked out, by a merge or by a rebase onto it; where that conflicts nothing was touched.
+        ``before_changing`` is awaited with the commits of before and after, once it is known that it will succeed and before git writes a file.
 
-        Raises WorktreeChangedError in the middle of another merge, and GitFailedError where uncommitted changes are in the way.
+        Raises WorktreeChangedError in the middle of a merge or the like, and where uncommitted changes or untracked or ignored files are in the way.
         """
         return await syncing.sync(
             self._context, worktree, branch, commit, rebase=rebase, message=message, before_changing=before_changing
         )
 
-    async def abort_sync(self, worktree: Path, commit: str) -> None:
-        """Take back a merge of, or rebase onto, ``commit`` that did not finish; none is no error, and what else is under way stays."""
-        await syncing.abort(self._context, worktree, commit)
+    async def settle_sync(self, worktree: Path, branch: str | None, old: str, new: str) -> CutOff:
+        """End a sync from ``old`` to ``new`` that was cut off, where its files are complete; what else it has left stays as it is.
+
+        Waits for a git of it that is still writing.
+        """
+        return await syncing.settle(self._context, worktree, branch, old, new)
 
     def matrix(self, repo: RepositoryInfo) -> Matrix:
         """What compares the work of a repository's sessions, and keeps what it computed: made once for each."""
@@ -523,14 +526,14 @@ class Git:
         ]
         return first == second
 
-    async def move_back(self, worktree: Path, commit: str, *, own: str | None, tip: str = "") -> bool:
+    async def move_back(self, worktree: Path, commit: str, *, own: str | None, tip: str, leave: bool = False) -> bool:
         """Have ``own``, the branch that is checked out (or HEAD, where none is), stand at an earlier commit of its own, and the index be that
-        commit's.
+        commit's. ``tip`` is where it stands, and has been kept.
 
-        A commit of another line will do where the branch stands at ``tip``, which the caller has kept, and no other worktree has it. False, with
-        nothing changed, otherwise, and where another branch is checked out.
+        With ``leave`` a commit of another line will do, where no other worktree has the branch. False, with nothing changed, otherwise, and where
+        another branch is checked out, or this one has moved on.
         """
-        return await checkpoints.move_back(self._context, worktree, commit, own=own, tip=tip)
+        return await checkpoints.move_back(self._context, worktree, commit, own=own, tip=tip, leave=leave)
 
     async def diff(
         self,

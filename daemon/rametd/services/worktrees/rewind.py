@@ -124,19 +124,18 @@ class Rewinder:
         core.failpoint.hit("rewind.agent-ended")
         await core.kept(session_id)
 
-        kept_as: list[Checkpoint] = []
+        stood: list[tuple[str, Checkpoint]] = []  # HEAD, and what was kept before anything was overwritten
 
         async def keep(tree: str) -> None:
             noted = await core.store.read(lambda reader: noted_before(reader, intent))
-            if (
-                noted is not None and tree == checkpoint.tree
-            ):  # a daemon that was killed had got that far: nothing is overwritten
-                kept_as.append(noted)
+            head = await core.git.head_commit(session.worktree)
+            if noted is not None and tree == checkpoint.tree and head in {noted.head, checkpoint.head}:
+                stood.append((head or "", noted))  # a daemon that was killed had got that far: nothing is overwritten
                 return
             made = await self._checkpointer.make(
                 session_id, CheckpointReason.REWIND, tree=tree, principal=intent.data["principal"]
             )
-            kept_as.append(made)
+            stood.append((made.head, made))
             await write_for_sure(core.store, lambda unit: remember_before(unit, intent, made))
             core.failpoint.hit("rewind.kept")
 
@@ -144,12 +143,13 @@ class Rewinder:
         core.failpoint.hit("rewind.files-written")
         repo = await core.store.read(lambda reader: reader.repos.get(session.repo_id))
         info = await info_of(core, repo)
-        tip = kept_as[-1].head if await self._may_move(session, repo) else ""
+        leave = await self._may_move(session, repo)
+        tip, kept_as = stood[-1]
         moved = not checkpoint.head or await core.git.move_back(
-            session.worktree, checkpoint.head, own=session.branch, tip=tip
+            session.worktree, checkpoint.head, own=session.branch, tip=tip, leave=leave
         )
         warnings = [] if moved else [stays(session, checkpoint)]
-        warnings += await core.git.bring_back_inside(info, session.worktree, checkpoint.commit, kept_as[-1].commit)
+        warnings += await core.git.bring_back_inside(info, session.worktree, checkpoint.commit, kept_as.commit)
         # After a sync that is taken back its work is what it had beyond the older base again.
         base = None
         if moved and checkpoint.head and session.base_commit:
@@ -161,6 +161,13 @@ class Rewinder:
         )
         files = (await core.git.diff_commits(info, before.commit, checkpoint.commit, patch=False)).files
         kept = before
+        # As when it is found out of git that it could not write, or a daemon is killed, and somebody works there until it is begun again.
+        since = await core.store.read(lambda reader: reader.checkpoints.list(session_id))
+        warnings += [
+            f"its files were changed while it was rewound: what was there then is checkpoint {each.number}"
+            for each in since
+            if each.number > kept.number
+        ]
 
         def record(unit: Unit) -> Rewound:
             now = unit.sessions.get(session_id)

@@ -1,11 +1,12 @@
 """Bringing the base's newest commits into an idle session's branch.
 
-The intent keeps the scheduler from starting a turn meanwhile; a daemon that is killed in the middle of git's work has git take it back.
+The intent keeps the scheduler from starting a turn meanwhile, and notes what is about to be written. After a daemon that was killed nothing is written
+or taken back, for somebody may have been at the files since: what git had done counts, and what it had half done is told.
 """
 
 import asyncio
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 
 import pygit2
 import structlog
@@ -15,7 +16,7 @@ from rametd.domain.checkpoints import Checkpoint, CheckpointReason
 from rametd.domain.errors import RametError, WrongStateError
 from rametd.domain.models import OWNER, Intent, Prompt, Session, WorktreeKind
 from rametd.domain.states import BUSY_STATES, State
-from rametd.git import Base, Synced
+from rametd.git import Base, CutOff, Synced
 from rametd.services import events
 from rametd.services.core import Core
 from rametd.services.ids import new_id
@@ -83,12 +84,21 @@ class Syncer:
         self, session: Session, base: Base, ref: str, wanted: Sync, remember: Callable[[Unit, Done], None]
     ) -> Done:
         core = self._core
-        intent = await core.store.write(lambda unit: self._begin(unit, session.id, base.commit))
+        data = {"commit": base.commit, "ref": ref, "principal": wanted.principal}
+        intent = await core.store.write(lambda unit: self._begin(unit, session.id, data))
         core.failpoint.hit("sync.intended")
         kept: list[Checkpoint] = []
 
-        async def keep() -> None:
-            kept.append(await self._checkpointer.make(session.id, CheckpointReason.MANUAL, principal=wanted.principal))
+        async def keep(old: str, new: str) -> None:
+            made = await self._checkpointer.make(session.id, CheckpointReason.MANUAL, principal=wanted.principal)
+            kept.append(made)
+            noted = replace(intent, data={**data, "old": old, "new": new, "before": str(made.number)})
+
+            def note(unit: Unit) -> None:
+                unit.intents.remove(noted.id)
+                unit.intents.add(noted)
+
+            await write_for_sure(core.store, note)
             core.failpoint.hit("sync.kept")
 
         try:
@@ -115,14 +125,7 @@ class Syncer:
             if synced.conflicts and wanted.ask_agent:
                 text = request_to_merge(base.ref, base.commit, synced.conflicts)
                 prompt, now = post(unit, core.kind(now.agent), now, text, wanted.principal)
-            if not synced.conflicts and ref == session.base_ref and synced.commits:
-                # From here on its work is what it has beyond this.
-                now = unit.sessions.update(session.id, base_commit=base.commit)
-                log_update(unit, now, ["base_commit"], wanted.principal)
-            payload = event_pb2.SessionSynced(
-                old_commit=synced.old, new_commit=synced.new, conflicts=synced.conflicts[:LISTED]
-            )
-            unit.events.append(events.make(payload, session_id=now.id, repo_id=now.repo_id, principal=wanted.principal))
+            now = log_synced(unit, now, synced, data)
             done = Done(now, synced, prompt, kept[0] if kept and synced.commits else None)
             remember(unit, done)
             return done
@@ -131,7 +134,7 @@ class Syncer:
         core.wake_session(session.id)
         return done
 
-    def _begin(self, unit: Unit, session_id: str, commit: str) -> Intent:
+    def _begin(self, unit: Unit, session_id: str, data: Mapping[str, str]) -> Intent:
         session = unit.sessions.get(session_id)
         if session.worktree_kind == WorktreeKind.IN_PLACE:
             raise WrongStateError(
@@ -149,21 +152,60 @@ class Syncer:
         refuse_landing(unit, session)
         if refuse_other(leaving(unit, session_id), session, SYNC) is not None:
             raise WrongStateError(f"{session.name} is being synced", hint="wait until that is done, then try again")
-        return unit.intents.add(Intent(new_id(), SYNC, session_id, {"commit": commit}, unit.now))
+        return unit.intents.add(Intent(new_id(), SYNC, session_id, dict(data), unit.now))
 
     async def complete(self, intent: Intent) -> None:
-        """A daemon was killed in the middle: what git had begun is taken back, what it had done stays."""
-        try:
-            session = await self._core.store.read(lambda reader: reader.sessions.get(intent.session_id))
-            await self._core.git.abort_sync(session.worktree, intent.data["commit"])
-        except (
-            RametError,
-            OSError,
-            pygit2.GitError,
-        ) as error:  # nobody is to wait for it: git says in the tree what it is in the middle of
-            log.warning("a sync could not be taken back", session=intent.session_id, error=str(error))
-        await write_for_sure(self._core.store, lambda unit: unit.intents.remove(intent.id))
-        self._core.wake()
+        """A daemon was killed in the middle: what git had done counts, and where it had half done something that is told."""
+        core, data = self._core, intent.data
+        session = await core.store.read(lambda reader: reader.sessions.get(intent.session_id))
+        left, words = CutOff.NOTHING, ""
+        if "new" in data:  # else git had not begun
+            try:
+                left = await core.git.settle_sync(session.worktree, session.branch or None, data["old"], data["new"])
+                words = words_for(left, session, data)
+            except (RametError, OSError, pygit2.GitError) as error:
+                said = error.message if isinstance(error, RametError) else str(error)
+                words = f"a sync was cut off, and what it has left cannot be seen: {said}; checkpoint {data['before']} is of before it"
+
+        def record(unit: Unit) -> None:
+            now = unit.sessions.get(session.id)
+            if left == CutOff.DONE:
+                log_synced(unit, now, Synced(data["old"], data["new"], 1), data)
+            if words:
+                log.warning("a sync was cut off", session=session.id, left=left)
+                warning = event_pb2.Warning(message=words)
+                unit.events.append(events.make(warning, session_id=now.id, repo_id=now.repo_id))
+            unit.intents.remove(intent.id)
+
+        await write_for_sure(core.store, record)
+        core.wake()
+
+
+def log_synced(unit: Unit, session: Session, synced: Synced, data: Mapping[str, str]) -> Session:
+    """Tell of it; from here on the session's work is what it has beyond the base that came in, where that is its own. ``data`` is the intent's."""
+    principal = data["principal"]
+    if not synced.conflicts and data["ref"] == session.base_ref and synced.commits:
+        session = unit.sessions.update(session.id, base_commit=data["commit"])
+        log_update(unit, session, ["base_commit"], principal)
+    payload = event_pb2.SessionSynced(old_commit=synced.old, new_commit=synced.new, conflicts=synced.conflicts[:LISTED])
+    unit.events.append(events.make(payload, session_id=session.id, repo_id=session.repo_id, principal=principal))
+    return session
+
+
+def words_for(left: CutOff, session: Session, data: Mapping[str, str]) -> str:
+    """The warning about what a sync that was cut off has left; "" where there is nothing to say."""
+    back = f"`rametctl rewind --files-only {session.name} {data['before']}` brings the files of before it back"
+    if left == CutOff.HALF:
+        return (
+            f"a sync was cut off while git wrote files: some are those of {data['commit'][:12]}, its branch is as it was; {back}"
+            " (should git be held up by an index.lock there, remove that first)"
+        )
+    if left == CutOff.DETACHED:
+        return (
+            f"a sync was cut off before {session.branch} was moved to {data['new'][:12]}, and somebody went on without it:"
+            f" `git status` in {session.worktree} tells where; {back}"
+        )
+    return ""
 
 
 def request_to_merge(ref: str, commit: str, conflicts: tuple[str, ...]) -> str:
