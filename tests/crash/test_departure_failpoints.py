@@ -107,6 +107,56 @@ async def test_a_restoring_that_is_killed_after_each_step_ends_complete(
     killed.kill()
 
 
+async def test_what_is_written_to_a_tree_that_is_being_brought_back_while_no_daemon_runs_stays_and_is_told(
+    killed: DaemonProcess, sandbox: Sandbox, repository: Path
+) -> None:
+    killed.start(RAMET_FAILPOINT="restore.tree-made")
+    async with connected(sandbox) as client:
+        made, tree = await worked_on(client, repository)
+        await archive(client)
+    await die_in(killed, sandbox, restore)
+    for name in ("committed.txt", "untracked.txt", "since.txt"):
+        (tree / name).write_text("theirs, since\n")
+    killed.start()
+
+    await no_intents(sandbox)
+    for name in ("committed.txt", "untracked.txt", "since.txt"):
+        assert (tree / name).read_text() == "theirs, since\n", name
+    async with connected(sandbox) as client:
+        (words,) = (await restore(client)).warnings
+        assert words.startswith("somebody wrote to committed.txt, untracked.txt before all was back")
+        assert git(repository, "show", f"refs/ramet/archive/{made.id}:untracked.txt") == "untracked"
+        assert [words] in [list(event.session_restored.warnings) for event in await client.log("one")]
+    killed.kill()
+
+
+async def test_a_tree_that_cannot_be_brought_back_after_all_goes_aside_with_what_was_written_to_it(
+    killed: DaemonProcess, sandbox: Sandbox, repository: Path
+) -> None:
+    killed.start(RAMET_FAILPOINT="restore.tree-made")
+    async with connected(sandbox) as client:
+        made, tree = await worked_on(client, repository)
+        await archive(client)
+    await die_in(killed, sandbox, restore)
+    (tree / "since.txt").write_text("theirs, since\n")
+    ref = f"refs/ramet/archive/{made.id}"
+    kept = git(repository, "rev-parse", ref)
+    git(repository, "update-ref", "-d", ref)
+    killed.start()
+
+    await no_intents(sandbox)
+    assert not tree.exists()
+    async with connected(sandbox) as client:
+        (words,) = [told for event in await client.log("one") if (told := event.warning.message)]
+        (folder,) = (tree.parent / ".kept" / made.id).iterdir()
+        assert f"what was there is in {folder}" in words
+        assert (folder / "since.txt").read_text() == "theirs, since\n"
+        git(repository, "update-ref", ref, kept)
+        await restore(client)
+        assert state_of(tree) == WORKED
+    killed.kill()
+
+
 async def test_a_removed_session_that_is_being_brought_back_is_there_once_however_often_that_is_killed(
     killed: DaemonProcess, sandbox: Sandbox, repository: Path
 ) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pygit2
 
-from rametd.git import gitdirs, nested, remains, unseen
+from rametd.git import gitdirs, marks, nested, remains, unseen
 from rametd.git.context import GitContext
 from rametd.git.gitdirs import GitDir
 from rametd.git.inside import places
@@ -112,9 +112,10 @@ def _without(repo: RepositoryInfo, tree: str, places: Sequence[str]) -> str:
 async def _notes(
     git: GitContext, repo: RepositoryInfo, worktree: Path, git_dir: Path, head: Head, branch: str
 ) -> list[str]:
-    """What the files do not tell: what is checked out where that is not ``branch``, what is staged."""
+    """What the files do not tell: what is checked out where that is not ``branch``, what is staged or marked."""
     notes = remains.head_notes(head, branch)
     there = (f"--git-dir={git_dir}", f"--work-tree={worktree}")
+    notes += [f"{mark.kind} {quoted(mark.path)}" for mark in await marks.read(git, worktree, there)]
     staged = await git.process.run(worktree, *there, "write-tree", "--missing-ok")
     tree = staged.stdout.decode().strip()
     if staged.returncode != 0 or not tree:  # in the middle of a merge: the files say what there is

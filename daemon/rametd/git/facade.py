@@ -347,11 +347,22 @@ class Git:
         """Make the worktree again as it was kept, with ``branch`` at ``commit``; what was uncommitted is so again.
 
         What the directories ``aside`` (see `remove_worktree`) have beside that is copied there, the first one's where several have it; repositories
-        inside have their own git directories again from what `keep_git_dirs` made. Returns what could not be the same. As safe to repeat as `create_worktree`, and raises what that raises.
+        inside have their own git directories again from what `keep_git_dirs` made. Returns what could not be the same. As safe to repeat as
+        `create_worktree`, and raises what that raises: what somebody wrote there since an earlier run stays, and is told.
         """
         return await revival.revive(
             self._context, repo, path, kept, branch, commit, new_branch=new_branch, aside=aside, git_dirs=git_dirs
         )
+
+    async def set_half_made_aside(
+        self, repo: RepositoryInfo, path: Path, known: Sequence[str], keep_at: Path, *, whole: bool
+    ) -> Path | None:
+        """Before what an interrupted `revive` has left at ``path`` is removed: move it to ``keep_at``, a number after it, where it has anything that
+        none of the commits ``known`` has. Returns where it is then; None where nothing was moved.
+
+        ``whole``: also one that got as far as to its index; without, only what `create_worktree` would remove.
+        """
+        return await revival.set_half_made_aside(self._context, repo, path, known, keep_at, whole=whole)
 
     async def drop_trash(self, repo: RepositoryInfo, identity: str) -> None:
         """Forget what was kept under ``identity``; git's own garbage collection frees it."""

@@ -13,6 +13,9 @@ line each below a title:
     nested COMMIT PLACE       the files of a repository inside
     worktree COMMIT PLACE     a worktree of the same repository inside, kept as this commit keeps the one around it
     empty PLACE               a directory without files
+    unchanged PLACE           a file that git was told to take for unchanged (`git update-index --assume-unchanged`)
+    skipped PLACE             one that it was told not to check out (`--skip-worktree`)
+    intended PLACE            a new one that is only announced (`git add -N`)
     later COMMIT              where the branch went on to after the files were kept
     checkpoint COMMIT         has files of a worktree that somebody deleted, of another state of the branch
     earlier COMMIT            by an earlier release: has these files, where the commit's own are those of the branch
@@ -25,6 +28,8 @@ from dataclasses import dataclass
 
 import pygit2
 
+from rametd.git import marks
+from rametd.git.marks import Mark
 from rametd.git.refs import read_ref
 from rametd.git.repository import RepositoryInfo, commit_exists, open_repository
 
@@ -55,6 +60,7 @@ class Kept:
     checkpoint: str = ""
     autostashes: tuple[str, ...] = ()
     pending: tuple[str, ...] = ()
+    marks: tuple[Mark, ...] = ()
     former: tuple[str, ...] = ()
     """What was kept under the ref before, of which not all had come back."""
 
@@ -78,6 +84,7 @@ def kept_by(repo: RepositoryInfo, commit_id: str, ref: str = "") -> Kept:
     inside: dict[str, list[tuple[str, str]]] = {"nested": [], "worktree": []}
     empty: list[str] = []
     several: dict[str, list[str]] = {"autostash": [], "pending": []}
+    marked: list[Mark] = []
     for line in commit.message.split("\n")[2:]:
         key, _, value = line.partition(" ")
         if key in inside:
@@ -87,6 +94,8 @@ def kept_by(repo: RepositoryInfo, commit_id: str, ref: str = "") -> Kept:
             empty.append(unquoted(value))
         elif key in several:
             several[key].append(value)
+        elif key in {marks.UNCHANGED, marks.SKIPPED, marks.INTENDED}:
+            marked.append(Mark(key, unquoted(value)))
         else:
             words[key] = unquoted(value)
     # An earlier release wrote no line for the branch: its tip is the first parent.
@@ -118,6 +127,7 @@ def kept_by(repo: RepositoryInfo, commit_id: str, ref: str = "") -> Kept:
         checkpoint=words.get("checkpoint", ""),
         autostashes=tuple(several["autostash"]),
         pending=tuple(several["pending"]),
+        marks=tuple(marked),
         former=tuple(parent for each in commit.parent_ids if (parent := str(each)) not in named),
     )
 

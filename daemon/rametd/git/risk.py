@@ -74,7 +74,7 @@ async def work_at_risk(
         inside += words
     begun = " or ".join(found.under_way.what)
     inside += [
-        f"what was uncommitted before the {begun} that is under way ({commit[:12]})"
+        f"what was uncommitted before a {begun} that is under way ({commit[:12]})"
         for commit in found.under_way.autostashes
     ]
     return Risk(

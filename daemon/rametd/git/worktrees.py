@@ -70,7 +70,7 @@ async def create_worktree(
         async with git.locks.hold(repo.common_dir) as lock:
             if await git.compute(_leftover, repo, path):
                 await removal.detach(git, repo, path, lock)
-            if not await git.compute(_is_complete, path, branch):
+            if not await git.compute(is_complete, path, branch):
                 await git.compute(_require_possible, repo, path, branch, commit, new_branch=new_branch)
                 ours = True
                 if new_branch and await git.compute(branch_tip, repo, branch) is None:
@@ -89,7 +89,7 @@ async def create_worktree(
     return warnings
 
 
-def _is_complete(path: Path, branch: str) -> bool:
+def is_complete(path: Path, branch: str) -> bool:
     """An earlier run got as far as the files: git writes the index last."""
     try:
         return (verify_worktree(path, branch) / "index").is_file()

@@ -6,15 +6,13 @@ not be the same again is told. The branch is chosen before the intent is stored,
 
 import asyncio
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import structlog
-from google.protobuf.message import Message
-from ramet.v1 import event_pb2, session_pb2, worktree_pb2
+from ramet.v1 import event_pb2
 
 from rametd.domain.errors import (
-    CapReachedError,
     RefNotFoundError,
     RepoNotFoundError,
     TrashEntryNotFoundError,
@@ -23,14 +21,13 @@ from rametd.domain.errors import (
 )
 from rametd.domain.models import Hold, Intent, Session, SetupState, TrashEntry, WorktreeKind
 from rametd.domain.states import State
-from rametd.git import Kept
 from rametd.git.repository import RepositoryInfo
-from rametd.services import events, ports
+from rametd.services import events
 from rametd.services.core import Core
 from rametd.services.departures.alone import is_alone
+from rametd.services.departures.back import ARCHIVE, TRASH, Restored, answer_of, is_back, not_laid, row
 from rametd.services.departures.clearing import archive_ref
 from rametd.services.departures.place import Place, place_of
-from rametd.services.departures.trash import ORIGIN as TRASH
 from rametd.services.departures.whole import archived_as, ref_gone
 from rametd.services.ids import new_id
 from rametd.services.leaving import RESTORE, Undertaking, leaving, refuse_other
@@ -38,18 +35,17 @@ from rametd.services.lifecycle import change_state
 from rametd.services.persistence import write_for_sure
 from rametd.services.repos import info_of
 from rametd.services.views import one_session_message
-from rametd.services.worktrees.places import all_aside, asides, git_dirs_aside, link_by_name, tidy_aside
-from rametd.store import Reader, Unit, dump_session, load_comment, load_prompt, load_rule, load_session
+from rametd.services.worktrees.places import (
+    all_aside,
+    aside_of,
+    asides,
+    git_dirs_aside,
+    link_by_name,
+    tidy_aside,
+)
+from rametd.store import Unit, dump_session, load_comment, load_prompt, load_rule, load_session
 
 log = structlog.get_logger()
-
-ARCHIVE = "archive"
-
-
-@dataclass(frozen=True, slots=True)
-class Restored:
-    session: session_pb2.Session
-    warnings: tuple[str, ...]
 
 
 class Restorer:
@@ -138,11 +134,26 @@ class Restorer:
         core, data = self._core, intent.data
         session = load_session(data["session"])
         # Once the row is stored, the tree is the session's: what failed then is the clearing up alone.
-        if data["ref"] and not await core.store.read(lambda reader: _is_back(reader, session.id)):
+        if data["ref"] and not await core.store.read(lambda reader: is_back(reader, session.id)):
             info = await self._info(session)
             created_at = data["commit"] if data["new"] else None
+            await self._set_aside(info, session, data)
             await core.git.undo_create(info, session.worktree, data["branch"], created_at)
         await write_for_sure(core.store, lambda unit: unit.intents.remove(intent.id))
+
+    async def _set_aside(self, info: RepositoryInfo, session: Session, data: Mapping[str, str]) -> None:
+        """Before the half made tree goes: what somebody wrote there since a daemon was killed comes back with the session."""
+        core = self._core
+        kept = await core.git.kept(info, data["ref"])
+        known = (data["commit"], *((kept.start, kept.commit) if kept is not None else ()))
+        place = aside_of(session.worktree, kept.tree if kept is not None else data["commit"])
+        moved = await core.git.set_half_made_aside(info, session.worktree, known, place, whole=True)
+        if moved is not None:
+            then = ", and comes back with it" if kept is not None else ""
+            words = f"{session.name} could not be brought back, and somebody was at its worktree: what was there is in {moved}{then}"
+            warning = event_pb2.Warning(message=words)
+            event = events.make(warning, session_id=session.id, repo_id=session.repo_id)
+            await write_for_sure(core.store, lambda unit: unit.events.append(event))
 
     async def _info(self, session: Session) -> RepositoryInfo:
         repo = await self._core.store.read(lambda reader: reader.repos.get(session.repo_id))
@@ -159,7 +170,7 @@ class Restorer:
         session = load_session(data["session"])
         before: Sequence[str] = json.loads(data["warnings"])
         stored: Restored | None = None
-        if not await core.store.read(lambda reader: _is_back(reader, session.id)):
+        if not await core.store.read(lambda reader: is_back(reader, session.id)):
             warnings = [*before, *await self._bring_back(session, data)]
             core.failpoint.hit("restore.tree-made")
             stored = await core.store.write(lambda unit: self._store(unit, intent, session, warnings))
@@ -204,6 +215,8 @@ class Restorer:
         kept = await core.git.kept(info, data["ref"])
         if kept is None:
             raise RefNotFoundError(f"{data['ref']} is gone", hint="somebody deleted it meanwhile")
+        place = aside_of(session.worktree, kept.tree)
+        moved = await core.git.set_half_made_aside(info, session.worktree, (data["commit"],), place, whole=False)
         warnings = await core.git.revive(
             info,
             session.worktree,
@@ -214,7 +227,10 @@ class Restorer:
             aside=await asyncio.to_thread(asides, session.worktree, kept.tree),
             git_dirs=await asyncio.to_thread(git_dirs_aside, session.worktree, kept.tree),
         )
-        return (*warnings, *await core.store.read(lambda reader: _not_laid(reader, session, kept)))
+        if moved is not None:
+            words = f"somebody was at {session.worktree} while it was half made: all that was there is in {moved} too"
+            warnings = (*warnings, words)
+        return (*warnings, *await core.store.read(lambda reader: not_laid(reader, session, kept)))
 
     def _store(self, unit: Unit, intent: Intent, session: Session, warnings: list[str]) -> Restored:
         data = intent.data
@@ -225,7 +241,7 @@ class Restorer:
             entry = unit.trash.get(session.id)
             kept = json.loads(entry.belongings) if entry is not None else {}
             unit.trash.remove(session.id)
-            unit.sessions.insert(_row(unit, self._core, replace(session, branch=data["branch"]), warnings))
+            unit.sessions.insert(row(unit, self._core, replace(session, branch=data["branch"]), warnings))
             for text in kept.get("rules", ()):
                 unit.rules.add(load_rule(text))
             for text in kept.get("comments", ()):
@@ -256,58 +272,3 @@ class Restorer:
             method, answer = answer_of(data["origin"], restored)
             unit.calls.put(data["request_id"], method, bytes.fromhex(data["digest"]), answer.SerializeToString())
         return restored
-
-
-def answer_of(origin: str, restored: Restored) -> tuple[str, Message]:
-    """The call that asked for it, and what it is answered."""
-    if origin == TRASH:
-        return "RestoreTrash", worktree_pb2.RestoreTrashResponse(session=restored.session, warnings=restored.warnings)
-    return "RestoreSession", session_pb2.RestoreSessionResponse(session=restored.session, warnings=restored.warnings)
-
-
-def _is_back(reader: Reader, session_id: str) -> bool:
-    session = reader.sessions.find(session_id)
-    return session is not None and session.state != State.ARCHIVED
-
-
-def _not_laid(reader: Reader, session: Session, kept: Kept) -> tuple[str, ...]:
-    """A checkpoint that has files which the branch, as it is, may not have."""
-    return tuple(
-        f"its directory was deleted by hand, and its branch is not as it was at checkpoint {each.number}: `rametctl rewind {session.name} {each.number}`"
-        " brings back the files of then"
-        for each in reader.checkpoints.list(session.id)
-        if each.commit == kept.checkpoint
-    )
-
-
-def _row(unit: Unit, core: Core, session: Session, warnings: list[str]) -> Session:
-    """The row of a removed session as it can be again; adds to ``warnings`` what cannot be the same."""
-    name, number = session.name, 2
-    while unit.sessions.by_name(name, session.repo_id):
-        name, number = f"{session.name}-{number}", number + 1
-    if name != session.name:
-        warnings.append(f"another session is called {session.name} now: this one is {name}")
-    wanted = (session.port_base, session.port_count)
-    base, count = 0, 0
-    try:
-        base, count = ports.allocate(unit, core.config, wanted) if session.port_count else wanted
-    except CapReachedError as error:
-        warnings.append(f"it has no ports: {error.message}")
-    else:
-        if (base, count) != wanted:
-            warnings.append(f"its ports are taken: it has those from {base} on instead of {session.port_base}")
-    if session.parent_id and unit.sessions.find(session.parent_id) is None:
-        warnings.append("the session that spawned it is gone")
-    return replace(
-        session,
-        name=name,
-        state=State.IDLE,
-        state_reason="",
-        hold=Hold.NONE,
-        interrupted=session.interrupted or session.state in {State.WORKING, State.WAITING},
-        port_base=base,
-        port_count=count,
-        resume_at=None,
-        version=session.version + 1,
-        update_time=unit.now,
-    )

@@ -8,6 +8,7 @@ from ramet.v1 import event_pb2, worktree_pb2
 from rametd.domain.errors import AmbiguousError, NotFoundError, RametError, TrashEntryNotFoundError, WrongStateError
 from rametd.domain.models import Intent, TrashEntry, WorktreeKind
 from rametd.services.core import Core
+from rametd.services.departures.back import TRASH
 from rametd.services.ids import new_id
 from rametd.services.leaving import DROP, leaving
 from rametd.services.lookup import SHORTEST_PREFIX
@@ -19,9 +20,6 @@ from rametd.services.worktrees.places import folder_aside
 from rametd.store import Reader, Unit, load_session
 
 log = structlog.get_logger()
-
-ORIGIN = "trash"
-"""Where what was removed is brought back from, as its event says it."""
 
 
 def find_entry(reader: Reader, name: str, repo_id: str | None = None) -> TrashEntry:
@@ -45,7 +43,7 @@ def _not_there(reader: Reader, name: str, short: str, repo_id: str | None) -> Ra
     found = reader.sessions.find(name)
     for session in (found,) if found is not None else reader.sessions.by_name(short, repo_id):
         told = reader.events.list(session_id=session.id, kinds=("session_restored",), limit=1, newest=True)
-        if told and event_pb2.Event.FromString(told[0].payload).session_restored.origin == ORIGIN:
+        if told and event_pb2.Event.FromString(told[0].payload).session_restored.origin == TRASH:
             again = f"`rametctl show {session.name}` shows it"
             return WrongStateError(f"{session.name} was brought back already", hint=again)
     return TrashEntryNotFoundError(f"nothing called {name!r} is in the trash", hint="`rametctl trash ls` shows what is")

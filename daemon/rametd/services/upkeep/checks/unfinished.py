@@ -8,7 +8,7 @@ from ramet.words import plural
 
 from rametd.domain.models import Intent, Repo, Session
 from rametd.services.core import Core
-from rametd.services.departures.trash import ORIGIN as TRASH
+from rametd.services.departures.back import TRASH
 from rametd.services.leaving import ARCHIVE, DELETE, DROP, FAILED, LEAVING, RESTORE, REWIND, SYNC
 from rametd.services.upkeep.finding import Finding, shell
 from rametd.store import Reader, load_session
