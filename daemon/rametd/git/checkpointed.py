@@ -12,9 +12,10 @@ from pathlib import Path
 import pygit2
 
 from rametd.domain.errors import GitBusyError, GitFailedError, WorktreeChangedError
+from rametd.domain.text import utf8
 from rametd.git import nested
 from rametd.git.context import GitContext
-from rametd.git.inside import absent, git_dir_at, places
+from rametd.git.inside import absent, git_dir_at, places, staged_alone, under_way
 from rametd.git.kept import quoted, unquoted
 from rametd.git.nested import copy_objects
 from rametd.git.obstacles import additions, in_the_way, named, refuse_repositories
@@ -50,7 +51,7 @@ async def keep(
         inside += [Inside(False, commit, each) for commit, each in below.clean]
         words += [each.words for each in below.unread]
     left = nested.unkept(skipped, [each.place for each in inside])
-    return tuple(inside), (*(each.words for each in left), *words)
+    return tuple(inside), tuple(map(utf8, (*(each.words for each in left), *words)))
 
 
 def _linked(common: Path, tree: str, found: dict[str, str | None]) -> dict[str, str | None]:
@@ -70,7 +71,7 @@ def noted(message: str, inside: Iterable[Inside]) -> str:
 def of_message(message: str) -> tuple[Inside, ...]:
     """The reverse."""
     found: list[Inside] = []
-    for line in message.splitlines():
+    for line in message.split("\n"):
         kind, _, rest = line.partition(" ")
         if kind in {"nested", "clean"}:
             commit, _, place = rest.partition(" ")
@@ -143,26 +144,31 @@ async def _one(
         now = written.decode().strip()
         if not new and now not in trees:
             raise GitFailedError("its files are not those that were kept: somebody works there")
+        staged = [] if new else [*await staged_alone(git, directory, inner), *await git.compute(under_way, inner)]
         coming = await additions(git, directory, there, "diff-tree", now, wanted.commit)
         await refuse_repositories(git, directory, coming)
         if ignored := await git.compute(in_the_way, directory, coming):
             raise GitFailedError(f"files that it ignores are in the way: {named(sorted(ignored))}")
         await git.process.write(directory, *there, "read-tree", "-m", "-u", now, wanted.commit, environment=environment)
-    return await _head_back(git, common, directory, inner, wanted)
+    return await _head_back(git, common, directory, inner, wanted, staged)
 
 
 async def _tree(git: GitContext, repository: Path, commit: str) -> str:
     return await git.compute(lambda: str(open_repository(repository)[commit].peel(pygit2.Tree).id))
 
 
-async def _head_back(git: GitContext, common: Path, directory: Path, inner: Path, wanted: Inside) -> list[str]:
-    """Have a HEAD that is on no branch stand where it did; what it had since is kept where no remote has it."""
+async def _head_back(
+    git: GitContext, common: Path, directory: Path, inner: Path, wanted: Inside, held: Sequence[str]
+) -> list[str]:
+    """Have a HEAD that is on no branch stand where it did; what it had since is kept where no remote has it. ``held`` is what would be lost by that,
+    in words."""
     head = await git.compute(lambda: head_of(open_repository(inner)))
     was = await git.compute(_head_of, common, wanted) if wanted.kept else wanted.commit
     if was in {"None", "", head.commit} or await absent(git, inner, [was]):
         return []
-    if head.branch is not None:
-        return [f"{wanted.place} stays on its branch {head.branch}: its files are those that it had on {was[:12]}"]
+    if head.branch is not None or held:
+        stays = f"stays on its branch {head.branch}" if head.branch is not None else f"stays where it is for {held[0]}"
+        return [f"{wanted.place} {stays}: its files are those that it had on {was[:12]}"]
     there = (f"--git-dir={inner}", f"--work-tree={directory}")
     move = ("update-ref", "-m", "ramet: rewind", "--no-deref", "HEAD", was, str(head.commit))
     await git.process.write(directory, *there, *move)

@@ -7,6 +7,7 @@ import os
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from pathlib import Path
 
+from rametd.domain.text import utf8
 from rametd.git import (
     alone,
     aside,
@@ -523,7 +524,8 @@ class Git:
 
         ``before`` is a commit that `keep` made of what is overwritten: without one the worktree is new. What it does not have is not overwritten.
         """
-        return tuple(await checkpointed.bring_back(self._context, repo.common_dir, worktree, commit, before))
+        told = await checkpointed.bring_back(self._context, repo.common_dir, worktree, commit, before)
+        return tuple(map(utf8, told))
 
     async def kept_inside(self, repo: RepositoryInfo, commit: str) -> tuple[str, ...]:
         """The places of repositories inside whose files `keep` kept with a commit."""

@@ -9,7 +9,9 @@ import os
 import shutil
 from collections.abc import Collection
 from dataclasses import asdict, dataclass, replace
+from errno import EIO, ENOENT
 from pathlib import Path
+from stat import S_ISLNK, S_ISREG
 from typing import Final
 
 from rametd.git.context import GitContext
@@ -108,7 +110,8 @@ def put_back(folder: Path, worktree: Path) -> tuple[list[str], list[str]]:
             elif each.stays:
                 if (Path(each.path) / "HEAD").is_file() and not os.path.lexists(place / ".git"):
                     _point(place, Path(each.path))
-            elif not os.path.lexists(place / ".git"):
+            elif not (place / ".git").is_dir():
+                (place / ".git").unlink(missing_ok=True)  # of a submodule that was filled anew
                 _put(source, place / ".git")
         except OSError as error:
             left.append(f"{each.name}: {error.strerror or error}")
@@ -120,7 +123,7 @@ def put_back(folder: Path, worktree: Path) -> tuple[list[str], list[str]]:
 def _put_module(each: GitDir, source: Path, worktree: Path) -> None:
     around = existing_git_dir(worktree / each.around)
     if around is None:
-        raise FileNotFoundError(2, "its worktree is not there", each.around)
+        raise FileNotFoundError(ENOENT, "its worktree is not there", each.around)
     target = around / "modules" / each.module
     delete_tree(target)  # as it was filled anew: nobody has worked in it
     _put(source, target)
@@ -151,10 +154,12 @@ def _copy(source: Path, target: Path) -> None:
                 pass
             else:
                 return other
-        return str(shutil.copy2(one, other, follow_symlinks=False))
+        mode = Path(one).lstat().st_mode
+        # Such as the socket of a git that watches files, which is nobody's work.
+        return str(shutil.copy2(one, other, follow_symlinks=False)) if S_ISREG(mode) or S_ISLNK(mode) else other
 
     try:
         shutil.copytree(source, target, symlinks=True, copy_function=copy)
     except shutil.Error as error:
-        (one, _, why), *_ = error.args[0]
-        raise OSError(5, str(why), str(one)) from error
+        (one, _, why), *_ = error.args[0]  # which has the system's words with a number before them and names after them
+        raise OSError(EIO, str(why).partition("] ")[2].partition(":")[0] or str(why), str(one)) from error

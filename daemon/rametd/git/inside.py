@@ -79,10 +79,15 @@ async def only_here(git: GitContext, directory: Path | None, inner: Path, elsewh
     nothing. What cannot be told counts as something."""
     try:
         found = await _commits(git, inner, elsewhere)
-        found += await _staged(git, directory, inner) if directory is not None else []
+        found += await staged_alone(git, directory, inner) if directory is not None else []
     except GitFailedError as error:
         found = [error.message]
-    return [*found, *(f"a {what} that is under way" for what in await git.compute(begun, inner))]
+    return [*found, *await git.compute(under_way, inner)]
+
+
+def under_way(git_dir: Path) -> list[str]:
+    """In words; blocks."""
+    return [f"a {what} that is under way" for what in begun(git_dir)]
 
 
 async def _commits(git: GitContext, inner: Path, elsewhere: Path | None) -> list[str]:
@@ -116,8 +121,8 @@ async def absent(git: GitContext, git_dir: Path, objects: Iterable[str]) -> set[
     return {line.split(" ")[0] for line in output.decode().splitlines() if line.endswith(" missing")}
 
 
-async def _staged(git: GitContext, directory: Path, inner: Path) -> list[str]:
-    """What is staged and is not what the files are."""
+async def staged_alone(git: GitContext, directory: Path, inner: Path) -> list[str]:
+    """In words, what is staged and is not what the files are."""
     there = (f"--git-dir={inner}", f"--work-tree={directory}")
     listing = ("status", "--porcelain", "-z", "--untracked-files=no", "--no-renames")
     status = await git.process.read(directory, *there, *listing)

@@ -9,6 +9,7 @@ from pathlib import Path
 import pygit2
 
 from rametd.domain.errors import BranchTakenError, GitFailedError, RefNotFoundError, WorktreeChangedError
+from rametd.domain.text import utf8
 from rametd.git import gitdirs, marks, nested, removal, worktrees
 from rametd.git.aside import put_back
 from rametd.git.context import GitContext
@@ -36,7 +37,8 @@ async def revive(
     fresh = not await git.compute(worktrees.is_complete, path, branch)
     warnings = await worktrees.create_worktree(git, repo, path, branch, commit, new_branch=new_branch)
     filled = await _fill(git, repo, path, kept, commit, aside, fresh=fresh)
-    return (*warnings, *filled, *await _fill_inside(git, repo, path, kept, aside, git_dirs, fresh=fresh))
+    inside = await _fill_inside(git, repo, path, kept, aside, git_dirs, fresh=fresh)
+    return tuple(map(utf8, (*warnings, *filled, *inside)))
 
 
 async def set_half_made_aside(

@@ -61,6 +61,29 @@ async def test_a_repository_inside_is_kept_as_it_is_told_of_and_comes_back(
     assert git(repository, "for-each-ref", "refs/ramet/trash", "refs/ramet/archive") == ""
 
 
+async def test_a_repository_inside_that_cannot_be_copied_stays_or_is_moved_aside_as_it_is(
+    client: Client, repository: Path
+) -> None:
+    tree = Path((await client.create(repository, name="made")).worktree)
+    own = repository_in(tree)
+    before = everything(own)
+    deep = own / ".git"
+    while len(str(deep)) < 3860:
+        deep /= "x" * 200
+    deep /= "x" * (4090 - len(str(deep)))
+    deep.mkdir(parents=True)  # as deep as can be: what it is copied to has a longer name
+
+    reason, words = await refusal(archive(client, "made"))
+    assert (reason, words.removeprefix(f"{own}/.git/x")[:9]) == ("GIT_FAILED", "x" * 9)
+    assert everything(own) == before
+    removed = await remove(client, "made", force=True)
+
+    (aside,) = (tree.parent / ".kept" / tree.name).iterdir()
+    assert any(words.endswith(f"is kept at {aside}") for words in removed.warnings)
+    assert (aside / "own" / ".git" / "HEAD").exists()
+    assert not tree.exists()
+
+
 async def test_what_was_kept_of_repositories_inside_goes_with_the_trash(client: Client, repository: Path) -> None:
     tree = Path((await client.create(repository, name="made")).worktree)
     repository_in(tree)

@@ -145,7 +145,15 @@ class Remover:
             if unread and not intent.data.get("force"):
                 # Not there yet when the risk was looked at, or of a kind that only reading everything finds.
                 raise unread_error(session, unread, ", or add --force: they are kept as they are, beside the trash")
-            await keep_git_dirs(core, session, record)
+            try:
+                await keep_git_dirs(core, session, record)
+            except GitFailedError as error:
+                if record is None or not intent.data.get("force") or any(each.module for each in record.git_dirs):
+                    raise
+                unread = (f"repositories inside cannot be copied: {error.message}",)
+                record = replace(
+                    record, skipped=(*record.skipped, *unread), aside=()
+                )  # all of the worktree stays, aside
             core.failpoint.hit("remove.trashed")
             await tree_goes(core, intent, session)
             removal = await core.git.remove_worktree(

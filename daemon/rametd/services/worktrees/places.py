@@ -5,6 +5,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from rametd.domain.models import Repo, Session
+from rametd.domain.text import utf8
 from rametd.git import gitdirs, names
 from rametd.services.core import Core
 
@@ -86,7 +87,7 @@ def kept_aside(worktree: Path) -> list[str]:
 def _words_of(aside: Path) -> list[str]:
     if not aside.name.startswith("git-"):
         return [f"what git could not store of its files is kept at {aside}"]
-    names = [each.name for each in gitdirs.read(aside) if not each.stays]
+    names = [utf8(each.name) for each in gitdirs.read(aside) if not each.stays]
     return [f"repositories inside ({', '.join(names)}) are kept as they are at {aside}"] if names else []
 
 
