@@ -26,8 +26,10 @@ CODES: dict[type[errors.RametError], grpc.StatusCode] = {
     errors.BrokenError: grpc.StatusCode.INTERNAL,
 }
 
-METADATA_LIMIT = 4096
-"""Bytes of data that travel with an error; more would not fit into the headers of HTTP/2."""
+METADATA_LIMIT = 2500
+MESSAGE_LIMIT = 1500
+"""Bytes of data, and of its message, that travel with an error. Beyond 8 KiB of headers gRPC drops the whole answer, by chance: the message is in there
+twice, once with all that is not ASCII written as three bytes for each, and once, with the data, in base 64."""
 
 
 def code_of(error: errors.RametError) -> grpc.StatusCode:
@@ -40,13 +42,22 @@ def status_of(error: errors.RametError) -> tuple[grpc.StatusCode, str, bytes]:
     info = ErrorInfo(reason=error.reason, domain=DOMAIN)
     room = METADATA_LIMIT
     for key, value in {"hint": error.hint, **error.data}.items():
-        kept = value[:room]
-        room -= len(kept)
+        kept = value.encode()[:room].decode(errors="ignore")
+        room -= len(kept.encode())
         if kept:
             info.metadata[key] = kept
-    message = " ".join(error.message.split())[:METADATA_LIMIT]
+    message = _short(" ".join(error.message.split()))
     status = Status(code=code.value[0], message=message)
     detail = Any()
     detail.Pack(info)
     status.details.append(detail)
     return code, message, status.SerializeToString()
+
+
+def _short(message: str) -> str:
+    room = MESSAGE_LIMIT
+    for at, letter in enumerate(message):
+        room -= 1 if " " <= letter <= "~" and letter != "%" else 3 * len(letter.encode())
+        if room < 0:
+            return message[:at]
+    return message
