@@ -45,14 +45,20 @@ async def worked_on(client: Client, repository: Path) -> tuple[session_pb2.Sessi
     git(tree, "add", "-A")
     (tree / "committed.txt").write_text("changed\n")
     (tree / "untracked.txt").write_text("untracked\n")
+    own = tree / "own"
+    git(tree, "init", "-q", "own")
+    git(own, "commit", "-q", "--allow-empty", "-m", "empty")
+    (own / "stashed.txt").write_text("stashed\n")
+    git(own, "stash", "-q", "--include-untracked")
     return made, tree
 
 
 def state_of(tree: Path) -> list[str]:
-    return git(tree, "status", "--porcelain", "--branch").splitlines()
+    stashed = git(tree / "own", "show", "--format=", "--name-only", "stash^3")
+    return [*git(tree, "status", "--porcelain", "--branch").splitlines(), stashed]
 
 
-WORKED = ["## ramet/one", " M committed.txt", "A  staged.txt", "?? untracked.txt"]
+WORKED = ["## ramet/one", " M committed.txt", "A  staged.txt", "?? own/", "?? untracked.txt", "stashed.txt"]
 
 
 async def no_intents(sandbox: Sandbox) -> None:
@@ -82,6 +88,7 @@ async def test_an_archiving_that_is_killed_after_each_step_ends_complete(
         assert (await archive(client)).session.id == made.id  # the answer that the first caller did not get
         await restore(client)
         assert state_of(tree) == WORKED
+        assert not (tree.parent / ".kept").exists()
     killed.kill()
 
 
