@@ -1,5 +1,6 @@
 """Checkpoints keep what repositories inside a worktree have; rewinds and forks bring it back, or say what they do not."""
 
+import os
 import shutil
 from pathlib import Path
 
@@ -222,3 +223,21 @@ async def test_a_tree_without_repositories_inside_is_known_for_that_by_events_an
         assert kept.inside == ()
     finally:
         await layer.aclose()
+
+
+async def test_repositories_inside_come_back_whatever_they_are_called(client: Client, tree: Path) -> None:
+    places = [tree / os.fsdecode(name) for name in (b"\xff", 'odd \n"\u2028ü'.encode(), b"nested x y", b"sp ace/deep")]
+    (tree / "sp ace").mkdir()
+    for place in places:
+        make(place)
+    first = await checkpoint(client)
+    for place in places:
+        (place / "draft").write_text("two\n")
+
+    assert list((await rewind(client, first)).warnings) == []
+    assert {(place / "draft").read_text() for place in places} == {"draft one\n"}
+
+    git(tree, "-c", "advice.addEmbeddedRepo=false", "add", "nested x y")
+    await remove(client, "made", force=True)
+    assert list((await bring_back(client, "made")).warnings) == []
+    assert {git(place, "status", "--porcelain") for place in places} == {"?? draft"}

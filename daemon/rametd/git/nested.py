@@ -242,6 +242,18 @@ async def restore(
     return [*told, f"{place} was a repository of its own: its files are back, {words}"]
 
 
+async def check_out(git: GitContext, worktree: Path, place: str) -> list[str]:
+    """The files of a repository inside that stood clean, whose git directory is back; none that is there is written."""
+    target = worktree / place
+    git_dir = await git.compute(git_dir_at, target)
+    there = (f"--git-dir={git_dir}", f"--work-tree={target}")
+    missing = await git.process.read(target, *there, "ls-files", "--deleted", "-z")
+    done = await git.process.run(target, *there, "checkout-index", "-z", "--stdin", "-u", stdin=missing)
+    if done.returncode == 0:
+        return []
+    return [f"not all files of {place} are back ({done.words}): `git restore .` there tries again"]
+
+
 async def _lay(
     git: GitContext, common: Path, target: Path, inner: Path | None, commit: str, *, fresh: bool
 ) -> set[bytes]:
@@ -255,10 +267,14 @@ async def _lay(
         changed = ("diff-files", "--name-only", "--ignore-submodules=all", "-z")
         wanted = set((await git.process.read(target, *there, *changed, environment=environment)).split(b"\0")[:-1])
         kept = await git.process.read(target, *there, "ls-files", "-z", environment=environment)
-        there_too = await git.compute(_present, target, wanted) if not fresh else set()
-        theirs = there_too & await _changed(git, target, inner) if inner is not None else there_too
-        filled = await _files(git, target, inner, untracked=fresh) if inner is not None else set()
-        await git.compute(_delete, target, filled - theirs - set(kept.split(b"\0")))
+        theirs: set[bytes] = set()
+        if not fresh:
+            theirs = await git.compute(_present, target, wanted)
+        if inner is not None:
+            changed_since = await _changed(git, target, inner) if not fresh else set()
+            theirs &= changed_since
+            filled = await _files(git, target, inner, untracked=fresh)
+            await git.compute(_delete, target, filled - changed_since - set(kept.split(b"\0")))
         paths = b"".join(path + b"\0" for path in sorted(wanted - theirs))
         laying = ("checkout-index", "--force", "-z", "--stdin")
         await git.process.write(target, *there, *laying, stdin=paths, environment=environment)

@@ -145,7 +145,10 @@ async def _fill_inside(
         back.update(places)
         words = f"repositories inside are not all back, and stay in {folder}: {'; '.join(left)}"
         warnings += [words] if left else []
-    for made, place in await git.compute(_all_nested, repo, kept):
+    below = await git.compute(_all_nested, repo, kept)
+    for place in sorted(back.difference(place for _, place in below)):
+        warnings += await nested.check_out(git, path, place)
+    for made, place in below:
         # One that came back from aside has all that was in it.
         if not any((folder / place / ".git").is_dir() for folder in aside):
             warnings += await nested.restore(git, repo.common_dir, path, made, place, whole=place in back, fresh=fresh)

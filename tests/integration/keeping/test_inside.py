@@ -245,6 +245,32 @@ async def test_what_is_inside_of_what_is_inside_comes_back_too_and_all_of_it_aga
     assert sample.git("worktree", "list").count("\n") == 0
 
 
+@pytest.mark.parametrize("where", ["recorded by hand", "in a worktree inside"])
+async def test_the_files_of_a_clean_repository_come_back_with_its_git_directory(
+    git: Git, tmp_path: Path, environment: dict[str, str], where: str
+) -> None:
+    sample, repo, tree = await with_a_submodule(git, tmp_path, environment)
+    if where == "recorded by hand":
+        place = "clone"
+        tree.git("clone", "-q", str(sample.path), place)
+        tree.git("-c", "advice.addEmbeddedRepo=false", "add", place)
+    else:
+        place = "side/lib"
+        tree.git("worktree", "add", "-q", "-b", "mine", "side")
+        at = str(sample.path / ".git" / "modules" / "lib")
+        local = ("-c", "protocol.file.allow=always", "-c", f"submodule.lib.url={at}")
+        tree.git(*local, "submodule", "--quiet", "update", "--init", at=tree.path / "side")
+    inner = Sample(tree.path / place, environment)
+    make_something(inner, "stash")
+    before = everything(inner)
+
+    _, back = await put_away_and_bring_back(git, repo, tree)
+
+    assert back == ()
+    assert everything(inner) == before
+    assert (inner.path / "README.md").exists()
+
+
 async def test_a_submodule_that_is_not_there_any_more_comes_back_with_what_only_it_had(
     git: Git, tmp_path: Path, environment: dict[str, str]
 ) -> None:
