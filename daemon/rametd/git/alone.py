@@ -70,7 +70,7 @@ async def inside(git: GitContext, repo: RepositoryInfo, kept: Kept) -> tuple[str
             words.append(f"the worktree {place} inside it")
     if kept.index and (staged := await git.compute(_only_staged, repo, kept)):
         words.append(f"what was staged of {', '.join(staged)}")
-    begun = f"before a {kept.begun} that was under way"
+    begun = f"before a {kept.begun or 'merge'} that was under way"
     return (*words, *(f"what was uncommitted {begun} ({each[:12]})" for each in kept.autostashes))
 
 

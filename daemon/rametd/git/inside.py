@@ -1,6 +1,7 @@
 """Repositories inside a worktree: where they are, and what nothing but their git directories has."""
 
 import os
+import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final
@@ -12,6 +13,7 @@ from rametd.git.context import GitContext
 from rametd.git.registrations import existing_git_dir
 from rametd.git.underway import begun
 
+_HASH: Final = re.compile(r"[0-9a-f]{40}([0-9a-f]{24})?")
 _NAMES: Final = {"HEAD": "commits that were never pushed", "refs/heads/": "branch ", "refs/tags/": "tag "}
 
 
@@ -95,7 +97,8 @@ async def _commits(git: GitContext, inner: Path, elsewhere: Path | None) -> list
     there = (f"--git-dir={inner}", f"--work-tree={inner}")
     head = await git.process.run(inner, *there, "rev-parse", "--verify", "--quiet", "HEAD^{commit}")
     starts = (*(["HEAD"] if head.returncode == 0 else []), "--exclude=refs/remotes/*", "--all")
-    listing = ("log", "--source", "--format=%H %S", *starts, "--not", "--remotes", "--")
+    known = await git.compute(of_remotes, inner)
+    listing = ("log", "--source", "--ignore-missing", "--format=%H %S", *starts, "--not", *known, "--")
     newest: dict[str, str] = {}
     for line in os.fsdecode(await git.process.read(inner, *there, *listing)).splitlines():
         commit, _, source = line.partition(" ")
@@ -111,6 +114,17 @@ async def _commits(git: GitContext, inner: Path, elsewhere: Path | None) -> list
         stashes = await git.process.read(inner, *there, "log", "-g", "--format=%H", "refs/stash", "--")
         words.append(plural(len(stashes.split()), "stash"))
     return words
+
+
+def of_remotes(git_dir: Path) -> tuple[str, ...]:
+    """What git is to be told, after ``--not``, for all that came from a remote: what was fetched by its hash, as for a shallow submodule, is on no remote
+    branch. Blocks."""
+    try:
+        lines = (git_dir / "FETCH_HEAD").read_text(errors="replace").splitlines()
+    except OSError:  # nothing was fetched
+        lines = []
+    fetched = dict.fromkeys(line.split("\t")[0] for line in lines if not line.endswith(" of ."))
+    return ("--remotes", *(name for name in fetched if _HASH.fullmatch(name)))
 
 
 async def absent(git: GitContext, git_dir: Path, objects: Iterable[str]) -> set[str]:

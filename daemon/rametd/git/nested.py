@@ -14,7 +14,7 @@ import pygit2
 
 from rametd.domain.errors import GitFailedError, RepoNotFoundError, UnsupportedRepositoryError
 from rametd.git.context import GitContext
-from rametd.git.inside import absent, git_dir_at, places
+from rametd.git.inside import absent, git_dir_at, of_remotes, places
 from rametd.git.kept import quoted
 from rametd.git.locks import DIRECTORY
 from rametd.git.obstacles import named
@@ -169,8 +169,9 @@ async def _own_commits(git: GitContext, common: Path, directory: Path, inner: Pa
 
 
 async def _is_own(git: GitContext, common: Path, directory: Path, inner: Path, commit: str) -> bool:
-    known = ("--remotes", "--branches", "--tags") if inner.parent == common / "worktrees" else ("--remotes",)
-    asked = ("rev-list", "--max-count=1", commit, "--not", *known, "--")
+    known = await git.compute(of_remotes, inner)
+    known += ("--branches", "--tags") if inner.parent == common / "worktrees" else ()
+    asked = ("rev-list", "--ignore-missing", "--max-count=1", commit, "--not", *known, "--")
     return bool((await git.process.read(directory, f"--git-dir={inner}", *asked)).strip())
 
 

@@ -1,5 +1,6 @@
 """Repositories and worktrees inside a worktree: what they have is kept and comes back with it."""
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -86,6 +87,28 @@ async def test_what_only_a_repository_inside_has_is_a_risk_and_comes_back_with_i
     assert everything(lib) == before
     assert status(tree, "lib/deep") == "## HEAD (no branch)"
     lib.git("fsck", "--connectivity-only")
+
+
+async def test_a_shallow_submodule_has_nothing_of_its_own(
+    git: Git, tmp_path: Path, environment: dict[str, str]
+) -> None:
+    sample, repo, tree = await with_a_submodule(git, tmp_path, environment)
+    source = f"file://{sample.path / '.git' / 'modules' / 'lib'}"
+    sample.git("config", "uploadpack.allowAnySHA1InWant", "true", at=sample.path / "lib")
+    lib = Sample(tree.path / "lib", environment)
+    recorded = lib.head
+    ahead = sample.git("commit-tree", "-p", recorded, "HEAD^{tree}", "-m", "ahead", at=sample.path / "lib")
+    sample.git("update-ref", "refs/heads/main", ahead, at=sample.path / "lib")
+    tree.git("submodule", "--quiet", "deinit", "-f", "lib")
+    at = Path(tree.git("rev-parse", "--path-format=absolute", "--git-path", "modules/lib"))
+    shutil.rmtree(at)
+    local = ("-c", "protocol.file.allow=always", "-c", f"submodule.lib.url={source}")
+    tree.git(*local, "submodule", "--quiet", "update", "--init", "--depth=1")
+    assert lib.git("rev-parse", "--is-shallow-repository") == "true"
+    (sample.path / ".git" / "modules" / "lib").rename(sample.path / ".git" / "modules" / "moved")
+
+    assert not await git.work_at_risk(repo, tree.path, "work", sample.head)
+    assert (await git.trash(repo, "s-1", tree.path, "work")).git_dirs == ()
 
 
 async def with_a_submodule(
