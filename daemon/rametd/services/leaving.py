@@ -7,7 +7,7 @@ from typing import Generic, TypeVar
 from rametd.domain.errors import WrongStateError
 from rametd.domain.models import Intent, Session
 from rametd.services.core import Core
-from rametd.store import Reader, Unit
+from rametd.store import Reader, Unit, load_session
 
 DELETE = "delete"
 ARCHIVE = "archive"
@@ -110,6 +110,21 @@ def leaving(reader: Reader, session_id: str) -> Intent | None:
     return next((intent for intent in reader.intents.list(session_id) if intent.kind in LEAVING), None)
 
 
+def holding(reader: Reader, repo_id: str, branch: str) -> Intent | None:
+    """The same of whichever session has a branch checked out, or is about to."""
+    for intent in reader.intents.list():
+        if intent.kind == RESTORE:
+            session = load_session(intent.data["session"])
+            found = (session.repo_id, intent.data["branch"])
+        elif intent.kind in LEAVING and (session_now := reader.sessions.find(intent.session_id)) is not None:
+            found = (session_now.repo_id, session_now.branch)
+        else:
+            continue
+        if found == (repo_id, branch):
+            return intent
+    return None
+
+
 def words_of(intent: Intent) -> str:
     """What becomes of its session: it is being ..."""
     return WORDS[intent.kind]
@@ -129,8 +144,9 @@ def refuse_other(found: Intent | None, session: Session, kind: str) -> Intent | 
     return found
 
 
-def refuse_landing(reader: Reader, session: Session) -> None:
-    """Raises `WrongStateError` while a merge queue moves the session's own branch, and with it the files, forward."""
+def refuse_landing(reader: Reader, session: Session, branch: str = "") -> None:
+    """Raises `WrongStateError` while a merge queue moves the session's own branch, or the ``branch`` that it comes back on, and with it the files, forward."""
+    moved = (session.repo_id, branch or session.branch)
     for intent in reader.intents.list():
-        if intent.kind == LAND and (intent.data["repo"], intent.data["target"]) == (session.repo_id, session.branch):
-            raise WrongStateError(f"work is landing on {session.branch} at this moment", hint="try again")
+        if intent.kind == LAND and (intent.data["repo"], intent.data["target"]) == moved:
+            raise WrongStateError(f"work is landing on {moved[1]} at this moment", hint="try again")

@@ -42,6 +42,18 @@ Archived = session_pb2.ArchiveSessionResponse
 AT_REST = frozenset({State.IDLE, State.PAUSED, State.LOST, State.FAILED})
 
 
+def check_state(session: Session, *, force: bool) -> None:
+    """Raises `WrongStateError` for a session that is archived, or, unless with ``force``, at work."""
+    if session.state == State.ARCHIVED:
+        raise WrongStateError(
+            f"{session.name} is archived already", hint=f"`rametctl restore {session.name}` brings it back"
+        )
+    if session.state not in AT_REST and not force:
+        raise WrongStateError(
+            f"{session.name} is {session.state}", hint=f"`rametctl stop {session.name}` first, or add --force"
+        )
+
+
 class Archiver:
     def __init__(self, core: Core, supervisor: Supervisor, sessions: Sessions) -> None:
         self._core = core
@@ -55,23 +67,21 @@ class Archiver:
         """Raises `WrongStateError` while it is at work unless ``force``, and for one that is archived already."""
         core = self._core
         session = await core.store.read(lambda reader: reader.sessions.get(session_id))
-        if session.state == State.ARCHIVED:
-            raise WrongStateError(
-                f"{session.name} is archived already", hint=f"`rametctl restore {session.name}` brings it back"
-            )
+        check_state(session, force=force)
         if session.state not in AT_REST:
-            if not force:
-                raise WrongStateError(
-                    f"{session.name} is {session.state}", hint=f"`rametctl stop {session.name}` first, or add --force"
-                )
             await core.store.read(lambda reader: refuse_around(reader, session))  # before anything is stopped
             await self._sessions.stop(session_id, principal)
         data = {"principal": principal, "request_id": request_id, "digest": digest.hex()}
         new = Intent(new_id(), ARCHIVE, session_id, data, core.clock())
 
         def begin(unit: Unit) -> Intent:
-            refuse_around(unit, session)
-            return refuse_other(leaving(unit, session_id), session, ARCHIVE) or unit.intents.add(new)
+            now = unit.sessions.get(session_id)
+            refuse_around(unit, now)
+            found = refuse_other(leaving(unit, session_id), now, ARCHIVE)
+            if found is None:
+                # A prompt may have come, or another call have archived it, since we looked: its tree is gone then, and what is kept of it is all there is.
+                check_state(now, force=force)
+            return found or unit.intents.add(new)
 
         return await self._undertaking.begin(session_id, begin)
 

@@ -30,7 +30,7 @@ from rametd.services.departures.clearing import archive_ref
 from rametd.services.departures.place import Place, place_of
 from rametd.services.departures.whole import archived_as, ref_gone
 from rametd.services.ids import new_id
-from rametd.services.leaving import RESTORE, Undertaking, leaving, refuse_other
+from rametd.services.leaving import RESTORE, Undertaking, leaving, refuse_landing, refuse_other
 from rametd.services.lifecycle import change_state
 from rametd.services.persistence import write_for_sure
 from rametd.services.repos import info_of
@@ -117,6 +117,8 @@ class Restorer:
             if found is None and origin == ARCHIVE and unit.sessions.get(session.id).state != State.ARCHIVED:
                 # Another call brought it back since we looked: a second one would drop what that told to be kept.
                 raise WrongStateError(f"{session.name} is back already", hint="there is nothing to restore")
+            if found is None and tree:
+                refuse_landing(unit, session, place.branch)
             return found or unit.intents.add(new)
 
         return await self._undertaking.begin(session.id, begin)

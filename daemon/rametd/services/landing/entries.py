@@ -12,7 +12,7 @@ from rametd.domain.models import DAEMON, Hold, Intent, Request, RequestKind, Ses
 from rametd.domain.states import State
 from rametd.services import events
 from rametd.services.ids import new_id
-from rametd.services.leaving import DELETE, LAND, REWIND, SYNC, leaving, words_of
+from rametd.services.leaving import DELETE, LAND, REWIND, SYNC, holding, leaving, words_of
 from rametd.services.lifecycle import ask_person, log_request, log_update
 from rametd.services.lookup import find_session
 from rametd.services.mail import post
@@ -214,8 +214,7 @@ def begin_move(unit: Unit, steps: Sequence[tuple[Landing, str, str, str]], targe
     for landing, *_ in steps:
         if unit.landings.get(landing.id).state not in AT_WORK or in_hand(unit, landing.session_id):
             return None
-    repo_id, branch = target
-    if any(each.branch == branch and leaving(unit, each.id) for each in unit.sessions.list(repo_id=repo_id)):
+    if holding(unit, *target) is not None:
         return None
     data = {
         "repo": target[0],

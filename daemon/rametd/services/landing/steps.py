@@ -7,7 +7,7 @@ from pathlib import Path
 from rametd.config import Config
 from rametd.domain.errors import RametError, UnavailableError
 from rametd.domain.landing import Landing, LandingState
-from rametd.domain.models import Intent, Repo, Session
+from rametd.domain.models import Repo, Session
 from rametd.domain.states import BUSY_STATES
 from rametd.git import Target
 from rametd.git.landing import Combined, Conflict, LandingTree
@@ -15,8 +15,8 @@ from rametd.git.repository import RepositoryInfo
 from rametd.services.core import Core
 from rametd.services.landing import entries, words
 from rametd.services.landing.outcomes import Outcomes
-from rametd.services.leaving import leaving, words_of
-from rametd.store import Reader, Unit
+from rametd.services.leaving import holding, leaving, words_of
+from rametd.store import Reader, Unit, load_session
 
 BATCH = 8
 """Entries that are checked together at most."""
@@ -145,19 +145,18 @@ class Composer:
     async def reasons(self, info: RepositoryInfo, steps: Sequence[Step]) -> dict[str, str]:
         """Why somebody's checkout keeps steps from landing, by entry; those that it would not mind are left out."""
         targets = self._core.git.landing.targets
+        every = [step.landing.id for step in steps]
         checkout = await targets.checkout(info, self._target)
+        path = checkout.path if checkout is not None else None
+        owner, in_hands = await self._core.store.read(lambda reader: self._owner(reader, path))
+        if in_hands:
+            return dict.fromkeys(every, in_hands)
         if checkout is None:
             return {}
-        every = [step.landing.id for step in steps]
         if checkout.busy:
             return dict.fromkeys(every, f"{checkout.busy} is under way in {checkout.path}")
-        owner, intent = await self._core.store.read(lambda reader: self._owner(reader, checkout.path))
         if owner is not None and owner.state in BUSY_STATES:
             return dict.fromkeys(every, f"{owner.name} works on {self._target} in {checkout.path}")
-        if owner is not None and intent is not None:
-            return dict.fromkeys(
-                every, f"{owner.name}, which has {self._target} checked out, is being {words_of(intent)}"
-            )
         reasons = {}
         for step in steps:
             if paths := await targets.in_the_way(checkout, step.old, step.new):
@@ -165,7 +164,11 @@ class Composer:
                 reasons[step.landing.id] = f"changes in {checkout.path}: {', '.join(paths[:3])}{more}"
         return reasons
 
-    def _owner(self, reader: Reader, path: Path) -> tuple[Session | None, Intent | None]:
-        """The session that works in a checkout, and what it is going through."""
+    def _owner(self, reader: Reader, path: Path | None) -> tuple[Session | None, str]:
+        """The session that works in a checkout; in words, what that goes through, or one that is about to check the target out."""
         owner = next((each for each in reader.sessions.list(repo_id=self._repo_id) if each.worktree == path), None)
-        return owner, leaving(reader, owner.id) if owner is not None else None
+        intent = leaving(reader, owner.id) if owner is not None else holding(reader, self._repo_id, self._target)
+        if intent is None:
+            return owner, ""
+        session = reader.sessions.find(intent.session_id) or load_session(intent.data["session"])
+        return owner, f"{session.name}, which has {self._target} checked out, is being {words_of(intent)}"

@@ -1,0 +1,72 @@
+"""Work that lands on a branch which another session has checked out, while the files of that one are in other hands."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ramet.v1 import session_pb2, worktree_pb2
+
+from tests.support.daemon import Client, Sandbox, git
+from tests.support.departures import archive
+from tests.support.eventually import eventually
+from tests.support.landing import LANDED, WAITING, Landings, with_work
+
+
+def held(sandbox: Sandbox, repository: Path, tree: Path) -> tuple[Path, Path]:
+    """Have git wait as it writes ``slow.txt`` in that tree, for as long as the first of two files is there; the second appears once it does."""
+    gate, begun = sandbox.root / "gate", sandbox.root / "begun"
+    (repository / ".git/info/attributes").write_text("slow.txt filter=slow\n")
+    wait = f"touch {begun}; while [ -e {gate} ]; do sleep 0.05; done"
+    git(repository, "config", "filter.slow.smudge", f'if [ "$PWD" = {tree} ] && [ -e {gate} ]; then {wait}; fi; cat')
+    gate.touch()
+    return gate, begun
+
+
+async def sync(client: Client) -> Any:
+    return await client.worktrees.SyncSession(worktree_pb2.SyncSessionRequest(session="holder", base_ref="newer"))
+
+
+async def rewind(client: Client) -> Any:
+    return await client.worktrees.RewindSession(worktree_pb2.RewindSessionRequest(session="holder", checkpoint="1"))
+
+
+async def restore(client: Client) -> Any:
+    return await client.sessions.RestoreSession(session_pb2.RestoreSessionRequest(session="holder"))
+
+
+@pytest.mark.own_changes(".git/config", ".git/info/attributes")
+@pytest.mark.parametrize("hand", [sync, rewind, restore])
+async def test_nothing_lands_in_a_tree_whose_files_are_in_other_hands(
+    sandbox: Sandbox,
+    client: Client,
+    repository: Path,
+    landings: Landings,
+    hand: Callable[[Client], Awaitable[Any]],
+) -> None:
+    git(repository, "branch", "release", "main")
+    holder = await client.create(repository, name="holder", existing_branch="release")
+    tree = Path(holder.worktree)
+    (tree / "slow.txt").write_text("slow\n")
+    await client.worktrees.CreateCheckpoint(worktree_pb2.CreateCheckpointRequest(session="holder"))
+    if hand is not restore:
+        (tree / "slow.txt").unlink()
+    else:
+        await archive(client, "holder")
+    newer = await with_work(client, repository, "newer", "slow.txt", base_ref="main")
+    git(repository, "branch", "newer", newer.branch)
+    await with_work(client, repository, "lands", base_ref="release")
+    gate, begun = held(sandbox, repository, tree)
+    asked = asyncio.ensure_future(hand(client))
+    await eventually(begun.exists)
+
+    await landings.land("lands", target="release")
+    await landings.reach("lands", WAITING, "holder, which has release checked out, is being ")
+    assert git(repository, "rev-parse", "release") == git(repository, "rev-parse", "main")
+    gate.unlink()
+    await asked
+    await landings.reach("lands", LANDED)
+    assert git(tree, "branch", "--show-current") == "release"
+    assert (tree / "lands.txt").exists()
+    assert set(git(tree, "status", "--porcelain").split()) <= {"??", "slow.txt"}
