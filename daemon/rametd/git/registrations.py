@@ -64,7 +64,12 @@ def registered_at(common_dir: Path, path: Path) -> tuple[Registration, ...]:
 
 
 def moved_to(common_dir: Path, path: Path) -> Registration | None:
-    """The entry of a worktree of ours that somebody has moved from ``path``: git leaves it its name, which is that of the directory."""
+    """The entry of a worktree of ours that somebody has moved from ``path``: git leaves it its name, which is that of the directory.
+
+    Another Ramet's may bear the name too, such as a queue's: one that has its entry at ``path`` was not moved.
+    """
+    if registered_at(common_dir, path):
+        return None
     return next(
         (
             entry

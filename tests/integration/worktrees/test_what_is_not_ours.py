@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from rametd.domain.errors import WorktreeChangedError
 from rametd.git import Git, Removal, RepositoryInfo
+from rametd.git.registrations import REASON
 
 from tests.support import repositories
 from tests.support.repositories import Sample
@@ -53,6 +54,20 @@ async def test_a_worktree_that_was_moved_is_left_where_it_is(
 
     assert removal == Removal(None, (f"branch one: it is checked out at {trees / 'moved'}",))
     await git.verify_worktree(trees / "moved", "one")
+
+
+async def test_a_worktree_of_another_ramet_with_the_same_name_stays_locked_when_ours_goes(
+    git: Git, repo: RepositoryInfo, sample: Sample, trees: Path
+) -> None:
+    theirs, ours = trees / "theirs" / "landing-0123456789", trees / "ours" / "landing-0123456789"
+    for path in (theirs, ours):
+        sample.git("worktree", "add", "-q", "--detach", "--lock", "--reason", REASON, str(path))
+
+    await git.landing.remove_tree(repo, ours)
+
+    assert not ours.exists()
+    assert f"worktree {theirs}" in sample.git("worktree", "list", "--porcelain")
+    assert f"locked {REASON}" in sample.git("worktree", "list", "--porcelain")
 
 
 async def test_a_copy_of_a_worktree_is_not_removed_for_it(

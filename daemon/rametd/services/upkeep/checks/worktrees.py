@@ -70,7 +70,8 @@ def _ours(scene: Scene, entry: Registration, *, inside: bool) -> Finding:
     else:
         message = OTHERS
         advice = f"leave it to that one\nwhere there is none any more, have a session there: {adopt}"
-    return Finding("warning", "worktree-unknown", str(path), "", message, advice)
+    severity = "warning" if inside else "info"
+    return Finding(severity, "worktree-unknown", str(path), "", message, advice)
 
 
 async def _stale(scene: Scene, entry: Registration) -> Finding:
