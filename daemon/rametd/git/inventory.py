@@ -1,6 +1,6 @@
 """What of ours there is in a repository: for whoever compares it with what should be there. Reads only."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -18,7 +18,7 @@ _MARK: Final = "ramet: made for "
 class Inventory:
     """``refs``: those below refs/ramet/ with their commits. ``made``: branch → the worktree's path that it was made for.
 
-    ``leftovers``: what is on its way out in our corner of the git directory. ``locks``: lock files of the indexes and of refs, with
+    ``lost``: branches whose commit git does not have any more, each with that; they are in no other of these. ``leftovers``: what is on its way out in our corner of the git directory. ``locks``: lock files of the indexes and of refs, with
     the time of their last change.
     """
 
@@ -29,6 +29,7 @@ class Inventory:
     made: dict[str, Path]
     leftovers: tuple[Path, ...]
     locks: tuple[tuple[Path, float], ...]
+    lost: dict[str, str] = field(default_factory=dict)
 
     def ours(self, entry: Registration) -> bool:
         """Whether a worktree was registered by us."""
@@ -41,6 +42,7 @@ def take(repo: RepositoryInfo) -> Inventory:
     refs = {name: str(repository.references[name].target) for name in repository.references if name.startswith(PREFIX)}
     found = branches.list_branches(repo)
     made = {branch.name: path for branch in found if (path := _made_for(repo, branch.name)) is not None}
+    tips = {branch.name: branch.commit for branch in found}
     corner = repo.common_dir / DIRECTORY
     entries = registrations(repo.common_dir)
     candidates = [
@@ -57,10 +59,15 @@ def take(repo: RepositoryInfo) -> Inventory:
         refs=refs,
         registrations=entries,
         checked_out=branches.checked_out(repo),
-        tips={branch.name: branch.commit for branch in found},
+        tips=tips,
         made=made,
         leftovers=tuple(corner.glob("removing-*")),
         locks=tuple(locks),
+        lost={
+            name: commit
+            for name in repository.branches.local
+            if name not in tips and (commit := branches.lost_tip(repo, name)) is not None
+        },
     )
 
 

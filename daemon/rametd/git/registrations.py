@@ -94,23 +94,26 @@ def entries_inside(common_dir: Path, path: Path) -> tuple[Registration, ...]:
 
 def worktrees_inside(common_dir: Path, path: Path) -> dict[str, Registration]:
     """By place relative to ``path``, the worktrees below it that are whole; not those inside one of these."""
-    found: dict[str, Registration] = {}
-    for place, entry in _places_inside(common_dir, path):
-        if is_whole(entry) and not any(place.startswith(f"{outer}/") for outer in found):
-            found[place] = entry
-    return found
+    return split_inside(common_dir, path)[0]
 
 
 def left_inside(common_dir: Path, path: Path) -> dict[str, Registration]:
     """By place, the entries of worktrees below ``path`` whose directory is gone or is no worktree any more; not those inside one that is whole."""
-    whole = worktrees_inside(common_dir, path)
-    return {
-        place: entry
-        for place, entry in _places_inside(common_dir, path)
-        if not is_whole(entry)
-        and (entry.admin_dir / "HEAD").is_file()
-        and not any(place.startswith(f"{outer}/") for outer in whole)
-    }
+    return split_inside(common_dir, path)[1]
+
+
+def split_inside(common_dir: Path, path: Path) -> tuple[dict[str, Registration], dict[str, Registration]]:
+    """`worktrees_inside` and `left_inside`, at the price of one."""
+    whole: dict[str, Registration] = {}
+    left: dict[str, Registration] = {}
+    for place, entry in _places_inside(common_dir, path):  # what is around something comes before it
+        if any(place.startswith(f"{outer}/") for outer in whole):
+            continue
+        if is_whole(entry):
+            whole[place] = entry
+        elif (entry.admin_dir / "HEAD").is_file():
+            left[place] = entry
+    return whole, left
 
 
 def left_at(common_dir: Path, path: Path) -> Registration | None:
@@ -125,7 +128,7 @@ def is_whole(entry: Registration) -> bool:
 
 
 def _places_inside(common_dir: Path, path: Path) -> Iterator[tuple[str, Registration]]:
-    """By path, so that what is around something comes before it."""
+    """In the order of the paths."""
     top = _absolute(path)
     for entry in sorted(entries_inside(common_dir, path), key=lambda entry: str(entry.path)):
         if entry.path is not None:

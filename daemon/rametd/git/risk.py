@@ -10,7 +10,7 @@ from rametd.git.context import GitContext
 from rametd.git.gitdirs import left_over
 from rametd.git.inside import git_dir_at, only_here, places
 from rametd.git.process import failed
-from rametd.git.registrations import left_at, left_inside, locate, worktrees_inside
+from rametd.git.registrations import left_at, locate, split_inside
 from rametd.git.remains import describe, holds_something, look
 from rametd.git.repository import RepositoryInfo, branch_tip, commit_exists, last_head
 from rametd.git.snapshot import private_index, write_tree
@@ -62,9 +62,9 @@ async def work_at_risk(
     tip = await git.compute(branch_tip, repo, branch)
     starts = tuple(dict.fromkeys((*([tip] if tip is not None else []), *found.commits)))
     unique = await _unique_commits(git, repo, starts, branch, base_commit) if starts else ()
-    whole = await git.compute(worktrees_inside, repo.common_dir, worktree)
+    whole, left = await git.compute(split_inside, repo.common_dir, worktree)
     inside = [describe(place, entry) for place, entry in whole.items()]
-    for place, entry in (await git.compute(left_inside, repo.common_dir, worktree)).items():
+    for place, entry in left.items():
         if await holds_something(git, repo, await look(git, repo, entry)):
             inside.append(f"{describe(place, entry)}, whose directory is gone")
     unfilled: list[str] = []

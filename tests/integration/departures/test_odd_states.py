@@ -10,6 +10,7 @@ from rametd.services.worktrees.places import aside_of, asides
 
 from tests.support.daemon import Client, Sandbox, git, reason_of
 from tests.support.departures import archive, bring_back, refusal, remove
+from tests.support.doctor import diagnose, follow
 
 ODD = os.fsdecode(b"b\xff.txt")
 
@@ -47,6 +48,9 @@ async def test_a_session_whose_commit_git_has_lost_is_refused_in_words_and_by_fo
     lost = repository / ".git" / "objects" / head[:2] / head[2:]
     lost.unlink()
 
+    found = (await diagnose(client))["one"]
+    assert (found.code, f"is at {head[:12]}, which git has no more" in found.message) == ("branch-missing", True)
+
     for call in (archive(client, "one"), remove(client, "one")):
         reason, words = await refusal(call)
         assert reason in {"GIT_FAILED", "WORK_AT_RISK"}, (reason, words)
@@ -70,6 +74,24 @@ async def test_a_session_whose_commit_git_has_lost_is_refused_in_words_and_by_fo
     with pytest.raises(grpc.aio.AioRpcError) as refused:
         await client.create(repository, name="two", branch="ramet/one")
     assert reason_of(refused.value) == "BRANCH_TAKEN"
+
+
+async def test_a_branch_whose_commit_git_has_lost_is_set_back_by_the_advice_and_its_files_stay(
+    client: Client, sandbox: Sandbox, repository: Path
+) -> None:
+    made = await client.create(repository, name="one")
+    tree = Path(made.worktree)
+    (tree / "new.txt").write_text("new\n")
+    git(tree, "add", "new.txt")
+    git(tree, "commit", "-q", "-m", "new")
+    head = git(tree, "rev-parse", "HEAD")
+    (repository / ".git" / "objects" / head[:2] / head[2:]).unlink()
+
+    await follow(sandbox, repository, (await diagnose(client))["one"].advice, "have the branch at what is known")
+
+    assert not await diagnose(client)
+    assert git(tree, "status", "--porcelain") == "A  new.txt"
+    await archive(client, "one")
 
 
 async def test_a_repository_that_was_moved_away_is_not_taken_for_the_one_around_it(

@@ -144,6 +144,16 @@ async def _branch(scene: Scene, session: Session) -> AsyncIterator[Finding]:
     branch, tree = session.branch, session.worktree
     if not branch:
         return
+    if (gone := scene.inventory.lost.get(branch)) is not None:
+        begun, _ = await scene.core.store.read(lambda reader: last_known(reader, session))
+        root = scene.info.root
+        message = f"branch {branch} is at {gone[:12]}, which git has no more; its worktree may still hold the work"
+        advice = (
+            f"bring that commit back, from another copy of the repository: {shell('git', '-C', root, 'fetch')} OTHER-COPY {gone}\n"
+            f"have the branch at what is known before that, with all files as changes: {shell('git', '-C', root, 'update-ref', f'refs/heads/{branch}', begun)}"
+        )
+        yield Finding("error", "branch-missing", session.name, session.id, message, advice)
+        return
     if branch not in scene.inventory.tips:
         message = f"branch {branch} is gone; its worktree may still hold the work"
         advice = f"make it again: {await _make_branch(scene, session)}"

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+from rametd.domain.errors import WorktreeChangedError
 from rametd.git.registrations import Registration
 from rametd.services.departures.at_risk import describe
 from rametd.services.landing import trees as landing_trees
@@ -131,6 +132,8 @@ def _by_hand(scene: Scene, entry: Registration) -> Finding:
 def _prune(scene: Scene, entry: Registration) -> Fix:
     async def prune() -> None:
         assert entry.path is not None
+        if await asyncio.to_thread(entry.path.exists):  # it came back: it may hold work
+            raise WorktreeChangedError(f"{entry.path} is there again", hint="look at it")
         await scene.core.git.remove_worktree(scene.info, entry.path, "", delete_branch=False)
 
     return prune
