@@ -10,7 +10,7 @@ from tests.support.daemon import IDLE, DaemonProcess, connected, git
 from tests.support.doctor import once_ours
 from tests.support.eventually import eventually
 
-GONE = "was gone already; if it was moved by hand, its files stay where they are, as a mere directory"
+GONE = "was gone already; if it was moved by hand, bring the session back and move its files, which stay where they are, into its place"
 
 
 def leave_behind(repository: Path, tree: Path) -> None:

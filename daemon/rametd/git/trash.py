@@ -176,7 +176,7 @@ def _otherwise(repo: RepositoryInfo, worktree: Path) -> str | None:
     if (moved := moved_to(repo.common_dir, worktree)) is not None:
         return f"it was moved to {moved.path}: what is there stays there, with what is checked out in it"
     if not worktree.exists():
-        moved_by_hand = "; if it was moved by hand, its files stay where they are, as a mere directory"
+        moved_by_hand = "; if it was moved by hand, bring the session back and move its files, which stay where they are, into its place"
         return f"{worktree} was gone already{moved_by_hand if left_at(repo.common_dir, worktree) else ''}"
     locks = [entry.locked for entry in registered_at(repo.common_dir, worktree)]
     reason = next((lock for lock in locks if lock is not None and lock not in UNFINISHED), None)

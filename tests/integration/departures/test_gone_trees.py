@@ -125,6 +125,24 @@ async def test_what_is_staged_and_a_merge_under_way_in_a_worktree_that_was_moved
     assert git(tree, "log", "-1", "--format=%s", theirs) == "theirs"
 
 
+async def test_a_moved_worktree_without_work_of_its_own_goes_and_is_one_again_when_it_comes_back(
+    client: Client, repository: Path
+) -> None:
+    tree = Path((await client.create(repository, name="moved")).worktree)
+    (tree / "uncommitted.txt").write_text("here\n")
+    place = tree.with_name("moved away")
+    tree.rename(place)
+
+    (told,) = (await remove(client, "moved")).warnings
+    assert "bring the session back and move its files, which stay where they are, into its place" in told
+    await bring_back(client, "moved")
+    shutil.rmtree(tree)
+    place.rename(tree)
+
+    assert git(tree, "status", "--porcelain", "--branch").splitlines() == ["## ramet/moved", "?? uncommitted.txt"]
+    assert not await diagnose(client)
+
+
 async def test_a_worktree_inside_that_was_deleted_by_hand_keeps_its_commit_when_the_one_around_it_goes(
     client: Client, repository: Path
 ) -> None:

@@ -50,7 +50,7 @@ async def test_a_tree_that_was_deleted_by_hand_comes_back_with_the_files_of_its_
     gone, back = await put_away_and_bring_back(client, "lost", way)
 
     assert gone == [
-        f"{tree} was gone already; if it was moved by hand, its files stay where they are, as a mere directory"
+        f"{tree} was gone already; if it was moved by hand, bring the session back and move its files, which stay where they are, into its place"
     ]
     assert back == []
     assert git(tree, "status", "--porcelain") == "?? new.txt"
