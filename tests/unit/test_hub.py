@@ -83,6 +83,39 @@ async def test_a_reader_that_does_not_read_costs_no_memory(tmp_path: Path) -> No
     await store.aclose()
 
 
+async def test_a_reader_that_does_not_read_holds_no_more_of_long_lines_than_it_has_room_for(tmp_path: Path) -> None:
+    store = await Store.open(tmp_path / "ramet.db")
+    hub = Hub(store)
+    watcher = hub.watch(0)
+    assert await watcher.next(0.001) == []
+    line = b"x" * (hubs.ROOM // 3)
+    for _ in range(5):
+        await store.write(lambda unit: unit.events.append(*(NewEvent("x", payload=line, frame=b"y"),) * 3))
+        assert sum(event.size for event in watcher._queue) <= hubs.ROOM
+
+    seen: list[Event] = []
+    while found := await watcher.next(0.001):
+        assert len(found) == 1 or sum(event.size for event in found) <= hubs.ROOM
+        seen += found
+    assert [event.seq for event in seen] == list(range(1, 16))
+    hub.close()
+    await store.aclose()
+
+
+async def test_a_watcher_of_some_kinds_is_told_of_these_alone(tmp_path: Path) -> None:
+    store = await Store.open(tmp_path / "ramet.db")
+    hub = Hub(store)
+    watcher = hub.watch(0, kinds=["wanted"])
+    kinds = ["wanted", "loud", "loud", "wanted"]
+    await store.write(lambda unit: unit.events.append(*map(NewEvent, kinds)))
+    stored = await watcher.next(0.001)
+    assert await watcher.next(0.001) == []
+    await store.write(lambda unit: unit.events.append(*map(NewEvent, kinds)))
+    assert [event.seq for event in (*stored, *await watcher.next(1.0))] == [1, 4, 5, 8]
+    hub.close()
+    await store.aclose()
+
+
 async def test_a_watcher_that_was_closed_is_offered_nothing(tmp_path: Path) -> None:
     store = await Store.open(tmp_path / "ramet.db")
     hub = Hub(store)

@@ -73,7 +73,7 @@ def _print_stored(
         kept.extend(event for event in page.events if printer.shows(event))
         token = page.next_page_token
         if request.newest:
-            if len(kept) == newest or len(page.events) < size:
+            if len(kept) == newest or (len(page.events) < size and not token):
                 token = ""
             else:
                 # Too few among the newest: all of them are read, from the first on.

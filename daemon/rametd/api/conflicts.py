@@ -51,7 +51,7 @@ class ConflictCalls:
     ) -> AsyncIterator[worktree_pb2.WatchConflictsResponse]:
         core = self._core
         repo_id, wanted = await self._meant(request.repo, tuple(request.sessions))
-        watcher = core.hub.watch(await core.store.read(lambda reader: reader.events.last_seq()))
+        watcher = core.hub.watch(await core.store.read(lambda reader: reader.events.last_seq()), kinds=WAKING)
         last: worktree_pb2.WatchConflictsResponse | None = None
         try:
             async with self._radar.watched(repo_id) as look:
@@ -60,7 +60,7 @@ class ConflictCalls:
                     if answer != last:
                         yield answer
                         last = answer
-                    while not any(each.kind in WAKING and each.repo_id == repo_id for each in await watcher.next()):
+                    while not any(each.repo_id == repo_id for each in await watcher.next()):
                         pass
         finally:
             watcher.close()

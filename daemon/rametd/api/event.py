@@ -17,6 +17,8 @@ from rametd.store import Reader
 Context = grpc.aio.ServicerContext[Any, Any]
 
 HEARTBEAT_S = 15.0
+PAGE_BYTES = 8 << 20
+"""Of a page of events: they are held in memory several times while they are sent, and a message has a limit."""
 
 
 class EventServicer(event_pb2_grpc.EventServiceServicer):
@@ -45,7 +47,8 @@ class EventServicer(event_pb2_grpc.EventServiceServicer):
         size = size_of(request.page_size)
 
         def work(reader: Reader) -> event_pb2.ListEventsResponse:
-            found = reader.events.list(
+            found, cut = reader.events.page(
+                PAGE_BYTES,
                 after_seq=after,
                 session_id=find_session(reader, request.session).id if request.session else None,
                 kinds=AUDITED if request.audit else None,
@@ -53,7 +56,9 @@ class EventServicer(event_pb2_grpc.EventServiceServicer):
                 newest=request.newest,
             )
             last = found[-1].seq if found else after
-            token = token_of("events", last) if len(found) == size and not request.newest else ""
+            # After a page of the newest that had no room for all of them it is the first page of the log.
+            more = token_of("events", 0 if request.newest else last)
+            token = more if cut or (len(found) == size and not request.newest) else ""
             return event_pb2.ListEventsResponse(
                 events=[event_message(event, frames=request.include_frames) for event in found],
                 next_page_token=token,

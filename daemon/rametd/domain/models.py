@@ -306,6 +306,11 @@ class Event:
     frame: bytes
     time: float
 
+    @property
+    def size(self) -> int:
+        """Bytes that it holds in memory, and nearly all of what it has on the disk: an agent's line may be megabytes."""
+        return len(self.payload) + len(self.frame)
+
 
 @dataclass(frozen=True, slots=True)
 class TrashEntry:

@@ -11,16 +11,22 @@ BACKLOG = 4096
 """Events kept for a watcher that reads slowly; beyond them it reads from the store, where all of them are."""
 PAGE = 1000
 """Events in one read from the store."""
+ROOM = 2 << 20
+"""Bytes of the one and of the other: an agent's line may have megabytes, and there may be many watchers."""
 
 
 class Watcher:
     """One reader of the log. `next` gives events after ``seq``; a slow reader never costs memory, and never misses one."""
 
-    def __init__(self, hub: "Hub", after_seq: int, session_ids: Collection[str] | None) -> None:
+    def __init__(
+        self, hub: "Hub", after_seq: int, session_ids: Collection[str] | None, kinds: Collection[str] | None
+    ) -> None:
         self.seq = after_seq
         self._hub = hub
         self._session_ids = frozenset(session_ids) if session_ids is not None else None
+        self._kinds = frozenset(kinds) if kinds is not None else None
         self._queue: deque[Event] = deque()
+        self._queued = 0  # bytes
         self._behind = True  # what is stored after `seq` must be read first
         self._news = asyncio.Event()
         self._offered = 0
@@ -30,15 +36,23 @@ class Watcher:
         if self._behind:
             self._news.set()
             return
-        if len(self._queue) + len(events) > BACKLOG:
-            self._queue.clear()
+        wanted = [event for event in events if self._wanted(event)]
+        size = sum(event.size for event in wanted)
+        if len(self._queue) + len(wanted) > BACKLOG or self._queued + size > ROOM:
+            self._clear()
             self._behind = True
         else:
-            self._queue.extend(event for event in events if self._wanted(event))
+            self._queue.extend(wanted)
+            self._queued += size
         self._news.set()
 
     def _wanted(self, event: Event) -> bool:
-        return self._session_ids is None or event.session_id in self._session_ids
+        of_these = self._session_ids is None or event.session_id in self._session_ids
+        return of_these and (self._kinds is None or event.kind in self._kinds)
+
+    def _clear(self) -> None:
+        self._queue.clear()
+        self._queued = 0
 
     async def next(self, within: float | None = None) -> list[Event]:
         """Return at least one event, or none when ``within`` seconds have passed; ``seq`` then stands at the newest of all."""
@@ -48,12 +62,12 @@ class Watcher:
                 # An event that is committed while the read below is under way must not be lost: from here on offers are queued, and
                 # those that the read finds too are dropped by their number.
                 self._behind = False
-                self._queue.clear()
+                self._clear()
                 if events := await self._stored():
                     return events
             if self._queue:
                 events = [event for event in self._queue if event.seq > self.seq]
-                self._queue.clear()
+                self._clear()
                 if events:
                     self.seq = events[-1].seq
                     return events
@@ -70,10 +84,10 @@ class Watcher:
     async def _stored(self) -> list[Event]:
         after = self.seq
         one = next(iter(self._session_ids)) if self._session_ids is not None and len(self._session_ids) == 1 else None
-        events = await self._hub.store.read(
-            lambda reader: reader.events.list(after_seq=after, session_id=one, limit=PAGE)
+        events, more = await self._hub.store.read(
+            lambda reader: reader.events.page(ROOM, after_seq=after, session_id=one, kinds=self._kinds, limit=PAGE)
         )
-        if len(events) == PAGE:
+        if more or len(events) == PAGE:
             self._behind = True
         if events:
             self.seq = events[-1].seq
@@ -95,9 +109,11 @@ class Hub:
         for watcher in self._watchers:
             watcher.offer(events)
 
-    def watch(self, after_seq: int, session_ids: Collection[str] | None = None) -> Watcher:
-        """A watcher of events after ``after_seq``, of all sessions or of some; close it when done."""
-        watcher = Watcher(self, after_seq, session_ids)
+    def watch(
+        self, after_seq: int, session_ids: Collection[str] | None = None, kinds: Collection[str] | None = None
+    ) -> Watcher:
+        """A watcher of events after ``after_seq``, of all sessions or of some, of all kinds or of some; close it when done."""
+        watcher = Watcher(self, after_seq, session_ids, kinds)
         self._watchers.add(watcher)
         return watcher
 

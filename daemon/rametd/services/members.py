@@ -34,8 +34,7 @@ def member_of(reader: Reader, caller: Session | None, session: Session) -> orche
 
 def last_words(reader: Reader, session_id: str) -> str:
     """The last text that the agent itself (no subagent) said."""
-    found = reader.events.list(session_id=session_id, kinds=("assistant_message",), limit=30, newest=True)
-    for event in reversed(found):
+    for event in reader.events.each(session_id=session_id, kinds=("assistant_message",), limit=30, newest=True):
         said = event_pb2.Event.FromString(event.payload).assistant_message
         words = "".join(block.text for block in said.blocks)
         if words and not said.parent_tool_use_id:
@@ -68,21 +67,24 @@ def message_of(reader: Reader, prompt: Prompt) -> orchestration_pb2.Message:
 
 
 TRANSCRIPT_KINDS = ("assistant_message", "user_message", "turn_ended", "prompt_queued")
+TRANSCRIBED = 1000
+"""Events of these kinds that a transcript looks at."""
 
 
 def transcript(reader: Reader, session_id: str, max_bytes: int) -> tuple[str, bool]:
     """The newest part of what was said and done, in lines, and whether something older was left out."""
     lines: list[str] = []
     size = 0
-    found = reader.events.list(session_id=session_id, kinds=TRANSCRIPT_KINDS, limit=1000, newest=True)
-    for event in reversed(found):
+    seen = 0
+    for event in reader.events.each(session_id=session_id, kinds=TRANSCRIPT_KINDS, limit=TRANSCRIBED, newest=True):
+        seen += 1
         text = transcript_line(event_pb2.Event.FromString(event.payload))
         if text:
             size += len(text.encode()) + 1
             if size > max_bytes:
                 return "\n".join(reversed(lines)), True
             lines.append(text)
-    return "\n".join(reversed(lines)), len(found) == 1000
+    return "\n".join(reversed(lines)), seen == TRANSCRIBED
 
 
 def transcript_line(event: event_pb2.Event) -> str:

@@ -1,11 +1,23 @@
 """The log of events: numbered without gaps, in the order of their commits."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from typing import TypedDict, Unpack
 
 from rametd.domain.models import Event, NewEvent
 from rametd.store.rows import RowType, Table, Value, marks
 
 EVENTS = RowType(Event, "events")
+
+
+class Wanted(TypedDict, total=False):
+    """Which events: those after ``after_seq``, ``limit`` of them at most; with ``newest`` the last ones."""
+
+    after_seq: int
+    session_id: str | None
+    repo_id: str | None
+    kinds: Collection[str] | None
+    limit: int
+    newest: bool
 
 
 class EventReads(Table):
@@ -24,35 +36,43 @@ class EventReads(Table):
         row = self._db.execute("SELECT 1 FROM events WHERE session_id = ? LIMIT 1", (session_id,)).fetchone()
         return row is not None
 
-    def list(
-        self,
-        *,
-        after_seq: int = 0,
-        session_id: str | None = None,
-        repo_id: str | None = None,
-        kinds: Collection[str] | None = None,
-        limit: int = 1000,
-        newest: bool = False,
-    ) -> list[Event]:
-        """Those after ``after_seq``, ascending; with ``newest`` the last ``limit`` of them, ascending too."""
+    def each(self, **wanted: Unpack[Wanted]) -> Iterator[Event]:
+        """Ascending, with ``newest`` descending from the last one. Each is read when it is asked for: who leaves early has not loaded the rest."""
+        limit, newest = wanted.get("limit", 1000), wanted.get("newest", False)
         conditions: list[str] = ["seq > ?"]
-        values: list[Value] = [after_seq]
-        if session_id is not None:
+        values: list[Value] = [wanted.get("after_seq", 0)]
+        if (session_id := wanted.get("session_id")) is not None:
             conditions.append("session_id = ?")
             values.append(session_id)
-        if repo_id is not None:
+        if (repo_id := wanted.get("repo_id")) is not None:
             # The plus keeps the planner from taking the repository's index where the session's is far narrower.
             conditions.append("repo_id = ?" if session_id is None else "+repo_id = ?")
             values.append(repo_id)
-        if kinds is not None:
+        if (kinds := wanted.get("kinds")) is not None:
             conditions.append(f"kind IN ({marks(len(kinds))})")
             values += kinds
         rows = self._db.execute(
             f"{EVENTS.select} WHERE {' AND '.join(conditions)} ORDER BY seq {'DESC' if newest else 'ASC'} LIMIT ?",
             (*values, limit),
         )
-        events = EVENTS.read_all(rows)
-        return events[::-1] if newest else events
+        return map(EVENTS.read, rows)
+
+    def page(self, room: int | None = None, **wanted: Unpack[Wanted]) -> tuple[list[Event], bool]:
+        """Ascending, also with ``newest``: as many of them as fit into ``room`` bytes, but one at least; and whether some did not."""
+        found: list[Event] = []
+        size = 0
+        full = False
+        for event in self.each(**wanted):
+            size += event.size
+            full = room is not None and size > room and bool(found)
+            if full:
+                break
+            found.append(event)
+        return found[::-1] if wanted.get("newest") else found, full
+
+    def list(self, **wanted: Unpack[Wanted]) -> list[Event]:
+        """The same, all of them: for events that are few, or of kinds that are small."""
+        return self.page(**wanted)[0]
 
 
 class Events(EventReads):

@@ -115,6 +115,7 @@ class Writer:
             if jobs or self._refusal is not None:
                 self._serve(jobs)
                 last_commit = time.monotonic()
+            del jobs  # while nothing is to do, the lines of the last batch are not held
         self._db.close()
 
     def _take(self, last_commit: float) -> list[Job] | None:
@@ -161,6 +162,7 @@ class Writer:
             self._refusal = None
             self._listener.read_only(False)
         self._listener.finished(jobs, tuple(self._scope.appended))
+        self._scope.appended.clear()
 
     def _commit(self, jobs: Sequence[Job], now: float) -> None:
         """Raises ``sqlite3.Error`` when the transaction as a whole has failed."""

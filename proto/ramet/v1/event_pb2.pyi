@@ -1943,7 +1943,7 @@ class ListEventsRequest(_message.Message):
     session: _builtins.str
     """Only those of this session (id, prefix or name)."""
     page_size: _builtins.int
-    """At most this many; 0 means 100, more than 1000 means 1000."""
+    """At most this many; 0 means 100, more than 1000 means 1000. Fewer come where they are large."""
     page_token: _builtins.str
     """From the previous answer, or empty for the first page."""
     include_frames: _builtins.bool
@@ -1985,7 +1985,7 @@ class ListEventsResponse(_message.Message):
     NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     CURSOR_FIELD_NUMBER: _builtins.int
     next_page_token: _builtins.str
-    """Empty when there is no more."""
+    """Empty when there is no more. After `newest`: set where not all of them had room; it begins at the first event then."""
     @_builtins.property
     def events(self) -> _containers.RepeatedCompositeFieldContainer[Global___Event]:
         """The page, in order."""

@@ -107,17 +107,16 @@ class Radar:
 
     async def _listen(self) -> None:
         seq = await self._core.store.read(lambda reader: reader.events.last_seq())
-        watcher = self._core.hub.watch(seq)
+        watcher = self._core.hub.watch(seq, kinds=OF_INTEREST)
         try:
             while True:
                 for event in await watcher.next():
-                    if event.kind in OF_INTEREST:
-                        sessions = [event.session_id] if event.session_id else []
-                        # What is gone is in no pair any more: those that were in one with it are looked at.
-                        if event.repo_id and (not sessions or event.kind == "session_removed"):
-                            sessions = await self._sessions_of(event.repo_id)
-                        for session_id in sessions:
-                            self.note(session_id)
+                    sessions = [event.session_id] if event.session_id else []
+                    # What is gone is in no pair any more: those that were in one with it are looked at.
+                    if event.repo_id and (not sessions or event.kind == "session_removed"):
+                        sessions = await self._sessions_of(event.repo_id)
+                    for session_id in sessions:
+                        self.note(session_id)
         finally:
             watcher.close()
 

@@ -20,9 +20,8 @@ def position(reader: Reader, session: Session) -> tuple[str, str]:
 
 def _last_words(reader: Reader, session: Session) -> str:
     """The uuid of the agent's last message in its conversation; subagents speak in others."""
-    for event in reversed(
-        reader.events.list(session_id=session.id, kinds=("assistant_message",), limit=LOOKED_AT, newest=True)
-    ):
+    said = reader.events.each(session_id=session.id, kinds=("assistant_message",), limit=LOOKED_AT, newest=True)
+    for event in said:
         message = json.loads(event.frame) if event.frame else {}
         if message.get("parent_tool_use_id") is None and isinstance(message.get("uuid"), str):
             return str(message["uuid"]) if message.get("session_id") == session.conversation_id else ""
