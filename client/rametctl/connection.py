@@ -3,6 +3,7 @@
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Protocol, TypeVar
 from urllib.parse import quote
 
@@ -14,7 +15,14 @@ import grpc
 from ramet.paths import Directories
 
 from rametctl import start
-from rametctl.errors import ClientError, ConnectionLostError, TimedOutError, UnreachableError, from_rpc_error
+from rametctl.errors import (
+    ClientError,
+    ConnectionLostError,
+    TimedOutError,
+    UnreachableError,
+    from_rpc_error,
+    no_answer_in_time,
+)
 
 if TYPE_CHECKING:
     from ramet.v1 import (
@@ -37,6 +45,9 @@ PAGE = 1000
 """What of a list is asked for at once: as much as the daemon gives."""
 RETRY_DEADLINE = 30.0
 """Seconds for which a call is tried again when the daemon goes away under it."""
+HEALTH_TIMEOUT = 5.0
+GRACE = 1.0
+"""Seconds beyond the time that a person gave, in which the daemon, which keeps that time, answers."""
 
 Request_contra = TypeVar("Request_contra", contravariant=True)
 Response_co = TypeVar("Response_co", covariant=True)
@@ -81,6 +92,7 @@ class Connection:
         self.autostart = autostart
         self._environ = environ
         self._channel: grpc.Channel | None = None
+        self._end: float | None = None  # see `within`
         metadata = [("ramet-contract", str(CONTRACT_VERSION))]
         if token := environ.get("RAMET_TOKEN"):
             metadata.append(("ramet-token", token))
@@ -90,6 +102,30 @@ class Connection:
                 f"RAMET_SESSION says that this is session {session}, and RAMET_TOKEN is missing: unset both to act as yourself"
             )
         self._metadata = tuple(metadata)
+
+    @contextmanager
+    def within(self, seconds: float | None) -> Iterator[None]:
+        """Inside, what is asked of a daemon, and waiting for one to be there, raises TimedOutError once so many seconds are over; None sets no end."""
+        before = self._end
+        if seconds is not None:
+            end = time.monotonic() + seconds
+            self._end = end if before is None else min(before, end)
+        try:
+            yield
+        finally:
+            self._end = before
+
+    def left(self) -> float | None:
+        """Seconds until the end that `within` has set, None without one. Raises TimedOutError once it has come."""
+        left = None if self._end is None else self._end - time.monotonic()
+        if left is not None and left <= 0:
+            raise no_answer_in_time()
+        return left
+
+    def rest(self, seconds: float) -> None:
+        """Sleep, and no longer than `within` allows."""
+        left = self.left()
+        time.sleep(seconds if left is None else min(seconds, left))
 
     # The services' stubs on the present channel; each is imported when it is used.
 
@@ -167,16 +203,22 @@ class Connection:
         something carries a request id, with which the second call is the first one. ``timeout`` is in seconds, for all of it.
         Where none serves any more, the error of such a request says that it may have been done.
         """
-        end = None if timeout is None else time.monotonic() + timeout
+        with self.within(timeout):
+            try:
+                return self._call(method, request, retry=retry)
+            except TimedOutError as error:
+                raise _unanswered(request, error) from error
+
+    def _call(
+        self, method: Callable[["Connection"], Method[Request, Response]], request: Request, *, retry: bool
+    ) -> Response:
         failing_since: float | None = None
         pause = 0.05
         while True:
             attempt = time.monotonic()
-            if end is not None and attempt >= end:
-                raise TimedOutError("the time is over before the daemon has answered")
             try:
-                left = None if end is None else end - attempt
-                return method(self)(request, timeout=left, metadata=self._metadata)
+                call = method(self)  # which may start a daemon
+                return call(request, timeout=self.left(), metadata=self._metadata)
             except grpc.RpcError as error:
                 failure = from_rpc_error(error)
                 if not retry or not _may_pass(failure):
@@ -194,7 +236,7 @@ class Connection:
                 raise _unanswered(request, failure)
             if isinstance(failure, UnreachableError):
                 self.close()
-            time.sleep(pause)
+            self.rest(pause)
             pause = min(pause * 2, 1.0)
 
     def pages(
@@ -217,7 +259,9 @@ class Connection:
         timeout: float | None = None,
     ) -> Iterator[Response]:
         """Call a server-streaming method; its iteration raises a ClientError when it breaks, and TimedOutError after ``timeout`` seconds."""
-        call = method(self)(request, timeout=timeout, metadata=self._metadata)
+        with self.within(timeout):
+            begin = method(self)  # which may start a daemon
+            call = begin(request, timeout=self.left(), metadata=self._metadata)
         try:
             yield from call
         except grpc.RpcError as error:
@@ -234,7 +278,13 @@ class Connection:
     def ensure_running(self) -> bool:
         """Start a daemon unless one serves; True when it was started here."""
         self.close()
-        return start.ensure_running(self.directories, self._environ, serving=self._serving)
+        left = self.left()
+        deadline = start.START_DEADLINE if left is None else min(left, start.START_DEADLINE)
+        try:
+            return start.ensure_running(self.directories, self._environ, serving=self._serving, deadline=deadline)
+        except UnreachableError:
+            self.left()  # where it is the end of our time that has come, that is what is said
+            raise
 
     def running(self) -> bool:
         """Whether there is a daemon; never starts one."""
@@ -283,7 +333,9 @@ class Connection:
                 response_deserializer=health_pb2.HealthCheckResponse.FromString,
             )
             try:
-                answer = check(health_pb2.HealthCheckRequest(), timeout=5, metadata=self._metadata)
+                left = self.left()
+                timeout = HEALTH_TIMEOUT if left is None else min(left, HEALTH_TIMEOUT)
+                answer = check(health_pb2.HealthCheckRequest(), timeout=timeout, metadata=self._metadata)
             except grpc.RpcError:
                 return False
         return answer.status == health_pb2.HealthCheckResponse.SERVING
@@ -296,9 +348,14 @@ def _may_pass(failure: ClientError) -> bool:
 
 def _unanswered(request: object, failure: ClientError) -> ClientError:
     """What to say of a call that a daemon got, or may have got, and never answered. ``failure`` is that of the last attempt."""
-    if not getattr(request, "request_id", "") or not isinstance(failure, UnreachableError):
+    if not getattr(request, "request_id", "") or not isinstance(failure, UnreachableError | TimedOutError):
         return failure
     # Started again by hand it would be another request, and what makes something would make it twice.
+    if isinstance(failure, TimedOutError):
+        return TimedOutError(
+            f"{failure.message}; this may have been done all the same",
+            hint="look, before you do it again: rametctl ls",
+        )
     return ConnectionLostError(
         f"the daemon went away before it answered, so that this may have been done or not ({failure.message})",
         hint="run: rametctl daemon start, and look, before you do it again: rametctl ls",

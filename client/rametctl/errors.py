@@ -74,6 +74,10 @@ class RefusedError(ClientError):
         self.exit_code = _EXIT_CODES.get(status, 1)
 
 
+def no_answer_in_time() -> TimedOutError:
+    return TimedOutError("the time is over before the daemon has answered", hint="run: rametctl daemon status")
+
+
 def from_rpc_error(error: Exception) -> ClientError:
     """The typed form of a failed call.
 
@@ -93,7 +97,7 @@ def from_rpc_error(error: Exception) -> ClientError:
     if status in {"UNAVAILABLE", "CANCELLED"} and not reason:
         return ConnectionLostError("the connection to the daemon is lost", hint="run: rametctl daemon status")
     if status == "DEADLINE_EXCEEDED" and not reason:
-        return TimedOutError("the time is over before the daemon has answered")
+        return no_answer_in_time()
     return RefusedError(message, status=status, hint=data.pop("hint", ""), reason=reason, data=data)
 
 

@@ -41,13 +41,12 @@ def follow(
     after: "Cursor | None" = None,
     include_frames: bool = False,
     snapshot: bool = False,
-    end: float | None = None,
 ) -> Iterator["WatchEventsResponse"]:
     """Steps of a watch, heartbeats left out, without a gap and without an end.
 
     ``after`` None means from now on. A Reset is passed on, and what follows it begins with a Snapshot of the other log.
-    ``end``, on the monotonic clock, is when TimedOutError is raised.
-    Raises UnreachableError once no daemon is there for ``GIVE_UP`` seconds, and what the daemon refuses.
+    Raises UnreachableError once no daemon is there for ``GIVE_UP`` seconds, TimedOutError at the end that `Connection.within` has set, be a daemon
+    there or not, and what the daemon refuses.
     """
     from ramet.v1 import event_pb2
 
@@ -62,9 +61,7 @@ def follow(
             after=None if snapshot else cursor, sessions=sessions, include_frames=include_frames, snapshot=snapshot
         )
         try:
-            left = None if end is None else max(end - time.monotonic(), 0.0)
-            stream = connection.stream(lambda daemon: daemon.events.WatchEvents, request, timeout=left)
-            for item in stream:
+            for item in connection.stream(lambda daemon: daemon.events.WatchEvents, request):
                 failing_since, pause = None, 0.1
                 kind = item.WhichOneof("item")
                 if item.HasField("cursor"):
@@ -123,7 +120,8 @@ def _may_pass(error: ClientError) -> bool:
 
 
 def _wait_for_daemon(connection: "Connection", error: ClientError, failing_since: float | None, pause: float) -> float:
-    """Wait until a daemon may be there again; returns since when there is none, raises ``error`` when it is too long."""
+    """Wait until a daemon may be there again; returns since when there is none, raises ``error`` when it is too long, TimedOutError at the end
+    that `Connection.within` has set."""
     if failing_since is None:
         if not isinstance(error, ConnectionLostError) and error.reason != "RECOVERING":
             raise error
@@ -131,9 +129,9 @@ def _wait_for_daemon(connection: "Connection", error: ClientError, failing_since
         connection.close()
     end = time.monotonic() + (GRACE if connection.autostart else pause)
     while time.monotonic() < end and not connection.running():
-        time.sleep(min(pause, 0.1))
+        connection.rest(min(pause, 0.1))
     if time.monotonic() - failing_since > GIVE_UP:
         raise error
     if connection.running():
-        time.sleep(pause)
+        connection.rest(pause)
     return failing_since

@@ -1,14 +1,13 @@
 """What the verbs of landing do with entries: list all pages, follow some to their end, and say how that was."""
 
-import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from rametctl.errors import ClientError, PersonNeededError, TimedOutError
 
 if TYPE_CHECKING:
     from ramet.v1.common_pb2 import Cursor
-    from ramet.v1.event_pb2 import WatchEventsResponse
     from ramet.v1.landing_pb2 import Landing
 
     from rametctl.app import App
@@ -27,14 +26,12 @@ def all_landings(app: "App", *, repo: str, ended: bool = False) -> "list[Landing
 
 
 def wait_landings(app: "App", landings: "Sequence[Landing]", timeout: float | None) -> "list[Landing]":
-    """The entries once all are over or a person is needed. Raises TimedOutError."""
+    """The entries once all are over or a person is needed; the daemon keeps the ``timeout``. Raises TimedOutError."""
     from ramet.v1 import landing_pb2
 
     request = landing_pb2.WaitLandingsRequest(landings=[each.id for each in landings], timeout_seconds=timeout or 0)
     with app.output.spinner("landing …"):
-        answer = app.connection.call(
-            lambda daemon: daemon.landing.WaitLandings, request, timeout=None if timeout is None else timeout + 1.0
-        )
+        answer = app.connection.call(lambda daemon: daemon.landing.WaitLandings, request)
     if answer.timed_out:
         raise TimedOutError(f"the time is over: {standing(answer.landings)}", hint="it goes on: rametctl queue")
     return list(answer.landings)
@@ -59,23 +56,24 @@ def follow_landings(
 
     for each in landings:
         show(each)
-    end = None if timeout is None else time.monotonic() + timeout
-    for item in _within(follow(app.connection, after=after, end=end), latest):
-        if item.HasField("reset"):
-            return wait_landings(app, landings, None if end is None else max(end - time.monotonic(), 0.001))
-        if item.event.HasField("landing_changed") and item.event.landing_changed.landing.id in latest:
-            landing = item.event.landing_changed.landing
-            latest[landing.id] = landing
-            show(landing)
-            if all(landing_state(each) in OVER for each in latest.values()):
-                break
+    with _telling_how_far(latest), app.connection.within(timeout):
+        for item in follow(app.connection, after=after):
+            if item.HasField("reset"):
+                return wait_landings(app, landings, app.connection.left())
+            if item.event.HasField("landing_changed") and item.event.landing_changed.landing.id in latest:
+                landing = item.event.landing_changed.landing
+                latest[landing.id] = landing
+                show(landing)
+                if all(landing_state(each) in OVER for each in latest.values()):
+                    break
     return list(latest.values())
 
 
-def _within(items: "Iterator[WatchEventsResponse]", latest: "Mapping[str, Landing]") -> "Iterator[WatchEventsResponse]":
-    """``items``; when their time is over the error tells how far each of the entries has come."""
+@contextmanager
+def _telling_how_far(latest: "Mapping[str, Landing]") -> Iterator[None]:
+    """Inside, when the time is over the error tells how far each of the entries has come."""
     try:
-        yield from items
+        yield
     except TimedOutError as error:
         raise TimedOutError(
             f"the time is over: {standing(list(latest.values()))}", hint="it goes on: rametctl queue"

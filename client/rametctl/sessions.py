@@ -82,7 +82,7 @@ def wait_sessions(
     any_of_them: bool = False,
     timeout: float | None = None,
 ) -> "WaitSessionsResponse":
-    """Wait, over restarts of the daemon, for ``timeout`` seconds at most; raises TimedOutError where the daemon is silent."""
+    """Wait, over restarts of the daemon, for ``timeout`` seconds at most, which the daemon keeps."""
     from ramet.v1 import session_pb2
 
     request = session_pb2.WaitSessionsRequest(
@@ -91,12 +91,7 @@ def wait_sessions(
     if timeout is not None:
         request.timeout.FromNanoseconds(int(timeout * 1e9))
     with app.output.spinner("waiting …"):
-        return app.connection.call(
-            lambda daemon: daemon.sessions.WaitSessions,
-            request,
-            # The daemon keeps the time; ours is for one that does not answer at all.
-            timeout=None if timeout is None else timeout + 1.0,
-        )
+        return app.connection.call(lambda daemon: daemon.sessions.WaitSessions, request)
 
 
 def check_outcome(answer: "WaitSessionsResponse") -> None:

@@ -79,8 +79,13 @@ def listens(path: Path) -> bool:
     except PathsError as error:
         raise _unreachable(error) from error
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.setblocking(
+            False
+        )  # one that is stopped may have a full queue of callers, in which we would wait for ever
         try:
             probe.connect(os.fspath(path))
+        except BlockingIOError:
+            return True
         except (FileNotFoundError, ConnectionRefusedError):
             return False
         except OSError as error:

@@ -24,7 +24,7 @@ LAST_LINE = 4096
 def pieces(app: "App", command_id: str, *, follow: bool) -> Iterator["WatchOutputResponse"]:
     """What a command wrote, without a gap; the last piece has the command when it has ended.
 
-    Raises UnreachableError once no daemon is there for ``GIVE_UP`` seconds.
+    Raises UnreachableError once no daemon is there for ``GIVE_UP`` seconds, TimedOutError at the end that `Connection.within` has set.
     """
     from ramet.v1 import terminal_pb2
 
@@ -49,7 +49,7 @@ def pieces(app: "App", command_id: str, *, follow: bool) -> Iterator["WatchOutpu
                 raise
         # The daemon went away, or is about to: the command goes on without it.
         app.connection.close()
-        time.sleep(PAUSE)
+        app.connection.rest(PAUSE)
 
 
 def show_output(app: "App", command_id: str, *, follow: bool = True) -> "Command | None":
@@ -74,6 +74,10 @@ def follow_to_end(app: "App", command: "Command", stop: str) -> "Command":
         begin = "\n" if app.output.error_terminal else ""
         app.output.note(f"{begin}it goes on; to end it: {stop}")
         raise
+    except TimedOutError as error:
+        raise TimedOutError(
+            f"the time of {command.id} is over, and no daemon says that it has ended", hint=f"to end it: {stop}"
+        ) from error
     assert ended is not None  # followed, it is told last
     return ended
 

@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from ramet.v1 import landing_pb2
 
 from tests.support.daemon import Client, DaemonProcess, Ran, Sandbox, connected, git
 from tests.support.landing import Landings, commit, with_work
@@ -98,3 +99,19 @@ async def test_landing_within_a_time_shows_each_step_and_what_has_landed_when_it
     assert any(line.startswith("one  landed on main as ") for line in late.stdout.splitlines())
     assert "the time is over: one landed on main as " in late.stderr
     assert "last waiting: two is to land first" in late.stderr
+
+
+@pytest.mark.own_changes("one.txt", "index", "what the index says", "HEAD at", "reflog")
+async def test_landing_within_a_time_ends_in_time_when_the_daemon_goes_away(
+    daemon: DaemonProcess, client: Client, sandbox: Sandbox, repository: Path
+) -> None:
+    arguments = ("land", "one", "--check", "sleep 600", "--timeout", "3")
+    land = asyncio.create_task(asyncio.to_thread(sandbox.ctl, *arguments, cwd=repository, RAMET_AUTOSTART="0"))
+    await Landings(client).reach("one", landing_pb2.LANDING_STATE_CHECKING)
+    daemon.kill()
+
+    late = await land
+    assert late.code == 124
+    assert "the time is over: one its check runs" in late.stderr
+    daemon.start()
+    assert (await typed(sandbox, "queue", "rm", "one")).code == 0

@@ -5,6 +5,9 @@ import click
 from rametctl.app import App
 from rametctl.options import Verb, new_request_id, sessions_argument
 
+SHORTEST = 0.001
+"""Seconds; 0 would be no end."""
+
 
 @click.command("land", cls=Verb, short_help="Bring work onto its target branch, checked first.")
 @sessions_argument(required=True)
@@ -42,17 +45,18 @@ def command(
       rametctl land fix-login docs --check "make test"
       rametctl land docs --method squash --target release --detach
     """
+    import time
+
     from ramet.jsonify import to_json
     from ramet.v1 import landing_pb2
 
+    from rametctl.connection import GRACE
     from rametctl.errors import UsageError
     from rametctl.landings import check_landed, follow_landings, wait_landings
     from rametctl.render.landing import landing_line
 
     if detach and timeout is not None:
         raise UsageError("--detach and --timeout were both given", hint="give one of them")
-    # The log's end first: what happens between the call and the first look is then seen too.
-    cursor = app.connection.info().cursor
     request = landing_pb2.LandSessionsRequest(
         sessions=sessions,
         target=target or "",
@@ -62,16 +66,19 @@ def command(
         commit_message=commit_message or "",
         request_id=new_request_id(),
     )
-    landings = list(app.connection.call(lambda daemon: daemon.landing.LandSessions, request).landings)
     live = not app.output.json_mode
-    try:
-        if not detach:
-            landings = (
-                follow_landings(app, landings, cursor, timeout) if live else wait_landings(app, landings, timeout)
-            )
-    except KeyboardInterrupt:
-        app.output.note("landing goes on: rametctl queue")
-        raise
+    begin = time.monotonic()
+    with app.connection.within(None if timeout is None else timeout + GRACE):
+        # The log's end first: what happens between the call and the first look is then seen too.
+        cursor = app.connection.info().cursor
+        landings = list(app.connection.call(lambda daemon: daemon.landing.LandSessions, request).landings)
+        left = None if timeout is None else max(timeout - (time.monotonic() - begin), SHORTEST)
+        try:
+            if not detach:
+                landings = follow_landings(app, landings, cursor, left) if live else wait_landings(app, landings, left)
+        except KeyboardInterrupt:
+            app.output.note("landing goes on: rametctl queue")
+            raise
     if app.output.json_mode:
         app.output.json([to_json(each) for each in landings])
     elif detach or not live:

@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from ramet.v1.terminal_pb2 import Command
 
 TYPED = "rametctl.typed"
+ENDED = 30.0
+"""Seconds beyond a command's time within which the daemon has ended it, unless that is away: what it asks to end may take its time over that."""
 
 
 class RunCommand(Verb):
@@ -85,14 +87,16 @@ def command(ctx: click.Context, /, **options: Unpack[Options]) -> int:
         raise UsageError("--all goes with --list", hint="add --list")
     if options["follow"] and options["logs"] is None:
         raise UsageError("--follow goes with --logs", hint="what is started is followed unless --detach is given")
-    session = get_session(app, options["session"]).session
-    if options["list_them"]:
-        return _list(app, session.id, everything=options["show_all"])
-    if options["logs"] is not None:
-        return _logs(app, options["logs"], follow=options["follow"])
-    if options["stop"] is not None:
-        return _stop(app, options["stop"])
-    return _start(app, session.id, typed, options)
+    timeout = options["timeout"]
+    with app.connection.within(None if timeout is None else timeout + ENDED):
+        session = get_session(app, options["session"]).session
+        if options["list_them"]:
+            return _list(app, session.id, everything=options["show_all"])
+        if options["logs"] is not None:
+            return _logs(app, options["logs"], follow=options["follow"])
+        if options["stop"] is not None:
+            return _stop(app, options["stop"])
+        return _start(app, session.id, typed, options)
 
 
 def _start(app: App, session: str, argv: tuple[str, ...], options: Options) -> int:

@@ -27,16 +27,22 @@ def command(app: App, sessions: tuple[str, ...], any_of_them: bool, condition: s
       rametctl wait fix-login docs && rametctl diff docs
       rametctl wait fix-login --for waiting --timeout 600
     """
+    import time
+
     from ramet.jsonify import to_json
 
+    from rametctl.connection import GRACE
     from rametctl.render.session import outcome
     from rametctl.sessions import check_outcome, get_session, going_on, wait_sessions
 
-    # Names are looked up once: a session that is renamed meanwhile is still the one that was meant.
-    found = [get_session(app, session).session for session in sessions]
-    ids = [session.id for session in found]
-    with going_on(app, found):
-        answer = wait_sessions(app, ids, condition=condition, any_of_them=any_of_them, timeout=timeout)
+    begin = time.monotonic()
+    with app.connection.within(None if timeout is None else timeout + GRACE):
+        # Names are looked up once: a session that is renamed meanwhile is still the one that was meant.
+        found = [get_session(app, session).session for session in sessions]
+        left = None if timeout is None else max(timeout - (time.monotonic() - begin), 0.0)
+        ids = [session.id for session in found]
+        with going_on(app, found):
+            answer = wait_sessions(app, ids, condition=condition, any_of_them=any_of_them, timeout=left)
     if app.output.json_mode:
         app.output.json(to_json(answer))
     else:

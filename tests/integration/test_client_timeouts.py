@@ -1,0 +1,85 @@
+"""Verbs with ``--timeout`` end in time, also where the daemon is silent, away, or does not come up."""
+
+import json
+import socket
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from rametctl import start
+from rametctl.commands import run as run_verb
+
+from tests.support.client import World
+from tests.support.client import world as make_world
+from tests.support.eventually import PATIENCE_S, eventually_sync
+
+OVER = "the time is over before the daemon has answered"
+VERBS = (
+    ("wait", "fix", "--timeout", "0.2"),
+    ("land", "fix", "--timeout", "0.2"),
+    ("land", "fix", "--timeout", "0.2", "--json"),
+    ("run", "fix", "--timeout", "0.2", "--", "true"),
+)
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    with make_world(tmp_path) as made:
+        yield made
+
+
+@pytest.fixture
+def silent(tmp_path: Path) -> Iterator[World]:
+    """Somebody listens, as a daemon that is stopped does, and never says a word."""
+    with make_world(tmp_path, serve=False) as made, socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(made.runtime / "rametd.sock"))
+        listener.listen()
+        yield made
+
+
+@pytest.mark.parametrize("verb", VERBS, ids=[f"{verb[0]}{verb[4:]}" for verb in VERBS])
+def test_a_silent_daemon_does_not_hold_up_what_has_a_timeout(
+    silent: World, monkeypatch: pytest.MonkeyPatch, verb: tuple[str, ...]
+) -> None:
+    monkeypatch.setattr(run_verb, "ENDED", 0.1)
+    begin = time.monotonic()
+    ran = silent.run(*verb)
+    assert time.monotonic() - begin < PATIENCE_S
+    assert (ran.code, ran.err.count("\n")) == (124, 1)
+    assert OVER in ran.err
+    assert not ran.out or json.loads(ran.out)["error"]["reason"] == "TIMED_OUT"
+
+
+def test_a_daemon_that_goes_away_and_does_not_come_back_does_not_hold_up_a_wait(world: World) -> None:
+    world.state.session("fix")
+    process = world.popen("wait", "fix", "--timeout", "1.5")
+    eventually_sync(lambda: world.state.called("WaitSessions"))
+    world.daemon.stop()
+    _, words = process.communicate(timeout=PATIENCE_S)
+    assert (process.returncode, words.count("\n")) == (124, 1)
+    assert OVER in words
+
+
+def test_a_daemon_that_takes_its_time_to_come_up_does_not_hold_up_a_wait(
+    silent: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its socket is there, and it does not serve; `ensure_running` is what asks it whether it does."""
+    answers = iter([False])  # nobody was there at the first look
+    monkeypatch.setattr(start, "listens", lambda path: next(answers, True))
+    begin = time.monotonic()
+    ran = silent.run("wait", "fix", "--timeout", "0.2", env={"RAMET_AUTOSTART": "1"})
+    assert time.monotonic() - begin < PATIENCE_S
+    assert (ran.code, OVER in ran.err) == (124, True)
+
+
+def test_a_full_queue_of_callers_is_a_daemon_that_listens(tmp_path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as listener, socket.socket(socket.AF_UNIX) as caller:
+        path = Path("/tmp") / f"rmt-{tmp_path.name[:20]}.sock"
+        listener.bind(str(path))
+        listener.listen(0)
+        try:
+            caller.connect(str(path))
+            assert start.listens(path)
+        finally:
+            path.unlink()
