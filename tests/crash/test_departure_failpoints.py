@@ -155,7 +155,7 @@ async def test_a_tree_that_cannot_be_brought_back_after_all_goes_aside_with_what
     assert not tree.exists()
     async with connected(sandbox) as client:
         (words,) = [told for event in await client.log("one") if (told := event.warning.message)]
-        (folder,) = (tree.parent / ".kept" / made.id).iterdir()
+        (folder,) = (tree.parent / ".kept" / made.id).glob("tree-*")
         assert f"what was there is in {folder}" in words
         assert (folder / "since.txt").read_text() == "theirs, since\n"
         git(repository, "update-ref", ref, kept)
@@ -206,7 +206,7 @@ async def test_a_removal_that_is_killed_when_what_git_cannot_store_was_moved_asi
 
     await no_intents(sandbox)
     async with connected(sandbox) as client:
-        (kept,) = (tree.parent / ".kept" / made.id).iterdir()
+        (kept,) = (tree.parent / ".kept" / made.id).glob("tree-*")
         answer = await delete(client, "one", "remove")  # what the first caller did not hear
         assert any(words.endswith(f"is kept at {kept}") for words in answer.warnings)
         back = await client.worktrees.RestoreTrash(worktree_pb2.RestoreTrashRequest(entry="one"))

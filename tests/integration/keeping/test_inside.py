@@ -128,11 +128,11 @@ def make_something(inner: Sample, what: str) -> str:
     """Something that only a repository has; what it is called."""
     if what == "branch":
         inner.git("switch", "-qc", "other")
-        inner.commit("second")
+        inner.commit(what)
         inner.git("switch", "-q", "--detach", "HEAD~1")
         return "branch other"
     if what in {"tag", "commit"}:
-        inner.commit("second")
+        inner.commit(what)
         if what == "tag":
             inner.git("tag", "v1")
             inner.git("switch", "-q", "--detach", "HEAD~1")
