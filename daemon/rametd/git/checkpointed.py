@@ -15,9 +15,9 @@ from rametd.domain.errors import GitBusyError, GitFailedError, WorktreeChangedEr
 from rametd.domain.text import utf8
 from rametd.git import nested
 from rametd.git.context import GitContext
-from rametd.git.inside import absent, git_dir_at, places, staged_alone, under_way
+from rametd.git.copying import absent, copy_objects
+from rametd.git.inside import git_dir_at, places, staged_alone, under_way
 from rametd.git.kept import quoted, unquoted
-from rametd.git.nested import copy_objects
 from rametd.git.obstacles import additions, in_the_way, named, refuse_repositories
 from rametd.git.repository import common_dir, head_of, open_repository
 from rametd.git.snapshot import private_index
@@ -83,7 +83,9 @@ def contents(common: Path, commit: str) -> frozenset[tuple[str, ...]]:
     """What a checkpoint has of repositories inside, equal for equal files. Blocks."""
     repository = open_repository(common)
     inside = inside_of(common, commit)
-    commits = {each: repository[each.commit].peel(pygit2.Commit) for each in inside if each.kept}
+    commits = {
+        each: repository[each.commit].peel(pygit2.Commit) for each in inside if each.kept and each.commit in repository
+    }
     files = {each: (str(found.tree_id), found.message) for each, found in commits.items()}
     return frozenset((each.place, *files.get(each, (each.commit,))) for each in inside)
 
@@ -100,23 +102,25 @@ async def bring_back(git: GitContext, common: Path, worktree: Path, commit: str,
     for each in wanted:
         if any(each.place == place for place, *_ in same):
             continue
-        inner = await git.compute(git_dir_at, worktree / each.place)
-        if inner is None and each.kept:
-            told += await nested.restore(git, common, worktree, each.commit, each.place)
-        elif inner is None:
-            told.append(
-                f"{each.place} was a repository of its own, at {each.commit[:12]}, and is not there: it is not back"
-            )
-        elif inner.parent == common / "worktrees":
-            told.append(
-                f"{each.place} is a worktree of its own and stays as it is: {each.commit[:12]} has its files of then"
-            )
-        else:
-            try:
-                told += await _one(git, common, worktree, inner, each, overwritten.get(each.place), new=not before)
-            except (GitFailedError, GitBusyError, WorktreeChangedError) as error:
-                told.append(f"{each.place} is a repository of its own and stays as it is: {error.message}")
+        try:
+            told += await _back(git, common, worktree, each, overwritten.get(each.place), new=not before)
+        except (GitFailedError, GitBusyError, WorktreeChangedError) as error:
+            told.append(f"{each.place} is a repository of its own and stays as it is: {error.message}")
     return told
+
+
+async def _back(
+    git: GitContext, common: Path, worktree: Path, wanted: Inside, kept: Inside | None, *, new: bool
+) -> list[str]:
+    place, commit = wanted.place, wanted.commit[:12]
+    inner = await git.compute(git_dir_at, worktree / place)
+    if inner is None:
+        if wanted.kept:
+            return await nested.restore(git, common, worktree, wanted.commit, place)
+        return [f"{place} was a repository of its own, at {commit}, and is not there: it is not back"]
+    if inner.parent == common / "worktrees":
+        return [f"{place} is a worktree of its own and stays as it is: {commit} has its files of then"]
+    return await _files_back(git, common, worktree, inner, wanted, kept, new=new)
 
 
 def inside_of(common: Path, commit: str) -> tuple[Inside, ...]:
@@ -124,7 +128,7 @@ def inside_of(common: Path, commit: str) -> tuple[Inside, ...]:
     return of_message(open_repository(common)[commit].peel(pygit2.Commit).message)
 
 
-async def _one(
+async def _files_back(
     git: GitContext, common: Path, worktree: Path, inner: Path, wanted: Inside, kept: Inside | None, *, new: bool
 ) -> list[str]:
     """``kept`` is what the files were kept as; they are not overwritten where that is not what they are, unless all of the worktree is ``new``."""

@@ -10,6 +10,7 @@ from ramet.words import plural
 
 from rametd.domain.errors import GitFailedError
 from rametd.git.context import GitContext
+from rametd.git.copying import absent
 from rametd.git.registrations import existing_git_dir
 from rametd.git.underway import begun
 
@@ -125,14 +126,6 @@ def of_remotes(git_dir: Path) -> tuple[str, ...]:
         lines = []
     fetched = dict.fromkeys(line.split("\t")[0] for line in lines if not line.endswith(" of ."))
     return ("--remotes", *(name for name in fetched if _HASH.fullmatch(name)))
-
-
-async def absent(git: GitContext, git_dir: Path, objects: Iterable[str]) -> set[str]:
-    """Those that a repository does not have."""
-    stdin = "".join(f"{name}\n" for name in objects).encode()
-    there = (f"--git-dir={git_dir}", f"--work-tree={git_dir}")
-    output = await git.process.read(git_dir, *there, "cat-file", "--batch-check", stdin=stdin)
-    return {line.split(" ")[0] for line in output.decode().splitlines() if line.endswith(" missing")}
 
 
 async def staged_alone(git: GitContext, directory: Path, inner: Path) -> list[str]:

@@ -8,13 +8,13 @@ from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Final
 
 import pygit2
 
 from rametd.domain.errors import GitFailedError, RepoNotFoundError, UnsupportedRepositoryError
 from rametd.git.context import GitContext
-from rametd.git.inside import absent, git_dir_at, of_remotes, places
+from rametd.git.copying import copy_objects, objects_of
+from rametd.git.inside import git_dir_at, of_remotes, places
 from rametd.git.kept import quoted
 from rametd.git.locks import DIRECTORY
 from rametd.git.obstacles import named
@@ -22,9 +22,6 @@ from rametd.git.registrations import existing_git_dir
 from rametd.git.repository import Head, open_repository
 from rametd.git.snapshot import WorktreeTree, has_no_links, write_commit, write_tree
 from rametd.git.unread import Unread, add_all, hidden, is_unborn, unread
-
-_LOOSE: Final = 100
-"""So many new objects are stored one by one; more of them make a pack."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,23 +192,6 @@ async def _stands_clean(git: GitContext, common: Path, directory: Path, inner: P
     return not await _is_own(git, common, directory, inner, recorded)
 
 
-async def copy_objects(git: GitContext, source: Path, target: Path, commit: str) -> None:
-    """Have the repository ``target`` have all of a commit of ``source``: what it does not have yet is copied. Raises GitFailedError."""
-    there = (f"--git-dir={source}", f"--work-tree={source}")
-    listed = await git.process.read(source, *there, "rev-list", "--objects", "--no-object-names", commit, "--")
-    missing = await absent(git, target, listed.decode().split())
-    if missing:
-        stdin = "".join(f"{name}\n" for name in sorted(missing)).encode()
-        pack = await git.process.read(source, *there, "pack-objects", "--stdout", "-q", stdin=stdin)
-        store = ("unpack-objects", "-q") if len(missing) <= _LOOSE else ("index-pack", "--stdin")
-        beside = (f"--git-dir={target}", f"--work-tree={target}")
-        await git.process.write(target, *beside, *store, stdin=pack)
-    if not await git.compute(lambda: commit in open_repository(target)):
-        raise GitFailedError(
-            f"the commit {commit[:12]} of {source} could not be copied", hint="commit or copy it by hand"
-        )
-
-
 async def restore(
     git: GitContext, common: Path, worktree: Path, commit: str, place: str, *, whole: bool = False, fresh: bool = False
 ) -> list[str]:
@@ -315,9 +295,3 @@ def _delete(target: Path, paths: Collection[bytes]) -> None:
             if folder == target or not folder.is_dir() or any(folder.iterdir()):
                 break
             folder.rmdir()
-
-
-def objects_of(common: Path) -> dict[str, str]:
-    """An environment in which git, in another repository, has the objects of that one too."""
-    place = str(common / "objects").replace("\\", "\\\\").replace('"', '\\"')
-    return {"GIT_ALTERNATE_OBJECT_DIRECTORIES": f'"{place}"'}

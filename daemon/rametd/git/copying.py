@@ -1,0 +1,43 @@
+"""Objects of one repository in another one."""
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final
+
+from rametd.domain.errors import GitFailedError
+from rametd.git.context import GitContext
+from rametd.git.repository import open_repository
+
+_LOOSE: Final = 100
+"""So many new objects are stored one by one; more of them make a pack."""
+
+
+async def absent(git: GitContext, git_dir: Path, objects: Iterable[str]) -> set[str]:
+    """Those that a repository does not have."""
+    stdin = "".join(f"{name}\n" for name in objects).encode()
+    there = (f"--git-dir={git_dir}", f"--work-tree={git_dir}")
+    output = await git.process.read(git_dir, *there, "cat-file", "--batch-check", stdin=stdin)
+    return {line.split(" ")[0] for line in output.decode().splitlines() if line.endswith(" missing")}
+
+
+async def copy_objects(git: GitContext, source: Path, target: Path, commit: str) -> None:
+    """Have the repository ``target`` have all of a commit of ``source``: what it does not have yet is copied. Raises GitFailedError."""
+    there = (f"--git-dir={source}", f"--work-tree={source}")
+    listed = await git.process.read(source, *there, "rev-list", "--objects", "--no-object-names", commit, "--")
+    missing = await absent(git, target, listed.decode().split())
+    if missing:
+        stdin = "".join(f"{name}\n" for name in sorted(missing)).encode()
+        pack = await git.process.read(source, *there, "pack-objects", "--stdout", "-q", stdin=stdin)
+        store = ("unpack-objects", "-q") if len(missing) <= _LOOSE else ("index-pack", "--stdin")
+        beside = (f"--git-dir={target}", f"--work-tree={target}")
+        await git.process.write(target, *beside, *store, stdin=pack)
+    if not await git.compute(lambda: commit in open_repository(target)):
+        raise GitFailedError(
+            f"the commit {commit[:12]} of {source} could not be copied", hint="commit or copy it by hand"
+        )
+
+
+def objects_of(common: Path) -> dict[str, str]:
+    """An environment in which git, in another repository, has the objects of that one too."""
+    place = str(common / "objects").replace("\\", "\\\\").replace('"', '\\"')
+    return {"GIT_ALTERNATE_OBJECT_DIRECTORIES": f'"{place}"'}
