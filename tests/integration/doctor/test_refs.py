@@ -90,6 +90,27 @@ async def test_what_a_restore_could_not_bring_back_is_told_until_it_expires_and_
         assert (Path((await client.get("again")).worktree) / "only.txt").read_text() == "uncommitted\n"
 
 
+async def test_what_is_aside_of_repositories_inside_goes_with_the_ref(sandbox: Sandbox, repository: Path) -> None:
+    async with daemon_here(sandbox), connected(sandbox) as client:
+        tree = Path((await client.create(repository, name="back")).worktree)
+        git(tree, "init", "-q", "own")
+        ref = f"refs/ramet/archive/{tree.name}"
+        await client.sessions.ArchiveSession(session_pb2.ArchiveSessionRequest(session="back"))
+        git(repository, "branch", "-D", git(repository, "branch", "--list", "ramet/*").strip())
+        assert (await client.sessions.RestoreSession(session_pb2.RestoreSessionRequest(session="back"))).warnings
+        assert (tree.parent / ".kept" / tree.name).is_dir()
+    with closing(sqlite3.connect(sandbox.root / "state" / "ramet.db", timeout=10)) as database, database:
+        database.execute("UPDATE events SET time = time - ? WHERE kind = 'session_restored'", (31 * DAY_S,))
+
+    async with daemon_here(sandbox):
+
+        async def gone() -> bool:
+            return not git(repository, "for-each-ref", ref) and not (tree.parent / ".kept").exists()
+
+        await eventually(gone)
+    assert (tree / "own" / ".git").is_dir()
+
+
 async def put_away(client: Client, repository: Path, name: str, *, checkpoint: bool = True) -> str:
     """Archive a session with one file in its checkpoint and one that is newer. Returns its ref."""
     made = await client.create(repository, name=name)

@@ -17,6 +17,7 @@ from rametd.services.leaving import DROP
 from rametd.services.repos import info_of
 from rametd.services.upkeep.garbage import DAY_S
 from rametd.services.upkeep.rows import is_still_kept, kind_and_id
+from rametd.services.worktrees.places import all_aside, tidy_aside
 from rametd.store import Reader, Unit
 
 log = structlog.get_logger()
@@ -121,7 +122,7 @@ async def drop_expired(core: Core, repo: Repo) -> None:
 
 
 async def _drop(core: Core, info: RepositoryInfo, kept: StillKept) -> None:
-    """Delete the ref while nothing else is done with the session.
+    """Delete the ref, and what is aside with it, while nothing else is done with the session.
 
     An archiving that begins between the look and the deletion would find its files kept under that very ref already, leave it as it is, and
     lose them to us: the intent keeps it out, and one that had begun before keeps us out.
@@ -135,7 +136,12 @@ async def _drop(core: Core, info: RepositoryInfo, kept: StillKept) -> None:
     if intent is None:
         return
     try:
+        known = await core.git.kept(info, kept.ref)
         await core.git.drop_ref(info, kept.ref, kept.commit)
+        worktree = kept.session.worktree
+        for folder in await asyncio.to_thread(all_aside, worktree, known.tree) if known is not None else ():
+            await core.git.delete_tree(folder)
+        await asyncio.to_thread(tidy_aside, worktree)
     finally:
         await asyncio.shield(undo_drop(core, intent))
         core.wake()
