@@ -241,3 +241,30 @@ async def test_repositories_inside_come_back_whatever_they_are_called(client: Cl
     await remove(client, "made", force=True)
     assert list((await bring_back(client, "made")).warnings) == []
     assert {git(place, "status", "--porcelain") for place in places} == {"?? draft"}
+
+
+async def test_a_session_that_begins_with_changes_has_those_of_submodules_and_repositories_inside(
+    client: Client, tmp_path: Path
+) -> None:
+    environment = repositories.git_environment(tmp_path / "home")
+    sample = repositories.with_submodule(tmp_path / "sub", environment)
+    make(sample.path / "own")
+    git(sample.path, "worktree", "add", "-q", "-b", "mine", "side")
+    (sample.path / "side" / "draft").write_text("of another branch\n")
+    (sample.path / "lib" / "made").write_text("1\n")
+    git(sample.path / "lib", "add", "made")
+    git(sample.path / "lib", "commit", "-qm", "made")
+    (sample.path / "lib" / "deep" / "README.md").write_text("changed\n")
+    before = git(sample.path, "status", "--porcelain", "--ignore-submodules=none")
+
+    made = await client.sessions.CreateSession(
+        session_pb2.CreateSessionRequest(path=str(sample.path), with_changes=True), metadata=client.metadata
+    )
+
+    tree = Path(made.session.worktree)
+    assert git(tree / "lib", "rev-parse", "HEAD") == git(sample.path / "lib", "rev-parse", "HEAD")
+    assert ((tree / "lib/made").read_text(), (tree / "lib/deep/README.md").read_text()) == ("1\n", "changed\n")
+    assert (tree / "own" / "draft").read_text() == "draft one\n"
+    assert [words.partition(":")[0] for words in made.warnings] == ["own was a repository of its own"]
+    assert not (tree / "side" / "draft").exists()
+    assert git(sample.path, "status", "--porcelain", "--ignore-submodules=none") == before

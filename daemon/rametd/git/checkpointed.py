@@ -19,8 +19,9 @@ from rametd.git.copying import absent, copy_objects
 from rametd.git.inside import git_dir_at, places, staged_alone, under_way
 from rametd.git.kept import quoted, unquoted
 from rametd.git.obstacles import additions, in_the_way, named, refuse_repositories
+from rametd.git.registrations import verify_worktree
 from rametd.git.repository import common_dir, head_of, open_repository
-from rametd.git.snapshot import private_index
+from rametd.git.snapshot import Snapshot, private_index, write_commit
 from rametd.git.unread import add_all, is_unborn
 
 
@@ -52,6 +53,24 @@ async def keep(
         words += [each.words for each in below.unread]
     left = nested.unkept(skipped, [each.place for each in inside])
     return tuple(inside), tuple(map(utf8, (*(each.words for each in left), *words)))
+
+
+async def keep_changes(git: GitContext, worktree: Path, taken: Snapshot) -> tuple[str, tuple[str, ...]]:
+    """See `Git.changes_inside`."""
+    if taken.plain:
+        return "", taken.skipped
+    git_dir = await git.compute(verify_worktree, worktree, None)
+    common = common_dir(git_dir)
+    inside, skipped = await keep(git, worktree, git_dir, taken.tree, taken.skipped)
+
+    def commit() -> str:
+        dirs = {each: git_dir_at(worktree / each.place) for each in inside if each.kept}
+        # Worktrees are other work, each on its own branch.
+        kept = [each for each, inner in dirs.items() if inner is None or inner.parent != common / "worktrees"]
+        parents = list(dict.fromkeys(each.commit for each in kept))
+        return write_commit(open_repository(common), taken.tree, noted("changes\n\n", kept), parents) if kept else ""
+
+    return await git.compute(commit), skipped
 
 
 def _linked(common: Path, tree: str, found: dict[str, str | None]) -> dict[str, str | None]:

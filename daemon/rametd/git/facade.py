@@ -257,6 +257,11 @@ class Git:
         """Commit all files (untracked ones too, ignored ones not) on top of HEAD, without moving a ref or the user's index."""
         return await snapshot.snapshot(self._context, worktree, message)
 
+    async def changes_inside(self, worktree: Path, taken: Snapshot) -> tuple[str, tuple[str, ...]]:
+        """Beside a `snapshot`, what was not committed, or never pushed, in repositories inside: a commit for `bring_back_inside`, "" where there is nothing of
+        it; and in words what neither has."""
+        return await checkpointed.keep_changes(self._context, worktree, taken)
+
     async def trash(
         self,
         repo: RepositoryInfo,

@@ -45,12 +45,13 @@ class WorktreeTree:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """A commit of a worktree's files. ``created`` is False when they equal HEAD, whose commit it then is."""
+    """A commit of a worktree's files. ``created`` is False when they equal HEAD, whose commit it then is. ``plain`` as in `WorktreeTree`."""
 
     commit: str
     tree: str
     created: bool
     skipped: tuple[str, ...]
+    plain: bool = False
 
 
 async def write_tree(git: GitContext, worktree: Path, git_dir: Path | None = None) -> WorktreeTree:
@@ -94,9 +95,9 @@ async def snapshot(git: GitContext, worktree: Path, message: str) -> Snapshot:
         repository = open_repository(worktree)
         head = written.head.commit
         if head is not None and str(repository[head].peel(pygit2.Tree).id) == written.tree:
-            return Snapshot(head, written.tree, created=False, skipped=written.skipped)
+            return Snapshot(head, written.tree, created=False, skipped=written.skipped, plain=written.plain)
         made = write_commit(repository, written.tree, message, [head] if head is not None else [])
-        return Snapshot(made, written.tree, created=True, skipped=written.skipped)
+        return Snapshot(made, written.tree, created=True, skipped=written.skipped, plain=written.plain)
 
     return await git.compute(commit)
 

@@ -41,7 +41,9 @@ class Builder:
             changes = await git.snapshot(info.worktree_root, f"changes for {session.name}")
             if changes.created:
                 await git.restore_files(session.worktree, changes.commit)
-            warnings = (*warnings, *changes.skipped)
+            inside, skipped = await git.changes_inside(info.worktree_root, changes)
+            told = await git.bring_back_inside(info, session.worktree, inside) if inside else ()
+            warnings = (*warnings, *skipped, *told)
         if (fork := made.wanted.new.fork) is not None:
             await git.restore_files(session.worktree, fork.commit)
             warnings = (*warnings, *await git.bring_back_inside(info, session.worktree, fork.commit))
