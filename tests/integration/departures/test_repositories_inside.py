@@ -1,9 +1,11 @@
 """Repositories and worktrees inside a session's worktree: what only they have is named before it goes, kept as it is, and comes back."""
 
+import os
 from pathlib import Path
 
 import pytest
-from ramet.v1 import worktree_pb2
+from ramet.v1 import session_pb2, worktree_pb2
+from rametd.platform.disk import tree_bytes
 
 from tests.support.daemon import Client, git
 from tests.support.departures import archive, bring_back, refusal, remove, restore
@@ -43,6 +45,7 @@ async def test_a_repository_inside_is_kept_as_it_is_told_of_and_comes_back(
     made = await client.create(repository, name="made")
     tree = Path(made.worktree)
     own = repository_in(tree)
+    (own / ".git" / "large").write_bytes(os.urandom(1 << 20))
     before = everything(own)
     if way == "rm":
         assert "1 untracked (own)" in (await refusal(remove(client, "made")))[1]
@@ -53,6 +56,7 @@ async def test_a_repository_inside_is_kept_as_it_is_told_of_and_comes_back(
         (aside,) = (tree.parent / ".kept" / made.id).iterdir()
         assert list(gone.warnings) == [f"repositories inside (own) are kept as they are at {aside}"]
         assert not tree.exists()
+        assert not isinstance(gone, session_pb2.ArchiveSessionResponse) or gone.freed_bytes < tree_bytes(aside)
         back = await restore(client, "made") if way == "archive" else await bring_back(client, "made")
         assert list(back.warnings) == []
         assert everything(own) == before

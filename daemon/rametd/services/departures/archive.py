@@ -127,7 +127,7 @@ class Archiver:
                 log.warning("nothing is left to keep", session=session.id, error=error.message)
             if record is not None and record.unread:
                 raise unread_error(session, record.unread, "")
-            await keep_git_dirs(core, session, record)
+            freed = max(0, freed - await keep_git_dirs(core, session, record))
             core.failpoint.hit("archive.kept")
             await tree_goes(core, intent, session)
             removal = await core.git.remove_worktree(info, session.worktree, session.branch, delete_branch=False)

@@ -12,6 +12,7 @@ from rametd.domain.models import Intent, Session, WorktreeKind
 from rametd.domain.states import State
 from rametd.git.repository import RepositoryInfo
 from rametd.git.trash import TrashRecord
+from rametd.platform.disk import tree_bytes
 from rametd.services.core import Core
 from rametd.services.leaving import DELETE, FAILED, TREE
 from rametd.services.lifecycle import change_state
@@ -72,11 +73,13 @@ async def kept_under(
         raise
 
 
-async def keep_git_dirs(core: Core, session: Session, record: TrashRecord | None) -> None:
-    """Of repositories inside, what no commit can hold: kept as it is, beside the worktree, before that goes."""
-    if record is not None and record.git_dirs:
-        folder = await asyncio.to_thread(next_git_dirs_aside, session.worktree, record.tree)
-        await core.git.keep_git_dirs(record.git_dirs, folder)
+async def keep_git_dirs(core: Core, session: Session, record: TrashRecord | None) -> int:
+    """Of repositories inside, what no commit can hold: kept as it is, beside the worktree, before that goes. The bytes that it takes."""
+    if record is None or not record.git_dirs:
+        return 0
+    folder = await asyncio.to_thread(next_git_dirs_aside, session.worktree, record.tree)
+    await core.git.keep_git_dirs(record.git_dirs, folder)
+    return await asyncio.to_thread(tree_bytes, folder)
 
 
 async def give_up(core: Core, intent: Intent, error: Exception) -> None:

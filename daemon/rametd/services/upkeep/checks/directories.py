@@ -66,10 +66,10 @@ def _beside(scene: Scene) -> Iterator[Finding]:
 
 
 def _aside(scene: Scene, folder: Path) -> Iterator[Finding]:
-    """Whole directories of worktrees that were not readable: they go with what the trash has of their session."""
+    """What of worktrees no commit could hold: it goes with what the trash has of their session."""
     for path in _directories_in(folder):
         if path.name not in scene.known | scene.trash:
-            message = "it has worktrees of a session that is no more, which git could not read and so could not keep"
+            message = "it has what was kept aside of a session that is no more: what git could not store, or repositories inside"
             yield Finding("warning", "directory-left", str(path), "", message, _move_or_delete(path))
 
 
