@@ -7,6 +7,9 @@ commits, resets, switches) and, as its last act, writes down what is in it then.
 rewind, a fork, a sync with a base that moves, archiving, removing, bringing back, deleting a branch or a tree by hand. In half of the rounds the daemon
 is killed meanwhile, at any moment or at a failpoint, and so may be the ones that recover from that; a call that was cut off is made again.
 
+While no daemon runs somebody writes to the tree that the killed one had in hand: what they wrote is there afterwards, or in a checkpoint, or with what
+was put away. Repositories inside stay as they are, or come back with the rest.
+
 At the end everything is brought back from archive and trash, unreachable objects are dropped, and every tree is looked for among the checkpoints of
 its session: byte for byte and mode for mode in the commit, and for some by a rewind.
 """
@@ -24,6 +27,7 @@ import sys
 import time
 from collections import defaultdict
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -70,6 +74,8 @@ class Known:
     states: dict[int, State] = field(default_factory=dict)
     kept: State | None = None  # what its tree was when it was put away
     tree_gone: bool = False
+    inside: State = field(default_factory=dict)  # what was in repositories inside it then
+    written: dict[str, str] = field(default_factory=dict)  # by a person while no daemon ran, since this round began
 
 
 class LostBytes:
@@ -86,6 +92,8 @@ class LostBytes:
         self._folder = sandbox.root / "ends"
         self._folder.mkdir()
         self._commits: dict[str, State] = {}
+        self._in_hand: Known | None = None
+        self._mortal.meanwhile = self._meanwhile
         git(self._repository, "branch", BASE)
         git(self._repository, "branch", "outside")
         (self._repository / "dirty.txt").write_text("the person's own\n")
@@ -125,9 +133,24 @@ class LostBytes:
         trace(
             f"round {self.counts.rounds}: {action.__name__} {known.id} {known.place} armed={self._mortal.armed!r} blow={blow is not None}"
         )
+        if action in {
+            self._rewind,
+            self._sync,
+            self._archive,
+            self._remove,
+            self._restore,
+            self._bring_back,
+            self._checkpoint,
+        }:
+            if known.place == "here" and not known.tree_gone:
+                await self._kept(known)  # no agent writes there
+            self._in_hand = known
         await action(known)
         if blow is not None:
             await blow
+        if known.written:
+            await self._find_written(known)
+        self._in_hand = None
         if self._chance.random() < 0.2:
             await self._look(self._chance.choice(self._known))
 
@@ -135,14 +158,53 @@ class LostBytes:
         known = self._chance.choice(self._known)
         ways: dict[str, tuple[list[Callable[[Known], Awaitable[None]]], list[int]]] = {
             "here": (
-                [self._turn, self._turns, self._edit, self._checkpoint, self._rewind, self._fork, self._sync, self._archive, self._remove, self._lose_tree, self._move_base],
-                [12, 6, 4, 2, 5, 2, 3, 4, 4, 1, 1],
+                [self._turn, self._turns, self._edit, self._checkpoint, self._rewind, self._fork, self._sync, self._archive, self._remove, self._lose_tree, self._move_base, self._nest],
+                [12, 6, 4, 2, 7, 2, 7, 4, 4, 1, 1, 2],
             ),
             "archived": ([self._restore, self._remove, self._lose_branch, self._move_branch], [5, 2, 2, 1]),
             "trash": ([self._bring_back, self._move_branch], [5, 1]),
         }  # fmt: skip
         actions, weights = ways[known.place]
         return self._chance.choices(actions, weights)[0], known
+
+    def _meanwhile(self) -> None:
+        """Somebody writes to the tree that was in the dead daemon's hands, whatever it looks like."""
+        known = self._in_hand
+        if known is None or not (known.tree / ".git").exists() or self._chance.random() < 0.4:
+            return
+        for _ in range(self._chance.randint(1, 3)):
+            path = self._chance.choice([*trees.NAMES, *(["since"] * 3)])
+            self._number += 1
+            text = f"written while no daemon ran: {self._number}\n"
+            file = known.tree / path
+            with suppress(OSError):  # a directory is there, or a file in its way
+                if not file.is_symlink():
+                    file.parent.mkdir(parents=True, exist_ok=True)
+                    file.write_text(text)
+                    known.written[path] = text
+                    trace(f"  meanwhile {path!r} {text!r}")
+
+    async def _find_written(self, known: Known) -> None:
+        """What somebody wrote while no daemon ran is there, or kept."""
+        written, known.written = dict(known.written), {}
+        there = {path for path, text in written.items() if _reads(known.tree / path) == text}
+        commits = [*git(self._repository, "for-each-ref", "--format=%(objectname)", f"refs/ramet/checkpoints/{known.id}",
+                        f"refs/ramet/archive/{known.id}", f"refs/ramet/trash/{known.id}").split()]  # fmt: skip
+        kept = [trees.read_commit(self._repository, commit) for commit in commits]
+        for path, text in written.items():
+            wanted = trees.entry("100644", text.encode())
+            if path in there or any(
+                state.get(path, "").split(" ", 1)[1:] == wanted.split(" ", 1)[1:] for state in kept
+            ):
+                continue
+            # What git ignores goes with a tree that is put away.
+            if known.place != "here" and self._is_ignored(path, kept):
+                continue
+            raise AssertionError(f"{path!r} of {known.id} is lost: it was {text!r}; {commits}")
+
+    def _is_ignored(self, path: str, kept: list[State]) -> bool:
+        """Whether any kept state has rules that may hide it."""
+        return any(name.rpartition("/")[2] == ".gitignore" for state in kept for name in state) and path != "since"
 
     # ── what is done ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -226,6 +288,20 @@ class LostBytes:
             await self._kept(known)
             trees.Edits(known.tree, self._chance.getrandbits(30)).make()
 
+    async def _nest(self, known: Known) -> None:
+        """A repository inside, with a commit and something that is in none."""
+        self._number += 1
+        inner = known.tree / f"{trees.NEST}{self._number}"
+        if known.tree_gone:
+            return
+        await self._kept(known)
+        inner.mkdir()
+        git(inner, "init", "-q")
+        (inner / "committed").write_text("committed\n")
+        git(inner, "add", "-A")
+        git(inner, "commit", "-qm", "inner")
+        (inner / "draft").write_text(f"{self._number}\n")
+
     async def _checkpoint(self, known: Known) -> None:
         request = worktree_pb2.CreateCheckpointRequest(session=known.id)
         await self._call(self._client.worktrees.CreateCheckpoint, request, *self._gone(known))
@@ -243,16 +319,29 @@ class LostBytes:
         )
         before = {} if known.tree_gone else trees.read_tree(known.tree)
         hidden = set() if known.tree_gone else trees.ignored(known.tree)
-        if answer := await self._call(self._client.worktrees.RewindSession, request, *self._gone(known)):
+        inside = {} if known.tree_gone else trees.read_inside(known.tree)
+        # Files do not come in the place of a repository inside.
+        answer = await self._call(self._client.worktrees.RewindSession, request, "WORKTREE_CHANGED")
+        self._inside_stays(known, inside)
+        if answer:
             self._compare(known, self._of(checkpoint), hidden, f"rewind to checkpoint {checkpoint.number}")
             kept = self._of(answer.before)
-            assert before.items() <= kept.items(), f"what a rewind of {known.id} overwrote: {told(before, kept)}"
+            assert known.written or before.items() <= kept.items(), (
+                f"what a rewind of {known.id} overwrote: {told(before, kept)}"
+            )
+
+    def _inside_stays(self, known: Known, inside: State) -> None:
+        if not known.tree_gone and not known.written:
+            now = trees.read_inside(known.tree)
+            assert inside.items() <= now.items(), f"what is in repositories inside {known.id}: {told(inside, now)}"
 
     def _compare(self, known: Known, wanted: State, ignored: set[str], what: str) -> None:
         """All that was kept is there, and nothing else but what was ignored before."""
         there = trees.read_tree(known.tree, iter(wanted))
         more = trees.read_tree(known.tree)
         found = there | {path: entry for path, entry in more.items() if path not in ignored}
+        if known.written:  # these are looked for on their own
+            return
         assert found == wanted, f"{what} of {known.id}: {told(wanted, found)}"
 
     async def _fork(self, known: Known) -> None:
@@ -273,7 +362,9 @@ class LostBytes:
             await self._move_base(known)
         method = self._chance.choice((worktree_pb2.SYNC_METHOD_MERGE, worktree_pb2.SYNC_METHOD_REBASE))
         request = worktree_pb2.SyncSessionRequest(session=known.id, method=method)
+        inside = {} if known.tree_gone else trees.read_inside(known.tree)
         await self._call(self._client.worktrees.SyncSession, request, "WORKTREE_CHANGED", "GIT_FAILED")
+        self._inside_stays(known, inside)
 
     async def _move_base(self, known: Known) -> None:
         """Somebody else's commit."""
@@ -281,7 +372,8 @@ class LostBytes:
         folder = self._sandbox.root / f"base-{self._number}"
         git(self._repository, "worktree", "add", "-q", "--detach", str(folder), BASE)
         trees.Edits(folder, self._chance.getrandbits(30)).make()
-        git(folder, "add", "-A")
+        # What the base has may be ignored elsewhere.
+        git(folder, "add", "-A", *(["--force"] if self._chance.random() < 0.5 else []))
         git(folder, "commit", "-q", "--allow-empty", "-m", "base")
         git(folder, "update-ref", f"refs/heads/{BASE}", "HEAD")
         git(self._repository, "worktree", "remove", "--force", str(folder))
@@ -301,11 +393,12 @@ class LostBytes:
         if was_here:
             await self._settle(known)
             kept = None if known.tree_gone else trees.read_tree(known.tree)
+            inside = {} if known.tree_gone else trees.read_inside(known.tree)
         if await self._call(method, request, *reasons):
             assert not known.tree.exists(), f"{known.tree} is still there"
             known.place = place
             if was_here:
-                known.kept = kept
+                known.kept, known.inside = (None if known.written else kept), inside
             if not any(each.place == "here" for each in self._known):
                 await self._create()
 
@@ -321,6 +414,8 @@ class LostBytes:
         assert Path(answer.session.worktree) == known.tree
         if known.kept is not None:
             self._compare(known, known.kept, set(), f"bringing back {list(answer.warnings)}")
+        inside = {path: trees.entry("100644", (known.tree / path).read_bytes()) for path in known.inside}
+        assert inside == known.inside, told(known.inside, inside)
         known.place, known.branch, known.tree_gone = "here", answer.session.branch, False
 
     async def _lose_branch(self, known: Known) -> None:
@@ -405,6 +500,13 @@ class LostBytes:
 
     def close(self) -> None:
         self._mortal.kill()
+
+
+def _reads(file: Path) -> str | None:
+    try:
+        return file.read_text()
+    except (OSError, UnicodeDecodeError):
+        return None
 
 
 def told(wanted: State, found: State) -> str:

@@ -27,7 +27,7 @@ FAILPOINTS = tuple(
         "remove": "intended agent-ended trashed worktree-removed processes-destroyed forgotten",
         "restore": "intended tree-made stored dropped",
         "rewind": "intended agent-ended kept files-written branch-moved recorded",
-        "sync": "intended synced",
+        "sync": "intended kept synced",
     }.items()
     for step in steps.split()
 )
@@ -38,7 +38,10 @@ class FaultError(Exception):
 
 
 class Mortal:
-    """``kills`` counts the deaths, ``refused`` the refusals by call and reason; ``armed`` is the failpoint at which the present one dies."""
+    """``kills`` counts the deaths, ``refused`` the refusals by call and reason; ``armed`` is the failpoint at which the present one dies.
+
+    ``meanwhile`` is done whenever one is dead, before the next is started.
+    """
 
     def __init__(self, sandbox: Sandbox, client: Client, chance: random.Random) -> None:
         self.kills = 0
@@ -49,10 +52,12 @@ class Mortal:
         self._chance = chance
         self._daemon = DaemonProcess(sandbox)
         self._calls = 0
+        self.meanwhile: Callable[[], None] = lambda: None
 
     async def start(self, arm: float = 0.3) -> None:
         """Start one that serves; those that are armed, the first with the chance ``arm``, may die of their recovery before."""
         while True:
+            self.meanwhile()
             self.armed = self._chance.choice(FAILPOINTS) if self._chance.random() < arm else ""
             arm /= 2
             self._daemon.start(wait=False, **({"RAMET_FAILPOINT": self.armed} if self.armed else {}))

@@ -35,6 +35,9 @@ IGNORES = (
     "# nothing\n",
 )
 
+NEST = "nest-"
+"""What the names of repositories inside begin with: their files are in no tree around them, and compared on their own (`read_inside`)."""
+
 
 def git(tree: Path, *arguments: str, stdin: bytes | None = None, check: bool = True) -> bytes:
     environment = {
@@ -64,12 +67,12 @@ def read_tree(tree: Path, paths: Iterator[str] | None = None) -> State:
         with suppress(FileNotFoundError, NotADirectoryError):
             file = tree / path
             mode = file.lstat().st_mode
-            if _beyond_a_link(tree, path):
+            if path.startswith(NEST) or _beyond_a_link(tree, path):
                 continue
             if stat.S_ISLNK(mode):
-                found[path] = _entry("120000", os.fsencode(os.readlink(file)))  # noqa: PTH115 - bytes as they are
+                found[path] = entry("120000", os.fsencode(os.readlink(file)))  # noqa: PTH115 - bytes as they are
             elif stat.S_ISREG(mode):
-                found[path] = _entry("100755" if mode & 0o100 else "100644", file.read_bytes())
+                found[path] = entry("100755" if mode & 0o100 else "100644", file.read_bytes())
     return found
 
 
@@ -84,6 +87,7 @@ def read_commit(repository: Path, commit: str) -> State:
         for fields, _, path in (
             each.partition(b"\t") for each in git(repository, "ls-tree", "-r", "-z", commit).split(b"\0") if each
         )
+        if not fields.startswith(b"160000 ") and not path.startswith(NEST.encode())
     ]
     wanted = b"".join(fields[2] + b"\n" for fields, _ in entries)
     output, at = git(repository, "cat-file", "--batch", stdin=wanted), 0
@@ -91,7 +95,7 @@ def read_commit(repository: Path, commit: str) -> State:
     for fields, path in entries:
         head, _, _ = output[at : at + 200].partition(b"\n")
         size, at = int(head.split(b" ")[2]), at + len(head) + 1
-        found[path] = _entry(fields[0].decode(), output[at : at + size])
+        found[path] = entry(fields[0].decode(), output[at : at + size])
         at += size + 1
     return found
 
@@ -101,7 +105,22 @@ def ignored(tree: Path) -> set[str]:
     return {os.fsdecode(path) for path in listed.split(b"\0") if path}
 
 
-def _entry(mode: str, content: bytes) -> str:
+def read_inside(tree: Path) -> State:
+    """What is on the disk in the repositories inside a tree, their git directories apart."""
+    found: State = {}
+    for pointer in sorted(tree.rglob(".git")):
+        inner = pointer.parent
+        if inner != tree and pointer.is_dir():
+            paths = (file for file in sorted(inner.rglob("*")) if ".git" not in file.relative_to(inner).parts)
+            found |= {
+                str(file.relative_to(tree)): entry("100644", file.read_bytes())
+                for file in paths
+                if file.is_file() and not file.is_symlink()
+            }
+    return found
+
+
+def entry(mode: str, content: bytes) -> str:
     return f"{mode} {hashlib.sha256(content).hexdigest()} {content[:20]!r}"
 
 
@@ -119,6 +138,7 @@ class Edits:
         for _ in range(self._chance.randint(1, 6)):
             with suppress(OSError):  # not everything can be done to everything
                 self._chance.choice(self._kinds())()
+        self._look_for_what_is_gone()
 
     def _kinds(self) -> list[Callable[[], object]]:
         files = [
@@ -131,7 +151,7 @@ class Edits:
             self._rename,
             self._mode,
         ]
-        rare = [self._empty, self._link, self._remove_folder, self._swap_kind, self._ignore]
+        rare = [self._empty, self._link, self._remove_folder, self._swap_kind, self._ignore, self._mark, self._announce]
         branch = [
             self._commit,
             self._commit,
@@ -149,7 +169,7 @@ class Edits:
         there = [
             path
             for path in sorted(self._tree.rglob("*"))
-            if path.name != ".git" and (path.is_symlink() or path.is_file())
+            if ".git" not in path.parts and (path.is_symlink() or path.is_file())
         ]
         if there and self._chance.random() < 0.6:
             return self._chance.choice(there)
@@ -222,6 +242,29 @@ class Edits:
         folder = self._tree / self._chance.choice((".", "new", "dir0"))
         folder.mkdir(exist_ok=True)
         (folder / ".gitignore").write_text(self._chance.choice(IGNORES))
+
+    def _mark(self) -> None:
+        """Change a file that git was told not to look at, or have it look again."""
+        tracked = [os.fsdecode(path) for path in git(self._tree, "ls-files", "-z").split(b"\0") if path]
+        path = self._chance.choice(tracked or ["a.txt"])
+        marks = ("--assume-unchanged", "--skip-worktree", "--no-assume-unchanged", "--no-skip-worktree")
+        self._git("update-index", self._chance.choice(marks), "--", path)
+        file = self._tree / path
+        if file.is_file() and not file.is_symlink():
+            file.write_text(self._text())
+
+    def _look_for_what_is_gone(self) -> None:
+        """A marked file that is not there may be one that a sparse checkout leaves out as well as one that was deleted: no such thing is left."""
+        marked = (line for line in git(self._tree, "ls-files", "-v", "-z").split(b"\0") if line)
+        for path in [os.fsdecode(line[2:]) for line in marked if line[:1] == b"S" or line[:1].islower()]:
+            if not os.path.lexists(self._tree / path):
+                for mark in ("--no-assume-unchanged", "--no-skip-worktree"):
+                    self._git("update-index", mark, "--", path)
+
+    def _announce(self) -> None:
+        file = self._tree / self._chance.choice(NAMES)
+        file.write_text(self._text())
+        self._git("--literal-pathspecs", "add", "--intent-to-add", "--force", "--", str(file.relative_to(self._tree)))
 
     def _git(self, *arguments: str) -> None:
         git(self._tree, *arguments, check=False)
