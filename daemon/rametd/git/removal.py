@@ -82,6 +82,9 @@ async def detach(
         entries = registered_at(repo.common_dir, path)
         if unfinished and not all(is_unfinished(entry) for entry in entries):
             return f"{path}: it is a worktree that was there before", None
+        if unfinished and not entries and _holds_files(path):
+            # Git makes the entry first: a directory without one, such as a worktree that was moved back when its entry was gone, is not what we made.
+            return foreign(repo.common_dir, path, entries) or f"{path}: it was there before", None
         _refuse_main(repo, path)
         why = foreign(repo.common_dir, path, entries)
         moved: Path | None = None
@@ -110,6 +113,10 @@ async def detach(
 def is_unfinished(entry: Registration) -> bool:
     """Whether the entry is one that we were making (or git was, for us) rather than a worktree of the user's."""
     return entry.path is None or entry.locked in UNFINISHED
+
+
+def _holds_files(path: Path) -> bool:
+    return path.is_dir() and any(path.iterdir())
 
 
 def _refuse_main(repo: RepositoryInfo, path: Path) -> None:

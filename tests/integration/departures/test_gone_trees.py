@@ -252,3 +252,23 @@ async def test_what_an_archive_has_beside_files_and_branch_is_at_risk_too(client
         await remove(client, name, force=True)
     collect_objects(repository)
     assert git(repository, "log", "-1", "--format=%s", made) == "of the worktree's own"
+
+
+@pytest.mark.parametrize("way", ["archive", "rm"])
+async def test_a_worktree_that_was_moved_back_after_its_session_went_is_in_the_way_and_stays(
+    client: Client, repository: Path, way: str
+) -> None:
+    tree = Path((await client.create(repository, name="moved")).worktree)
+    (tree / "uncommitted.txt").write_text("only here\n")
+    place = tree.with_name("away")
+    tree.rename(place)
+    await (archive if way == "archive" else remove)(client, "moved")
+    place.rename(tree)
+
+    reason, words = await refusal((restore if way == "archive" else bring_back)(client, "moved"))
+
+    assert (reason, "exists already" in words) == ("PATH_TAKEN", True), words
+    assert (tree / "uncommitted.txt").read_text() == "only here\n"
+    tree.rename(place)
+    await (restore if way == "archive" else bring_back)(client, "moved")
+    assert (place / "uncommitted.txt").read_text() == "only here\n"
