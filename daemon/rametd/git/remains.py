@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pygit2
 
+from rametd.domain.errors import GitFailedError
 from rametd.git.context import GitContext
 from rametd.git.inventory import reachable
 from rametd.git.kept import quoted
@@ -19,12 +20,13 @@ from rametd.git.underway import UnderWay, staged_paths, staged_tree, under_way
 
 @dataclass(frozen=True, slots=True)
 class Remains:
-    """``staged``: paths that the index has otherwise than what was checked out."""
+    """``staged``: paths that the index has otherwise than what was checked out; ``unread``: git's words where it cannot tell."""
 
     git_dir: Path
     head: Head
     staged: tuple[str, ...]
     under_way: UnderWay
+    unread: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +42,12 @@ async def look(git: GitContext, repo: RepositoryInfo, entry: Registration) -> Re
     """By the files in the entry's directory, whatever is at its path."""
     head = await last_known_head(git, repo, entry.admin_dir, await git.compute(_head_of, repo, entry))
     stood = head.commit or await git.compute(_stood_at, repo, entry.admin_dir)
-    staged = await staged_paths(git, entry.admin_dir, stood)
-    return Remains(entry.admin_dir, head, staged, await git.compute(under_way, repo, entry.admin_dir))
+    begun = await git.compute(under_way, repo, entry.admin_dir)
+    try:
+        staged = await staged_paths(git, entry.admin_dir, stood)
+    except GitFailedError as error:
+        return Remains(entry.admin_dir, head, (), begun, (f"what was staged: {error.message}",))
+    return Remains(entry.admin_dir, head, staged, begun)
 
 
 async def last_known_head(git: GitContext, repo: RepositoryInfo, git_dir: Path, head: Head) -> Head:
@@ -101,7 +107,7 @@ async def inside(git: GitContext, repo: RepositoryInfo, worktree: Path) -> Told:
 async def holds_something(git: GitContext, repo: RepositoryInfo, remains: Remains) -> bool:
     """Whether the entry alone has something of it."""
     commit = remains.head.commit
-    return bool(remains.staged or remains.under_way.what) or (
+    return bool(remains.staged or remains.under_way.what or remains.unread) or (
         commit is not None and not await reachable(git, repo, commit)
     )
 

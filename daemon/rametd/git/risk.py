@@ -140,7 +140,7 @@ async def _left(git: GitContext, repo: RepositoryInfo, worktree: Path) -> _Found
         return _Found()
     left = await look(git, repo, entry)
     commits = (*([left.head.commit] if left.head.commit is not None else []), *left.under_way.pending)
-    return _Found(left.staged, (), commits, (), left.under_way, gone=True)
+    return _Found(left.staged, (), commits, left.unread, left.under_way, gone=True)
 
 
 async def _status(git: GitContext, repo: RepositoryInfo, worktree: Path) -> _Found:

@@ -152,7 +152,7 @@ async def _left(
     below = await inside(git, repo, worktree)
     notes += below.notes
     commits = (*commits_in(notes), *below.commits)
-    told = tuple(ending(what) for what in remains.under_way.what) if remains is not None else ()
+    told = (*map(ending, remains.under_way.what), *remains.unread) if remains is not None else ()
     return Contents(files, head, tuple(notes), commits, (), (*told, *below.words)), tip, files, checkpoint
 
 

@@ -143,6 +143,22 @@ async def test_a_moved_worktree_without_work_of_its_own_goes_and_is_one_again_wh
     assert not await diagnose(client)
 
 
+async def test_an_index_that_cannot_be_read_is_told_and_keeps_no_removal_from_its_end(
+    client: Client, repository: Path
+) -> None:
+    tree = Path((await client.create(repository, name="damaged")).worktree)
+    commit = detached_commit(tree)
+    Path(git(tree, "rev-parse", "--absolute-git-dir"), "index").write_bytes(b"no index")
+    shutil.rmtree(tree)
+
+    _, words = await refusal(remove(client, "damaged"))
+    assert "what git cannot store (what was staged: " in words
+    assert any("what was staged: " in line for line in (await remove(client, "damaged", force=True)).warnings)
+    await bring_back(client, "damaged")
+
+    assert git(tree, "rev-parse", "HEAD") == commit
+
+
 async def test_a_worktree_inside_that_was_deleted_by_hand_keeps_its_commit_when_the_one_around_it_goes(
     client: Client, repository: Path
 ) -> None:

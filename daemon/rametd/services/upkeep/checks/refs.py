@@ -90,9 +90,9 @@ def _of_strangers(scene: Scene) -> Finding | None:
         return None
     kinds = [plural(len(names), kind) for names, kind in ((refs, "ref"), (branches, "branch")) if names]
     names = listed([*refs, *branches], MANY)
-    message = f"{' and '.join(kinds)} of sessions that this Ramet never had ({names}): another one, such as another person's, works here too"
+    message = f"{' and '.join(kinds)} of sessions that this Ramet never had ({names}): another one, such as another person's, works here too, or they are of before the database was rebuilt"
     root = scene.info.root
-    advice = f"leave them to that one: neither gc nor doctor --fix touches them\nsee when they were made: {shell('git', '-C', root, 'for-each-ref', '--format=%(committerdate) %(refname)', 'refs/ramet')}"
+    advice = f"leave them to that one: neither gc nor doctor --fix touches them\nwhere there is none, delete one: {shell('git', '-C', root, 'update-ref', '-d')} REF\nsee when they were made: {shell('git', '-C', root, 'for-each-ref', '--format=%(committerdate) %(refname)', 'refs/ramet')}"
     return Finding("info", "ref-foreign", "refs/ramet", "", message, advice)
 
 
