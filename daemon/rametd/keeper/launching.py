@@ -66,9 +66,8 @@ def prepare(place: Place, spec: LaunchSpec, socket: Path) -> None:
         )
         fresh.rename(place.path)
         directory.sync_directory(os.fspath(place.root))
-    except BaseException:
+    finally:  # once it is whole it has another name
         shutil.rmtree(fresh, ignore_errors=True)
-        raise
 
 
 async def launch(place: Place, spec: LaunchSpec, python: str, environment: Mapping[str, str]) -> None:

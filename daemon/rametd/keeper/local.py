@@ -12,7 +12,7 @@ import sys
 import time
 import weakref
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from types import MappingProxyType
 
@@ -115,27 +115,28 @@ class LocalExecutor:
     async def attach(self, handle: Handle, *, epoch: int, offset: int) -> LocalAttachment:
         place = Place.from_handle(handle)
         recovered = await self.recover(handle)
-        connection: Connection | None = None
         if recovered.liveness is Liveness.UNKNOWN:
             raise NotFoundError(f"{place.path} holds no agent")
-        if recovered.liveness is Liveness.ALIVE:
+        alive = recovered.liveness is Liveness.ALIVE
+        connection = await self._controlling(place, epoch, offset) if alive else None
+        return LocalAttachment(place.path, offset, connection, lambda: self._settle(place))
+
+    async def _controlling(self, place: Place, epoch: int, offset: int) -> Connection | None:
+        """A connection that controls the keeper; None where that has left while we knocked: the directory has all that it would have told then."""
+        async with AsyncExitStack() as undo:
             try:
                 connection = await self._connect(place)
+                undo.push_async_callback(connection.close)
                 await connection.attach(epoch, offset)
             except KeeperFencedError:
                 raise
             except (KeeperError, WrongStateError):
-                # It may have left while we knocked; then the directory has all that it would have told.
-                if connection is not None:
-                    await connection.close()
-                    connection = None
+                await undo.aclose()
                 if (await self._settle(place)).liveness is Liveness.ALIVE:
                     raise
-            except BaseException:
-                if connection is not None:
-                    await connection.close()
-                raise
-        return LocalAttachment(place.path, offset, connection, lambda: self._settle(place))
+                return None
+            undo.pop_all()
+        return connection
 
     async def wait(self, handle: Handle) -> ExitRecord | None:
         while (recovered := await self.recover(handle)).liveness is Liveness.ALIVE:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import sys
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 if not __package__:  # run as a file, with -I -S: nothing but the standard library is in the path
@@ -115,7 +115,8 @@ def _keep(path: str, spec: dict[str, Any], agent: child.Child, listener: socket.
             raise ProcessLookupError(pid)  # not we, and not our child before it is reaped
         return process.start
 
-    try:
+    with ExitStack() as undo:
+        undo.callback(os.kill, agent.pid, signal.SIGKILL)  # an agent that is recorded nowhere must not run
         identity = {
             "version": spec["version"],
             "session": spec["session"],
@@ -130,9 +131,7 @@ def _keep(path: str, spec: dict[str, Any], agent: child.Child, listener: socket.
         }
         keeper = Keeper(path, spec, agent, identity, listener)
         directory.write_record(path, directory.RUN, identity)
-    except BaseException:
-        os.kill(agent.pid, signal.SIGKILL)  # an agent that is recorded nowhere must not run
-        raise
+        undo.pop_all()
     os.write(tell, b".")
     os.close(tell)
     keeper.run()

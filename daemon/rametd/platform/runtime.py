@@ -8,7 +8,7 @@ import json
 import os
 import stat
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -42,16 +42,13 @@ class RuntimeLock:
             directory = open_private_directory(path)
         except PathsError as error:
             raise RuntimeDirectoryError(error.message, hint=error.hint) from error
-        lock = -1
-        try:
+        with ExitStack() as undo:
+            undo.callback(os.close, directory)
             lock = _lock(path, directory)
+            undo.callback(os.close, lock)
             _write(lock, json.dumps({"pid": os.getpid(), "start_time": start_time}))
             _remove_stale_socket(path, directory)
-        except BaseException:
-            if lock >= 0:
-                os.close(lock)
-            os.close(directory)
-            raise
+            undo.pop_all()
         return cls(path, directory, lock)
 
     def check_socket(self) -> None:

@@ -56,7 +56,9 @@ def savepoint(db: sqlite3.Connection) -> Iterator[None]:
     db.execute("SAVEPOINT work")
     try:
         yield
-    except BaseException:
+    except (
+        BaseException
+    ):  # whatever it was: the transaction goes on, and the next work's commit must not take half of this one along
         if db.in_transaction:  # some errors, a full disk among them, end the whole transaction
             db.execute("ROLLBACK TO work")
             db.execute("RELEASE work")

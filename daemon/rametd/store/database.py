@@ -3,6 +3,7 @@
 import sqlite3
 import uuid
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -65,7 +66,8 @@ def _open(
 ) -> Database:
     connection.create(path)
     db = connection.connect(path, "rw")
-    try:
+    with ExitStack() as undo:
+        undo.callback(db.close)
         connection.prepare_to_write(db)
         schema.migrate(db, path, steps)
         row = db.execute("SELECT value FROM meta WHERE key = 'epoch'").fetchone()
@@ -74,9 +76,7 @@ def _open(
         else:
             epoch, rebuilt = str(row[0]), None
         damage.note_epoch(path, epoch)
-    except BaseException:
-        db.close()
-        raise
+        undo.pop_all()
     return Database(db, epoch, rebuilt)
 
 
@@ -109,7 +109,9 @@ def _fill(
             unit.events.append(describe(rebuilt))
         db.execute("INSERT INTO sqlite_sequence (name, seq) VALUES ('runs', ?)", (fence,))
         db.execute("COMMIT")
-    except BaseException:
+    except (
+        BaseException
+    ):  # whatever it was, a Ctrl-C too: half of these rows must not be there for whoever uses the connection next
         if db.in_transaction:
             db.execute("ROLLBACK")
         raise

@@ -97,7 +97,7 @@ class ClaudeChannel:
             await self._client.connect()
             self._ready.set_result(None)
             await self._closing.wait()
-        except BaseException as error:
+        except BaseException as error:  # its cancellation too: whoever awaits `open` would wait for ever
             if not self._ready.done():
                 self._ready.set_exception(error)
                 self._ready.exception()  # seen: whoever waits gets it too
