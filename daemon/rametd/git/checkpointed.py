@@ -13,7 +13,7 @@ import pygit2
 
 from rametd.domain.errors import GitBusyError, GitFailedError, WorktreeChangedError
 from rametd.domain.text import utf8
-from rametd.git import nested
+from rametd.git import nested, refilling
 from rametd.git.context import GitContext
 from rametd.git.copying import absent, copy_objects
 from rametd.git.inside import git_dir_at, places, staged_alone, under_way
@@ -135,7 +135,7 @@ async def _back(
     inner = await git.compute(git_dir_at, worktree / place)
     if inner is None:
         if wanted.kept:
-            return await nested.restore(git, common, worktree, wanted.commit, place)
+            return await refilling.restore(git, common, worktree, wanted.commit, place)
         return [f"{place} was a repository of its own, at {commit}, and is not there: it is not back"]
     if inner.parent == common / "worktrees":
         return [f"{place} is a worktree of its own and stays as it is: {commit} has its files of then"]

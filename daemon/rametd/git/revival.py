@@ -10,7 +10,7 @@ import pygit2
 
 from rametd.domain.errors import BranchTakenError, GitFailedError, RefNotFoundError, WorktreeChangedError
 from rametd.domain.text import utf8
-from rametd.git import gitdirs, marks, nested, removal, worktrees
+from rametd.git import gitdirs, marks, refilling, removal, worktrees
 from rametd.git.aside import put_back
 from rametd.git.context import GitContext
 from rametd.git.kept import Kept, kept_by
@@ -147,11 +147,13 @@ async def _fill_inside(
         warnings += [words] if left else []
     below = await git.compute(_all_nested, repo, kept)
     for place in sorted(back.difference(place for _, place in below)):
-        warnings += await nested.check_out(git, path, place)
+        warnings += await refilling.check_out(git, path, place)
     for made, place in below:
         # One that came back from aside has all that was in it.
         if not any((folder / place / ".git").is_dir() for folder in aside):
-            warnings += await nested.restore(git, repo.common_dir, path, made, place, whole=place in back, fresh=fresh)
+            warnings += await refilling.restore(
+                git, repo.common_dir, path, made, place, whole=place in back, fresh=fresh
+            )
     return warnings
 
 
@@ -171,7 +173,7 @@ async def _inside(git: GitContext, repo: RepositoryInfo, path: Path, made: str, 
             raise GitFailedError("its branch had no commit")
         fresh = await _register(git, repo, target, kept.head, made)
     except (BranchTakenError, GitFailedError, WorktreeChangedError) as error:
-        await nested.restore(git, repo.common_dir, path, made, place)
+        await refilling.restore(git, repo.common_dir, path, made, place)
         again = f"git worktree add PATH {kept.on or kept.head[:12]}"
         return [
             f"{place} was a worktree and is a mere directory, though with its files ({error.message}): `{again}` makes one elsewhere"

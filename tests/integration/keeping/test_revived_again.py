@@ -186,3 +186,40 @@ async def test_what_a_sparse_checkout_leaves_out_is_no_mark(
     kept = await put_away(git, repo, tree)
 
     assert kept.marks == ()
+
+
+async def test_what_is_written_to_a_repository_inside_that_is_half_back_stays_and_is_told(
+    git: Git, repo: RepositoryInfo, tree: Sample, tmp_path: Path
+) -> None:
+    tree.git("init", "-q", "own")
+    for name in ("kept", "deleted", "both"):
+        tree.write(f"own/{name}", "committed\n")
+    tree.git("add", "-A", at=tree.path / "own")
+    tree.git("commit", "-q", "-m", "own", at=tree.path / "own")
+    tree.write("own/kept", "kept\n")
+    (tree.path / "own" / "deleted").unlink()
+    record = await git.archive(repo, "s-1", tree.path, "work")
+    await git.keep_git_dirs(record.git_dirs, tmp_path / "apart")
+    await git.remove_worktree(repo, tree.path, "work", delete_branch=False)
+    kept = await git.kept(repo, record.ref)
+    assert kept is not None
+
+    async def back() -> tuple[str, ...]:
+        return await git.revive(
+            repo, tree.path, kept, "work", kept.branch_commit, new_branch=False, git_dirs=[tmp_path / "apart"]
+        )
+
+    assert await back() == ()
+    status = tree.git("status", "--porcelain", at=tree.path / "own")
+    assert status.split("\n") == [" D deleted", " M kept"]
+    assert await back() == ()
+    tree.write("own/kept", "theirs, since\n")
+    tree.write("own/deleted", "theirs, since\n")
+    tree.write("own/new", "theirs, since\n")
+
+    words = " ".join(await back())
+
+    assert "somebody wrote to kept in own before all was back" in words
+    for name in ("kept", "deleted", "new"):
+        assert (tree.path / "own" / name).read_text() == "theirs, since\n", name
+    assert (tree.path / "own" / "both").read_text() == "committed\n"
