@@ -344,9 +344,14 @@ class BypassForbiddenError(DeniedError):
 
     reason = "BYPASS_FORBIDDEN"
 
-    def __init__(self) -> None:
-        hint = "if you mean it, set permissions.allow_bypass = true in config.toml, then `rametctl daemon restart`"
-        super().__init__("bypassPermissions is off", hint=hint)
+    def __init__(
+        self,
+        message: str = "bypassPermissions is off",
+        *,
+        hint: str = "if you mean it, set permissions.allow_bypass = true in config.toml, then `rametctl daemon restart`",
+        **data: str,
+    ) -> None:
+        super().__init__(message, hint=hint, **data)
 
 
 class ModeTooLooseError(DeniedError):
