@@ -74,6 +74,7 @@ class Known:
     states: dict[int, State] = field(default_factory=dict)
     kept: State | None = None  # what its tree was when it was put away
     tree_gone: bool = False
+    alone: str = ""  # the commit of a detached HEAD whose tree was deleted
     inside: State = field(default_factory=dict)  # what was in repositories inside it then
     written: dict[str, str] = field(default_factory=dict)  # by a person while no daemon ran, since this round began
 
@@ -416,7 +417,9 @@ class LostBytes:
             self._compare(known, known.kept, set(), f"bringing back {list(answer.warnings)}")
         inside = {path: trees.entry("100644", (known.tree / path).read_bytes()) for path in known.inside}
         assert inside == known.inside, told(known.inside, inside)
-        known.place, known.branch, known.tree_gone = "here", answer.session.branch, False
+        if known.alone:  # a turn may have gone on from there since
+            git(known.tree, "merge-base", "--is-ancestor", known.alone, "HEAD")
+        known.place, known.branch, known.tree_gone, known.alone = "here", answer.session.branch, False, ""
 
     async def _lose_branch(self, known: Known) -> None:
         git(self._repository, "update-ref", "-d", f"refs/heads/{known.branch}")
@@ -432,6 +435,12 @@ class LostBytes:
         """By hand, with what only it held; what was there at the ends of turns is not to go with it."""
         await self._kept(known)
         if known.tree.exists():
+            if self._chance.random() < 0.5:
+                git(known.tree, "checkout", "-q", "--detach")
+                (known.tree / "on-no-branch").write_text("committed\n")
+                git(known.tree, "add", "--force", "on-no-branch")
+                git(known.tree, "commit", "-q", "--allow-empty", "-m", "on no branch")
+                known.alone = git(known.tree, "rev-parse", "HEAD").strip()
             shutil.rmtree(known.tree)
             known.tree_gone = True
             if self._chance.random() < 0.5:

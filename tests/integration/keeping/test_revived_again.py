@@ -1,5 +1,6 @@
 """A worktree that comes back, and what somebody wrote to it between a kill of the daemon and its next start; marks that only an index has."""
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -223,3 +224,29 @@ async def test_what_is_written_to_a_repository_inside_that_is_half_back_stays_an
     for name in ("kept", "deleted", "new"):
         assert (tree.path / "own" / name).read_text() == "theirs, since\n", name
     assert (tree.path / "own" / "both").read_text() == "committed\n"
+
+
+@pytest.mark.parametrize("newer", [False, True])
+async def test_a_commit_on_a_detached_head_comes_back_though_its_directory_was_deleted(
+    git: Git, repo: RepositoryInfo, sample: Sample, tree: Sample, newer: bool
+) -> None:
+    tree.git("checkout", "-q", "--detach")
+    tree.write("only", "here\n")
+    alone = tree.commit("on no branch")
+    tree.write("draft", "kept by a checkpoint\n")
+    checkpoint = await git.keep(tree.path, "refs/ramet/checkpoints/s-1/1", "checkpoint")
+    if newer:
+        alone = tree.commit("newer than the checkpoint")
+    shutil.rmtree(tree.path)
+    last = (checkpoint.head, checkpoint.commit)
+
+    await git.archive(repo, "s-1", tree.path, "work", last)
+    await git.remove_worktree(repo, tree.path, "work", delete_branch=False)
+    kept = await git.kept(repo, "refs/ramet/archive/s-1")
+
+    assert kept is not None
+    assert await revive(git, repo, tree, kept) == ()
+    assert (tree.head, tree.git("branch", "--show-current")) == (alone, "")
+    assert tree.git("status", "--porcelain") == ("" if newer else "?? draft")
+    assert (tree.path / "draft").read_text() == "kept by a checkpoint\n"
+    assert sample.git("rev-parse", "work") == sample.head
