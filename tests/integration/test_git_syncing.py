@@ -1,6 +1,5 @@
 """Bringing a base into a branch, and a branch forward: what is not ours to take back or to move stays."""
 
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -8,31 +7,10 @@ from rametd.domain.errors import GitFailedError, WorktreeChangedError
 from rametd.git import CutOff, Git, RepositoryInfo
 
 from tests.support import repositories
+from tests.support.git_fixtures import environment, git, repo, sample, tree
 from tests.support.repositories import Sample
 
-
-@pytest.fixture
-def sample(tmp_path: Path) -> Sample:
-    return repositories.plain(tmp_path / "repo", repositories.git_environment(tmp_path / "home"))
-
-
-@pytest.fixture
-async def git(sample: Sample) -> AsyncIterator[Git]:
-    git = Git(sample.environment, threads=2)
-    yield git
-    await git.aclose()
-
-
-@pytest.fixture
-async def repo(git: Git, sample: Sample) -> RepositoryInfo:
-    return await git.discover(sample.path)
-
-
-@pytest.fixture
-async def tree(git: Git, repo: RepositoryInfo, sample: Sample, tmp_path: Path) -> Sample:
-    (tmp_path / "trees").mkdir()
-    await git.create_worktree(repo, tmp_path / "trees" / "s-1", "work", sample.head, new_branch=True)
-    return Sample(tmp_path / "trees" / "s-1", sample.environment)
+__all__ = ["environment", "git", "repo", "sample", "tree"]
 
 
 async def test_a_rebase_moves_no_other_branch(git: Git, sample: Sample, tree: Sample) -> None:

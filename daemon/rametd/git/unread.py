@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from rametd.domain.text import utf8
 from rametd.git.context import GitContext
 from rametd.git.process import Completed, failed
 
@@ -106,7 +107,7 @@ async def add_all(git: GitContext, worktree: Path, git_dir: Path, index: Path) -
         refused = _refused(done)
         if refused is None or refused["path"] in left_out:  # the second: a name that git does not write as it is
             return (*left_out.values(), *_skipped(done))
-        left_out[refused["path"]] = os.fsencode(refused["words"]).decode(errors="replace")
+        left_out[refused["path"]] = utf8(refused["words"])
         if driver := refused.groupdict().get("driver"):
             drivers.append(driver)
             if drivers.count(driver) == _ONE_BY_ONE:

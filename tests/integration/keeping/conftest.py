@@ -1,40 +1,5 @@
 """A repository with a worktree of ours, for the tests of what git keeps of it."""
 
-from collections.abc import AsyncIterator
-from pathlib import Path
+from tests.support.git_fixtures import environment, git, repo, sample, tree
 
-import pytest
-from rametd.git import Git, RepositoryInfo
-
-from tests.support import repositories
-from tests.support.repositories import Sample
-
-
-@pytest.fixture
-def environment(tmp_path: Path) -> dict[str, str]:
-    return repositories.git_environment(tmp_path / "home")
-
-
-@pytest.fixture
-def sample(tmp_path: Path, environment: dict[str, str]) -> Sample:
-    return repositories.plain(tmp_path / "repo", environment)
-
-
-@pytest.fixture
-async def git(environment: dict[str, str]) -> AsyncIterator[Git]:
-    git = Git(environment, threads=2)
-    yield git
-    await git.aclose()
-
-
-@pytest.fixture
-async def repo(git: Git, sample: Sample) -> RepositoryInfo:
-    return await git.discover(sample.path)
-
-
-@pytest.fixture
-async def tree(git: Git, repo: RepositoryInfo, sample: Sample, tmp_path: Path) -> Sample:
-    """A worktree of ours on the branch `work`."""
-    (tmp_path / "trees").mkdir()
-    await git.create_worktree(repo, tmp_path / "trees" / "s-1", "work", sample.head, new_branch=True)
-    return Sample(tmp_path / "trees" / "s-1", sample.environment)
+__all__ = ["environment", "git", "repo", "sample", "tree"]

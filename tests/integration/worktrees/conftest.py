@@ -1,18 +1,15 @@
 """A repository whose user is in the middle of something, which no test of worktrees may touch."""
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from rametd.git import Git, RepositoryInfo
 
 from tests.support import repositories
+from tests.support.git_fixtures import environment, git, repo
 from tests.support.repositories import Sample, fingerprint
 
-
-@pytest.fixture
-def environment(tmp_path: Path) -> dict[str, str]:
-    return repositories.git_environment(tmp_path / "home")
+__all__ = ["environment", "git", "repo"]
 
 
 @pytest.fixture
@@ -27,18 +24,6 @@ def sample(tmp_path: Path, environment: dict[str, str]) -> Sample:
     sample.write("untracked")
     sample.write(".env", "SECRET=1\n")
     return sample
-
-
-@pytest.fixture
-async def git(environment: dict[str, str]) -> AsyncIterator[Git]:
-    git = Git(environment, threads=2)
-    yield git
-    await git.aclose()
-
-
-@pytest.fixture
-async def repo(git: Git, sample: Sample) -> RepositoryInfo:
-    return await git.discover(sample.path)
 
 
 @pytest.fixture
