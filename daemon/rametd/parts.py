@@ -41,6 +41,7 @@ from rametd.services.radar.radar import Radar
 from rametd.services.scheduler import Scheduler
 from rametd.services.sessions import Sessions
 from rametd.services.upkeep import housekeeping
+from rametd.services.worktrees.beginnings import Beginnings
 from rametd.services.worktrees.checkpoints import Checkpointer
 from rametd.services.worktrees.rewind import Rewinder
 from rametd.services.worktrees.sync import Syncer
@@ -67,6 +68,7 @@ class Parts:
     departures: Departures
     unfinished: Unfinished
     checkpointer: Checkpointer
+    beginnings: Beginnings
     rewinder: Rewinder
     syncer: Syncer
     terminals: Terminals
@@ -111,6 +113,7 @@ class Parts:
             self.setup.close,
             core.trackers.close,
             self.checkpointer.close,
+            self.beginnings.close,
             self.rewinder.close,
             self.syncer.close,
             self.departures.close,
@@ -132,6 +135,7 @@ class Parts:
         await self.checkpointer.recover(but=late)
         await core.trackers.recover(but=late)
         await self.setup.recover(lambda session_id: session_id not in late)
+        await self.beginnings.recover(lambda session_id: session_id not in late)
         stack.push_async_callback(self.queue.stop)
         await self.queue.start()
 
@@ -139,6 +143,7 @@ class Parts:
         """Go on with a session that was left out, where it is still there."""
         self.supervisor.take_up(session_id)
         await self.setup.recover(lambda each: each == session_id)
+        await self.beginnings.recover(lambda each: each == session_id)
 
     def begin(self, stack: AsyncExitStack) -> None:
         """Start what runs in the background beside the calls; ``stack`` ends it."""
@@ -196,16 +201,17 @@ def assemble(core: Core, commands: Executor) -> Parts:
     landed = LandedTracker(core)
     departures = Departures(Remover(core, supervisor), Archiver(core, supervisor, sessions), Restorer(core), landed)
     checkpointer = Checkpointer(core)
+    beginnings = Beginnings(core, checkpointer)
     terminals = Terminals(core, commands)
     setup = Setup(core, terminals)
     radar = Radar(core)
     pulls = PullRequests(core)
     core.keep, core.kept, core.still = checkpointer.catch_up, checkpointer.settle, checkpointer.still
-    core.hurry, pool.spares.prepare = setup.hurry, setup.run_in
-    core.after_creation += [setup.begin, warmer.session_made, core.trackers.session_made]
+    core.hurry, core.prepared, pool.spares.prepare = setup.hurry, setup.over, setup.run_in
+    core.after_creation += [setup.begin, warmer.session_made, core.trackers.session_made, beginnings.begin]
     core.before_launch.append(setup.ready)
     # In this order: two looks at all files at once hold up the first prompt.
-    core.before_prompt += [checkpointer.before_prompt, core.trackers.before_prompt]
+    core.before_prompt += [beginnings.before_prompt, core.trackers.before_prompt]
     core.after_turn += [checkpointer.after_turn, landed.after_turn]
     core.before_tree_goes += [warmer.before_tree_goes, setup.tear_down, core.trackers.before_tree_goes]
     core.trackers.on_begun.append(radar.follow)
@@ -225,6 +231,7 @@ def assemble(core: Core, commands: Executor) -> Parts:
         departures=departures,
         unfinished=Unfinished(),
         checkpointer=checkpointer,
+        beginnings=beginnings,
         rewinder=Rewinder(core, supervisor, checkpointer),
         syncer=Syncer(core, checkpointer),
         terminals=terminals,

@@ -10,7 +10,7 @@ from pathlib import Path
 import grpc
 import psutil
 import pytest
-from ramet.v1 import common_pb2, event_pb2, worktree_pb2
+from ramet.v1 import common_pb2, event_pb2
 from rametd.services.agents.runner import BACKLOG_BYTES
 
 from tests.crash.scene import Gates, approve, check_prompts, delete, leftovers, open_requests, settle_down, the_pid
@@ -192,16 +192,14 @@ async def test_an_agent_that_floods_its_output_does_not_fill_the_daemons_memory(
     await client.send("floods", script({"flood": FLOOD, "line": 1 << 20}))
     session = await settle_down(client, "floods", within=60)
     assert session.turns == 2
-    await eventually(lambda: kept(client, "floods", 3))  # which looks for the agent's last words
+
+    async def kept() -> bool:
+        return len(await client.checkpoints("floods")) == 3
+
+    await eventually(kept)  # for which the agent's last words are looked for
 
     grown = peak_memory(daemon.pid) - before
     assert grown < ROOM, f"{grown >> 20} MB"
-
-
-async def kept(client: Client, name: str, number: int) -> bool:
-    """Whether a session has so many checkpoints."""
-    request = worktree_pb2.ListCheckpointsRequest(session=name)
-    return len((await client.worktrees.ListCheckpoints(request, metadata=client.metadata)).checkpoints) == number
 
 
 def peak_memory(pid: int) -> int:

@@ -10,8 +10,9 @@ import grpc
 import pytest
 from ramet.v1 import common_pb2, event_pb2, session_pb2, worktree_pb2
 
+from tests.crash.test_failpoints import die_in, wait_for_death
 from tests.support.agents import script
-from tests.support.daemon import IDLE, Client, DaemonProcess, connected, git, reason_of
+from tests.support.daemon import IDLE, Client, DaemonProcess, Sandbox, connected, git, reason_of
 from tests.support.eventually import eventually
 
 EDITS = common_pb2.PERMISSION_MODE_ACCEPT_EDITS
@@ -24,16 +25,11 @@ def write(name: str, text: str) -> dict[str, object]:
     return {"tool": "Write", "input": {"file_path": name, "content": text}}
 
 
-async def checkpoints(client: Client, name: str) -> list[worktree_pb2.Checkpoint]:
-    request = worktree_pb2.ListCheckpointsRequest(session=name)
-    return list((await client.worktrees.ListCheckpoints(request, metadata=client.metadata)).checkpoints)
-
-
 async def count(client: Client, name: str, number: int) -> list[worktree_pb2.Checkpoint]:
     """Its checkpoints, once there are so many."""
 
     async def look() -> list[worktree_pb2.Checkpoint]:
-        found = await checkpoints(client, name)
+        found = await client.checkpoints(name)
         assert len(found) == number, [each.reason for each in found]
         return found
 
@@ -96,7 +92,7 @@ async def test_one_asked_for_twice_without_a_change_is_one(client: Client, worke
 
     assert (made.number, made.reason) == (4, worktree_pb2.CHECKPOINT_REASON_MANUAL)
     assert again == made
-    assert len(await checkpoints(client, "made")) == 4
+    assert len(await client.checkpoints("made")) == 4
 
 
 async def test_a_rewind_brings_files_and_conversation_back_and_is_undone_by_another(
@@ -247,7 +243,7 @@ async def test_a_list_shows_where_a_session_stands_and_what_a_rewind_left_behind
     client: Client, worked: session_pb2.Session
 ) -> None:
     async def places() -> dict[int, str]:
-        found = await checkpoints(client, "made")
+        found = await client.checkpoints("made")
         return {each.number: "here" if each.current else "left" if each.abandoned else "" for each in found}
 
     await count(client, "made", 3)
@@ -305,13 +301,11 @@ async def test_checkpoints_are_known_again_after_their_rows_went_with_a_damaged_
 
     await eventually(read_again)
     await client.worktrees.CreateCheckpoint(worktree_pb2.CreateCheckpointRequest(session="made"))
-    assert len(await checkpoints(client, "made")) == 3, (
-        "the turns that the agent's journal tells again are kept already"
-    )
+    assert len(await client.checkpoints("made")) == 3, "the turns that the agent's journal tells again are kept already"
     await rewind(client, "made", "2")
     assert (Path(worked.worktree) / "one.txt").exists()
     assert not (Path(worked.worktree) / "two.txt").exists()
-    assert (await checkpoints(client, "made"))[0].number >= 3
+    assert (await client.checkpoints("made"))[0].number >= 3
 
 
 async def test_a_rewind_waits_for_no_turn_and_names_what_is_not_there(
@@ -390,7 +384,7 @@ async def test_a_prompt_that_came_within_a_turn_begins_its_own_only_when_that_tu
 
 
 async def with_reason(client: Client, reason: int) -> list[worktree_pb2.Checkpoint]:
-    return [each for each in reversed(await checkpoints(client, "made")) if each.reason == reason]
+    return [each for each in reversed(await client.checkpoints("made")) if each.reason == reason]
 
 
 async def test_a_diff_is_made_against_what_is_named(
@@ -470,3 +464,95 @@ def test_an_event_tells_of_a_rewind_in_words() -> None:
     assert (
         summary_spans(event)[0][0] == "back at checkpoint 2, its conversation too; checkpoint 4 holds what was before"
     )
+
+
+async def test_what_only_the_conversation_lost_by_a_rewind_is_gone_back_to_by_another(
+    client: Client, worked: session_pb2.Session, daemon: DaemonProcess, sandbox: Sandbox
+) -> None:
+    await turn(client, "made", {"text": "only said"})
+    await count(client, "made", 4)  # the files of 4 are those of 3
+
+    told = sandbox.ctl("rewind", "made", "3").stdout
+    assert "is back at checkpoint 3, 0 files changed; its conversation ends with turn 2" in told
+    assert "to undo this: rametctl rewind made 4" in told
+    told = sandbox.ctl("rewind", "made", "4").stdout
+    assert "its conversation ends with turn 3" in told
+    assert "to undo this: rametctl rewind made 5" in told
+    again = await turn(client, "made", {"text": "and more"})
+    assert "only said" in transcript(daemon, again.conversation_id)
+    await count(client, "made", 6)
+
+    await rewind(client, "made", "5")
+    after = await turn(client, "made", {"text": "another way"})
+    assert "only said" not in transcript(daemon, after.conversation_id)
+    assert "two.txt" in transcript(daemon, after.conversation_id)
+
+
+async def test_a_rewind_to_where_it_stands_says_that_there_is_nothing_to_undo(
+    daemon: DaemonProcess, client: Client, worked: session_pb2.Session, sandbox: Sandbox
+) -> None:
+    await count(client, "made", 3)
+    told = sandbox.ctl("rewind", "made", "3")
+    assert (told.code, told.stdout) == (0, "made was at checkpoint 3 already: nothing has changed\n")
+    assert len(await client.checkpoints("made")) == 3
+
+
+@pytest.mark.own_changes
+async def test_a_sync_is_undone_to_the_last_staged_line(
+    daemon: DaemonProcess, client: Client, worked: session_pb2.Session, sandbox: Sandbox, repository: Path
+) -> None:
+    """Also where all that has changed is staged, so that the index is what the files are."""
+    await count(client, "made", 3)
+    tree = Path(worked.worktree)
+    git(tree, "add", "one.txt")
+    (tree / "one.txt").write_text("not staged\n")
+    (tree / "dir0/file0.txt").write_text("changed again\n")
+    git(tree, "add", "-A", "dir0")
+    before = (git(tree, "status", "--porcelain"), git(tree, "diff", "--cached"), git(tree, "rev-parse", "HEAD"))
+    (repository / "of-the-base.txt").write_text("new\n")
+    git(repository, "add", "-A")
+    git(repository, "commit", "-qm", "the base goes on")
+
+    synced = sandbox.ctl("sync", "made").stdout
+    assert (tree / "of-the-base.txt").exists()
+    undo = synced.splitlines()[-1].removeprefix("to undo this: rametctl ")
+    assert sandbox.ctl(*undo.split()).code == 0
+
+    assert (git(tree, "status", "--porcelain"), git(tree, "diff", "--cached"), git(tree, "rev-parse", "HEAD")) == before
+    assert (tree / "one.txt").read_text() == "not staged\n"
+    listed = sandbox.ctl("checkpoints", "made").stdout
+    assert "before sync" in listed
+    assert "before rewind" in listed
+    assert "manual" not in listed
+    git(tree, "add", "-A")
+    everything = git(tree, "status", "--porcelain")
+    answer = await rewind(client, "made", "1")
+    await rewind(client, "made", str(answer.before.number))
+    assert git(tree, "status", "--porcelain") == everything
+
+
+async def test_a_session_without_a_prompt_has_a_checkpoint_of_its_start(client: Client, repository: Path) -> None:
+    made = await client.create(repository, name="made", mode=EDITS)
+    (start,) = await count(client, "made", 1)
+    assert (start.number, start.reason, start.files, start.head) == (1, START, 0, made.base_commit)
+    (Path(made.worktree) / "by-hand").write_text("mine\n")
+
+    await turn(client, "made", write("one.txt", "1\n"))
+
+    assert [each.reason for each in await count(client, "made", 2)] == [TURN, START]
+    await rewind(client, "made", "1")
+    assert git(Path(made.worktree), "status", "--porcelain") == ""
+
+
+@pytest.mark.crash
+async def test_a_start_is_kept_however_often_the_daemon_is_killed_over_it(sandbox: Sandbox, repository: Path) -> None:
+    daemon = DaemonProcess(sandbox)
+    daemon.start(RAMET_FAILPOINT="create.inserted")
+    await die_in(daemon, sandbox, lambda client: client.create(repository, name="made"))
+    daemon.start(RAMET_FAILPOINT="checkpoint.start-kept")
+    wait_for_death(daemon)
+    daemon.start()
+    async with connected(sandbox) as client:
+        (start,) = await count(client, "made", 1)
+        assert (start.number, start.reason) == (1, START)
+    daemon.stop()

@@ -120,6 +120,7 @@ async def test_a_quiet_watch_beats(sandbox: Sandbox, monkeypatch: pytest.MonkeyP
     path = sandbox.repository()
     async with daemon_here(sandbox), connected(sandbox) as client:
         quiet = await client.create(path, name="quiet")
+        await eventually(lambda: client.checkpoints("quiet"))
         watch = Watch(client, sessions=["quiet"])
         await watch.has("heartbeat")
         noisy = asyncio.create_task(client.create(path, name="noisy"))

@@ -14,6 +14,7 @@ from tests.support.daemon import Client, Sandbox, git, reason_of
 from tests.support.eventually import eventually
 
 MANUAL = worktree_pb2.CHECKPOINT_REASON_MANUAL
+START = worktree_pb2.CHECKPOINT_REASON_START
 FORK = worktree_pb2.CHECKPOINT_REASON_FORK
 
 
@@ -21,7 +22,7 @@ FORK = worktree_pb2.CHECKPOINT_REASON_FORK
 async def session(client: Client, repository: Path) -> session_pb2.Session:
     """A session with one checkpoint, and a change since."""
     made = await client.create(repository, name="one")
-    await client.worktrees.CreateCheckpoint(worktree_pb2.CreateCheckpointRequest(session="one"))
+    await eventually(lambda: client.checkpoints("one"))
     (Path(made.worktree) / "draft.txt").write_text("a draft\n")
     return made
 
@@ -58,12 +59,12 @@ async def test_a_fork_that_is_refused_leaves_no_checkpoint(
         await client.sessions.ForkSession(REFUSED[why](repository))
 
     assert reason_of(caught.value) == why, caught.value.details()
-    assert await reasons(client) == [MANUAL]
+    assert await reasons(client) == [START]
     assert refs(repository, session) == ["1"]
     assert rows(sandbox, "SELECT kind FROM intents") == []
 
     await client.sessions.ForkSession(session_pb2.ForkSessionRequest(session="one"))  # the number is given again
-    assert await reasons(client) == [MANUAL, FORK]
+    assert await reasons(client) == [START, FORK]
     assert refs(repository, session) == ["1", "2"]
 
 
@@ -79,7 +80,7 @@ async def test_a_fork_that_is_refused_drops_no_checkpoint_but_its_own(
     answers = await asyncio.gather(*refusals, made, return_exceptions=True)
 
     assert [reason_of(each) for each in answers if isinstance(each, grpc.aio.AioRpcError)] == ["NAME_TAKEN"] * 3
-    assert await reasons(client) == [MANUAL, FORK, FORK]
+    assert await reasons(client) == [START, FORK, FORK]
     assert len(refs(repository, session)) == 3
 
 
@@ -102,4 +103,4 @@ async def test_nobody_else_relies_on_the_checkpoint_of_a_fork_which_may_go_again
 ) -> None:
     await client.sessions.ForkSession(session_pb2.ForkSessionRequest(session="one", name="two"))
     await client.worktrees.CreateCheckpoint(worktree_pb2.CreateCheckpointRequest(session="one"))
-    assert await reasons(client) == [MANUAL, FORK, MANUAL]
+    assert await reasons(client) == [START, FORK, MANUAL]

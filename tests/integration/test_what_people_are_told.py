@@ -132,9 +132,14 @@ async def test_the_list_of_checkpoints_has_what_a_turn_began_with_and_what_chang
 ) -> None:
     name = f"kept-{repository.name}"
     session = await client.create(repository, name=name)
+    await eventually(lambda: client.checkpoints(name))
     (Path(session.worktree) / "by-hand").write_text("1\n2\n")
-    (first,) = sandbox.ctl("checkpoints", name, "--make", "--json").json
-    assert (first["number"], first["files"], first["additions"], first["summary"]) == (1, 1, 2, "")
+    made, start = sandbox.ctl("checkpoints", name, "--make", "--json").json
+    assert [(each["number"], each["reason"], each["files"]) for each in (start, made)] == [
+        (1, "start", 0),
+        (2, "manual", 1),
+    ]
+    assert (made["additions"], made["summary"]) == (2, "")
 
     await client.send(name, "the task\n" + script(bash("touch it"), {"text": "done"}))
     await client.reach(name, WAITING)

@@ -39,6 +39,7 @@ from ramet.v1 import (
     session_pb2,
     session_pb2_grpc,
     terminal_pb2_grpc,
+    worktree_pb2,
     worktree_pb2_grpc,
 )
 from rametd.app import Daemon
@@ -331,6 +332,11 @@ class Client:
             token = page.next_page_token
             if not token:
                 return found
+
+    async def checkpoints(self, name: str) -> list[worktree_pb2.Checkpoint]:
+        """The newest first. The first of a session that begins without a prompt is made a moment after it."""
+        request = worktree_pb2.ListCheckpointsRequest(session=name)
+        return list((await self.worktrees.ListCheckpoints(request, metadata=self.metadata)).checkpoints)
 
     async def aclose(self) -> None:
         await self.channel.close()

@@ -12,6 +12,9 @@ if TYPE_CHECKING:
 
     from ramet.v1.worktree_pb2 import Checkpoint
 
+WHY = {"rewind": "before rewind", "sync": "before sync"}
+"""Reasons as people are told them, where the contract's own word could mean that it was made by what it was made for."""
+
 
 @click.command("checkpoints", cls=Verb, short_help="The states of a session's files that were kept.")
 @session_argument
@@ -19,7 +22,7 @@ if TYPE_CHECKING:
 @click.pass_obj
 def command(app: App, session: str, make: bool) -> None:
     """List the checkpoints of session S, newest first: one at its start, one at the
-    end of every turn, one before every rewind. Untracked files are in them, ignored
+    end of every turn, one before every rewind and sync. Untracked files are in them, ignored
     ones are not. After a rewind LINE shows where the session stands, and which ones it
     went back behind; these can be gone back to as well.
 
@@ -48,7 +51,7 @@ def command(app: App, session: str, make: bool) -> None:
     if app.output.json_mode:
         app.output.json([to_json(checkpoint) for checkpoint in checkpoints])
     elif not checkpoints:
-        app.output.text("none yet: the first is made when its agent starts")
+        app.output.text("none yet: the first is made in a moment")
     else:
         _show(app, checkpoints)
         app.output.hint(f"to go back to one: rametctl rewind {session} NUMBER")
@@ -67,7 +70,7 @@ def _show(app: App, checkpoints: "Sequence[Checkpoint]") -> None:
         [
             (str(each.number), "bold"),
             (age(each.create_time, now), "dim"),
-            (enum_name(each, "reason") or "", ""),
+            (WHY.get(reason := enum_name(each, "reason") or "", reason), ""),
             (str(each.turn), ""),
             (str(each.files), ""),
             (f"+{each.additions} -{each.deletions}", ""),

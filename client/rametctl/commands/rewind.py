@@ -42,6 +42,10 @@ def command(app: App, session: str, checkpoint: str, files_only: bool) -> None:
         app.output.json(to_json(answer))
         return
     number, turn = answer.checkpoint.number, answer.checkpoint.turn
+    if answer.before.id == answer.checkpoint.id:
+        already = f" was at checkpoint {number} already: nothing has changed"
+        app.output.show(line((printable(found.name), "bold"), already))
+        return
     what = f"is back at checkpoint {number}, {plural(len(answer.files), 'file')} changed"
     talk = (
         "" if files_only else f"; its conversation ends with turn {turn}" if turn else "; its conversation begins anew"

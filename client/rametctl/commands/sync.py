@@ -25,7 +25,8 @@ def command(app: App, session: str, rebase: bool, base_ref: str, fetch: bool, as
     """Merge the newest commits of its base into the branch of session S, which must
     be idle. Where that conflicts, nothing is changed and the files are listed.
     Uncommitted changes stay as they are; git refuses where they are in the way.
-    What it was before is a checkpoint, to which `rametctl rewind` goes back.
+    What it was before is a checkpoint, to which `rametctl rewind` goes back, with
+    what was staged.
 
     \b
     Examples:

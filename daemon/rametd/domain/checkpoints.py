@@ -10,7 +10,8 @@ class CheckpointReason(StrEnum):
 
     TURN = "turn"  # a turn ended
     MANUAL = "manual"  # somebody asked for it
-    REWIND = "rewind"  # it was about to be overwritten
+    REWIND = "rewind"  # a rewind was about to overwrite it
+    SYNC = "sync"  # a sync was about to overwrite it
     FORK = "fork"  # a session was forked from here
     START = "start"  # the session began here
 

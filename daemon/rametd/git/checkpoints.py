@@ -23,6 +23,7 @@ from rametd.git.snapshot import current_tree, private_index, write_commit
 from rametd.git.unread import add_all, is_unborn
 
 PREFIX: Final = "refs/ramet/checkpoints/"
+_STAGED: Final = "what was staged at "
 
 _AGAIN_S: Final = (0.1, 0.3, 1.0, 3.0)
 """Git refuses where a file came or changed since it was looked at: somebody works there, or the git of a daemon that was killed in the middle of
@@ -32,8 +33,8 @@ the same still does. Each time what is there by then is kept first."""
 @dataclass(frozen=True, slots=True)
 class KeptTree:
     """A commit that holds the files of a worktree. ``head`` is its first parent, "" on an unborn branch; ``skipped`` are git's words for what it
-    could not read. ``staged`` is its second parent, a commit of the index, "" where that holds nothing of its own. ``inside`` tells of repositories
-    inside (`checkpointed`), the kept ones among which are parents too."""
+    could not read. ``staged`` is what the index holds, a tree that its second parent is a commit of; "" where that is what HEAD holds. ``inside``
+    tells of repositories inside (`checkpointed`), the kept ones among which are parents too."""
 
     commit: str
     tree: str
@@ -64,9 +65,9 @@ async def keep(
         head = head_of(repository).commit
         parents = [head] if head is not None else []
         staged = ""
-        if head is not None and index not in {None, files, str(repository[head].peel(pygit2.Tree).id)}:
-            staged = write_commit(repository, str(index), f"what was staged at {message}", parents)
-        parents += [staged] if staged else []
+        if head is not None and index is not None and index != str(repository[head].peel(pygit2.Tree).id):
+            staged = index
+            parents.append(write_commit(repository, index, f"{_STAGED}{message}", parents))
         parents += dict.fromkeys(each.commit for each in inside if each.kept)
         made = write_commit(repository, files, checkpointed.noted(message, inside), parents)
         if ref not in repository.references:
@@ -77,6 +78,16 @@ async def keep(
         return KeptTree(made, files, head or "", skipped, staged, inside)
 
     return await git.compute(commit)
+
+
+def staged_at(repo: RepositoryInfo, commit: str) -> str:
+    """See `Git.staged_at`. Blocks."""
+    return _staged(open_repository(repo.common_dir)[commit].peel(pygit2.Commit))
+
+
+def _staged(commit: pygit2.Commit) -> str:
+    found = next((parent for parent in commit.parents[1:2] if parent.message.startswith(_STAGED)), None)
+    return str(found.tree_id) if found is not None else ""
 
 
 async def _index_tree(git: GitContext, worktree: Path, git_dir: Path) -> str:
@@ -141,7 +152,7 @@ async def _bring_back(
 
 
 async def move_back(
-    git: GitContext, worktree: Path, commit: str, *, own: str | None, tip: str, leave: bool = False
+    git: GitContext, worktree: Path, commit: str, *, own: str | None, tip: str, leave: bool = False, staged: str = ""
 ) -> bool:
     """See `Git.move_back`."""
     git_dir = await git.compute(verify_worktree, worktree, None)
@@ -170,7 +181,7 @@ async def move_back(
     if old != commit:
         await git.process.write(worktree, *there, "update-ref", "-m", "ramet: rewind", *ref[1:], ref[0], commit, old)
     # The index belongs to what is checked out: with it, status shows the checkpoint's changes as changes, and nothing else.
-    await git.process.write(worktree, *there, "read-tree", commit)
+    await git.process.write(worktree, *there, "read-tree", staged or commit)
     await git.process.run(worktree, *there, "update-index", "-q", "--refresh")
     return True
 
@@ -204,8 +215,8 @@ async def kept_below(git: GitContext, repo: RepositoryInfo, folder: str) -> tupl
             if number.isascii() and number.isdigit():
                 inside = checkpointed.of_message(commit.message)
                 below = {each.commit for each in inside if each.kept}
-                head, *staged = [parent for parent in map(str, commit.parent_ids) if parent not in below] or [""]
-                kept = KeptTree(str(commit.id), str(commit.tree_id), head, (), "".join(staged), inside)
+                head = next((str(oid) for oid in commit.parent_ids if str(oid) not in below), "")
+                kept = KeptTree(str(commit.id), str(commit.tree_id), head, (), _staged(commit), inside)
                 found.append(KeptRef(int(number), ref, kept, float(commit.commit_time), commit.message))
         return tuple(sorted(found, key=lambda each: each.number))
 

@@ -1,6 +1,6 @@
 """`Git`: everything the services ask of the git layer, as coroutines.
 
-One class, long as it is: this list is the layer's contract, and what does the work is elsewhere, a noun in each module.
+One class, long as it is, of one method a call: this list is the layer's contract, and what does the work is elsewhere, a noun in each module.
 """
 
 import os
@@ -503,10 +503,13 @@ class Git:
     ) -> KeptTree:
         """Commit the worktree's files (or ``tree``) on top of HEAD and have ``ref`` keep that; index, HEAD and branches stay as they are.
 
-        ``with_index``: what is staged and neither in the files nor in HEAD is kept as a second parent. Of repositories inside their files are
-        kept too, and commits that no remote has.
+        ``with_index``: what is staged is kept too, as a second parent. Of repositories inside their files are kept, and commits that no remote has.
         """
         return await checkpoints.keep(self._context, worktree, ref, message, tree, with_index=with_index)
+
+    async def staged_at(self, repo: RepositoryInfo, commit: str) -> str:
+        """What the index held at a commit of `keep`, a tree; "" where that was what HEAD held, or was not asked for."""
+        return await self._context.compute(checkpoints.staged_at, repo, commit)
 
     async def kept_below(self, repo: RepositoryInfo, folder: str) -> tuple[KeptRef, ...]:
         """What `keep` made under ``folder``/NUMBER, in order."""
@@ -544,14 +547,18 @@ class Git:
         ]
         return first == second
 
-    async def move_back(self, worktree: Path, commit: str, *, own: str | None, tip: str, leave: bool = False) -> bool:
-        """Have ``own``, the branch that is checked out (or HEAD, where none is), stand at an earlier commit of its own, and the index be that
-        commit's. ``tip`` is where it stands, and has been kept.
+    async def move_back(
+        self, worktree: Path, commit: str, *, own: str | None, tip: str, leave: bool = False, staged: str = ""
+    ) -> bool:
+        """Have ``own``, the branch that is checked out (or HEAD, where none is), stand at an earlier commit of its own, and the index hold
+        ``staged``, a tree, or else what that commit does. ``tip`` is where it stands, and has been kept.
 
         With ``leave`` a commit of another line will do, where no other worktree has the branch. False, with nothing changed, otherwise, and where
         another branch is checked out, or this one has moved on.
         """
-        return await checkpoints.move_back(self._context, worktree, commit, own=own, tip=tip, leave=leave)
+        return await checkpoints.move_back(
+            self._context, worktree, commit, own=own, tip=tip, leave=leave, staged=staged
+        )
 
     async def diff(
         self,

@@ -81,6 +81,9 @@ class Core:
     cgroup_of: Callable[[str], Path | None] = lambda session_id: None
     keep: Callable[[str], None] = lambda session_id: None  # the end of its last turn is to be kept as a checkpoint
     kept: Callable[[str], Awaitable[None]] = field(default=_nothing)  # the same; returns once it is, or was given up
+    prepared: Callable[[str], Awaitable[None]] = field(
+        default=_nothing
+    )  # returns once its setup is over, where one runs
     still: Callable[[str], AbstractAsyncContextManager[None]] = lambda session_id: nullcontext()  # its files are let be
     # What parts of the daemon do at moments of a session's life, in order; filled by the app:
     after_creation: list[Callable[[Session], None]] = field(default_factory=list)  # its row was committed

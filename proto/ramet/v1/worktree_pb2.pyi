@@ -111,6 +111,8 @@ class _CheckpointReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Chec
     """A session was forked from here."""
     CHECKPOINT_REASON_START: _CheckpointReason.ValueType  # 5
     """The session began here."""
+    CHECKPOINT_REASON_SYNC: _CheckpointReason.ValueType  # 6
+    """It was about to be overwritten by a sync."""
 
 class CheckpointReason(_CheckpointReason, metaclass=_CheckpointReasonEnumTypeWrapper):
     """CheckpointReason says why a checkpoint was made."""
@@ -127,6 +129,8 @@ CHECKPOINT_REASON_FORK: CheckpointReason.ValueType  # 4
 """A session was forked from here."""
 CHECKPOINT_REASON_START: CheckpointReason.ValueType  # 5
 """The session began here."""
+CHECKPOINT_REASON_SYNC: CheckpointReason.ValueType  # 6
+"""It was about to be overwritten by a sync."""
 Global___CheckpointReason: _TypeAlias = CheckpointReason  # noqa: Y015
 
 class _CommentState:
@@ -708,7 +712,7 @@ class RewindSessionResponse(_message.Message):
 
     @_builtins.property
     def before(self) -> Global___Checkpoint:
-        """What the worktree was before; rewind to it undoes this."""
+        """What the session was before; rewind to it undoes this. The checkpoint itself where that is where it stood."""
 
     @_builtins.property
     def checkpoint(self) -> Global___Checkpoint:

@@ -162,6 +162,7 @@ async def test_a_checkout_that_is_not_ours_stays_as_it_is_whatever_becomes_of_it
         await client.create(repository, adopt_path=str(tree), name="guest")
     else:
         await client.create(repository, in_place=True, name="guest")
+    await eventually(lambda: client.checkpoints("guest"))
     before = work_on(tree)
 
     answer = await archive(client, "guest")

@@ -10,6 +10,7 @@ from ramet.v1 import session_pb2, worktree_pb2
 
 from tests.support.daemon import Client, Sandbox, connected, daemon_here, git, reason_of
 from tests.support.doctor import findings
+from tests.support.eventually import eventually
 
 
 @pytest.fixture
@@ -40,6 +41,7 @@ async def test_a_session_whose_checkpoint_git_has_lost_is_refused_in_one_line_an
     client: Client, repository: Path, part: str, there: bool
 ) -> None:
     made = await client.create(repository, name="one")
+    await eventually(lambda: client.checkpoints("one"))
     tree = Path(made.worktree)
     (tree / "only.txt").write_text("only in the checkpoint\n")
     made_commit = (await checkpoint(client, "one")).commit
@@ -58,7 +60,7 @@ async def test_a_session_whose_checkpoint_git_has_lost_is_refused_in_one_line_an
     if there:
         assert "1 untracked (only.txt)" in words
     else:
-        assert f"checkpoint 1, the newest of one, is not whole: git has {lost[:12]} no more" in words
+        assert f"checkpoint 2, the newest of one, is not whole: git has {lost[:12]} no more" in words
     item = (await client.worktrees.CollectGarbage(worktree_pb2.CollectGarbageRequest(dry_run=True))).items[0]
     assert (item.verdict, item.reason) == ("kept", words if not there else item.reason)
 

@@ -22,7 +22,8 @@ async def test_an_archived_session_that_is_removed_comes_back_from_the_trash_wit
     assert reason == "WORK_AT_RISK"
     assert "uncommitted" in words
     await remove(client, "twice", force=True)
-    assert git(repository, "for-each-ref", "--format=%(refname)", "refs/ramet") == f"refs/ramet/trash/{made.id}"
+    kept = git(repository, "for-each-ref", "--format=%(refname)", "refs/ramet/archive", "refs/ramet/trash")
+    assert kept == f"refs/ramet/trash/{made.id}"
 
     back = await bring_back(client, "twice")
     assert not back.warnings

@@ -17,6 +17,7 @@ from rametd.services.leaving import Running
 
 from tests.support.daemon import Client, git, reason_of
 from tests.support.departures import archive, remove, restore
+from tests.support.eventually import eventually
 from tests.support.landing import CHECKING, LANDED, Landings, with_work
 
 
@@ -62,6 +63,7 @@ async def test_where_the_branch_went_on_since_the_newest_checkpoint_that_is_told
     client: Client, repository: Path, way: str
 ) -> None:
     made = await client.create(repository, name="went-on")
+    await eventually(lambda: client.checkpoints("went-on"))
     tree = Path(made.worktree)
     (tree / "uncommitted.txt").write_text("uncommitted\n")
     await checkpoint(client, "went-on")
@@ -74,10 +76,10 @@ async def test_where_the_branch_went_on_since_the_newest_checkpoint_that_is_told
     _, back = await put_away_and_bring_back(client, "went-on", way)
 
     assert len(back) == 1
-    assert "`rametctl rewind went-on 1`" in back[0]
+    assert "`rametctl rewind went-on 2`" in back[0]
     assert git(tree, "status", "--porcelain") == ""
     assert (tree / "committed.txt").exists()
-    await client.worktrees.RewindSession(worktree_pb2.RewindSessionRequest(session="went-on", checkpoint="1"))
+    await client.worktrees.RewindSession(worktree_pb2.RewindSessionRequest(session="went-on", checkpoint="2"))
     assert (tree / "uncommitted.txt").read_text() == "uncommitted\n"
 
 

@@ -112,8 +112,9 @@ async def test_what_is_aside_of_repositories_inside_goes_with_the_ref(sandbox: S
 
 
 async def put_away(client: Client, repository: Path, name: str, *, checkpoint: bool = True) -> str:
-    """Archive a session with one file in its checkpoint and one that is newer. Returns its ref."""
+    """Archive a session with one file in its second checkpoint and one that is newer. Returns its ref."""
     made = await client.create(repository, name=name)
+    await eventually(lambda: client.checkpoints(name))
     tree = Path(made.worktree)
     if checkpoint:
         (tree / "kept.txt").write_text(f"{name}\n")
@@ -164,7 +165,12 @@ async def test_what_is_lost_with_a_ref_and_its_commit_is_told_and_what_is_not_co
         await put_away(client, repository, "archived"),
         await put_away(client, repository, "bare", checkpoint=False),
     ]
+    bare = refs[1].rpartition("/")[2]
+    git(repository, "update-ref", "-d", f"refs/ramet/checkpoints/{bare}/1")
+    with closing(sqlite3.connect(sandbox.root / "state" / "ramet.db", timeout=10)) as database, database:
+        database.execute("DELETE FROM checkpoints WHERE session_id = ?", (bare,))  # as an earlier release left it
     binned = await client.create(repository, name="binned")
+    await eventually(lambda: client.checkpoints("binned"))
     tree = Path(binned.worktree)
     (tree / "kept.txt").write_text("binned\n")
     await client.worktrees.CreateCheckpoint(worktree_pb2.CreateCheckpointRequest(session="binned"))
@@ -182,8 +188,8 @@ async def test_what_is_lost_with_a_ref_and_its_commit_is_told_and_what_is_not_co
         "binned": "trash-ref-missing",
     }
     for name in ("archived", "binned"):
-        assert "what was not committed is lost as far as it was changed after checkpoint 1" in found[name].message
-        await follow(sandbox, repository, found[name].advice, "have the files of its newest checkpoint, 1, instead")
+        assert "what was not committed is lost as far as it was changed after checkpoint 2" in found[name].message
+        await follow(sandbox, repository, found[name].advice, "have the files of its newest checkpoint, 2, instead")
     assert "what was not committed is lost; branch ramet/bare is there" in found["bare"].message
     await follow(sandbox, repository, found["bare"].advice, "give it up")
     assert not await diagnose(client)

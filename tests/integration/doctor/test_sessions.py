@@ -12,6 +12,7 @@ from rametd.git.registrations import REASON
 
 from tests.support.daemon import Client, DaemonProcess, Sandbox, connected, daemon_here, git
 from tests.support.doctor import codes, diagnose, follow, garbage
+from tests.support.eventually import eventually
 
 
 def begin(sandbox: Sandbox, kind: str, session_id: str, **data: str) -> None:
@@ -130,6 +131,7 @@ async def test_of_a_worktree_that_was_deleted_the_advice_says_which_files_come_b
     trees = {}
     for name in ("kept", "went on"):
         trees[name] = Path((await client.create(repository, name=name)).worktree)
+        await eventually(lambda name=name: client.checkpoints(name))  # type: ignore[misc]
         (trees[name] / "only.txt").write_text("at the checkpoint\n")
         await client.worktrees.CreateCheckpoint(worktree_pb2.CreateCheckpointRequest(session=name))
     git(trees["went on"], "commit", "-q", "--allow-empty", "-m", "later")
@@ -138,7 +140,7 @@ async def test_of_a_worktree_that_was_deleted_the_advice_says_which_files_come_b
 
     found = await diagnose(client)
 
-    assert "make it again with the files of its newest checkpoint, 1: " in found["kept"].advice
+    assert "make it again with the files of its newest checkpoint, 2: " in found["kept"].advice
     await follow(sandbox, repository, found["kept"].advice, "make it again")
     assert (trees["kept"] / "only.txt").read_text() == "at the checkpoint\n"
     await follow(sandbox, repository, found["went on"].advice, "make it again from its branch")

@@ -71,6 +71,11 @@ class Setup:
             cut.cancel()
             del self._hurries[session.id]
 
+    async def over(self, session_id: str) -> None:
+        """Return once nothing is being prepared for a session."""
+        while (task := self._tasks.get(session_id)) is not None:
+            await asyncio.wait([task])
+
     def hurry(self, session_id: str) -> None:
         """Somebody wants to stop, interrupt or remove a session, and must not wait for its setup; that goes on."""
         if (waiting := self._hurries.get(session_id)) is not None:

@@ -10,7 +10,7 @@ no session is ever stuck.
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from collections.abc import Set as AbstractSet
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from weakref import WeakValueDictionary
 
 import structlog
@@ -79,6 +79,24 @@ class Checkpointer:
         async with self._lock(session_id):
             return await self._make(session_id, reason, tree, principal, lambda unit, made: None)
 
+    async def first(self, session_id: str, guard: AbstractAsyncContextManager[None]) -> None:
+        """Keep, inside of ``guard`` (`alone` or `still`), where a session begins, unless it has a checkpoint. One that cannot be made is given up."""
+        async with guard:
+            session, latest = await self._core.store.read(
+                lambda reader: (reader.sessions.find(session_id), reader.checkpoints.latest(session_id))
+            )
+            if session is None or session.state == State.ARCHIVED or latest is not None:
+                return
+            try:
+                if await recall(self._core, session) is None:
+                    await self._make(session_id, CheckpointReason.START, None, DAEMON, lambda unit, made: None)
+            except (RametError, OSError) as error:
+                await self._give_up(session_id, error)
+
+    def alone(self, session_id: str) -> AbstractAsyncContextManager[None]:
+        """Inside, nobody else makes a checkpoint of a session."""
+        return self._lock(session_id)
+
     def _lock(self, session_id: str) -> asyncio.Lock:
         return self._locks.setdefault(session_id, asyncio.Lock())
 
@@ -108,19 +126,22 @@ class Checkpointer:
         # The ref first: without its row it is made again under the same number, while a row without it would promise what is not there.
         known = facts(reason, session.turns, conversation_id, message_id, summary)
         words = f"checkpoint {number} of {session.branch} ({reason})\n\n{known}"
-        # A rewind reads the index anew; what is only staged would go with it.
-        with_index = reason == CheckpointReason.REWIND
-        kept = await core.git.keep(session.worktree, ref, words, tree, with_index=with_index)
+        kept = await core.git.keep(session.worktree, ref, words, tree, with_index=reason in WAITED_FOR)
         core.failpoint.hit(f"checkpoint.{reason}-kept")
         if tree is None:
             await self._tell_skipped(session, kept.skipped)
         repo = await core.store.read(lambda reader: reader.repos.get(session.repo_id))
         info = await info_of(core, repo)
-        same = before is not None and (before.tree, before.head) == (kept.tree, kept.head) and not kept.staged
-        if before is not None and same and reason in REPEATABLE:
-            same = await core.git.same_inside(info, before.commit, kept.commit)
+        here = (kept.tree, kept.head, conversation_id, message_id)
         # That of a fork goes again where the fork is refused: nobody else may rely on it.
-        if before is not None and same and reason in REPEATABLE and before.reason != CheckpointReason.FORK:
+        usable = reason in WAITED_FOR and before is not None and before.reason != CheckpointReason.FORK
+        if (
+            before is not None
+            and usable
+            and (before.tree, before.head, before.conversation_id, before.message_id) == here
+            and await core.git.staged_at(info, before.commit) == kept.staged
+            and await core.git.same_inside(info, before.commit, kept.commit)
+        ):
             await core.git.drop_refs(info, ref)
             return before
         files = await changed_since(core, info, session, before.tree if before is not None else None, kept.tree)
@@ -187,12 +208,6 @@ class Checkpointer:
 
     # ── what happens by itself ───────────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def before_prompt(self, session: Session) -> None:
-        """A hook of `Core`: the first prompt finds a checkpoint of where the session begins."""
-        await self._recall(session)
-        if await self._core.store.read(lambda reader: reader.checkpoints.latest(session.id)) is None:
-            await self._try(session.id, CheckpointReason.START)
-
     async def after_turn(self, session: Session) -> None:
         """A hook of `Core`."""
         self.catch_up(session.id)
@@ -246,20 +261,20 @@ class Checkpointer:
     async def _catch_up(self, session_id: str) -> None:
         session = await self._core.store.read(lambda reader: reader.sessions.find(session_id))
         if session is not None and session.checkpoint_due and session.state != State.ARCHIVED:
-            await self._try(session_id, CheckpointReason.TURN)
+            try:
+                await self.make(session_id, CheckpointReason.TURN)
+            except (RametError, OSError) as error:
+                await self._give_up(session_id, error)
         self._core.wake()
 
-    async def _try(self, session_id: str, reason: CheckpointReason) -> None:
-        try:
-            await self.make(session_id, reason)
-        except (RametError, OSError) as error:
-            words = error.message if isinstance(error, RametError) else str(error)
-            log.warning("no checkpoint", session=session_id, error=words)
-            await write_for_sure(self._core.store, lambda unit: _give_up(unit, session_id, words))
+    async def _give_up(self, session_id: str, error: Exception) -> None:
+        words = error.message if isinstance(error, RametError) else str(error)
+        log.warning("no checkpoint", session=session_id, error=words)
+        await write_for_sure(self._core.store, lambda unit: _give_up(unit, session_id, words))
 
 
-REPEATABLE = frozenset({CheckpointReason.MANUAL, CheckpointReason.REWIND})
-"""Reasons for which an equal checkpoint will do."""
+WAITED_FOR = frozenset({CheckpointReason.MANUAL, CheckpointReason.REWIND, CheckpointReason.SYNC})
+"""Reasons of what somebody wants to come back to, as it is now: what is staged is kept too, and an equal checkpoint will do."""
 
 
 def _give_up(unit: Unit, session_id: str, words: str) -> None:

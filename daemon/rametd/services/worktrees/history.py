@@ -14,6 +14,7 @@ REASONS = {
     CheckpointReason.TURN: worktree_pb2.CHECKPOINT_REASON_TURN,
     CheckpointReason.MANUAL: worktree_pb2.CHECKPOINT_REASON_MANUAL,
     CheckpointReason.REWIND: worktree_pb2.CHECKPOINT_REASON_REWIND,
+    CheckpointReason.SYNC: worktree_pb2.CHECKPOINT_REASON_SYNC,
     CheckpointReason.FORK: worktree_pb2.CHECKPOINT_REASON_FORK,
     CheckpointReason.START: worktree_pb2.CHECKPOINT_REASON_START,
 }

@@ -145,8 +145,9 @@ class Rewinder:
         info = await info_of(core, repo)
         leave = await self._may_move(session, repo)
         tip, kept_as = stood[-1]
+        staged = await core.git.staged_at(info, checkpoint.commit)
         moved = not checkpoint.head or await core.git.move_back(
-            session.worktree, checkpoint.head, own=session.branch, tip=tip, leave=leave
+            session.worktree, checkpoint.head, own=session.branch, tip=tip, leave=leave, staged=staged
         )
         warnings = [] if moved else [stays(session, checkpoint)]
         warnings += await core.git.bring_back_inside(info, session.worktree, checkpoint.commit, kept_as.commit)

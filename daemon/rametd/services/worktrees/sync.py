@@ -90,7 +90,7 @@ class Syncer:
         kept: list[Checkpoint] = []
 
         async def keep(old: str, new: str) -> None:
-            made = await self._checkpointer.make(session.id, CheckpointReason.MANUAL, principal=wanted.principal)
+            made = await self._checkpointer.make(session.id, CheckpointReason.SYNC, principal=wanted.principal)
             kept.append(made)
             noted = replace(intent, data={**data, "old": old, "new": new, "before": str(made.number)})
 
