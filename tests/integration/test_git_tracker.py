@@ -293,3 +293,25 @@ async def test_random_edits_give_the_same_tree_both_ways(
         await tracker.close()
         await context.aclose()
         shutil.rmtree(place)
+
+
+@pytest.mark.parametrize("then", ["", "README.md"], ids=["unchanged", "changed"])
+async def test_a_tree_that_was_collected_as_garbage_is_made_again(
+    tracker: Tracker, context: GitContext, sample: Sample, then: str
+) -> None:
+    context.trackers[sample.path] = tracker
+    sample.write("src/feature/important.py", "hours of work\n")
+    await tracker.tree()
+    sample.write("src/app.py", "edited\n")
+    await tracker.mark()
+    await tracker.tree()
+    await tracker.mark()
+    sample.git("gc", "-q", "--prune=now")
+    if then:
+        sample.write(then, "changed\n")
+
+    kept = await keep(context, sample.path, f"{PREFIX}any/1", "kept")
+
+    assert "src/feature/important.py" in sample.git("ls-tree", "-r", "--name-only", kept.tree)
+    sample.git("rev-list", "--objects", kept.commit)  # fails where an object is missing
+    sample.git("fsck", "--connectivity-only", kept.commit)

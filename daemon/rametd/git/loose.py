@@ -2,6 +2,9 @@
 
 libgit2 makes its temporary files in ``objects/`` and looks through all packs before each: with some thirty objects for a snapshot that is four times
 as long (0.5 ms for each against 0.12 ms, ext4). What is written twice is the same; git's own garbage collection removes what nothing refers to.
+
+A loss of power may leave an object's name without its content, or with some of it. For git that object is there: it takes it for written, and fails as
+soon as it reads it.
 """
 
 import hashlib
@@ -11,16 +14,16 @@ import zlib
 from contextlib import ExitStack
 from pathlib import Path
 
+import pygit2
+
 
 def write_loose(objects: Path, kind: str, data: bytes) -> str:
-    """Store an object ("blob", "tree") of a SHA-1 repository; its name. Like git's default, without fsync. Blocks."""
+    """Store an object ("blob", "tree") of a SHA-1 repository; its name. Like git's default, without fsync (see `durability`). Blocks."""
     content = b"%s %d\0" % (kind.encode(), len(data)) + data
     name = hashlib.sha1(content, usedforsecurity=False).hexdigest()
     folder = objects / name[:2]
     place = folder / name[2:]
-    try:
-        os.utime(place)  # so that it counts as new for a garbage collection that runs now
-    except FileNotFoundError:
+    if not _is_written(place, content):
         temporary = folder / f"tmp_obj_{secrets.token_hex(6)}"  # a name that git clears away where it was left
         with ExitStack() as undo:
             descriptor = _create(temporary)
@@ -30,6 +33,23 @@ def write_loose(objects: Path, kind: str, data: bytes) -> str:
             temporary.rename(place)
             undo.pop_all()
     return name
+
+
+def _is_written(place: Path, content: bytes) -> bool:
+    """Whether the object is there, with all that is in it."""
+    try:
+        os.utime(place)  # so that it counts as new for a garbage collection that runs now
+        return zlib.decompress(place.read_bytes()) == content
+    except (FileNotFoundError, zlib.error):
+        return False
+
+
+def is_there(objects: Path, name: str) -> bool:
+    """Whether the repository has an object now, be it in a pack. A repository that is open answers from what it has read before. Blocks."""
+    try:
+        return (objects / name[:2] / name[2:]).stat().st_size > 0
+    except FileNotFoundError:
+        return pygit2.Oid(hex=name) in pygit2.Odb(str(objects))
 
 
 def _create(file: Path) -> int:

@@ -15,7 +15,7 @@ import pygit2
 
 from rametd.domain.errors import GitFailedError
 from rametd.git.context import GitContext
-from rametd.git.loose import format_tree, parse_tree, write_loose
+from rametd.git.loose import format_tree, is_there, parse_tree, write_loose
 from rametd.git.repository import Head, head_of
 
 LARGEST: Final = 32 << 20
@@ -78,6 +78,8 @@ async def tree_of(
 
     def all_of_it() -> tuple[Head, list[str], str]:
         head = head_of(known.repository)
+        if not is_there(known.objects, known.tree):
+            raise ScanNeededError("the tree was collected as garbage")
         if not top.children:
             return head, [], known.tree
         filtered = _store(known, top, blobs)

@@ -1,0 +1,49 @@
+"""Objects that git finds again as they were written, also where a loss of power had left their names alone."""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+from rametd.git.loose import is_there, write_loose
+
+CONTENT = b"an hour of work\n" * 100
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Path:
+    subprocess.run(["git", "init", "-q", str(tmp_path)], check=True)
+    return tmp_path
+
+
+@pytest.mark.parametrize("left", [0, 1, 20])
+def test_an_object_of_which_a_loss_of_power_left_little_is_written_again(repository: Path, left: int) -> None:
+    objects = repository / ".git" / "objects"
+    name = write_loose(objects, "blob", CONTENT)
+    place = objects / name[:2] / name[2:]
+    place.chmod(0o644)
+    place.write_bytes(place.read_bytes()[:left])
+
+    assert write_loose(objects, "blob", CONTENT) == name
+
+    shown = subprocess.run(["git", "cat-file", "blob", name], cwd=repository, capture_output=True, check=True)
+    assert shown.stdout == CONTENT
+    assert [each.name for each in place.parent.iterdir()] == [place.name]
+    assert place.stat().st_mode & 0o777 == 0o444
+
+
+def test_an_object_is_there_as_long_as_it_has_content_or_a_pack_has_it(repository: Path) -> None:
+    objects = repository / ".git" / "objects"
+    name = write_loose(objects, "blob", CONTENT)
+    place = objects / name[:2] / name[2:]
+    assert is_there(objects, name)
+    pack = ["git", "pack-objects", "-q", str(objects / "pack" / "pack")]
+    subprocess.run(pack, cwd=repository, input=f"{name}\n".encode(), capture_output=True, check=True)
+    place.unlink()
+    assert is_there(objects, name)
+    for each in (objects / "pack").iterdir():
+        each.unlink()
+    assert not is_there(objects, name)
+    write_loose(objects, "blob", CONTENT)
+    place.chmod(0o644)
+    place.write_bytes(b"")
+    assert not is_there(objects, name)
