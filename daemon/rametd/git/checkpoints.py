@@ -147,6 +147,7 @@ async def _bring_back(
             await write("--literal-pathspecs", *add, stdin=paths)
             now = await write("write-tree", "--missing-ok")
         await before_overwriting(now)
+        await git.make_durable(git_dir)
         await change_files(git, worktree, git_dir, index, now, target)
     return now
 

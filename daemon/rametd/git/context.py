@@ -15,6 +15,8 @@ import pygit2
 from rametd.domain.errors import GitFailedError
 from rametd.git.locks import RepositoryLocks
 from rametd.git.process import GitProcess
+from rametd.git.repository import common_dir
+from rametd.platform import durability
 
 if TYPE_CHECKING:
     from rametd.git.tracking import Tracker
@@ -41,6 +43,7 @@ class GitContext:
         self._worktree_locks: WeakValueDictionary[Path, asyncio.Lock] = WeakValueDictionary()
         self._threads = ThreadPoolExecutor(threads, thread_name_prefix="git")
         self._deleter = ThreadPoolExecutor(1, thread_name_prefix="git-delete")
+        self._flushers = ThreadPoolExecutor(threads, thread_name_prefix="git-flush")
 
     def in_background(self) -> "GitContext":
         """The same, with git processes that give way to everybody else's."""
@@ -55,6 +58,19 @@ class GitContext:
     async def delete(self, function: Callable[P, T], *arguments: P.args, **keywords: P.kwargs) -> T:
         """`compute` for what takes seconds: ten trees being deleted must not keep everybody else waiting for a thread."""
         return await self._in(self._deleter, functools.partial(function, *arguments, **keywords))
+
+    async def make_durable(self, git_dir: Path, *places: Path) -> None:
+        """Between keeping and destroying: return once what a repository has, and what lies on the file systems of ``places``, survives a loss of power.
+
+        What is kept is so, and what it was kept of goes, only in this order: whatever destroys calls this first (`durability.make_durable` has the
+        cost). Raises GitFailedError where the disk fails: then nothing is to go.
+        """
+
+        def flush() -> None:
+            common = common_dir(git_dir)
+            durability.make_durable(common, common / "objects", *places)  # objects may be a link to another disk
+
+        await self._in(self._flushers, flush)
 
     async def _in(self, executor: ThreadPoolExecutor, call: Callable[[], T]) -> T:
         future = asyncio.get_running_loop().run_in_executor(executor, call)
@@ -84,5 +100,5 @@ class GitContext:
 
     async def aclose(self) -> None:
         """Wait for the threads."""
-        for executor in (self._threads, self._deleter):
+        for executor in (self._threads, self._deleter, self._flushers):
             await asyncio.to_thread(executor.shutdown)

@@ -105,6 +105,7 @@ class Git:
 
     async def delete_branch(self, repo: RepositoryInfo, branch: str, tip: str) -> str | None:
         """Delete the branch if it is still at ``tip`` and checked out nowhere. Returns why it was kept, None when it is gone."""
+        await self._context.make_durable(repo.common_dir)  # whatever has its commits beside it
         async with self._context.locks.hold(repo.common_dir) as lock:
             return await branches.delete_branch(self._context, repo, branch, tip, lock)
 
@@ -236,6 +237,11 @@ class Git:
     async def keep_git_dirs(self, found: Sequence[GitDir], folder: Path) -> None:
         """Copy to a folder, which is not there yet, the git directories of repositories inside a worktree that is about to go; whole or not at all."""
         await self._context.delete(gitdirs.keep, found, folder)
+
+    async def make_durable(self, repo: RepositoryInfo, worktree: Path) -> None:
+        """Return once what the repository has, and the files of a worktree, would be there after a loss of power: before something is told to be so
+        that nothing would do again. What is destroyed here waits for that by itself. Costs what `durability.make_durable` does."""
+        await self._context.make_durable(repo.common_dir, worktree.parent)
 
     async def unstored(self, repo: RepositoryInfo, worktree: Path) -> tuple[str, ...]:
         """Git's words for each file that it cannot read or store now, by trying; none for what lies there and is not the worktree."""
@@ -377,6 +383,7 @@ class Git:
     async def drop_ref(self, repo: RepositoryInfo, ref: str, commit: str | None = None) -> None:
         """Delete a ref below ``refs/ramet/``; none is fine. With ``commit`` only while it keeps that, else GitFailedError."""
         assert ref.startswith("refs/ramet/"), ref
+        await self._context.make_durable(repo.common_dir)  # whatever has what it keeps beside it
         await refs.drop(self._context, repo, ref, commit)
 
     async def drop_refs(self, repo: RepositoryInfo, folder: str) -> None:

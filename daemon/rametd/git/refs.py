@@ -38,6 +38,7 @@ async def move(git: GitContext, repo: RepositoryInfo, old: str, new: str) -> str
         return there
     made = commit if there is None else await git.compute(_beside, repo, commit, there)
     await set_ref(git, repo, new, made)
+    await git.make_durable(repo.common_dir)
     await drop(git, repo, old)
     return made
 

@@ -36,6 +36,7 @@ async def remove_worktree(
     keep_at: Path | None = None,
 ) -> Removal:
     """See `Git.remove_worktree`."""
+    await git.make_durable(repo.common_dir, path.parent)  # what was kept, in the repository and beside the worktree
     async with git.locks.hold(repo.common_dir) as lock:
         kept, moved = await detach(git, repo, path, lock, keep_at=keep_at)
         tip = await git.compute(branch_tip, repo, branch) if delete_branch else None

@@ -38,6 +38,7 @@ async def revive(
     warnings = await worktrees.create_worktree(git, repo, path, branch, commit, new_branch=new_branch)
     filled = await _fill(git, repo, path, kept, commit, aside, fresh=fresh)
     inside = await _fill_inside(git, repo, path, kept, aside, git_dirs, fresh=fresh)
+    await git.make_durable(repo.common_dir, path.parent)  # what was kept may go from here on
     return tuple(map(utf8, (*warnings, *filled, *inside)))
 
 

@@ -90,6 +90,7 @@ async def sync(
     await _refuse_overwriting(git, worktree, there, coming)
     if before_changing is not None:
         await before_changing(old, new)
+    await git.make_durable(git_dir)
     async with _alone(git, git_dir) as lock:
         words = ("checkout", "--quiet", "--no-overwrite-ignore", "--no-recurse-submodules", "--detach", new)
         done = await git.process.run(worktree, *there, *words, environment={"GIT_REFLOG_ACTION": _REFLOG}, lock=lock)

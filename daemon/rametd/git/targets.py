@@ -84,6 +84,9 @@ class Targets:
         Judged by the branch itself: whatever git said, it has moved or it has not. ``words`` go into the reflog.
         """
         git = self._git
+        await git.make_durable(
+            repo.common_dir
+        )  # a branch of the person's is not to point at what a loss of power takes
         # The git process inherits the lock: the successor of a killed daemon waits for it before it looks at the branch.
         async with git.locks.hold(repo.common_dir) as lock:
             found = await git.compute(_checkout, repo, branch)

@@ -151,6 +151,7 @@ class Rewinder:
         )
         warnings = [] if moved else [stays(session, checkpoint)]
         warnings += await core.git.bring_back_inside(info, session.worktree, checkpoint.commit, kept_as.commit)
+        await core.git.make_durable(info, session.worktree)
         # After a sync that is taken back its work is what it had beyond the older base again.
         base = None
         if moved and checkpoint.head and session.base_commit:

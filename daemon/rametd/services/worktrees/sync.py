@@ -84,6 +84,7 @@ class Syncer:
         self, session: Session, base: Base, ref: str, wanted: Sync, remember: Callable[[Unit, Done], None]
     ) -> Done:
         core = self._core
+        repo = await core.store.read(lambda reader: reader.repos.get(session.repo_id))
         data = {"commit": base.commit, "ref": ref, "principal": wanted.principal}
         intent = await core.store.write(lambda unit: self._begin(unit, session.id, data))
         core.failpoint.hit("sync.intended")
@@ -118,6 +119,11 @@ class Syncer:
             await write_for_sure(core.store, lambda unit: unit.intents.remove(intent.id))
             core.wake()
             raise
+        unsure = ""
+        try:
+            await core.git.make_durable(await info_of(core, repo), session.worktree)
+        except RametError as error:  # it is done all the same
+            unsure = f"whether all that the sync has written is on the disk cannot be told: {error.message}"
 
         def record(unit: Unit) -> Done:
             unit.intents.remove(intent.id)
@@ -126,6 +132,9 @@ class Syncer:
                 text = request_to_merge(base.ref, base.commit, synced.conflicts)
                 prompt, now = post(unit, core.kind(now.agent), now, text, wanted.principal)
             now = log_synced(unit, now, synced, data)
+            if unsure:
+                warning = event_pb2.Warning(message=unsure)
+                unit.events.append(events.make(warning, session_id=now.id, repo_id=now.repo_id))
             done = Done(now, synced, prompt, kept[0] if kept and synced.commits else None)
             remember(unit, done)
             return done

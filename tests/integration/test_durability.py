@@ -1,0 +1,225 @@
+"""What is kept is on the disk before what it was kept of goes, for every verb that destroys something: a power cut finds one of the two.
+
+No power is cut here. Whatever the daemon has made durable so far is recorded as it was then: refs, and the files of a worktree.
+"""
+
+import shutil
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import grpc
+import pytest
+from ramet.v1 import session_pb2, worktree_pb2
+from rametd.git.registrations import REASON
+from rametd.platform import durability
+
+from tests.support.daemon import Client, Sandbox, connected, daemon_here, git, reason_of
+from tests.support.departures import archive, bring_back, remove, restore
+from tests.support.doctor import once_ours
+from tests.support.landing import Landings, commit
+
+
+@dataclass(frozen=True)
+class Moment:
+    """Something that would be found after a power cut."""
+
+    refs: dict[str, str]
+    files: dict[str, bytes]
+
+
+@dataclass
+class Disk:
+    """Stands before the call that makes things durable."""
+
+    repository: Path
+    tree: Path = Path()
+    failing: bool = False
+    moments: list[Moment] = field(default_factory=list)
+
+    def look(self) -> Moment:
+        refs = git(self.repository, "for-each-ref", "--format=%(refname) %(objectname)").splitlines()
+        files = [path for path in self.tree.rglob("*") if path.is_file() and path.name != ".git"]
+        contents = {str(path.relative_to(self.tree)): path.read_bytes() for path in files}
+        return Moment(dict(line.split(" ") for line in refs), contents)
+
+
+@pytest.fixture
+def disk(repository: Path, monkeypatch: pytest.MonkeyPatch) -> Disk:
+    found = Disk(repository)
+    make_durable = durability.make_durable
+
+    def recorded(*places: Path) -> None:
+        if found.failing:
+            raise OSError(5, "Input/output error", str(places[0]))
+        make_durable(*places)
+        found.moments.append(found.look())
+
+    monkeypatch.setattr(durability, "make_durable", recorded)
+    return found
+
+
+@pytest.fixture
+async def client(sandbox: Sandbox, disk: Disk) -> AsyncIterator[Client]:
+    async with daemon_here(sandbox), connected(sandbox) as client:
+        yield client
+
+
+async def checkpoint(client: Client) -> worktree_pb2.Checkpoint:
+    return (await client.worktrees.CreateCheckpoint(worktree_pb2.CreateCheckpointRequest(session="one"))).checkpoint
+
+
+async def made(client: Client, disk: Disk) -> session_pb2.Session:
+    session = await client.create(disk.repository, name="one")
+    disk.tree = Path(session.worktree)
+    (disk.tree / "work.txt").write_text("an hour of work\n")
+    return session
+
+
+Scene = tuple[str, Callable[[], Awaitable[object]]]
+"""The ref that has to be durable together with the files as they are when the verb begins, or as it leaves them, and the verb."""
+
+
+async def removed(client: Client, disk: Disk) -> Scene:
+    session = await made(client, disk)
+    return f"refs/ramet/trash/{session.id}", lambda: remove(client, "one", force=True)
+
+
+async def archived(client: Client, disk: Disk) -> Scene:
+    session = await made(client, disk)
+    return f"refs/ramet/archive/{session.id}", lambda: archive(client, "one")
+
+
+async def moved_to_the_trash(client: Client, disk: Disk) -> Scene:
+    session = await made(client, disk)
+    await archive(client, "one")
+    return f"refs/ramet/archive/{session.id}", lambda: remove(client, "one", force=True)
+
+
+async def restored(client: Client, disk: Disk) -> Scene:
+    session = await made(client, disk)
+    await archive(client, "one")
+    return f"refs/ramet/archive/{session.id}", lambda: restore(client, "one")
+
+
+async def back_from_the_trash(client: Client, disk: Disk) -> Scene:
+    session = await made(client, disk)
+    await remove(client, "one", force=True)
+    return f"refs/ramet/trash/{session.id}", lambda: bring_back(client, "one")
+
+
+async def rewound(client: Client, disk: Disk) -> Scene:
+    session = await made(client, disk)
+    first = await checkpoint(client)
+    (disk.tree / "work.txt").write_text("another hour of work\n")
+    request = worktree_pb2.RewindSessionRequest(session="one", checkpoint=str(first.number))
+    before = f"refs/ramet/checkpoints/{session.id}/{first.number + 1}"
+    return before, lambda: client.worktrees.RewindSession(request)
+
+
+async def synced(client: Client, disk: Disk) -> Scene:
+    session = await made(client, disk)
+    (disk.repository / "README.md").write_text("newer\n")
+    git(disk.repository, "add", "-A")
+    git(disk.repository, "commit", "-qm", "newer")
+    request = worktree_pb2.SyncSessionRequest(session="one")
+    return f"refs/ramet/checkpoints/{session.id}/1", lambda: client.worktrees.SyncSession(request)
+
+
+async def landed(client: Client, disk: Disk) -> Scene:
+    commit(await made(client, disk), **{"work.txt": "an hour of work\n"})
+    landings = Landings(client)
+
+    async def land() -> None:
+        await landings.land("one")
+        await landings.wait("one")
+
+    return "refs/heads/main", land
+
+
+async def collected_worktree(client: Client, disk: Disk) -> Scene:
+    session = await made(client, disk)
+    commit(session, **{"work.txt": "an hour of work\n"})
+    git(disk.repository, "merge", "-q", "--ff-only", session.branch)
+    stray = disk.tree.with_name("aaaaaaa4")
+    git(disk.repository, "worktree", "add", "-q", "--lock", "--reason", REASON, "--detach", str(stray), "main")
+    disk.tree = stray
+    request = worktree_pb2.CollectGarbageRequest(dry_run=False)
+    return "refs/ramet/trash/aaaaaaa4", lambda: client.worktrees.CollectGarbage(request)
+
+
+async def collected_ref(client: Client, disk: Disk) -> Scene:
+    await made(client, disk)
+    git(disk.repository, "update-ref", "refs/ramet/checkpoints/aaaaaaa5/1", "main")
+    request = worktree_pb2.CollectGarbageRequest(dry_run=False)
+    return "refs/ramet/checkpoints/aaaaaaa5/1", lambda: client.worktrees.CollectGarbage(request)
+
+
+async def collected_branch(client: Client, disk: Disk) -> Scene:
+    gone = (await made(client, disk)).worktree.replace(disk.tree.name, "aaaaaaa6")
+    words = f"ramet: made for {gone}"
+    git(disk.repository, "update-ref", "--create-reflog", "-m", words, "refs/heads/ramet/old", "main")
+    disk.tree = Path(gone)
+    request = worktree_pb2.CollectGarbageRequest(dry_run=False)
+    return "refs/heads/ramet/old", lambda: client.worktrees.CollectGarbage(request)
+
+
+DESTROYS = [
+    removed,
+    archived,
+    moved_to_the_trash,
+    restored,
+    back_from_the_trash,
+    rewound,
+    synced,
+    landed,
+    collected_worktree,
+    collected_ref,
+    collected_branch,
+]
+
+
+@pytest.mark.parametrize("scene", DESTROYS, ids=lambda scene: scene.__name__.replace("_", " "))
+async def test_what_is_kept_is_durable_together_with_what_it_is_kept_of(
+    client: Client, sandbox: Sandbox, disk: Disk, scene: Callable[[Client, Disk], Awaitable[Scene]]
+) -> None:
+    once_ours(sandbox, "aaaaaaa4", "aaaaaaa5", "aaaaaaa6")
+    ref, verb = await scene(client, disk)
+    before = disk.look()
+    disk.moments.clear()
+
+    await verb()
+
+    whole = before.files or disk.look().files
+    assert any(ref in moment.refs and moment.files == whole for moment in disk.moments), disk.moments
+    after = disk.look()
+    assert not after.files or any(moment.files == after.files for moment in disk.moments), "what it has left is not"
+    assert (after.refs, after.files) != (before.refs, before.files), "it has destroyed nothing"
+
+
+@pytest.mark.parametrize("scene", [removed, archived, synced], ids=lambda scene: scene.__name__)
+async def test_a_disk_that_fails_ends_a_verb_before_it_destroys_anything(
+    client: Client, disk: Disk, scene: Callable[[Client, Disk], Awaitable[Scene]]
+) -> None:
+    _, verb = await scene(client, disk)
+    before = disk.look()
+    disk.failing = True
+
+    with pytest.raises(grpc.aio.AioRpcError) as refused:
+        await verb()
+
+    assert reason_of(refused.value) == "GIT_FAILED"
+    assert "Input/output error" in (refused.value.details() or "")
+    assert disk.look().files == before.files
+    disk.failing = False
+    await remove(client, "one", force=True)
+    assert not disk.tree.exists()
+    await bring_back(client, "one")
+    assert disk.look().files == before.files
+
+
+def test_a_place_that_is_not_there_counts_for_the_directory_that_it_would_be_in(tmp_path: Path) -> None:
+    gone = tmp_path / "one" / "two"
+    gone.mkdir(parents=True)
+    shutil.rmtree(tmp_path / "one")
+    durability.make_durable(gone, tmp_path)
