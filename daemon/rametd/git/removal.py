@@ -1,6 +1,7 @@
 """Unmaking worktrees: always to the end, whatever state they are in, and never anything that is not the one named."""
 
 import contextlib
+import secrets
 import shutil
 from dataclasses import dataclass
 from itertools import count
@@ -147,20 +148,34 @@ def _aside(repo: RepositoryInfo, path: Path) -> list[Path]:
 
 
 def delete_tree(folder: Path) -> None:
-    """Delete a tree that may hold read-only folders, and that a process may still write to (a git of a killed daemon)."""
+    """Delete a tree that may hold read-only folders, that a process may still write to (a git of a killed daemon), and that may be deeper than Python
+    recurses or a path is long. Raises GitFailedError."""
     for _ in range(4):
-        shutil.rmtree(folder, ignore_errors=True)
+        with contextlib.suppress(RecursionError):
+            shutil.rmtree(folder, ignore_errors=True)
         if not folder.exists():
             return
-        for inner in (folder, *(item for item in folder.rglob("*") if item.is_dir() and not item.is_symlink())):
-            with contextlib.suppress(FileNotFoundError):
-                inner.chmod(0o700)
+        _flatten(folder)
     try:
         shutil.rmtree(folder)
     except OSError as error:
         raise GitFailedError(
             f"{error.filename} cannot be deleted: {error.strerror}", hint="delete it by hand"
         ) from error
+
+
+def _flatten(folder: Path) -> None:
+    """Open all directories in it to us, and have them lie directly in it. What cannot be moved stays, for the deletion to say why."""
+    waiting = [folder]
+    while waiting:
+        directory = waiting.pop()
+        with contextlib.suppress(FileNotFoundError):
+            directory.chmod(0o700)
+            for inner in [item for item in directory.iterdir() if item.is_dir() and not item.is_symlink()]:
+                with contextlib.suppress(OSError):
+                    inner.chmod(0o700)  # to be moved, it has to be written to itself
+                    near = inner if directory == folder else folder / f".deep-{secrets.token_hex(8)}"
+                    waiting.append(inner.rename(near))
 
 
 def _escape(name: str) -> str:
