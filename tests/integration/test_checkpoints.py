@@ -9,10 +9,11 @@ from typing import Any
 import grpc
 import pytest
 from ramet.v1 import common_pb2, event_pb2, session_pb2, worktree_pb2
+from rametd.git import Git
 
 from tests.crash.test_failpoints import die_in, wait_for_death
 from tests.support.agents import script
-from tests.support.daemon import IDLE, Client, DaemonProcess, Sandbox, connected, git, reason_of
+from tests.support.daemon import IDLE, Client, DaemonProcess, Sandbox, connected, daemon_here, git, reason_of
 from tests.support.eventually import eventually
 
 EDITS = common_pb2.PERMISSION_MODE_ACCEPT_EDITS
@@ -344,6 +345,42 @@ async def test_a_checkpoint_that_cannot_be_made_keeps_nobody_waiting(
 
     await client.send("made", script({"text": "again"}))
     await eventually(lambda: has_turns(client, 4))
+
+
+async def test_a_fault_of_ours_in_making_a_checkpoint_keeps_nobody_waiting_either(
+    sandbox: Sandbox, repository: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fail(*_: object, **__: object) -> None:
+        raise RuntimeError("nobody thought of this")
+
+    async with daemon_here(sandbox), connected(sandbox) as client:
+        await client.create(repository, script({"text": "first"}), name="made", mode=EDITS)
+        await count(client, "made", 2)
+        monkeypatch.setattr(Git, "keep", fail)
+        await turn(client, "made")
+        await turn(client, "made")
+
+        async def warned() -> bool:
+            words = [event.warning.message for event in await client.log("made")]
+            return words.count("no checkpoint could be made: nobody thought of this") == 2
+
+        await eventually(warned)
+        monkeypatch.undo()
+        await turn(client, "made", write("later.txt", "1\n"))
+        await count(client, "made", 3)
+
+
+async def test_names_that_are_no_text_are_kept_and_keep_nobody_waiting(
+    client: Client, worked: session_pb2.Session, repository: Path
+) -> None:
+    await count(client, "made", 3)
+    unpack: dict[str, object] = {"spawn": "mkdir -p new/deep && printf x > new/deep/$(printf 'caf\\351')"}
+    await turn(client, "made", unpack, write("work.py", "1\n"))
+    await turn(client, "made", write("work.py", "2\n"))
+
+    last = (await count(client, "made", 5))[0]
+    assert git(repository, "show", f"{last.commit}:work.py") == "2"
+    assert "new/deep/caf\\351" in git(repository, "ls-tree", "-r", "--name-only", last.commit)
 
 
 async def has_turns(client: Client, turns: int) -> bool:

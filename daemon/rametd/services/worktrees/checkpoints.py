@@ -90,7 +90,7 @@ class Checkpointer:
             try:
                 if await recall(self._core, session) is None:
                     await self._make(session_id, CheckpointReason.START, None, DAEMON, lambda unit, made: None)
-            except (RametError, OSError) as error:
+            except Exception as error:  # whatever it is: the session's next turn waits for this one
                 await self._give_up(session_id, error)
 
     def alone(self, session_id: str) -> AbstractAsyncContextManager[None]:
@@ -263,13 +263,13 @@ class Checkpointer:
         if session is not None and session.checkpoint_due and session.state != State.ARCHIVED:
             try:
                 await self.make(session_id, CheckpointReason.TURN)
-            except (RametError, OSError) as error:
+            except Exception as error:  # whatever it is: the session's next turn waits for this one
                 await self._give_up(session_id, error)
         self._core.wake()
 
     async def _give_up(self, session_id: str, error: Exception) -> None:
-        words = error.message if isinstance(error, RametError) else str(error)
-        log.warning("no checkpoint", session=session_id, error=words)
+        words = error.message if isinstance(error, RametError) else str(error) or type(error).__name__
+        log.warning("no checkpoint", session=session_id, error=words, exc_info=not isinstance(error, RametError))
         await write_for_sure(self._core.store, lambda unit: _give_up(unit, session_id, words))
 
 
