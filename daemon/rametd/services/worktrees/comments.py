@@ -157,15 +157,18 @@ def clean_path(path: str) -> str:
 
 
 def read_lines(worktree: Path, path: str) -> list[str] | None:
-    """The lines of a file, None for what is none, is too large, or lies outside by way of a link."""
+    """The lines of a file, as git and editors count them: a form feed ends none. None for what is none, is too large, or lies outside by way of a
+    link."""
     place = worktree / path
     try:
         inside = place.resolve(strict=True).is_relative_to(worktree.resolve())
         if not inside or not place.is_file() or place.stat().st_size > FILE_LIMIT:
             return None
-        return place.read_text("utf-8", errors="replace").splitlines()
+        text = place.read_bytes().decode("utf-8", errors="replace")
     except OSError:
         return None
+    lines = [line.removesuffix("\r") for line in text.split("\n")]
+    return lines if lines[-1] else lines[:-1]
 
 
 def quoted(lines: list[str], line: int) -> str:
