@@ -73,10 +73,11 @@ async def test_bringing_a_spare_to_another_commit_writes_only_what_differs(
     spare = tmp_path / "spare"
     await here.make_spare(repo, spare, sample.git("rev-parse", "HEAD~1"))
     (spare / "installed.txt").write_text("by the setup\n")
+    await here.note_spare(repo, spare, sample.git("rev-parse", "HEAD~1"))
     before = written(spare / "README.md")
     assert await here.files_between(repo, sample.git("rev-parse", "HEAD~1"), sample.head) == 2
 
-    await here.update_spare(repo, spare, sample.head, background=True)
+    await here.update_spare(repo, spare, sample.git("rev-parse", "HEAD~1"), sample.head, background=True)
 
     assert written(spare / "README.md") == before
     assert (spare / "src" / "app.py").read_text() == (sample.path / "src" / "app.py").read_text()
@@ -108,7 +109,7 @@ async def test_what_is_no_whole_spare_is_not_claimed(
     with pytest.raises(WorktreeChangedError, match="moved on"):
         await here.claim_spare(repo, tmp_path / "good", "gone-on", sample.head, new_branch=False)
     assert "two" not in sample.git("branch", "--list")
-    assert (await here.remove_spare(repo, claimed)).kept, "somebody may work in a tree with a branch"
+    assert (await here.remove_spare(repo, claimed, sample.head)).kept, "somebody may work in a tree with a branch"
     assert claimed.exists()
 
 

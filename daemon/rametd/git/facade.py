@@ -15,6 +15,7 @@ from rametd.git import (
     checkpointed,
     checkpoints,
     gitdirs,
+    handwork,
     inventory,
     kept,
     landed,
@@ -150,9 +151,29 @@ class Git:
         """Make a locked worktree at ``path`` with ``commit`` detached, filled at low priority; all or nothing, like `create_worktree`."""
         return await pool.make_spare(self._context, repo, path, commit)
 
-    async def update_spare(self, repo: RepositoryInfo, path: Path, commit: str, *, background: bool) -> tuple[str, ...]:
-        """Bring a spare to another commit; only what differs is written. Raises WorktreeChangedError when it is no whole spare."""
-        return await pool.update_spare(self._context, repo, path, commit, background=background)
+    async def note_spare(self, repo: RepositoryInfo, path: Path, commit: str) -> None:
+        """A spare at ``commit`` is ready: what is in it now is ours, such as what its setup made, and what comes later is somebody's."""
+        await handwork.note(self._context.in_background(), repo, path, commit)
+
+    async def work_in_spare(self, repo: RepositoryInfo, path: Path, commit: str) -> str | None:
+        """What somebody has done in a spare at ``commit`` since it was noted, in words, None where nobody has: a look at all of it."""
+        return await handwork.find(self._context, repo, path, commit)
+
+    async def left_in_spare(
+        self, repo: RepositoryInfo, path: Path, branch: str, commit: str, until: float
+    ) -> tuple[str, ...]:
+        """Of a spare that a session has: the files that were changed after it was noted and before ``until``, seconds since the epoch."""
+        return await handwork.left_before(self._context.in_background(), repo, path, branch, commit, until)
+
+    async def require_untouched(self, repo: RepositoryInfo, path: Path, commit: str) -> None:
+        """Raise WorktreeChangedError unless it is a whole spare at ``commit`` that nobody has worked in. It is written to by us from then on."""
+        await pool.require_untouched(self._context, repo, path, commit)
+
+    async def update_spare(
+        self, repo: RepositoryInfo, path: Path, old: str, commit: str, *, background: bool
+    ) -> tuple[str, ...]:
+        """Bring a spare from one commit to another; only what differs is written. Raises what `require_untouched` raises."""
+        return await pool.update_spare(self._context, repo, path, old, commit, background=background)
 
     async def claim_spare(
         self, repo: RepositoryInfo, path: Path, branch: str, commit: str, *, new_branch: bool
@@ -163,14 +184,35 @@ class Git:
         """
         await pool.claim_spare(self._context, repo, path, branch, commit, new_branch=new_branch)
 
-    async def verify_spare(self, path: Path) -> None:
-        """Raise WorktreeChangedError unless ``path`` is a spare that is whole."""
-        await self._context.compute(pool.verify_spare, path)
+    async def verify_spare(self, path: Path, commit: str) -> None:
+        """Raise WorktreeChangedError unless ``path`` is a spare that is whole and stands at ``commit``. Its files are not looked at."""
+        await self._context.compute(pool.verify_spare, path, commit)
 
-    async def remove_spare(self, repo: RepositoryInfo, path: Path) -> Removal:
-        """Remove a spare, whole or half made. Nothing that is not ours goes, nor a tree that has a branch."""
+    async def remove_spare(
+        self,
+        repo: RepositoryInfo,
+        path: Path,
+        *commits: str,
+        branch: str = "",
+        created_branch_at: str | None = None,
+        unfinished: bool = False,
+    ) -> Removal:
+        """Remove a spare that stands at one of ``commits``. One that somebody has worked in stays, told in ``kept``, and is theirs from then on: a
+        worktree like any that people make.
+
+        With ``branch`` it may have been claimed for that, which goes too where it was made at ``created_branch_at``. One that is ``unfinished`` and
+        was not noted was being written to by us: what of its files is ours cannot be told, and commits alone count.
+        """
         await self.unwatch_changes(path)
-        return await pool.remove_spare(self._context, repo, path)
+        return await pool.remove_spare(
+            self._context,
+            repo,
+            path,
+            *commits,
+            branch=branch,
+            created_branch_at=created_branch_at,
+            unfinished=unfinished,
+        )
 
     async def inheritance(self, repo: RepositoryInfo) -> str:
         """A digest of what a new worktree takes over from where ``repo`` was discovered: sparse checkout, populated submodules."""

@@ -3,6 +3,9 @@
 A spare is a linked worktree like any other of ours, except that its HEAD is detached, so that it holds no branch. Claiming one makes the branch
 and points HEAD to it: two small writes under the repository's lock, nothing is checked out or moved. What takes long (filling a tree, bringing
 it to another commit) runs outside the lock; at low priority unless a session waits for it.
+
+Before anything in a spare is written or removed all of it is looked at (`handwork`): what somebody has done there stays. A claim writes nothing, and
+has no time for that: it looks at HEAD alone.
 """
 
 import asyncio
@@ -14,7 +17,7 @@ from typing import Final
 import pygit2
 
 from rametd.domain.errors import GitFailedError, PathTakenError, RefNotFoundError, WorktreeChangedError
-from rametd.git import branches, names, removal, worktrees
+from rametd.git import branches, handwork, names, removal, worktrees
 from rametd.git.context import GitContext
 from rametd.git.process import failed
 from rametd.git.registrations import REASON, registered_at, verify_worktree
@@ -39,20 +42,28 @@ async def make_spare(git: GitContext, repo: RepositoryInfo, path: Path, commit: 
         done = True
     finally:
         if not done:
-            await asyncio.shield(remove_spare(git, repo, path))
+            await asyncio.shield(removal.undo_create(git, repo, path, "", None))
     return warnings
 
 
 async def update_spare(
-    git: GitContext, repo: RepositoryInfo, path: Path, commit: str, *, background: bool
+    git: GitContext, repo: RepositoryInfo, path: Path, old: str, commit: str, *, background: bool
 ) -> tuple[str, ...]:
     """See `Git.update_spare`."""
-    await git.compute(verify_spare, path)
     if background:
         git = git.in_background()
+    await require_untouched(git, repo, path, old)
     async with git.checkouts:
         await worktrees.fill(git, path, None, commit)
         return await populate_submodules(git, repo.worktree_root, path)
+
+
+async def require_untouched(git: GitContext, repo: RepositoryInfo, path: Path, commit: str) -> None:
+    """See `Git.require_untouched`."""
+    git_dir = await git.compute(verify_spare, path, commit)
+    if (found := await handwork.find(git, repo, path, commit)) is not None:
+        raise WorktreeChangedError(f"somebody has worked in the spare {path}: {found}", worktree=str(path))
+    await git.compute(handwork.forget, git_dir)
 
 
 async def claim_spare(
@@ -61,9 +72,7 @@ async def claim_spare(
     """See `Git.claim_spare`."""
     names.check_branch_name(branch)
     async with git.locks.hold(repo.common_dir) as lock:
-        git_dir, head = await git.compute(verify_spare, path)
-        if head != commit:
-            raise WorktreeChangedError(f"the spare {path} is at {head[:12]}, not at {commit[:12]}", worktree=str(path))
+        git_dir = await git.compute(verify_spare, path, commit)
         await git.compute(branches.require_free, repo, branch, new=new_branch)
         if not new_branch and (tip := await git.compute(branch_tip, repo, branch)) != commit:
             # Its files would show as changes that undo what somebody has committed there since.
@@ -88,12 +97,21 @@ def _take_up(repo: RepositoryInfo, git_dir: Path, path: Path, branch: str, commi
     open_repository(git_dir).set_head(f"refs/heads/{branch}")
 
 
-async def remove_spare(git: GitContext, repo: RepositoryInfo, path: Path) -> Removal:
+async def remove_spare(
+    git: GitContext,
+    repo: RepositoryInfo,
+    path: Path,
+    *commits: str,
+    branch: str = "",
+    created_branch_at: str | None = None,
+    unfinished: bool = False,
+) -> Removal:
     """See `Git.remove_spare`."""
-    entries = await git.compute(registered_at, repo.common_dir, path)
-    if any(entry.branch is not None for entry in entries):
-        return Removal(None, (f"{path}: it has a branch checked out",))
-    return await removal.undo_create(git, repo, path, "", None)
+    quiet = git.in_background()
+    if (found := await handwork.find(quiet, repo, path, *commits, branch=branch, unfinished=unfinished)) is not None:
+        await handwork.let_go(git, repo, path)
+        return Removal(None, (f"{path}: {found}",))
+    return await removal.undo_create(git, repo, path, branch, created_branch_at)
 
 
 def inheritance(repo: RepositoryInfo) -> str:
@@ -138,8 +156,8 @@ def _require_possible(repo: RepositoryInfo, path: Path, commit: str) -> None:
         raise RefNotFoundError(f"{commit} is not a commit of {repo.name}", hint="fetch it")
 
 
-def verify_spare(path: Path) -> tuple[Path, str]:
-    """The git directory and the commit of a spare that is whole: ours, detached, filled, and with no git at work in it."""
+def verify_spare(path: Path, commit: str) -> Path:
+    """The git directory of a spare that is whole: ours, detached at ``commit``, filled, and with no git at work in it."""
     git_dir = verify_worktree(path, None)
     try:
         head = (git_dir / "HEAD").read_text().strip()
@@ -148,9 +166,11 @@ def verify_spare(path: Path) -> tuple[Path, str]:
         raise WorktreeChangedError(f"{path} is no spare: {error.filename} is missing", worktree=str(path)) from error
     if re.fullmatch(r"[0-9a-f]{40}", head) is None or locked != REASON:
         raise WorktreeChangedError(f"{path} is no spare any more: it has {head} checked out", worktree=str(path))
+    if head != commit:
+        raise WorktreeChangedError(f"the spare {path} is at {head[:12]}, not at {commit[:12]}", worktree=str(path))
     if not (git_dir / "index").is_file() or (git_dir / "index.lock").exists():
         raise WorktreeChangedError(f"the spare {path} was not filled to the end", worktree=str(path))
-    return git_dir, head
+    return git_dir
 
 
 async def initial_commit(git: GitContext, repo: RepositoryInfo, message: str) -> str:

@@ -9,6 +9,7 @@ import structlog
 from rametd.domain.errors import RametError, WorktreeChangedError
 from rametd.domain.models import Intent, WorktreeKind
 from rametd.domain.spares import Spare
+from rametd.git.repository import RepositoryInfo
 from rametd.services.commands.trust import Notes, notes
 from rametd.services.core import Core
 from rametd.services.creation.pool import Pool
@@ -16,6 +17,10 @@ from rametd.services.creation.wanted import Made
 from rametd.services.worktrees.places import link_by_name, unlink_by_name
 
 log = structlog.get_logger()
+
+
+class SpareLostError(WorktreeChangedError):
+    """A spare is not what it was when it was taken."""
 
 
 class Builder:
@@ -30,8 +35,9 @@ class Builder:
         git, session, start, info = self._core.git, made.session, made.start, made.wanted.info
         if start.kind != WorktreeKind.OWN:
             return ()
-        warnings = await self._claim(made, spare) if spare is not None else None
-        if warnings is None:
+        if spare is not None:
+            warnings = await self._claim(made, spare)
+        else:
             warnings = await git.create_worktree(
                 info, session.worktree, session.branch, start.commit, new_branch=start.new_branch
             )
@@ -49,20 +55,20 @@ class Builder:
             warnings = (*warnings, *await git.bring_back_inside(info, session.worktree, fork.commit))
         return warnings
 
-    async def _claim(self, made: Made, spare: Spare) -> tuple[str, ...] | None:
-        """Put the session into a spare. None where that is not whole: then nothing of it is left, and a tree is to be made."""
+    async def _claim(self, made: Made, spare: Spare) -> tuple[str, ...]:
+        """Put the session into a spare. Raises SpareLostError where that is not whole: the creation is to be undone, and begun anew without it."""
         git, session, start, info = self._core.git, made.session, made.start, made.wanted.info
         warnings: tuple[str, ...] = ()
         try:
             if spare.commit != start.commit:
                 self._pool.warmer.discard(spare.id)  # it has seen the other commit
-                warnings = await git.update_spare(info, spare.path, start.commit, background=False)
+                warnings = await git.update_spare(info, spare.path, spare.commit, start.commit, background=False)
+            elif made.wanted.new.with_changes or made.wanted.new.fork is not None:  # which are laid over what is there
+                await git.require_untouched(info, spare.path, spare.commit)
             await git.claim_spare(info, spare.path, session.branch, start.commit, new_branch=start.new_branch)
         except WorktreeChangedError as error:
             log.warning("a spare could not be used", spare=spare.id, error=error.message)
-            await self._pool.warmer.end(spare.id)
-            await git.undo_create(info, spare.path, session.branch, start.commit if start.new_branch else None)
-            return None
+            raise SpareLostError(error.message) from error
         self._core.failpoint.hit("create.claimed")
         return warnings
 
@@ -88,13 +94,24 @@ class Builder:
             except RametError as error:
                 log.warning("repository of an unfinished creation is gone", error=error.message)
             else:
-                removal = await core.git.undo_create(info, path, branch, intent.data["created_at"] or None)
-                for kept in removal.kept:
-                    log.warning("unfinished creation left something", what=kept)
+                await self._unmake(info, path, branch, intent)
             await asyncio.to_thread(unlink_by_name, path)
         await asyncio.to_thread(core.environments.delete, intent.session_id)
         await asyncio.to_thread(core.index.delete, intent.session_id)
         await core.store.write(lambda unit: unit.intents.remove(intent.id))
+
+    async def _unmake(self, info: RepositoryInfo, path: Path, branch: str, intent: Intent) -> None:
+        git, created_at = self._core.git, intent.data["created_at"] or None
+        if spare := intent.data.get("spare"):
+            commits = (spare, intent.data["commit"])
+            removal = await git.remove_spare(
+                info, path, *commits, branch=branch, created_branch_at=created_at, unfinished=True
+            )
+            await self._pool.spares.handwork.stays(removal.kept, path, intent.data["repo_id"])
+            return
+        removal = await git.undo_create(info, path, branch, created_at)
+        for kept in removal.kept:
+            log.warning("unfinished creation left something", what=kept)
 
     async def notes(self, made: Made) -> Notes:
         """What the person is to know of a tree that is there now."""

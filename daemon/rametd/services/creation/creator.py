@@ -25,7 +25,7 @@ from rametd.git.repository import Base
 from rametd.services import ports, repos
 from rametd.services.checks import check_budget, check_model, check_prompt, choose_name
 from rametd.services.core import Core
-from rametd.services.creation.building import Builder
+from rametd.services.creation.building import Builder, SpareLostError
 from rametd.services.creation.inserting import begin, insert, intent_of
 from rametd.services.creation.pool import Pool
 from rametd.services.creation.start import Start, check_start, find_start
@@ -104,6 +104,9 @@ class Creator:
             for hook in core.after_creation:
                 hook(session)
             self._pool.session_made(session.repo_id)
+        for one in made:
+            if one.spare is not None:
+                self._pool.spares.claimed(stored[one.session.id], one.wanted.info)
         core.wake()
         return [Created(stored[one.session.id], (*one.warnings, *offers.get(one.session.id, ()))) for one in made]
 
@@ -226,7 +229,14 @@ class Creator:
         )
 
     async def _make(self, wanted: Wanted, before: Sequence[Session]) -> Made:
-        made, spare = await self._begin(wanted, before)
+        while True:
+            made, spare = await self._begin(wanted, before)
+            try:
+                return await self._built(made, spare)
+            except SpareLostError:
+                continue  # it is no spare any more: with the next one, or without
+
+    async def _built(self, made: Made, spare: Spare | None) -> Made:
         core, session = self._core, made.session
         core.failpoint.hit("create.intended")
         # The disk takes its time over what must be on it for sure; the tree is made meanwhile.
@@ -237,16 +247,15 @@ class Creator:
                 core.failpoint.hit("create.worktree-made")
                 notes = await self._builder.notes(made)
             finally:
-                await asyncio.wait(
-                    [files]
-                )  # a thread cannot be stopped, and what it writes must not come after the undoing
+                # A thread cannot be stopped, and what it writes must not come after the undoing.
+                await asyncio.wait([files])
             files.result()
             core.failpoint.hit("create.files-written")
         except (RametError, asyncio.CancelledError, OSError):
             self._drafts.pop(session.id, None)
             await asyncio.shield(self._builder.undo(made.intent))
             raise
-        return replace(made, warnings=(*wanted.warnings, *warnings, *notes.told), offer=notes.offer)
+        return replace(made, warnings=(*made.wanted.warnings, *warnings, *notes.told), offer=notes.offer, spare=spare)
 
     async def _begin(self, wanted: Wanted, before: Sequence[Session]) -> tuple[Made, Spare | None]:
         """Choose names, reserve what is needed, and store the intent; a spare that is taken is no spare any more then."""
@@ -259,7 +268,7 @@ class Creator:
                     spare = await self._pool.take(wanted.repo, info, wanted.config, start.commit)
                 identity = spare.id if spare is not None else new_id()
                 session = await self._draft(wanted, start, before, identity, spare)
-                made = Made(session, wanted, start, intent_of(session, info, start))
+                made = Made(session, wanted, start, intent_of(session, info, start, spare))
                 try:
                     await core.store.write(lambda unit: begin(unit, wanted.repo, made, spare))
                 except asyncio.CancelledError:

@@ -18,8 +18,8 @@ from rametd.store import Unit
 CREATE = "create"
 
 
-def intent_of(session: Session, info: RepositoryInfo, start: Start) -> Intent:
-    """What a later daemon must know to undo the creation."""
+def intent_of(session: Session, info: RepositoryInfo, start: Start, spare: Spare | None) -> Intent:
+    """What a later daemon must know to undo the creation; of a spare the commit that it stands at too."""
     return Intent(
         id=new_id(),
         kind=CREATE,
@@ -30,6 +30,7 @@ def intent_of(session: Session, info: RepositoryInfo, start: Start) -> Intent:
             "branch": session.branch,
             "created_at": start.commit if start.new_branch else "",
             "kind": start.kind,
+            **({"spare": spare.commit, "commit": start.commit, "repo_id": spare.repo_id} if spare is not None else {}),
         },
         create_time=session.create_time,
     )

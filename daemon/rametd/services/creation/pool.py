@@ -79,6 +79,7 @@ class Pool:
             if task is not None:
                 task.cancel()
                 await asyncio.wait([task])
+        await self.spares.handwork.close()
 
     # What creations use
 
@@ -93,7 +94,7 @@ class Pool:
         fitting = [
             each
             for each in spares
-            if each.state == SpareState.READY and each.inherits == inherits and await self.spares.is_whole(each)
+            if each.state == SpareState.READY and each.inherits == inherits and await self.spares.is_whole(each, info)
         ]
         differences = {
             each: await core.git.files_between(info, each, commit) for each in {spare.commit for spare in fitting}
@@ -222,12 +223,7 @@ class Pool:
             except NotFoundError:
                 return
             spares = await core.store.read(lambda reader: reader.spares.list(repo_id))
-            try:
-                info = await info_of(core, repo)
-            except NotFoundError:
-                for spare in spares:
-                    await self.spares.remove(spare, repo)
-                raise
+            info = await info_of(core, repo)  # one that is away may come back, and its spares may hold somebody's work
             config = await for_repository(core, repo, info)
             keep = 0 if repo_id in self._drained else config.pool.size
             held = await self._obstacle(repo, config) if keep else ""
@@ -249,15 +245,13 @@ class Pool:
         inherits = await self._core.git.inheritance(info)
         good: list[Spare] = []
         for spare in spares:
-            fits = spare.state == SpareState.READY and spare.inherits == inherits and await self.spares.is_whole(spare)
-            if fits and len(good) < keep:
+            fits = spare.state == SpareState.READY and spare.inherits == inherits
+            if fits and len(good) < keep and await self.spares.is_whole(spare, info):
                 good.append(spare)
             else:
                 await self.spares.remove(spare, repo)
-        for spare in good:
-            if spare.commit != commit:
-                await self.spares.update(spare, repo, info, commit)
-        for _ in range(keep - len(good)):
+        left = sum([each.commit == commit or await self.spares.update(each, repo, info, commit) for each in good])
+        for _ in range(keep - left):
             if reason := await self._obstacle(repo, config):
                 self._held[repo.id] = reason
                 return

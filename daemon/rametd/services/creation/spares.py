@@ -5,10 +5,13 @@ was under way removes both.
 
 Between a claim and the upkeep stands `Spares.hands`: the ids of spares that somebody works with. Both look and take without an `await` in between,
 so that a spare is never brought to another commit while a session is being put into it.
+
+A spare in which somebody has worked is theirs: the pool lets go of it, and that is told. What is about to write to one, or to remove it, looks at all of
+it. A claim has no time for that: it looks at HEAD, and at the files where a tracker tells that some were written to; else they are looked at once the
+session is there, which is told of those that were changed before it.
 """
 
 import asyncio
-import shutil
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -18,12 +21,13 @@ from typing import Protocol
 import structlog
 
 from rametd.config import Config
-from rametd.domain.errors import NotFoundError, RametError
-from rametd.domain.models import Repo, SetupState
+from rametd.domain.errors import NotFoundError, RametError, WorktreeChangedError
+from rametd.domain.models import Repo, Session, SetupState
 from rametd.domain.spares import Spare, SpareState
 from rametd.git.repository import RepositoryInfo
 from rametd.services.agents.warm import Warmer
 from rametd.services.core import Core
+from rametd.services.creation.handwork import Handwork
 from rametd.services.ids import new_id
 from rametd.services.repos import info_of
 from rametd.services.settings import at_commit
@@ -53,8 +57,10 @@ class Spares:
         self.hands: set[str] = set()  # spares that somebody works with
         self.cold: dict[str, str] = {}  # why there is no agent in a spare that is to have one
         self.prepare: Prepare | None = None  # set by the app: carries files into a tree and sets it up
+        self.handwork = Handwork(core)
         self._core = core
         self._warmer = warmer
+        self._marks: dict[str, int] = {}  # of those whose changes are followed: when nobody had worked in them yet
         self._creations = 0
         self._quiet = asyncio.Event()  # no session is being made
         self._quiet.set()
@@ -72,14 +78,31 @@ class Spares:
             if not self._creations:
                 self._quiet.set()
 
-    async def is_whole(self, spare: Spare) -> bool:
-        """Whether it is as it was made: nobody works in it, and its files are there."""
+    async def is_whole(self, spare: Spare, info: RepositoryInfo) -> bool:
+        """Whether it is as it was made: it stands at its commit, and its files are there; nobody has written to them, where that can be told at once."""
+        git = self._core.git
         try:
-            await self._core.git.verify_spare(spare.path)
+            await git.verify_spare(spare.path, spare.commit)
+            found = (
+                await git.work_in_spare(info, spare.path, spare.commit) if await self._is_written_to(spare) else None
+            )
         except RametError as error:
-            log.warning("spare", id=spare.id, error=error.message)
+            found = error.message
+        if found is not None:
+            log.warning("spare", id=spare.id, error=found)
+        return found is None
+
+    async def _is_written_to(self, spare: Spare) -> bool:
+        tracker, mark = self._core.git.tracker(spare.path), self._marks.get(spare.id)
+        if tracker is None or not tracker.live or mark is None:
             return False
-        return True
+        changed = await tracker.since(mark)
+        return changed is None or bool(changed)
+
+    def claimed(self, session: Session, info: RepositoryInfo) -> None:
+        """A session has what was a spare."""
+        if self._marks.pop(session.id, None) is None:
+            self.handwork.look_after(session, info)
 
     async def make(self, repo: Repo, info: RepositoryInfo, commit: str, inherits: str) -> None:
         """Make one more. Raises what git raises; nothing is left of it then."""
@@ -108,45 +131,50 @@ class Spares:
         for warning in await self._core.git.make_spare(info, spare.path, spare.commit):
             log.warning("spare", id=spare.id, warning=warning)
         self._core.failpoint.hit("spare.made")
-        return await self._prepared(spare, repo)
+        return await self._prepared(spare, repo, info)
 
-    async def update(self, spare: Spare, repo: Repo, info: RepositoryInfo, commit: str) -> None:
-        """Bring it to ``commit``, unless somebody has it in hand. What cannot be brought there is removed."""
+    async def update(self, spare: Spare, repo: Repo, info: RepositoryInfo, commit: str) -> bool:
+        """Bring it to ``commit``, unless somebody has it in hand. What cannot be brought there is removed. Whether it is a spare still."""
         core = self._core
         await self._quiet.wait()
         async with self._one:
             if spare.id in self.hands:
-                return
+                return False
             with self._in_hand(spare):
                 # A claim that is over took the row away before it let go.
                 if not await self._mark(spare, SpareState.UPDATING):
-                    return
+                    return False
                 core.failpoint.hit("spare.update-intended")
-                await self._work(spare, repo, self._brought_to(spare, repo, info, commit))
+                try:
+                    await self._work(spare, repo, self._brought_to(spare, repo, info, commit))
+                except WorktreeChangedError:
+                    return False
+        return True
 
     async def _brought_to(self, spare: Spare, repo: Repo, info: RepositoryInfo, commit: str) -> Spare:
         await self._warmer.end(spare.id)  # it has seen the commit that it was started at
-        await self._core.git.unwatch_changes(spare.path)
-        await self._core.git.update_spare(info, spare.path, commit, background=True)
+        await self._unwatch(spare)
+        await self._core.git.update_spare(info, spare.path, spare.commit, commit, background=True)
         self._core.failpoint.hit("spare.updated")
-        return await self._prepared(replace(spare, commit=commit), repo)
+        return await self._prepared(replace(spare, commit=commit), repo, info)
 
-    async def _prepared(self, spare: Spare, repo: Repo) -> Spare:
-        if self.prepare is None:
-            return spare
-        # What the commit in it says: it may set up otherwise than what is checked out in the main worktree.
-        config = (await at_commit(self._core, repo, spare.commit)).config
-        prepared = await self.prepare(spare.path, repo, config)
-        if prepared.words:
-            log.warning("spare", id=spare.id, warning=prepared.words)
-        return replace(spare, setup=prepared.state, setup_digest=prepared.digest)
+    async def _prepared(self, spare: Spare, repo: Repo, info: RepositoryInfo) -> Spare:
+        if self.prepare is not None:
+            # What the commit in it says: it may set up otherwise than what is checked out in the main worktree.
+            config = (await at_commit(self._core, repo, spare.commit)).config
+            prepared = await self.prepare(spare.path, repo, config)
+            if prepared.words:
+                log.warning("spare", id=spare.id, warning=prepared.words)
+            spare = replace(spare, setup=prepared.state, setup_digest=prepared.digest)
+        await self._core.git.note_spare(info, spare.path, spare.commit)
+        return spare
 
     async def _work(self, spare: Spare, repo: Repo, work: Awaitable[Spare]) -> None:
         """Await ``work`` and store what became of the spare; where it fails or is cut short nothing is left of it."""
         try:
             done = await work
         except (RametError, OSError, asyncio.CancelledError):
-            await asyncio.shield(self._destroy(spare, repo))
+            await asyncio.shield(self._destroy(spare, repo, unfinished=True))
             raise
         await self._core.store.write(
             lambda unit: unit.spares.update(
@@ -162,10 +190,11 @@ class Spares:
     async def remove_unfinished(self, spare: Spare) -> None:
         """Remove what a killed daemon was at work on."""
         repo = await self._core.store.read(lambda reader: reader.repos.get(spare.repo_id))
-        await self.remove(spare, repo)
+        with self._in_hand(spare):
+            await self._destroy(spare, repo, unfinished=spare.state in {SpareState.MAKING, SpareState.UPDATING})
 
     async def remove(self, spare: Spare, repo: Repo) -> bool:
-        """Unless somebody has it in hand, or it was claimed."""
+        """Unless somebody has it in hand, or it was claimed, or has worked in it: then it is no spare any more, and stays."""
         if spare.id in self.hands:
             return False
         with self._in_hand(spare):
@@ -174,24 +203,27 @@ class Spares:
     async def _mark(self, spare: Spare, state: SpareState) -> bool:
         return await self._core.store.write(lambda unit: unit.spares.update(spare.id, state=state))
 
-    async def _destroy(self, spare: Spare, repo: Repo) -> bool:
+    async def _destroy(self, spare: Spare, repo: Repo, *, unfinished: bool = False) -> bool:
+        """Whether it is gone, rather than left to whoever has worked in it."""
         core = self._core
         if not await self._mark(spare, SpareState.REMOVING):
             return False
         core.failpoint.hit("spare.removal-intended")
         await self._warmer.end(spare.id)
+        self._marks.pop(spare.id, None)
         try:
-            removal = await core.git.remove_spare(await info_of(core, repo), spare.path)
+            info = await info_of(core, repo)
         except NotFoundError:
-            # Its repository is gone, and it holds nobody's work: only the directory is left to go.
-            await asyncio.to_thread(shutil.rmtree, spare.path, ignore_errors=True)
+            # Without its repository nobody can tell whether it holds somebody's work.
+            there = await asyncio.to_thread(spare.path.exists)
+            kept: tuple[str, ...] = (f"{spare.path}: its repository is gone",) if there else ()
         else:
-            for kept in removal.kept:
-                log.warning("a spare left something", id=spare.id, what=kept)
+            kept = (await core.git.remove_spare(info, spare.path, spare.commit, unfinished=unfinished)).kept
         self.cold.pop(spare.id, None)
         core.failpoint.hit("spare.removed")
+        await self.handwork.stays(kept, spare.path, repo.id)
         await core.store.write(lambda unit: unit.spares.remove(spare.id))
-        return True
+        return not kept
 
     async def warm(self, spare: Spare, repo: Repo) -> None:
         """Have a warm agent in it, unless somebody has it in hand; `cold` says why there is none. Its changes are followed from then on, so that
@@ -204,7 +236,8 @@ class Spares:
             if await self._core.store.read(lambda reader: reader.spares.get(spare.id)) is None:
                 return
             try:
-                await self._core.git.watch_changes(spare.path)
+                if not await self._watch(spare, repo):
+                    return
             except RametError as error:  # whoever claims it looks at the files
                 log.warning("spare", id=spare.id, error=error.message)
             starting = self._warmer.begin(spare, repo)
@@ -218,7 +251,22 @@ class Spares:
         """Have no warm agent in it, unless somebody has it in hand."""
         if spare.id not in self.hands:
             self._warmer.discard(spare.id)
-            await self._core.git.unwatch_changes(spare.path)
+            await self._unwatch(spare)
+
+    async def _watch(self, spare: Spare, repo: Repo) -> bool:
+        """Follow its changes. False where somebody has worked in it before: then it is no spare any more."""
+        git = self._core.git
+        tracker = await git.watch_changes(spare.path)
+        mark = await tracker.mark()
+        if await git.work_in_spare(await info_of(self._core, repo), spare.path, spare.commit) is not None:
+            await self._destroy(spare, repo)
+            return False
+        self._marks[spare.id] = mark
+        return True
+
+    async def _unwatch(self, spare: Spare) -> None:
+        self._marks.pop(spare.id, None)
+        await self._core.git.unwatch_changes(spare.path)
 
     @contextmanager
     def _in_hand(self, spare: Spare) -> Iterator[None]:

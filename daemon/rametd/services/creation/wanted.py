@@ -6,6 +6,7 @@ from pathlib import Path
 
 from rametd.config import Config
 from rametd.domain.models import Intent, Mode, Repo, Session
+from rametd.domain.spares import Spare
 from rametd.git.repository import Base, RepositoryInfo
 from rametd.services.creation.start import Start
 from rametd.store import Unit
@@ -88,3 +89,4 @@ class Made:
     intent: Intent
     warnings: tuple[str, ...] = ()
     offer: str = ""  # told too, unless it was once before in the repository
+    spare: Spare | None = None  # what its worktree was

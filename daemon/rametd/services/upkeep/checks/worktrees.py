@@ -120,7 +120,7 @@ def _gone(scene: Scene, entry: Registration, *, inside: bool) -> Finding:
 def _by_hand(scene: Scene, entry: Registration) -> Finding:
     path, root = entry.path, scene.info.root
     assert path is not None
-    message = "it is a worktree that Ramet did not make, where Ramet's worktrees are"
+    message = "it is a worktree of your own, where Ramet's worktrees are"
     advice = (
         f"have a session in it: {shell('rametctl', 'adopt', path)}\n"
         f"have it elsewhere: {shell('git', '-C', root, 'worktree', 'move', path)} NEW-PATH\n"

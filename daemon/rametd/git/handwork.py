@@ -1,0 +1,140 @@
+"""What somebody has done in a spare: it is theirs, and nothing of ours destroys it.
+
+When a spare becomes ready a note of what is in it beside the files of its commit is made in its git directory: a setup may have left files of its own.
+Whoever is about to write to the spare or to remove it looks at all of it again, and leaves it where that has changed (`let_go`). Ignored files are
+nobody's work here, as nowhere else.
+"""
+
+import hashlib
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+from rametd.domain.errors import GitFailedError, WorktreeChangedError
+from rametd.git.context import GitContext
+from rametd.git.obstacles import named
+from rametd.git.registrations import left_at, locate, registered_at
+from rametd.git.repository import RepositoryInfo, branch_tip
+from rametd.git.risk import Risk, work_at_risk
+from rametd.git.snapshot import write_tree
+
+_NOTE: Final = "ramet-spare"
+
+
+async def note(git: GitContext, repo: RepositoryInfo, path: Path, commit: str) -> None:
+    """See `Git.note_spare`."""
+    git_dir, why = await git.compute(locate, repo.common_dir, path)
+    if git_dir is None:
+        raise WorktreeChangedError(why or f"the spare {path} is gone", worktree=str(path))
+    risk = await work_at_risk(git, repo, path, "", commit)
+    digest = await _digest(git, path, git_dir, risk)
+
+    def write() -> None:
+        scratch = git_dir / f"{_NOTE}.new"
+        scratch.write_text(digest)
+        scratch.replace(git_dir / _NOTE)
+
+    await git.compute(write)
+
+
+def forget(git_dir: Path) -> None:
+    """We are about to write to it ourselves. Blocks."""
+    (git_dir / _NOTE).unlink(missing_ok=True)
+
+
+async def find(
+    git: GitContext, repo: RepositoryInfo, path: Path, *commits: str, branch: str = "", unfinished: bool = False
+) -> str | None:
+    """See `Git.work_in_spare`."""
+    git_dir = await git.compute(_git_dir, repo, path)
+    if git_dir is None:
+        return None
+    if git_dir == repo.common_dir:
+        return "git's entry of it is gone"
+    noted = await git.compute(_read, git_dir / _NOTE)
+    unfinished = unfinished and not noted
+    if unfinished and not await git.compute((git_dir / "index").is_file):
+        return None  # git writes it last
+    head = await git.compute(_read, git_dir / "HEAD")
+    if branch and head == f"ref: refs/heads/{branch}":
+        tip = await git.compute(branch_tip, repo, branch)
+        head = tip or ""
+    if head.startswith("ref: "):
+        return f"it has {head.removeprefix('ref: refs/heads/')} checked out"
+    if head not in commits and not unfinished:
+        return f"it stands at {head[:12]}, not at {commits[0][:12]}"
+    if head in commits and unfinished:
+        return None
+    try:
+        risk = await work_at_risk(git, repo, path, branch, commits[0])
+        if unfinished:
+            own = [sha[:12] for sha, _ in risk.unique_commits]
+            return f"it has commits of its own: {named(own)}" if own else None
+        if not risk or noted == await _digest(git, path, git_dir, risk):
+            return None
+    except GitFailedError as error:
+        return f"it cannot be looked at: {error.message}"
+    return f"it has {named([*risk.uncommitted, *risk.untracked, *risk.inside, *risk.under_way, *risk.unread])}"
+
+
+async def left_before(
+    git: GitContext, repo: RepositoryInfo, path: Path, branch: str, commit: str, until: float
+) -> tuple[str, ...]:
+    """See `Git.left_in_spare`."""
+    git_dir = await git.compute(_git_dir, repo, path)
+    if git_dir is None:
+        return ()
+    risk = await work_at_risk(git, repo, path, branch, commit)
+
+    def look() -> tuple[str, ...]:
+        try:
+            since = (git_dir / _NOTE).stat().st_mtime
+        except FileNotFoundError:
+            return ()
+        return tuple(name for name in (*risk.uncommitted, *risk.untracked) if since < _changed(path / name) < until)
+
+    return await git.compute(look)
+
+
+def _changed(file: Path) -> float:
+    """When it was, which nobody can set back; of one that is gone when its directory was."""
+    while not os.path.lexists(file):
+        file = file.parent
+    return file.lstat().st_ctime
+
+
+async def let_go(git: GitContext, repo: RepositoryInfo, path: Path) -> None:
+    """Make it a worktree like any that people make: nothing of ours removes it from now on."""
+
+    def unlock() -> None:
+        for entry in registered_at(repo.common_dir, path):
+            (entry.admin_dir / "locked").unlink(missing_ok=True)
+            forget(entry.admin_dir)
+
+    async with git.locks.hold(repo.common_dir):
+        await git.compute(unlock)
+
+
+async def _digest(git: GitContext, path: Path, git_dir: Path, risk: Risk) -> str:
+    """Of what is at risk, with the content of the files; short where nothing is."""
+    if not risk:
+        return "nothing"
+    tree = "" if risk.gone else (await write_tree(git, path, git_dir)).tree
+    text = f"{tree}\n{replace(risk, starts=())!r}"
+    return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()
+
+
+def _git_dir(repo: RepositoryInfo, path: Path) -> Path | None:
+    """Also of one whose directory is gone: what was staged there, or committed, is in git's entry of it."""
+    git_dir, _ = locate(repo.common_dir, path)
+    left = left_at(repo.common_dir, path) if git_dir is None else None
+    return left.admin_dir if left is not None else git_dir
+
+
+def _read(file: Path) -> str:
+    """Its text without the line end, "" where there is none."""
+    try:
+        return file.read_text().strip()
+    except (FileNotFoundError, NotADirectoryError):
+        return ""

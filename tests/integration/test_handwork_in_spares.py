@@ -1,0 +1,234 @@
+"""What somebody has done in a spare: it stays where it is, that is told, and no session is silently given it."""
+
+import os
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+
+import pytest
+from ramet.v1 import worktree_pb2
+from rametd.domain.errors import WorktreeChangedError
+from rametd.git import Git, RepositoryInfo
+
+from tests.support import repositories
+from tests.support.daemon import Client, Sandbox, connected, daemon_here, git, make_sandbox
+from tests.support.eventually import eventually
+from tests.support.repositories import Sample
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> dict[str, str]:
+    return repositories.git_environment(tmp_path / "home")
+
+
+@pytest.fixture
+def sample(tmp_path: Path, environment: dict[str, str]) -> Sample:
+    return repositories.plain(tmp_path / "repo", environment)
+
+
+@pytest.fixture
+async def here(environment: dict[str, str]) -> AsyncIterator[Git]:
+    here = Git(environment, threads=2, lock_timeout=0.3)
+    yield here
+    await here.aclose()
+
+
+@pytest.fixture
+async def repo(here: Git, sample: Sample) -> RepositoryInfo:
+    return await here.discover(sample.path)
+
+
+@pytest.fixture
+async def spare(here: Git, repo: RepositoryInfo, sample: Sample, tmp_path: Path) -> Path:
+    """At the commit before the last, with a file that its setup has made."""
+    made = tmp_path / "spare"
+    await here.make_spare(repo, made, old_of(sample))
+    sample.write("installed.lock", "by the setup\n", at=made)
+    await here.note_spare(repo, made, old_of(sample))
+    return made
+
+
+def old_of(sample: Sample) -> str:
+    return sample.git("rev-parse", "main~1")
+
+
+def commit(sample: Sample, spare: Path) -> None:
+    sample.write("work.py", "work\n", at=spare)
+    sample.commit("work", at=spare)
+
+
+def stage(sample: Sample, spare: Path) -> None:
+    sample.write("README.md", "work\n", at=spare)
+    sample.git("add", "README.md", at=spare)
+    sample.git("checkout", "-q", "HEAD^{tree}", "--", "src", at=spare)
+
+
+def begin_a_merge(sample: Sample, spare: Path) -> None:
+    sample.git("merge", "-q", "--no-commit", "--no-ff", "main", at=spare)
+
+
+def make_a_repository(sample: Sample, spare: Path) -> None:
+    sample.git("init", "-q", str(spare / "inner"))
+    sample.write("inner/work.py", "work\n", at=spare)
+
+
+WORK: dict[str, Callable[[Sample, Path], object]] = {
+    "commit": commit,
+    "new file": lambda sample, spare: sample.write("src/new.py", "work\n", at=spare),
+    "edit of what the setup made": lambda sample, spare: sample.write("installed.lock", "work\n", at=spare),
+    "staged": stage,
+    "merge": begin_a_merge,
+    "repository inside": make_a_repository,
+}
+
+
+def everything(spare: Path) -> dict[str, bytes]:
+    files = (path for path in spare.rglob("*") if path.is_file() and ".git" not in path.parts)
+    return {str(path.relative_to(spare)): path.read_bytes() for path in files}
+
+
+@pytest.mark.parametrize("work", WORK)
+async def test_a_spare_in_which_somebody_worked_is_neither_updated_nor_removed(
+    here: Git, repo: RepositoryInfo, sample: Sample, spare: Path, work: str
+) -> None:
+    WORK[work](sample, spare)
+    before, head = everything(spare), sample.git("rev-parse", "HEAD", at=spare)
+    with pytest.raises(WorktreeChangedError):
+        await here.update_spare(repo, spare, old_of(sample), sample.head, background=True)
+    removal = await here.remove_spare(repo, spare, old_of(sample))
+    assert len(removal.kept) == 1
+    assert str(spare) in removal.kept[0]
+    assert (await here.undo_create(repo, spare, "", None)).kept, "it is theirs from now on"
+    assert everything(spare) == before
+    assert sample.git("rev-parse", "HEAD", at=spare) == head
+
+
+async def test_what_its_setup_has_made_is_nobody_s_work(
+    here: Git, repo: RepositoryInfo, sample: Sample, spare: Path
+) -> None:
+    os.utime(spare / "README.md", (1, 1))  # looked at, not changed
+    await here.update_spare(repo, spare, old_of(sample), sample.head, background=True)
+    await here.note_spare(repo, spare, sample.head)
+    assert (await here.remove_spare(repo, spare, sample.head)).kept == ()
+    assert not spare.exists()
+
+
+async def test_a_commit_of_a_spare_whose_directory_was_deleted_stays_on_git_s_list(
+    here: Git, repo: RepositoryInfo, sample: Sample, spare: Path
+) -> None:
+    commit(sample, spare)
+    made = sample.git("rev-parse", "HEAD", at=spare)
+    spare.rename(spare.with_name("moved"))
+    assert (await here.remove_spare(repo, spare, old_of(sample))).kept
+    assert made in sample.git("worktree", "list", "--porcelain")
+
+
+async def test_of_a_spare_that_was_being_made_commits_alone_count(
+    here: Git, repo: RepositoryInfo, sample: Sample, tmp_path: Path
+) -> None:
+    for name in ("half", "worked-in"):
+        await here.make_spare(repo, tmp_path / name, sample.head)
+        sample.write("half-installed.lock", "by the setup\n", at=tmp_path / name)
+    commit(sample, tmp_path / "worked-in")
+    assert (await here.remove_spare(repo, tmp_path / "half", sample.head, unfinished=True)).kept == ()
+    assert (await here.remove_spare(repo, tmp_path / "worked-in", sample.head, unfinished=True)).kept
+    assert ((tmp_path / "half").exists(), (tmp_path / "worked-in").exists()) == (False, True)
+
+
+# ── with a daemon ────────────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture
+def sandbox() -> Iterator[Sandbox]:
+    with make_sandbox(config="[pool]\nsize = 1\n") as sandbox:
+        yield sandbox
+
+
+@pytest.fixture
+async def client(sandbox: Sandbox) -> AsyncIterator[Client]:
+    async with daemon_here(sandbox), connected(sandbox) as client:
+        yield client
+
+
+async def filled(client: Client, path: Path) -> Path:
+    """The one spare, at the base."""
+    answer = await client.worktrees.FillPool(worktree_pb2.FillPoolRequest(repo=str(path)))
+    (spare,) = answer.spares
+    assert spare.commit == git(path, "rev-parse", "HEAD")
+    return Path(spare.path)
+
+
+def advance(path: Path) -> None:
+    git(path, "commit", "-q", "--allow-empty", "-m", "the base moves")
+
+
+async def told(client: Client, name: str = "") -> list[str]:
+    return [event.warning.message for event in await client.log(name) if event.HasField("warning")]
+
+
+async def test_the_pool_lets_go_of_a_spare_in_which_somebody_worked_and_makes_another(
+    client: Client, sandbox: Sandbox
+) -> None:
+    path = sandbox.repository()
+    await client.create(path, name="one")
+    worked_in = await filled(client, path)
+    (worked_in / "work.py").write_text("work\n")
+    advance(path)
+
+    other = await filled(client, path)
+
+    assert other != worked_in
+    assert (worked_in / "work.py").read_text() == "work\n"
+    (words,) = await told(client)
+    assert "work.py" in words
+    assert f"rametctl adopt {worked_in}" in words
+    assert (await client.create(path, name="mine", adopt_path=str(worked_in))).worktree == str(worked_in)
+    (other / "more.py").write_text("work\n")
+    drained = await client.worktrees.DrainPool(worktree_pb2.DrainPoolRequest(repo=str(path)))
+    assert list(drained.spares) == []
+    assert (other / "more.py").exists()
+
+
+@pytest.mark.parametrize("how", ["commit", "at another commit", "with changes"])
+async def test_a_session_is_not_made_in_a_spare_in_which_somebody_worked(
+    client: Client, sandbox: Sandbox, how: str
+) -> None:
+    path = sandbox.repository()
+    await client.create(path, name="one")
+    spare = await filled(client, path)
+    (spare / "dir0" / "file0.txt").write_text("work\n")
+    if how == "commit":
+        git(spare, "commit", "-qam", "work")
+    elif how == "at another commit":
+        advance(path)
+    else:
+        (path / "dir0" / "file0.txt").write_text("changed\n")
+
+    session = await client.create(path, name="two", with_changes=how == "with changes")
+
+    assert Path(session.worktree) != spare
+    assert session.branch == "ramet/two"
+    assert (spare / "dir0" / "file0.txt").read_text() == "work\n"
+    changed = git(Path(session.worktree), "status", "--porcelain")
+    assert changed == ("M dir0/file0.txt" if how == "with changes" else "")
+
+
+async def test_a_session_that_was_given_somebody_s_files_with_its_spare_is_told(
+    client: Client, sandbox: Sandbox
+) -> None:
+    path = sandbox.repository()
+    await client.create(path, name="one")
+    spare = await filled(client, path)
+    (spare / "work.py").write_text("work\n")
+
+    session = await client.create(path, name="two")
+    (Path(session.worktree) / "later.py").write_text("the session's own\n")
+
+    assert Path(session.worktree) == spare, "a claim looks at no file"
+    (words,) = await eventually(lambda: at_least_one(client, "two"))
+    assert words.endswith("look at work.py")
+
+
+async def at_least_one(client: Client, name: str) -> list[str]:
+    found = await told(client, name)
+    assert found
+    return found
