@@ -11,6 +11,7 @@ from ramet.words import plural
 from rametd.domain.errors import GitFailedError
 from rametd.git.context import GitContext
 from rametd.git.copying import absent
+from rametd.git.obstacles import additions
 from rametd.git.registrations import existing_git_dir
 from rametd.git.underway import begun
 
@@ -41,6 +42,20 @@ async def places(git: GitContext, worktree: Path, git_dir: Path, *, untracked: b
     made = [os.fsdecode(place.rstrip(b"/")) for place in others if place.endswith(b"/")]
     among = await git.compute(_among_files, worktree, files)
     return links | dict.fromkeys(place for place in (*made, *among) if place not in links)
+
+
+async def new_links(git: GitContext, worktree: Path, there: tuple[str, str]) -> list[str]:
+    """Repositories inside that the next commit of everything would point at for the first time, though they are no submodules."""
+    listing = ("ls-files", "--others", "--exclude-standard", "-z")
+    others = os.fsdecode(await git.process.read(worktree, *there, *listing)).split("\0")
+    staged = await additions(git, worktree, there, "diff-index", "--cached", "HEAD")
+    found = {path.rstrip("/") for path in others if path.endswith("/")}
+    found |= {path for path, mode in staged.items() if mode == "160000"}
+    if not found:
+        return []
+    asked = ("config", "--file", str(worktree / ".gitmodules"), "-z", "--get-regexp", r"^submodule\..*\.path$")
+    named = os.fsdecode((await git.process.run(worktree, *asked)).stdout).split("\0")
+    return sorted(found - {record.partition("\n")[2] for record in named})
 
 
 def _among_files(worktree: Path, files: Iterable[bytes]) -> list[str]:

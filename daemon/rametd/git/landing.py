@@ -16,6 +16,7 @@ from typing import Final
 from rametd.domain.errors import WorktreeChangedError, WrongStateError
 from rametd.git import removal, worktrees
 from rametd.git.context import GitContext
+from rametd.git.inside import new_links
 from rametd.git.process import failed
 from rametd.git.registrations import REASON, registered_at, verify_worktree
 from rametd.git.repository import RepositoryInfo
@@ -117,7 +118,8 @@ class Landing:
         """Commit all changes in a worktree of ours, untracked files included, as the person; returns the commit.
 
         Raises WorktreeChangedError when it is no longer that worktree, GitFailedError when there is nothing to commit, WrongStateError in the middle
-        of a merge or the like: `git add` would call every conflict resolved, and its markers would be committed.
+        of a merge or the like: `git add` would call every conflict resolved, and its markers would be committed; and where a repository inside would be
+        committed as a mere pointer.
         """
         git = self._git
         git_dir = await git.compute(verify_worktree, worktree, None)
@@ -136,6 +138,13 @@ class Landing:
                 f"conflicts are not resolved in {worktree}: {', '.join(paths[:3])}",
                 hint="resolve them and `git add` each file, then land again",
                 files="\n".join(paths),
+            )
+        if links := await new_links(git, worktree, there):
+            raise WrongStateError(
+                f"{', '.join(links[:3])} in {worktree} {'is a repository' if len(links) == 1 else 'are repositories'} of its own: "
+                "a commit would only point at it, and have none of its files",
+                hint="ignore it, make a submodule of it (`git submodule add`), or move it away; to have its files land delete its .git",
+                files="\n".join(links),
             )
         await git.compute(verify_worktree, worktree, branch)
         await git.process.write(worktree, *there, "add", "--all")

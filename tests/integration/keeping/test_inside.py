@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from rametd.domain.errors import WrongStateError
 from rametd.git import Git, RepositoryInfo
 
 from tests.support import repositories
@@ -393,3 +394,37 @@ async def test_what_was_put_aside_for_a_rebase_is_a_risk(
     (words,) = (await git.work_at_risk(repo, tree.path, "work", sample.head)).inside
 
     assert words.startswith("what was uncommitted before a rebase that is under way (")
+
+
+async def test_a_commit_of_everything_refuses_what_it_would_only_point_at(
+    git: Git, sample: Sample, tree: Sample
+) -> None:
+    inner = tree.path / "vendor/lib"
+    tree.write("vendor/lib/lib.c", "the only copy\n")
+    for words in ("init -q -b main", "add -A", "commit -q -m inner"):
+        tree.git(*words.split(), at=inner)
+    for staged in (False, True):
+        if staged:
+            tree.git("add", "-A")
+        with pytest.raises(WrongStateError, match="vendor/lib") as refused:
+            await git.landing.commit_all(tree.path, "work", "all of it")
+        assert refused.value.data["files"] == "vendor/lib"
+        assert tree.git("diff", "--cached", "--name-only") == ("vendor/lib" if staged else "")
+    tree.git("reset", "-q")
+    tree.git("-c", "protocol.file.allow=always", "submodule", "add", "-q", "--force", str(inner), "vendor/lib")
+    made = await git.landing.commit_all(tree.path, "work", "all of it")
+    assert "160000" in tree.git("ls-tree", "-r", made)
+
+
+async def test_a_repository_inside_that_was_committed_as_a_mere_pointer_is_at_risk(
+    git: Git, repo: RepositoryInfo, sample: Sample, tree: Sample
+) -> None:
+    inner = tree.path / "vendor/lib"
+    tree.write("vendor/lib/lib.c", "the only copy\n")
+    for words in ("init -q -b main", "add -A", "commit -q -m inner"):
+        tree.git(*words.split(), at=inner)
+    tree.git("add", "-A")
+    tree.git("commit", "-q", "-m", "all of it")
+    sample.git("merge", "-q", "work")
+    risk = await git.work_at_risk(repo, tree.path, "work", sample.head)
+    assert risk.inside == ("what only the repository vendor/lib inside it has (commits that were never pushed)",)

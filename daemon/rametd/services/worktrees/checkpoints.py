@@ -8,7 +8,7 @@ no session is ever stuck.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from collections.abc import Set as AbstractSet
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from weakref import WeakValueDictionary
@@ -87,11 +87,12 @@ class Checkpointer:
             )
             if session is None or session.state == State.ARCHIVED or latest is not None:
                 return
-            try:
+
+            async def make() -> None:
                 if await recall(self._core, session) is None:
                     await self._make(session_id, CheckpointReason.START, None, DAEMON, lambda unit, made: None)
-            except Exception as error:  # whatever it is: the session's next turn waits for this one
-                await self._give_up(session_id, error)
+
+            await self._attempt(session_id, make())
 
     def alone(self, session_id: str) -> AbstractAsyncContextManager[None]:
         """Inside, nobody else makes a checkpoint of a session."""
@@ -261,16 +262,16 @@ class Checkpointer:
     async def _catch_up(self, session_id: str) -> None:
         session = await self._core.store.read(lambda reader: reader.sessions.find(session_id))
         if session is not None and session.checkpoint_due and session.state != State.ARCHIVED:
-            try:
-                await self.make(session_id, CheckpointReason.TURN)
-            except Exception as error:  # whatever it is: the session's next turn waits for this one
-                await self._give_up(session_id, error)
+            await self._attempt(session_id, self.make(session_id, CheckpointReason.TURN))
         self._core.wake()
 
-    async def _give_up(self, session_id: str, error: Exception) -> None:
-        words = error.message if isinstance(error, RametError) else str(error) or type(error).__name__
-        log.warning("no checkpoint", session=session_id, error=words, exc_info=not isinstance(error, RametError))
-        await write_for_sure(self._core.store, lambda unit: _give_up(unit, session_id, words))
+    async def _attempt(self, session_id: str, making: Awaitable[object]) -> None:
+        try:
+            await making
+        except Exception as error:  # whatever it is: the session's next turn waits for this one
+            words = error.message if isinstance(error, RametError) else str(error) or type(error).__name__
+            log.warning("no checkpoint", session=session_id, error=words, exc_info=not isinstance(error, RametError))
+            await write_for_sure(self._core.store, lambda unit: _give_up(unit, session_id, words))
 
 
 WAITED_FOR = frozenset({CheckpointReason.MANUAL, CheckpointReason.REWIND, CheckpointReason.SYNC})
