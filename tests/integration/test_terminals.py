@@ -1,6 +1,8 @@
 """Commands in worktrees: started, followed, found again after a kill, ended with everything they started."""
 
+import sqlite3
 import uuid
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -267,3 +269,22 @@ async def test_what_cannot_be_started_is_refused_and_leaves_nothing(
     assert reason_of(caught.value) == "COMMAND_NOT_FOUND"
     listed = await client.terminals.ListCommands(terminal_pb2.ListCommandsRequest(include_ended=True))
     assert list(listed.commands) == []
+
+
+@pytest.mark.parametrize(("kind", "words"), [("fork", ""), ("rewind", "one is being rewound")])
+async def test_only_what_touches_its_worktree_keeps_commands_of_a_session_waiting(
+    client: Client, sandbox: Sandbox, repository: Path, kind: str, words: str
+) -> None:
+    session = await client.create(repository, name="one")
+    with closing(sqlite3.connect(sandbox.root / "state" / "ramet.db")) as db:
+        with db:
+            db.execute("INSERT INTO intents VALUES ('i', ?, ?, '{}', 0)", (kind, session.id))
+        try:
+            if words:
+                with pytest.raises(grpc.aio.AioRpcError, match=words):
+                    await start(client, "one", "true")
+            else:
+                assert (await start(client, "one", "true")).state == RUNNING
+        finally:
+            with db:
+                db.execute("DELETE FROM intents")

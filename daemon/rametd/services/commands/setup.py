@@ -179,6 +179,9 @@ class Setup:
                 await self._set_up_if_due(session, settings.config)
             elif settings.withheld is not None and settings.withheld.setup and session.setup == SetupState.NONE:
                 await self._store(session.id, SetupState.UNTRUSTED, "", reason="the repository is not trusted")
+        except WrongStateError as error:
+            # It is being rewound, or goes: what is due stays due, and its agent waits for it.
+            log.info("not set up yet", session=session.id, reason=error.message)
         except RametError as error:
             await self._store(session.id, SetupState.FAILED, session.setup_digest, reason=error.message)
 

@@ -15,6 +15,7 @@ from ramet.v1 import event_pb2
 from rametd.domain.commands import Command, CommandKind, CommandState
 from rametd.domain.errors import KeeperFencedError, NotFoundError, RametError, WrongStateError
 from rametd.domain.models import Event, Repo, Session
+from rametd.domain.states import State
 from rametd.keeper.executor import Executor, ExitRecord, Handle, JournalLine, LaunchSpec
 from rametd.keeper.place import Place
 from rametd.services import surroundings
@@ -22,12 +23,12 @@ from rametd.services.commands.ending import GRACE_S, REMOVAL_GRACE_S, Ender
 from rametd.services.commands.outputs import Outputs, log_command
 from rametd.services.commands.wanted import NewCommand, Remember, draft, remember_nothing
 from rametd.services.core import Core
+from rametd.services.leaving import RESTORE, leaving, words_of
 from rametd.services.persistence import write_for_sure
 from rametd.services.views import command_message
-from rametd.store import Unit
+from rametd.store import Reader, Unit
 
 log = structlog.get_logger()
-
 
 SEGMENT_BYTES = 1 << 20
 KEPT_BYTES = 16 << 20
@@ -55,13 +56,12 @@ class Terminals:
     # ── starting ─────────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def start(self, session: Session, new: NewCommand) -> Command:
-        """Start it in the session's worktree. Raises `WrongStateError` for a worktree that goes, `WorkingDirectoryError`."""
+        """Start it in the session's worktree. Raises `WrongStateError` for one that goes or is being written to, `WorkingDirectoryError`."""
         command = draft(self._core.clock(), new, session.worktree, session.id, session.repo_id)
 
         def insert(unit: Unit) -> Command:
-            unit.sessions.get(session.id)
-            if new.kind != CommandKind.TEARDOWN and unit.intents.list(session.id):
-                raise WrongStateError(f"{session.name} is being removed or archived", hint="nothing is started there")
+            if new.kind != CommandKind.TEARDOWN:
+                _refuse_leaving(unit, unit.sessions.get(session.id))
             return unit.commands.find(command.id) or unit.commands.insert(command)
 
         command = await self._core.store.write(insert)
@@ -289,3 +289,12 @@ class Terminals:
         self._background.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             log.error("work on commands failed", exc_info=error)
+
+
+def _refuse_leaving(reader: Reader, session: Session) -> None:
+    """A fork of it, or a landing, is in nobody's way; nor is the end of its coming back, when its tree is there."""
+    found = leaving(reader, session.id)
+    if found is not None and not (found.kind == RESTORE and session.state != State.ARCHIVED):
+        raise WrongStateError(
+            f"{session.name} is being {words_of(found)}", hint="wait until that is done, then try again"
+        )
