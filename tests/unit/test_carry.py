@@ -1,13 +1,17 @@
 """Carrying ignored files into a new worktree: which, how, and never out of it."""
 
 import os
+import signal
 import stat
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from rametd.services.commands.carry import Carried, Order, bring
+from rametd.services.commands.carry import Carried, Order, bring, choose
+from rametd.services.commands.given import Given
 from rametd.services.commands.projects import Project, named_files, recognise
 
 MIB = 1 << 20
@@ -28,7 +32,22 @@ def tree(tmp_path: Path) -> Path:
 
 
 def order(*carry: str, link: tuple[str, ...] = (), rewrite: tuple[str, ...] = (), limit: int = MIB) -> Order:
-    return Order((*carry, *link), link, rewrite, limit, replace=False)
+    return Order((*carry, *link), link, rewrite, limit)
+
+
+def carried(
+    source: Path,
+    tree: Path,
+    candidates: list[str],
+    wanted: Order,
+    given: Given | None = None,
+    but: tuple[str, ...] = (),
+) -> Carried:
+    """``but`` is what git would not ignore in the tree."""
+    done = Carried()
+    chosen = choose(source, tree, candidates, wanted, done)
+    bring(source, tree, chosen, set(chosen.asked) - set(but), wanted, given or Given(), done)
+    return done
 
 
 def put(root: Path, name: str, text: str = "text", mode: int = 0o644) -> Path:
@@ -47,7 +66,7 @@ def test_what_is_named_is_copied_with_its_mode_and_the_rest_is_not(source: Path,
     put(source, ".env", mode=0o600)
     put(source, "sub/.env.local", mode=0o755)
     put(source, "secret")
-    done = bring(source, tree, [".env", "sub/.env.local", "secret"], order(".env*"))
+    done = carried(source, tree, [".env", "sub/.env.local", "secret"], order(".env*"))
     assert files(tree) == {".env", "sub/.env.local"}
     assert stat.S_IMODE((tree / ".env").stat().st_mode) == 0o600
     assert stat.S_IMODE((tree / "sub/.env.local").stat().st_mode) == 0o755
@@ -60,16 +79,16 @@ def test_a_directory_that_is_ignored_as_a_whole_is_entered_only_by_a_pattern_tha
     for name in ("node_modules/a/.env", "cache/keep/x", "cache/drop/y", ".env"):
         put(source, name)
     candidates = ["node_modules/", "cache/", ".env"]
-    bring(source, tree, candidates, order(".env", "/cache/keep/"))
+    carried(source, tree, candidates, order(".env", "/cache/keep/"))
     assert files(tree) == {".env", "cache/keep/x"}
-    bring(source, tree, candidates, order("node_modules"))
+    carried(source, tree, candidates, order("node_modules"))
     assert "node_modules/a/.env" in files(tree)
 
 
 def test_a_repository_s_own_directory_is_never_carried(source: Path, tree: Path) -> None:
     for name in (".git/config", "vendor/.git/config", "vendor/lib.c"):
         put(source, name)
-    bring(source, tree, [".git/", "vendor/"], order("*"))
+    carried(source, tree, [".git/", "vendor/"], order("*"))
     assert files(tree) == {"vendor/lib.c"}
 
 
@@ -79,7 +98,7 @@ def test_links_stay_links_and_nothing_is_read_or_written_through_them(source: Pa
     (source / "one").symlink_to("nowhere")
     (tree / "conf").symlink_to(outside)
     put(source, "conf/.env")
-    done = bring(source, tree, ["data", "one", "conf/.env"], order("*"))
+    done = carried(source, tree, ["data", "one", "conf/.env"], order("*"))
     assert (tree / "data").readlink() == outside
     assert (tree / "one").readlink() == Path("nowhere")
     assert os.listdir(outside) == ["secret"]  # noqa: PTH208 - names alone
@@ -87,26 +106,92 @@ def test_links_stay_links_and_nothing_is_read_or_written_through_them(source: Pa
     assert "conf/.env is not carried" in done.words[0]
 
 
-def test_what_is_there_stays_unless_it_is_to_be_replaced(source: Path, tree: Path) -> None:
-    put(source, ".env", "new")
-    put(tree, ".env", "edited")
-    bring(source, tree, [".env"], order(".env"))
-    assert (tree / ".env").read_text() == "edited"
-    bring(source, tree, [".env"], Order((".env",), (), (), MIB, replace=True))
-    assert (tree / ".env").read_text() == "new"
+def test_what_is_there_stays_as_it_is(source: Path, tree: Path) -> None:
+    put(source, ".env", f"A={source}")
+    put(tree, ".env", f"B={source}")
+    carried(source, tree, [".env"], order(".env", rewrite=(".env",)))
+    assert (tree / ".env").read_text() == f"B={source}"
+
+
+def test_a_spare_is_given_what_is_newer_unless_somebody_has_changed_what_it_had(source: Path, tree: Path) -> None:
+    given = Given()
+    for name in ("kept", "changed", "same"):
+        put(source, name, "old")
+    put(source, "paths", f"A={source}")
+    names = ["kept", "changed", "same", "paths"]
+    wanted = order("*", rewrite=("paths",))
+    assert carried(source, tree, names, wanted, given).files == 4
+    put(tree, "changed", "edited")
+    put(tree, "same", "edited")
+    put(source, "kept", "newer")
+    put(source, "changed", "newer")
+    done = carried(source, tree, names, wanted, given)
+    assert [(tree / name).read_text() for name in names] == ["newer", "edited", "edited", f"A={tree}"]
+    assert (done.files, done.words) == (1, ["changed is not carried anew: it was changed in the worktree"])
+
+
+def test_a_session_is_given_each_file_once(source: Path, tree: Path) -> None:
+    given = Given()
+    put(source, "kept", "old")
+    put(source, "deleted", "old")
+    carried(source, tree, ["kept", "deleted"], order("*"), given)
+    given.settled = True
+    (tree / "deleted").unlink()
+    for name in ("kept", "deleted", "new"):
+        put(source, name, "newer")
+    carried(source, tree, ["kept", "deleted", "new"], order("*"), given)
+    assert {name: (tree / name).read_text() for name in files(tree)} == {"kept": "old", "new": "newer"}
+
+
+def test_what_would_be_committed_in_the_new_tree_is_left_out_and_told(source: Path, tree: Path) -> None:
+    put(source, ".env")
+    put(source, "models/big")
+    done = carried(
+        source, tree, [".env", "models/"], order(".env", link=("models/",)), but=(".env", "models", "models/")
+    )
+    assert files(tree) == set()
+    assert done.words[0].startswith("2 files are not carried, for the branch tracks them or does not ignore them")
+
+
+def test_of_a_directory_that_is_ignored_only_as_one_what_is_in_it_is_linked(source: Path, tree: Path) -> None:
+    put(source, "node_modules/a/index.js")
+    put(source, "node_modules/.bin/a")
+    done = carried(source, tree, ["node_modules/"], order(link=("node_modules",)), but=("node_modules",))
+    assert not (tree / "node_modules").is_symlink()
+    assert (tree / "node_modules" / "a").readlink() == source / "node_modules" / "a"
+    assert done == Carried(links=2)
+
+
+CUT_OFF = """
+import pathlib, resource, signal, sys
+from tests.unit.test_carry import carried, order
+signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
+resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))
+carried(pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2]), [".env"], order(".env", limit=1 << 30))
+"""
+
+
+def test_a_copy_that_is_killed_leaves_nothing_in_the_tree(source: Path, tree: Path) -> None:
+    put(source, ".env", "x" * (4 << 20))
+    done = subprocess.run([sys.executable, "-c", CUT_OFF, str(source), str(tree)], check=False)
+    assert done.returncode == -signal.SIGXFSZ
+    assert files(tree) == set()
+    carried(source, tree, [".env"], order(".env", limit=1 << 30))
+    assert files(tree) == {".env"}
+    assert {path.name for path in tree.parent.iterdir()} == {"main", "tree"}
 
 
 def test_what_is_too_much_is_left_out_and_told(source: Path, tree: Path) -> None:
     put(source, "a.bin", "x" * MIB)
     put(source, "b.bin", "x")
-    done = bring(source, tree, ["a.bin", "b.bin"], order("*.bin"))
+    done = carried(source, tree, ["a.bin", "b.bin"], order("*.bin"))
     assert files(tree) == {"a.bin"}
     assert done.words == ["1 file is not carried, for that would be more than 1 MiB (carry_limit): b.bin"]
 
 
 def test_on_request_it_is_linked_instead(source: Path, tree: Path) -> None:
     put(source, "models/big")
-    done = bring(source, tree, ["models/"], order(link=("models/",)))
+    done = carried(source, tree, ["models/"], order(link=("models/",)))
     assert (tree / "models").readlink() == source / "models"
     assert done == Carried(links=1)
 
@@ -117,7 +202,7 @@ def test_paths_into_the_old_tree_are_rewritten_in_files_named_for_that_and_in_no
     text = f"A={source}\nB={source}/x:{source}-old/y {source}.bak\n"
     put(source, ".env", text, 0o400)
     put(source, "other", text)
-    bring(source, tree, [".env", "other"], order(".env", "other", rewrite=(".env",)))
+    carried(source, tree, [".env", "other"], order(".env", "other", rewrite=(".env",)))
     assert (tree / ".env").read_text() == f"A={tree}\nB={tree}/x:{source}-old/y {source}.bak\n"
     assert stat.S_IMODE((tree / ".env").stat().st_mode) == 0o400
     assert (tree / "other").read_text() == text
@@ -129,7 +214,7 @@ NAMES = st.text("ab.*?/ [!]\\", min_size=1, max_size=12)
 @pytest.mark.filterwarnings("ignore:Possible nested set:FutureWarning")  # of pathspec's regular expressions, for "[["
 @given(st.lists(NAMES, max_size=6))
 def test_no_pattern_makes_it_fail(patterns: list[str]) -> None:
-    bring(Path("/nonexistent"), Path("/nonexistent"), ["..", "../a", ".git/x"], order(*patterns))
+    carried(Path("/nonexistent"), Path("/nonexistent"), ["..", "../a", ".git/x"], order(*patterns))
 
 
 @pytest.mark.parametrize(

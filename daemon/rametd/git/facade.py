@@ -16,6 +16,7 @@ from rametd.git import (
     checkpoints,
     gitdirs,
     handwork,
+    ignoring,
     inventory,
     kept,
     landed,
@@ -662,3 +663,8 @@ class Git:
         arguments = ("ls-files", "-z", "--others", "--ignored", "--exclude-standard", "--directory")
         listed = await self._context.process.read(worktree, *arguments)
         return tuple(os.fsdecode(path) for path in listed.split(b"\0") if path)
+
+    async def ignored_among(self, worktree: Path, paths: Sequence[str]) -> frozenset[str]:
+        """Of paths that need not be there, those that git would ignore and neither tracks itself nor as what is above them. One that ends in ``/`` is
+        meant as a directory, any other as a file or a link. None may lie beyond a link. Raises WorktreeChangedError."""
+        return await ignoring.ignored_among(self._context, worktree, paths)

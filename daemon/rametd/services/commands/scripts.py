@@ -61,7 +61,7 @@ class Scripts:
         ``variables`` are added to its environment. The digest is "" where the setup depends on the session that it is for: whoever
         takes the tree over then has it run again.
         """
-        carried = await carry(self._core, repo.root, tree, config, replace=True)
+        carried = await carry(self._core, repo.root, tree, config, settle=False)
         if not config.setup:
             return SetupResult("", SetupState.NONE, "; ".join(carried.words))
         if any(OF_A_SESSION.search(command) for command in config.setup):

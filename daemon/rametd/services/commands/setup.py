@@ -56,7 +56,7 @@ class Setup:
     # ── moments of a session's life ──────────────────────────────────────────────────────────────────────────────────────────────
 
     def begin(self, session: Session) -> None:
-        """A worktree was made: carry, then set up, in the background."""
+        """A worktree was made, or more is allowed in it: carry what it was not given yet, then set up, in the background."""
         self._spawn(session.id, self._prepare(session.id, fresh=True))
 
     async def ready(self, session: Session) -> None:
@@ -186,9 +186,7 @@ class Setup:
             await self._store(session.id, SetupState.FAILED, session.setup_digest, reason=error.message)
 
     async def _carry(self, session: Session, repo: Repo, config: Config) -> None:
-        # Nobody has worked there yet: what differs is what a spare was given earlier.
-        untouched = session.generation == 0
-        carried = await carry(self._core, repo.root, session.worktree, config, replace=untouched)
+        carried = await carry(self._core, repo.root, session.worktree, config, settle=True)
         for words in carried.words:
             await self._warn(session, words)
 
