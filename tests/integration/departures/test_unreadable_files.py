@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from ramet.v1 import session_pb2, worktree_pb2
 from rametd.git import Git
-from rametd.git.tracking.events import walk
+from rametd.git.tracking.walking import Found, walk
 
 from tests.support import repositories
 from tests.support.closed import closed_directory, unprivileged_git
@@ -146,16 +146,16 @@ def test_a_directory_that_appears_and_may_not_be_looked_into_is_never_taken_for_
     (root / "open" / "file").touch()
     (root / "closed").mkdir()
 
-    def enter(directory: str) -> None:
+    def enter(directory: str) -> bool:
         if directory == "closed":
             raise PermissionError(13, "Permission denied", directory)
+        return True
 
     def skip(directory: str) -> bool:
         return False
 
-    assert walk(str(root), "", skip, enter) == {"open/file"}
-    with pytest.raises(PermissionError):
-        walk(str(root), "", skip, enter, strict=True)
+    assert walk(str(root), "", skip, enter) == Found({"open/file"}, partial=True)
+    assert walk(str(root), "open", skip, enter) == Found({"open/file"}, partial=False)
 
 
 async def test_the_files_of_a_nested_repository_are_kept_and_those_in_it_that_cannot_be_read_are_told(

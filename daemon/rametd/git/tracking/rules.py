@@ -7,16 +7,20 @@ or a file that the tracker is told of by an event (`is_rule`).
 import os
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
 from rametd.domain.errors import GitFailedError
 from rametd.git.context import GitContext
 from rametd.git.repository import common_dir
+from rametd.git.tracking.walking import is_below, is_file
 
 _UNUSUAL: Final = re.compile(rb"(?:^|\0)(?:([a-zSM]) |. (160000) )")
 """In `ls-files -v --stage -z`: assume-unchanged (lower case), skip-worktree and unmerged entries, and submodules."""
+_ODD: Final = re.compile(r"attr\.tree$|filter\.(?:set|unset|unspecified)\.")
+"""Attributes from elsewhere, and filters whose names cannot be told from what `git check-attr` says of others."""
+_ATTRIBUTES: Final = re.compile(rb"\t((?:[^\0]*/)?\.gitattributes)(?=\0)")
 _RULES: Final = frozenset({".gitignore", ".gitattributes", ".gitmodules", ".git"})
 
 Stamp = tuple[int, int, int] | None
@@ -26,15 +30,26 @@ Stamp = tuple[int, int, int] | None
 class Rules:
     """``whole``: why a tree cannot be made from known paths here, "" when it can. ``converts``: line ends are converted by configuration.
 
-    ``ignored`` are directories that ignore rules name (not what lies in them), ``kept`` the files that are tracked though ignored.
+    ``ignored`` are directories that ignore rules name (not what lies in them), ``kept`` the files that are tracked though ignored, ``attributes``
+    the files of that name that the index has; ``attributed``: files outside the tree give attributes too.
     """
 
     whole: str
     converts: bool
     ignored: frozenset[str]
     kept: frozenset[str]
+    attributes: frozenset[str]
+    attributed: bool
     stamps: Mapping[str, Stamp]
     index: Stamp
+
+    def same_as(self, other: "Rules") -> bool:
+        """But for directories that came or went, and an index that was written anew with nothing of this in it."""
+        return replace(self, ignored=other.ignored, index=other.index) == other
+
+    def freed(self, later: "Rules") -> frozenset[str]:
+        """Directories that are not ignored any more, the outermost ones."""
+        return frozenset(path for path in self.ignored - later.ignored if not is_below(path, later.ignored))
 
     def changed(self, git_dir: Path) -> tuple[bool, bool]:
         """Whether configuration or exclude files changed since, and whether the index did."""
@@ -49,6 +64,7 @@ class IndexFacts:
 
     unusual: str
     kept: frozenset[str]
+    attributes: frozenset[str]
     index: Stamp
 
 
@@ -71,7 +87,7 @@ async def read_rules(git: GitContext, worktree: Path, git_dir: Path) -> Rules:
     there = _there(worktree, git_dir)
     # Read twice: what the first reading names is stamped before the second one is believed.
     first = await _configuration(git, worktree, there)
-    files = _files(first, git.process.environment, git_dir)
+    files = _files(first, git.process.environment, worktree, git_dir)
     stamps = await git.compute(lambda: {file: stamp(file) for file in files})
     values = await _configuration(git, worktree, there)
     index = await index_facts(git, worktree, git_dir)
@@ -81,6 +97,8 @@ async def read_rules(git: GitContext, worktree: Path, git_dir: Path) -> Rules:
         converts=_value(values, "core.autocrlf", "false") not in {"false", ""},
         ignored=ignored,
         kept=index.kept,
+        attributes=index.attributes,
+        attributed=any(seen is not None and files[file] for file, seen in stamps.items()),
         stamps=stamps,
         index=index.index,
     )
@@ -94,7 +112,12 @@ async def index_facts(git: GitContext, worktree: Path, git_dir: Path) -> IndexFa
     kept = await git.process.read(worktree, *there, "ls-files", "--cached", "--ignored", "--exclude-standard", "-z")
     found = _UNUSUAL.search(entries)
     unusual = "" if found is None else "submodules" if found[2] else "entries of the index that git treats specially"
-    return IndexFacts(unusual, frozenset(_split(kept)), before)
+    attributes = frozenset(os.fsdecode(path) for path in _ATTRIBUTES.findall(entries))
+    # Git reads them in the index where the tree has none; which ones it has there changes while files are added.
+    gone = await git.compute(lambda: [path for path in attributes if not is_file(Path(f"{worktree}/{path}"))])
+    if gone:
+        unusual = unusual or f"{gone[0]} is in the index only"
+    return IndexFacts(unusual, frozenset(_split(kept)), attributes, before)
 
 
 async def ignored_directories(
@@ -149,19 +172,38 @@ def _unusual(values: list[tuple[str, str, str]]) -> str:
     shared = _value(values, "core.sharedrepository", "umask")
     if shared not in {"umask", "false", "0"}:
         return "core.sharedRepository gives objects other permissions"
-    return next((f"{key} is not {usual}" for key, usual in ordinary.items() if _value(values, key, usual) != usual), "")
+    odd = next((f"{key} is not {usual}" for key, usual in ordinary.items() if _value(values, key, usual) != usual), "")
+    if not odd and (key := next((key for _, key, _ in values if _ODD.match(key)), None)) is not None:
+        odd = f"{key} is configured"
+    return odd
 
 
-def _files(values: list[tuple[str, str, str]], environment: Mapping[str, str], git_dir: Path) -> set[str]:
-    """Files outside the tree that rules are made of, those that are not there yet included."""
+def _files(
+    values: list[tuple[str, str, str]], environment: Mapping[str, str], worktree: Path, git_dir: Path
+) -> dict[str, bool]:
+    """Files outside the tree that rules are made of, those that are not there yet included; whether they give attributes."""
     common, home = common_dir(git_dir), environment.get("HOME", "/")
     settings = Path(environment.get("XDG_CONFIG_HOME") or f"{home}/.config") / "git"
-    files = {str(common / name) for name in ("config", "info/exclude", "info/attributes")}
-    files |= {str(git_dir / name) for name in ("config.worktree", "info/sparse-checkout")}
-    files |= {str(settings / name) for name in ("config", "ignore", "attributes")} | {f"{home}/.gitconfig"}
+
+    def real(value: str, beside: Path) -> str:
+        return value.replace("~", home, 1) if value.startswith("~/") else str(beside / value)
+
+    plain = {str(common / name) for name in ("config", "info/exclude")} | {"/etc/gitconfig", f"{home}/.gitconfig"}
+    plain |= {str(git_dir / name) for name in ("config.worktree", "info/sparse-checkout")}
+    plain |= {str(settings / name) for name in ("config", "ignore")}
+    giving = {str(common / "info/attributes"), str(settings / "attributes"), "/etc/gitattributes"}
     for origin, key, value in values:
+        file = common / origin.removeprefix("file:") if origin.startswith("file:") else worktree
         if origin.startswith("file:"):
-            files.add(str(common / origin.removeprefix("file:")))
-        if key in {"core.excludesfile", "core.attributesfile"}:
-            files.add(value.replace("~", home, 1) if value.startswith("~/") else value)
-    return files
+            plain.add(str(file))
+        if file.name == "gitconfig":  # where git was installed with a directory of its own for both
+            giving.add(str(file.with_name("gitattributes")))
+        if key == "core.excludesfile":
+            plain.add(real(value, worktree))
+        elif key == "core.attributesfile":
+            giving.add(real(value, worktree))
+        elif key == "include.path" or key.startswith("includeif."):
+            plain.add(real(value, file.parent))
+        if key.startswith("includeif.onbranch:"):
+            plain.add(str(git_dir / "HEAD"))
+    return dict.fromkeys(plain, False) | dict.fromkeys(giving, True)

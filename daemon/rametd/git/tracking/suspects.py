@@ -8,8 +8,9 @@ from pathlib import Path
 import pygit2
 
 from rametd.git.context import GitContext
-from rametd.git.tracking.events import Events, Happened, parents, within
+from rametd.git.tracking.events import Events
 from rametd.git.tracking.rules import Rules, ignored, ignored_directories
+from rametd.git.tracking.walking import Happened, is_below, is_directory, parents
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,30 +46,34 @@ class Suspects:
 
     async def look_into(self, happened: Happened, events: Events, rules: Rules) -> tuple[set[str], Rules, bool]:
         """All paths, those in directories that appeared included; these are watched from now on unless they are ignored. Also the rules with what was
-        learnt of them, and whether these no longer do."""
+        learnt of them, and whether these, or the watches, no longer do."""
         appeared = {
             path for path in happened.appeared if not any(parent in happened.appeared for parent in parents(path))
         }
+        # What was known of all in there was of the directory that had the name before: its rules may have gone with it.
+        self._verdicts = {path: verdict for path, verdict in self._verdicts.items() if not is_below(path, appeared)}
+        self.dirty = {path for path in self.dirty if not is_below(path, appeared)}
+        self.renewed = {path for path in self.renewed if not is_below(path, appeared)} | appeared
         skipped = await ignored_directories(self._git, self._worktree, self._git_dir, sorted(appeared))
         skipped |= await self._ignored(await self._git.compute(self._real, appeared))
-        rules = replace(rules, ignored=rules.ignored | skipped)
+        rules = replace(
+            rules, ignored=frozenset(path for path in rules.ignored if not is_below(path, appeared)) | skipped
+        )
         paths = set(happened.paths)
-        for directory in appeared:
-            self._verdicts = {path: verdict for path, verdict in self._verdicts.items() if not within(path, directory)}
-            self.dirty = {path for path in self.dirty if not within(path, directory)}
-            self.renewed = {path for path in self.renewed if not within(path, directory)} | {directory}
-            if directory not in skipped:
-                paths |= await self._git.compute(events.look_into, directory, rules.ignored.__contains__)
+        partial = False
+        for directory in appeared - skipped:
+            found = await self._git.compute(events.look_into, directory, rules.ignored.__contains__)
+            paths |= found.files
+            partial |= found.partial
         # What is tracked in there though ignored may lie in directories that are not looked into.
-        stale = any(within(path, directory) for path in rules.kept for directory in appeared)
-        return paths, rules, stale
+        return paths, rules, partial or any(is_below(path, appeared) for path in rules.kept)
 
     def judge(self, paths: AbstractSet[str], tree: pygit2.Tree, rules: Rules) -> Judged:
         """Blocks."""
         certain = {path for path in paths if path in tree or path in self.dirty or path in rules.kept}
         asked = {path for path in paths - rules.kept if path not in self._verdicts and not _is_entry(tree, path)}
         # A rule may mean only a directory, or only a file, of that name: what is known of one is not known of the other.
-        return Judged(paths, certain, {path for path in self._real(asked) if not _is_directory(self._worktree / path)})
+        return Judged(paths, certain, {path for path in self._real(asked) if not is_directory(self._worktree / path)})
 
     async def add(self, judged: Judged) -> frozenset[str]:
         """Suspect what a tree may hold; returns what a subscriber is to be told. Raises GitFailedError, also for a path that turned into something
@@ -92,10 +97,6 @@ class Suspects:
             return os.path.lexists(place) and not any(parent.is_symlink() for parent in above)
 
         return {path for path in paths if is_there(path)}
-
-
-def _is_directory(place: Path) -> bool:
-    return place.is_dir() and not place.is_symlink()
 
 
 def _is_entry(tree: pygit2.Tree, path: str) -> bool:

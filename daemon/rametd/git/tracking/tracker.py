@@ -5,11 +5,11 @@ afterwards. Take a write W and a snapshot S: if W ended before S emptied the que
 see it, but its event is in the queue for the next one. A directory that appears is watched first and listed then, so that what is made in it meanwhile
 is either listed or an event. Where events come through a thread (macOS), a cookie file written by `drain` has to come back first: events keep their order.
 
-**What no event tells**: stores through a shared memory mapping after the file was closed, and writes through a hard link outside the tree. Every scan
-finds them, and a removal always scans.
+**What no event tells**: stores through a shared memory mapping after the file was closed, and writes through a name of the file that it got where nobody
+watches (a hard link outside the tree or in an ignored directory; a file that was made without a name). Every scan finds them, and a removal always scans.
 
 Whatever is not certain ends in a scan (`snapshot.write_tree`): a queue that overflowed, changed ignore rules or attributes, submodules, line ends to be
-converted. Both ways give the same tree.
+converted, names that git refuses, and any failure of what is done here. Both ways give the same tree.
 """
 
 import asyncio
@@ -27,11 +27,15 @@ from rametd.git.context import GitContext
 from rametd.git.registrations import verify_worktree
 from rametd.git.repository import common_dir, open_repository
 from rametd.git.snapshot import WorktreeTree, write_tree
+from rametd.git.tracking.attributes import Attributes
+from rametd.git.tracking.beginning import Begun, begin
 from rametd.git.tracking.changes import ChangeLog, Changes, Subscription
-from rametd.git.tracking.events import Events, Happened, source
-from rametd.git.tracking.rules import Rules, index_facts, is_rule, read_rules
+from rametd.git.tracking.events import Events, source
+from rametd.git.tracking.links import Links
+from rametd.git.tracking.rules import Rules, index_facts, is_rule
 from rametd.git.tracking.suspects import Judged, Suspects
-from rametd.git.tracking.tree import Known, ScanNeededError, tree_of
+from rametd.git.tracking.tree import Known, NewLinkError, ScanNeededError, tree_of
+from rametd.git.tracking.walking import Happened, are_text, parents
 from rametd.platform.inotify import OutOfWatchesError
 
 log = structlog.get_logger()
@@ -42,6 +46,9 @@ POLL_S: Final = 2.0
 """How often a tree is looked at that no events tell of, while somebody wants to know."""
 MANY: Final = 3000
 """Changed paths, beyond which git's own scan is faster."""
+
+_EXPECTED: Final = (GitFailedError, KeyError)
+"""KeyError: an object of the known tree was collected as garbage."""
 
 
 class Tracker:
@@ -61,6 +68,8 @@ class Tracker:
         self._stale = True  # rules are to be read and watches to be set anew
         self._scan = True  # the known tree is not to be built upon
         self._suspects = Suspects(git, worktree, git_dir)
+        self._attributes = Attributes(git, worktree, git_dir)
+        self._links = Links(worktree)
         self._log = ChangeLog()
         self._news = asyncio.Event()
         self._pump: asyncio.Task[None] | None = None
@@ -103,7 +112,7 @@ class Tracker:
         """Paths that may have changed since `mark`, ignored ones left out; None where that is not known: compare trees then."""
         async with self._lock:
             await self._settle()
-            return None if self._events is None else self._log.since(mark)
+            return None if self._events is None or self._stale else self._log.since(mark)
 
     def changes(self) -> Subscription:
         """What changes from now on, debounced."""
@@ -116,38 +125,41 @@ class Tracker:
 
     async def _settle(self) -> None:
         """Take note of everything that changed until now."""
-        if self._events is None:
+        events = self._events
+        if events is None:
             return
         self._news.clear()
         try:
             with contextlib.ExitStack() as unread:
                 # Whatever ends this, be it that the caller is cancelled: events are out of the queue that nobody has looked at.
                 unread.callback(self._lose)
-                await self._take(await self._events.drain())
+                await self._take(await events.drain(), events)
                 unread.pop_all()
         except OutOfWatchesError as error:
             self._unwatch(str(error))
-        except (GitFailedError, KeyError) as error:
+        except _EXPECTED as error:
             # An object of the known tree was collected as garbage; or git was asked about paths that turned into something else under it, such as
             # a directory into a symbolic link.
             log.debug("changes are lost", worktree=str(self.worktree), error=str(error))
+        except Exception:
+            log.exception("changes are lost", worktree=str(self.worktree))
 
-    async def _take(self, happened: Happened) -> None:
+    async def _take(self, happened: Happened, events: Events) -> None:
         rules, known, repository = self._rules, self._known, self._repository
-        # libgit2 takes names in UTF-8 only.
-        lost = happened.lost or not _are_text(happened.paths)
         if rules is None or known is None or repository is None:
-            if lost:
+            if happened.lost:
                 self._lose()
             return
-        paths: AbstractSet[str] = set() if lost or happened.appeared else happened.paths
 
-        def look() -> tuple[bool, bool, Judged]:
+        def look() -> tuple[bool, bool, bool, Judged]:
+            happened.paths |= self._links.changed()
+            lost = happened.lost or events.replaced() or not are_text(happened.paths)
+            paths: AbstractSet[str] = set() if lost or happened.appeared else happened.paths
             tree = repository[known.tree].peel(pygit2.Tree)
-            return *rules.changed(self._git_dir), self._suspects.judge(paths, tree, rules)
+            return lost, *rules.changed(self._git_dir), self._suspects.judge(paths, tree, rules)
 
-        # One way to a thread for both: while the system is busy, each may take longer than what is done there.
-        settings, index, judged = await self._git.compute(look)
+        # One way to a thread for all of it: while the system is busy, each may take longer than what is done there.
+        lost, settings, index, judged = await self._git.compute(look)
         if settings:
             self._stale = self._scan = True
         elif index:
@@ -155,14 +167,21 @@ class Tracker:
         if lost:
             self._lose()
             return
-        if happened.appeared and self._events is not None:
-            paths, now, stale = await self._suspects.look_into(happened, self._events, self._rules or rules)
+        paths: AbstractSet[str] = happened.paths
+        if happened.appeared:
+            self._attributes.forget_below(happened.appeared)
+            paths, now, stale = await self._suspects.look_into(happened, events, self._rules or rules)
+            if not are_text(paths):
+                self._lose()
+                return
             self._rules = now
             self._stale |= stale
             judged = await self._git.compute(
                 lambda: self._suspects.judge(paths, repository[known.tree].peel(pygit2.Tree), now)
             )
         self._stale |= any(is_rule(path) for path in paths)
+        # With its directory an attributes file goes without an event of its own.
+        self._stale |= any(parent in paths for path in rules.attributes for parent in parents(path))
         told = await self._suspects.add(judged)
         self._scan |= self._stale or len(self._suspects.dirty) > MANY
         if paths:
@@ -171,7 +190,8 @@ class Tracker:
     async def _read_index(self, rules: Rules) -> None:
         """After a commit or `git add` by the agent: the files are what they were, but which of the ignored ones are tracked may differ."""
         facts = await index_facts(self._git, self.worktree, self._git_dir)
-        if facts.unusual != "" or rules.whole or facts.kept != rules.kept:
+        same = (facts.kept, facts.attributes) == (rules.kept, rules.attributes)
+        if facts.unusual != "" or rules.whole or not same:
             self._stale = self._scan = True
         else:
             self._rules = replace(rules, index=facts.index)
@@ -192,50 +212,64 @@ class Tracker:
         rules, known, repository = self._rules, self._known, self._repository
         if self._events is None or self._scan or rules is None or known is None or repository is None or rules.whole:
             return await self._look_at_everything()
-        base = Known(repository, self._objects, self.worktree, known.tree, self._suspects.excluded, rules.converts)
+        suspects = self._suspects
         try:
-            made = await tree_of(self._git, self._git_dir, base, self._suspects.dirty, self._suspects.renewed)
-        except (
-            ScanNeededError,
-            GitFailedError,
-            KeyError,
-        ):  # KeyError: an object of the known tree was collected as garbage
+            base = Known(
+                repository=repository,
+                objects=self._objects,
+                root=self.worktree,
+                tree=known.tree,
+                excluded=suspects.excluded,
+                converts=rules.converts,
+                conversions=await self._attributes.of(suspects.dirty),
+                links=self._links,
+            )
+            made = await tree_of(self._git, self._git_dir, base, suspects.dirty, suspects.renewed)
+        except Exception as error:
+            expected = isinstance(error, (ScanNeededError, *_EXPECTED))
+            if not expected:
+                log.exception("a tree is made by a scan", worktree=str(self.worktree))
+            # The other names of a file are found when all files are listed.
+            if not expected or isinstance(error, NewLinkError):
+                self._lose()
             return await self._look_at_everything()
         self._suspects.clear()
         self._known = WorktreeTree(made.tree, made.head, (), plain=True)  # else `rules.whole` says what is inside
         return self._known
 
     async def _look_at_everything(self) -> WorktreeTree:
-        if self._events is not None and self._stale:
-            try:
-                await self._watch_anew(self._events)
-            except OutOfWatchesError as error:
-                self._unwatch(str(error))
+        begun = await self._begin(self._events) if self._events is not None and self._stale else None
         # From here on the queue is not looked at until files have been: what changes during the scan is told next time.
         self._suspects.clear()
         self._scan = True
-        written = await write_tree(self._git, self.worktree, self._git_dir)
+        scan = write_tree(self._git, self.worktree, self._git_dir)
+        if begun is not None:
+            written, _ = await asyncio.gather(scan, self._git.compute(self._links.begin, begun.files))
+            self._stale = not begun.settled
+        else:
+            written = await scan
         self._known = written
         # What could not be read may be by then, without an event: a directory that was closed has no watch yet.
-        self._scan = self._stale = bool(written.skipped)
+        self._stale |= bool(written.skipped)
+        self._scan = self._stale
         return written
 
-    async def _watch_anew(self, events: Events) -> None:
-        """Read the rules, watch what they leave, and make sure that they still are the rules: before, nothing told of their changes."""
-        rules = await read_rules(self._git, self.worktree, self._git_dir)
-        while True:
-            files = await self._git.compute(events.begin, rules.ignored.__contains__, rules.kept)
-            await events.drain()
-            again = await read_rules(self._git, self.worktree, self._git_dir)
-            if again == rules:
-                break
-            rules = again
-        inside = next((path for path in files if path.endswith("/.git")), None)
-        if inside is not None:
-            rules = replace(rules, whole=f"{inside.removesuffix('/.git')} is a repository of its own")
-        self._rules, self._stale = rules, False
-        self._repository = await self._git.compute(open_repository, self._git_dir)  # with the configuration as it is
+    async def _begin(self, events: Events) -> Begun | None:
+        """Read the rules and set the watches anew; None where that came to nothing, so that it is tried again the next time."""
+        try:
+            begun = await begin(self._git, self.worktree, self._git_dir, events)
+            # With the configuration as it is.
+            self._repository = await self._git.compute(open_repository, self._git_dir)
+        except OutOfWatchesError as error:
+            self._unwatch(str(error))
+            return None
+        except Exception:  # if git itself fails, so does the scan, and tells it
+            log.exception("changes are not followed", worktree=str(self.worktree))
+            return None
+        self._rules = begun.rules
         self._suspects.forget_rules()
+        self._attributes.forget(exist=begun.attributed)
+        return begun
 
     # ── telling ──────────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -270,11 +304,3 @@ async def track(git: GitContext, worktree: Path) -> Tracker:
         await tracker.start()
         undo.pop_all()
     return tracker
-
-
-def _are_text(paths: set[str]) -> bool:
-    try:
-        "".join(paths).encode()
-    except UnicodeEncodeError:
-        return False
-    return True

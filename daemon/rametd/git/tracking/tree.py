@@ -4,8 +4,9 @@ What comes out is the tree that `snapshot.write_tree` would find by looking at e
 """
 
 import os
+import re
 import stat
-from collections.abc import Iterable
+from collections.abc import Container, Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,11 +18,14 @@ from rametd.domain.errors import GitFailedError
 from rametd.git.context import GitContext
 from rametd.git.loose import format_tree, is_there, parse_tree, write_loose
 from rametd.git.repository import Head, head_of
+from rametd.git.tracking.attributes import AS_IS, Conversion
 
 LARGEST: Final = 32 << 20
 """Bytes of a file that git streams rather than we read."""
-_CONVERTED: Final = ("filter", "ident", "working-tree-encoding")
-_LINE_ENDS: Final = ("text", "eol", "crlf")
+_REFUSED: Final = re.compile(r"(?:^|[/\\])(?:\.git|git~[0-9])[ .]*(?:$|[/\\:])", re.IGNORECASE)
+"""What some file system takes for ``.git``, in a path without its letters beyond ASCII: git takes none of these into an index."""
+_REFUSED_LINK: Final = re.compile(r"(?:^|[/\\])(?:\.gitm|gi[^/]*~)[^/]*$", re.IGNORECASE)
+"""And for ``.gitmodules``, which may be no link."""
 _TREE: Final = b"40000"
 _LINK: Final = b"120000"
 
@@ -31,6 +35,10 @@ Entry = tuple[bytes, bytes]
 
 class ScanNeededError(Exception):
     """Only git can tell what it would store; the words say of what."""
+
+
+class NewLinkError(ScanNeededError):
+    """A file has another name (a hard link) that nothing told of: what is written through the one is no event of the other."""
 
 
 @dataclass(slots=True)
@@ -43,7 +51,10 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What the tree is made with: ``excluded`` paths are not to be in it, ``converts``: line ends are converted by configuration."""
+    """What the tree is made with: ``excluded`` paths are not to be in it, ``converts``: line ends are converted by configuration.
+
+    ``conversions`` are of files that are not stored as they are, ``links`` those that are known to have several names.
+    """
 
     repository: pygit2.Repository
     objects: Path
@@ -51,6 +62,8 @@ class Known:
     tree: str
     excluded: AbstractSet[str]
     converts: bool
+    conversions: Mapping[str, Conversion]
+    links: Container[str]
 
     def entries(self, tree: bytes | None) -> dict[bytes, Entry]:
         """Of one tree; KeyError where the object is gone."""
@@ -73,10 +86,12 @@ async def tree_of(
     blobs: dict[str, Entry] = {}
 
     def build() -> str:
-        made = _build(known, bytes.fromhex(known.tree), top, "", blobs)
-        return made.hex() if made is not None else write_loose(known.objects, "tree", b"")
+        return _build(known, top, blobs)
 
     def all_of_it() -> tuple[Head, list[str], str]:
+        refused = next((path for path in dirty if _REFUSED.search(_ascii(path))), None)
+        if refused is not None:
+            raise ScanNeededError(f"git refuses the name {refused}")
         head = head_of(known.repository)
         if not is_there(known.objects, known.tree):
             raise ScanNeededError("the tree was collected as garbage")
@@ -103,60 +118,70 @@ def _plant(dirty: Iterable[str], renewed: Iterable[str]) -> Node:
     return top
 
 
-def _store(known: Known, node: Node, blobs: dict[str, Entry], prefix: str = "") -> list[str]:
-    """Write what can be stored as it is; returns the paths that go through a filter, with their modes in ``blobs``."""
+def _store(known: Known, top: Node, blobs: dict[str, Entry]) -> list[str]:
+    """Write what can be stored as it is; returns the paths that go through a filter, with their modes in ``blobs``. No depth is too much."""
     filtered: list[str] = []
-    for name, child in node.children.items():
-        path = prefix + name
-        place = known.root / path
-        try:
-            status = place.lstat()
-            if stat.S_ISDIR(status.st_mode):
-                filtered += _store(known, child, blobs, f"{path}/")
-            elif path in known.excluded:
-                continue
-            elif stat.S_ISLNK(status.st_mode):
-                blobs[path] = _LINK, _blob(known, os.fsencode(place.readlink()))
-            elif stat.S_ISREG(status.st_mode):
-                mode = b"100755" if status.st_mode & stat.S_IXUSR else b"100644"
-                data = _read(place)
-                if _goes_through_git(known, path, data):
-                    filtered.append(path)
-                    blobs[path] = mode, b""
-                else:
-                    blobs[path] = mode, _blob(known, data)
-            elif path in known.repository[known.tree].peel(pygit2.Tree):
-                raise ScanNeededError(f"{path} is neither file nor link")
-        except (FileNotFoundError, NotADirectoryError):
-            continue  # gone, or going: `_build` leaves out what is not in `blobs`
-        except OSError as error:
-            raise ScanNeededError(f"{path}: {error.strerror}") from error
+    waiting = [(top, "")]
+    while waiting:
+        node, prefix = waiting.pop()
+        for name, child in node.children.items():
+            path = prefix + name
+            place = Path(f"{known.root}/{path}")
+            try:
+                status = place.lstat()
+                if stat.S_ISDIR(status.st_mode):
+                    waiting.append((child, f"{path}/"))
+                elif path in known.excluded:
+                    continue
+                elif stat.S_ISLNK(status.st_mode):
+                    if _REFUSED_LINK.search(_ascii(path)):
+                        raise ScanNeededError(f"git may refuse the link {path}")
+                    blobs[path] = _LINK, _blob(known, os.fsencode(place.readlink()))
+                elif stat.S_ISREG(status.st_mode):
+                    mode = b"100755" if status.st_mode & stat.S_IXUSR else b"100644"
+                    data = _read(place, known_link=path in known.links)
+                    if _goes_through_git(known, path, data):
+                        filtered.append(path)
+                        blobs[path] = mode, b""
+                    else:
+                        blobs[path] = mode, _blob(known, data)
+                elif path in known.repository[known.tree].peel(pygit2.Tree):
+                    raise ScanNeededError(f"{path} is neither file nor link")
+            except (FileNotFoundError, NotADirectoryError):
+                continue  # gone, or going: `_build` leaves out what is not in `blobs`
+            except OSError as error:
+                raise ScanNeededError(f"{path}: {error.strerror}") from error
     return filtered
+
+
+def _ascii(path: str) -> str:
+    """Without letters beyond: some file systems ignore some of them."""
+    return path.encode("ascii", "ignore").decode()
 
 
 def _blob(known: Known, data: bytes) -> bytes:
     return bytes.fromhex(write_loose(known.objects, "blob", data))
 
 
-def _read(place: Path) -> bytes:
+def _read(place: Path, *, known_link: bool) -> bytes:
     """A file's bytes. It may have become a link or a pipe, upon which one would wait for ever, since it was looked at."""
     descriptor = os.open(place, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     with os.fdopen(descriptor, "rb") as file:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode) or status.st_size > LARGEST:
             raise ScanNeededError(f"{place} is large, or no file")
+        if status.st_nlink > 1 and not known_link:
+            raise NewLinkError(f"{place} has another name")
         return file.read()
 
 
 def _goes_through_git(known: Known, path: str, data: bytes) -> bool:
-    def attribute(name: str) -> bool | str | None:
-        return known.repository.get_attr(path, name)
-
-    # Whether git converts line ends may depend on what its index has of the file. Without a CR there is nothing to convert.
-    may_convert = b"\r" in data and attribute("text") is not False and attribute("crlf") is not False
-    if may_convert and (known.converts or any(attribute(name) is not None for name in _LINE_ENDS)):
+    conversion = known.conversions.get(path, AS_IS)
+    # Whether git converts line ends may depend on what its index has of the file. Without a CR there is nothing to convert, unless a filter adds one.
+    may_convert = conversion.line_ends is not False and (known.converts or conversion.line_ends)
+    if may_convert and (b"\r" in data or conversion.filtered):
         raise ScanNeededError(f"line ends of {path}")
-    return any(attribute(name) not in {None, False} for name in _CONVERTED)
+    return conversion.filtered
 
 
 async def _by_git(git: GitContext, worktree: Path, git_dir: Path, paths: list[str], blobs: dict[str, Entry]) -> None:
@@ -172,26 +197,48 @@ async def _by_git(git: GitContext, worktree: Path, git_dir: Path, paths: list[st
         blobs[path] = blobs[path][0], bytes.fromhex(name)
 
 
-def _build(known: Known, old: bytes | None, node: Node, prefix: str, blobs: dict[str, Entry]) -> bytes | None:
-    """The tree of one directory, None for an empty one: no tree holds those."""
-    entries = known.entries(old)
-    for name, child in node.children.items():
-        path, key = prefix + name, os.fsencode(name)
-        before = entries.pop(key, None)
-        if path in blobs:
-            entries[key] = blobs[path]
-            continue
-        if not _is_directory(known, path):
-            continue
-        stood = before[1] if before is not None and before[0] == _TREE and not child.renewed else None
-        below = _build(known, stood, child, f"{path}/", blobs) if child.children or child.renewed else stood
-        if below is not None:
-            entries[key] = _TREE, below
-    return bytes.fromhex(write_loose(known.objects, "tree", format_tree(entries))) if entries else None
+@dataclass(frozen=True, slots=True)
+class _Directory:
+    """One whose tree is to be written; ``above`` is None for the top."""
+
+    entries: dict[bytes, Entry]
+    above: "_Directory | None" = None
+    name: bytes = b""
+
+
+def _build(known: Known, top: Node, blobs: dict[str, Entry]) -> str:
+    """Write the trees of all directories on the way to what changed, those below first; the name of the topmost. No depth is too much."""
+    made = [_Directory(known.entries(bytes.fromhex(known.tree)))]
+    waiting = [(top, "", made[0])]
+    while waiting:
+        node, prefix, directory = waiting.pop()
+        for name, child in node.children.items():
+            path, key = prefix + name, os.fsencode(name)
+            before = directory.entries.pop(key, None)
+            if path in blobs:
+                directory.entries[key] = blobs[path]
+                continue
+            if not _is_directory(known, path):
+                continue
+            stood = before[1] if before is not None and before[0] == _TREE and not child.renewed else None
+            if child.children or child.renewed:
+                below = _Directory(known.entries(stood), directory, key)
+                made.append(below)
+                waiting.append((child, f"{path}/", below))
+            elif stood is not None:
+                directory.entries[key] = _TREE, stood
+    for directory in made[:0:-1]:
+        if directory.entries and directory.above is not None:  # no tree holds an empty one
+            directory.above.entries[directory.name] = _TREE, bytes.fromhex(_tree(known, directory))
+    return _tree(known, made[0])
+
+
+def _tree(known: Known, directory: _Directory) -> str:
+    return write_loose(known.objects, "tree", format_tree(directory.entries))
 
 
 def _is_directory(known: Known, path: str) -> bool:
     try:
-        return stat.S_ISDIR((known.root / path).lstat().st_mode)
+        return stat.S_ISDIR(Path(f"{known.root}/{path}").lstat().st_mode)
     except (FileNotFoundError, NotADirectoryError):
         return False

@@ -1,0 +1,66 @@
+"""Worktrees that are followed."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from rametd.git import Tracker
+from rametd.git.context import GitContext
+from rametd.git.tracking import tracker as trackers
+from rametd.platform import inotify
+
+from tests.support import repositories
+from tests.support.repositories import Sample
+from tests.support.tracked import SOURCES, Scans
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> dict[str, str]:
+    return repositories.git_environment(tmp_path / "home")
+
+
+@pytest.fixture
+def sample(tmp_path: Path, environment: dict[str, str]) -> Sample:
+    return repositories.plain(tmp_path / "repo", environment)
+
+
+@pytest.fixture
+def linked(sample: Sample, tmp_path: Path) -> Sample:
+    """A worktree of it, as sessions have, in a directory of its own."""
+    sample.git("worktree", "add", "-q", "-b", "work", str(tmp_path / "trees" / "work"))
+    return Sample(tmp_path / "trees" / "work", sample.environment)
+
+
+@pytest.fixture
+async def context(environment: dict[str, str]) -> AsyncIterator[GitContext]:
+    context = GitContext(2, environment, 5.0)
+    yield context
+    await context.aclose()
+
+
+@pytest.fixture(params=list(SOURCES))
+def events(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    if request.param == "inotify" and not inotify.SUPPORTED:
+        pytest.skip("inotify is Linux's")
+    monkeypatch.setattr(trackers, "source", SOURCES[request.param])
+    return str(request.param)
+
+
+@pytest.fixture
+async def tracker(context: GitContext, sample: Sample, events: str) -> AsyncIterator[Tracker]:
+    tracker = await trackers.track(context, sample.path)
+    yield tracker
+    await tracker.close()
+
+
+@pytest.fixture
+async def tracked(context: GitContext, linked: Sample, events: str) -> AsyncIterator[Tracker]:
+    """The tracker of `linked`."""
+    tracker = await trackers.track(context, linked.path)
+    yield tracker
+    await tracker.close()
+
+
+@pytest.fixture
+def scans(monkeypatch: pytest.MonkeyPatch) -> Scans:
+    return Scans(monkeypatch)

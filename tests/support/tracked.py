@@ -1,0 +1,57 @@
+"""What a tracker finds, against what a scan finds."""
+
+import ctypes
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rametd.git import Tracker
+from rametd.git.context import GitContext
+from rametd.git.snapshot import write_tree
+from rametd.git.tracking import tracker as trackers
+from rametd.git.tracking.events import InotifyEvents
+from rametd.git.tracking.notify import NotifyEvents
+
+from tests.support.repositories import Sample
+
+SOURCES: dict[str, Callable[..., Any]] = {
+    "inotify": lambda worktree, git_dir, news: InotifyEvents(worktree, news),
+    "watchfiles": NotifyEvents,
+}
+"""Both sources of events; the second is what other systems than Linux have."""
+
+
+class Scans:
+    """Counts the scans of a tracker."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.count = 0
+
+        async def counted(*arguments: Any) -> Any:
+            self.count += 1
+            return await write_tree(*arguments)
+
+        monkeypatch.setattr(trackers, "write_tree", counted)
+
+
+def exchange(one: Path, other: Path) -> None:
+    """Let two files or directories change places in one step (renameat2(2), RENAME_EXCHANGE)."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    here, at_once = -100, 2
+    if libc.renameat2(here, os.fsencode(one), here, os.fsencode(other), at_once):
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number), str(one))
+
+
+async def scanned(context: GitContext, sample: Sample) -> str:
+    return (await write_tree(context, sample.path)).tree
+
+
+async def same(tracker: Tracker, context: GitContext, sample: Sample, after: str = "") -> str:
+    """The tree, which is the same both ways."""
+    made, right = (await tracker.tree()).tree, await scanned(context, sample)
+    difference = "" if made == right else sample.git("diff-tree", "-r", "--name-status", right, made)
+    assert made == right, f"{after}: from the scan to the tracker:\n{difference}"
+    return made
