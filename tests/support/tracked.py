@@ -2,6 +2,7 @@
 
 import ctypes
 import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -37,7 +38,12 @@ class Scans:
 
 
 def exchange(one: Path, other: Path) -> None:
-    """Let two files or directories change places in one step (renameat2(2), RENAME_EXCHANGE)."""
+    """Let two files or directories change places, in one step where there is renameat2(2) with RENAME_EXCHANGE."""
+    if not sys.platform.startswith("linux"):
+        third = one.rename(one.with_name("between"))
+        other.rename(one)
+        third.rename(other)
+        return
     libc = ctypes.CDLL(None, use_errno=True)
     here, at_once = -100, 2
     if libc.renameat2(here, os.fsencode(one), here, os.fsencode(other), at_once):

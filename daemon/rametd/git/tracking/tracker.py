@@ -14,6 +14,7 @@ converted, names that git refuses, and any failure of what is done here. Both wa
 
 import asyncio
 import contextlib
+import time
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from pathlib import Path
@@ -82,7 +83,7 @@ class Tracker:
         """Watch and scan. A system without watches left makes a tracker that is not `live`."""
         try:
             self._events = source(self.worktree, self._git_dir, self._news.set)
-        except OutOfWatchesError as error:
+        except (OutOfWatchesError, OSError) as error:
             self.note = str(error)
         self._pump = asyncio.create_task(self._tell(), name=f"track-{self.worktree.name}")
         await self.tree()
@@ -125,8 +126,7 @@ class Tracker:
 
     async def _settle(self) -> None:
         """Take note of everything that changed until now."""
-        events = self._events
-        if events is None:
+        if (events := self._events) is None:
             return
         self._news.clear()
         try:
@@ -214,16 +214,9 @@ class Tracker:
             return await self._look_at_everything()
         suspects = self._suspects
         try:
-            base = Known(
-                repository=repository,
-                objects=self._objects,
-                root=self.worktree,
-                tree=known.tree,
-                excluded=suspects.excluded,
-                converts=rules.converts,
-                conversions=await self._attributes.of(suspects.dirty),
-                links=self._links,
-            )
+            as_git = await self._attributes.of(suspects.dirty)
+            there = (repository, self._objects, self.worktree, known.tree)
+            base = Known(*there, suspects.excluded, rules.converts, as_git, self._links)
             made = await tree_of(self._git, self._git_dir, base, suspects.dirty, suspects.renewed)
         except Exception as error:
             expected = isinstance(error, (ScanNeededError, *_EXPECTED))
@@ -242,9 +235,10 @@ class Tracker:
         # From here on the queue is not looked at until files have been: what changes during the scan is told next time.
         self._suspects.clear()
         self._scan = True
+        moment = time.time_ns()  # before any file is read
         scan = write_tree(self._git, self.worktree, self._git_dir)
         if begun is not None:
-            written, _ = await asyncio.gather(scan, self._git.compute(self._links.begin, begun.files))
+            written, _ = await asyncio.gather(scan, self._git.compute(self._links.begin, begun.files, moment))
             self._stale = not begun.settled
         else:
             written = await scan
@@ -290,7 +284,7 @@ class Tracker:
             return
         async with self._lock:
             before = self._known
-            with contextlib.suppress(RametError):
+            with contextlib.suppress(RametError, OSError):
                 if (await self._up_to_date()).tree != (before.tree if before else ""):
                     self._log.publish(Changes(frozenset(), everything=True))
 
