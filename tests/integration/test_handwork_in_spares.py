@@ -228,6 +228,26 @@ async def test_a_session_that_was_given_somebody_s_files_with_its_spare_is_told(
     assert words.endswith("look at work.py")
 
 
+async def test_a_claim_looks_at_the_files_of_a_spare_whose_changes_are_followed() -> None:
+    with make_sandbox(config="[pool]\nsize = 1\nwarm_agents = 1\n") as sandbox:
+        async with daemon_here(sandbox), connected(sandbox) as client:
+            path = sandbox.repository()
+            await client.create(path, name="one")
+
+            async def warm() -> Path:
+                pool = await client.worktrees.GetPool(worktree_pb2.GetPoolRequest(repo=str(path)))
+                assert [spare.warm_agent for spare in pool.spares] == [True], pool
+                return Path(pool.spares[0].path)
+
+            spare = await eventually(warm)
+            (spare / "dir0" / "file0.txt").touch()
+            assert (await client.create(path, name="two")).worktree == str(spare), "nothing was changed"
+            spare = await eventually(warm)
+            (spare / "work.py").write_text("work\n")
+            assert (await client.create(path, name="three")).worktree != str(spare)
+            assert (spare / "work.py").exists()
+
+
 async def at_least_one(client: Client, name: str) -> list[str]:
     found = await told(client, name)
     assert found

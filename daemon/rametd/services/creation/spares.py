@@ -94,7 +94,7 @@ class Spares:
 
     async def _is_written_to(self, spare: Spare) -> bool:
         tracker, mark = self._core.git.tracker(spare.path), self._marks.get(spare.id)
-        if tracker is None or not tracker.live or mark is None:
+        if tracker is None or mark is None:
             return False
         changed = await tracker.since(mark)
         return changed is None or bool(changed)
@@ -261,7 +261,8 @@ class Spares:
         if await git.work_in_spare(await info_of(self._core, repo), spare.path, spare.commit) is not None:
             await self._destroy(spare, repo)
             return False
-        self._marks[spare.id] = mark
+        if tracker.live:
+            self._marks[spare.id] = mark
         return True
 
     async def _unwatch(self, spare: Spare) -> None:
