@@ -42,6 +42,7 @@ from rametd.services.scheduler import Scheduler
 from rametd.services.sessions import Sessions
 from rametd.services.upkeep import housekeeping
 from rametd.services.worktrees.beginnings import Beginnings
+from rametd.services.upkeep.power import Power
 from rametd.services.worktrees.checkpoints import Checkpointer
 from rametd.services.worktrees.rewind import Rewinder
 from rametd.services.worktrees.sync import Syncer
@@ -69,6 +70,7 @@ class Parts:
     unfinished: Unfinished
     checkpointer: Checkpointer
     beginnings: Beginnings
+    power: Power
     rewinder: Rewinder
     syncer: Syncer
     terminals: Terminals
@@ -119,6 +121,7 @@ class Parts:
             self.departures.close,
         ):
             stack.push_async_callback(close)
+        await self.power.recover()  # before anything is written by git
         await self.terminals.recover()
         await self.warmer.recover()
         recoveries, in_hand = self.recoveries, self.in_hand
@@ -151,6 +154,7 @@ class Parts:
         self.pool.start()
         for name, run in (
             ("warm-up", self.core.kinds["claude"].prepare),
+            ("power", self.power.run),
             ("housekeeping", lambda: housekeeping.run(self.core)),
             ("trackers", self.core.trackers.run),
             ("landed", self.departures.landed.run),
@@ -232,6 +236,7 @@ def assemble(core: Core, commands: Executor) -> Parts:
         unfinished=Unfinished(),
         checkpointer=checkpointer,
         beginnings=beginnings,
+        power=Power(core, checkpointer),
         rewinder=Rewinder(core, supervisor, checkpointer),
         syncer=Syncer(core, checkpointer),
         terminals=terminals,

@@ -14,9 +14,11 @@ from ramet.v1 import session_pb2, worktree_pb2
 from rametd.git.registrations import REASON
 from rametd.platform import durability
 
-from tests.support.daemon import Client, Sandbox, connected, daemon_here, git, reason_of
+from tests.support.agents import script
+from tests.support.daemon import IDLE, Client, Sandbox, connected, daemon_here, git, reason_of
 from tests.support.departures import archive, bring_back, remove, restore
 from tests.support.doctor import once_ours
+from tests.support.eventually import eventually
 from tests.support.landing import Landings, commit
 
 
@@ -195,6 +197,18 @@ async def test_what_is_kept_is_durable_together_with_what_it_is_kept_of(
     after = disk.look()
     assert not after.files or any(moment.files == after.files for moment in disk.moments), "what it has left is not"
     assert (after.refs, after.files) != (before.refs, before.files), "it has destroyed nothing"
+
+
+async def test_a_turn_ends_without_a_wait_for_the_disk_and_its_checkpoint_is_durable_soon(
+    client: Client, disk: Disk
+) -> None:
+    session = await client.create(disk.repository, script({"text": "done"}), name="one")
+    await client.reach("one", IDLE)
+
+    async def kept() -> bool:
+        return any(f"refs/ramet/checkpoints/{session.id}/2" in moment.refs for moment in disk.moments)
+
+    await eventually(kept)
 
 
 @pytest.mark.parametrize("scene", [removed, archived, synced], ids=lambda scene: scene.__name__)

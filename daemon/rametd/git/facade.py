@@ -20,6 +20,7 @@ from rametd.git import (
     inventory,
     kept,
     landed,
+    loose,
     pool,
     refs,
     removal,
@@ -358,11 +359,15 @@ class Git:
         return await self._context.compute(kept.read_kept, repo, ref)
 
     async def lost(self, repo: RepositoryInfo, commit: str) -> tuple[str, ...]:
-        """The objects of a commit that git does not have any more, or its words where it cannot list them; none where the commit is whole.
+        """The objects of a commit that git does not have any more, or not to their end, or its words where it cannot list them; none where the commit is whole.
 
         What branches, remote branches and tags have is not looked at, nor a partial clone.
         """
         return await whole.lost(self._context, repo, commit)
+
+    async def sweep(self, repo: RepositoryInfo) -> int:
+        """Take the names of objects, and of refs of ours, of which a loss of power has left no more, or not all, out of git's way; how many."""
+        return await self._context.compute(loose.sweep, repo.common_dir)
 
     async def last_kept(self, repo: RepositoryInfo, ref: str) -> str:
         """The commit that a ref kept last, by its reflog, which git writes where it was told to for every ref; "" where there is none."""

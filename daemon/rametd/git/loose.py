@@ -13,8 +13,13 @@ import secrets
 import zlib
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Final
 
 import pygit2
+
+from rametd.git.locks import DIRECTORY
+
+RECENT_S: Final = 3600.0
 
 
 def write_loose(objects: Path, kind: str, data: bytes) -> str:
@@ -50,6 +55,54 @@ def is_there(objects: Path, name: str) -> bool:
         return (objects / name[:2] / name[2:]).stat().st_size > 0
     except FileNotFoundError:
         return pygit2.Oid(hex=name) in pygit2.Odb(str(objects))
+
+
+def is_cut_short(objects: Path, name: str) -> bool:
+    """Whether the content of an object, which is there, cannot be read to its end. Those in packs are whole: git makes them durable. Blocks.
+
+    To be asked before libgit2 is: it reads one that is cut short for ever.
+    """
+    place = objects / name[:2] / name[2:]
+    return _ends_early(place) and pygit2.Oid(hex=name) not in pygit2.OdbBackendPack(str(objects))
+
+
+def _ends_early(place: Path) -> bool:
+    try:
+        with place.open("rb") as file:
+            stream = zlib.decompressobj()
+            while piece := file.read(1 << 16):
+                stream.decompress(piece)
+        return not stream.eof
+    except FileNotFoundError:
+        return False
+    except zlib.error:
+        return True
+
+
+def sweep(common_dir: Path) -> int:
+    """Take away the names of loose objects, and of refs of ours, that a loss of power has left without content or cut short; how many. Blocks.
+
+    All are written under another name first, and so had their content. What is empty is deleted; the rest is moved out of git's way, to ``cut-short``
+    in our corner. Git writes an object again then. Of objects that have content only the latest are read: a cut takes nothing of what is minutes old.
+    """
+    objects, refs = common_dir / "objects", common_dir / "refs" / "ramet"
+    entries = [entry for folder in objects.glob("[0-9a-f][0-9a-f]") for entry in os.scandir(folder)]
+    known = {Path(entry): entry.stat(follow_symlinks=False) for entry in entries if len(entry.name) in {38, 62}}
+    latest = max((status.st_mtime for status in known.values()), default=0.0) - RECENT_S
+    empty = [place for place, status in known.items() if not status.st_size]
+    cut = [
+        place for place, status in known.items() if status.st_size and status.st_mtime >= latest and _ends_early(place)
+    ]
+    for folder, _, files in os.walk(refs):
+        places = [Path(folder, file) for file in files if not file.endswith(".lock")]
+        empty += [place for place in places if not place.stat().st_size]
+    for place in empty:
+        place.unlink(missing_ok=True)
+    for place in cut:
+        aside = common_dir / DIRECTORY / "cut-short"
+        aside.mkdir(parents=True, exist_ok=True)
+        place.rename(aside / f"{place.parent.name}{place.name}")
+    return len(empty) + len(cut)
 
 
 def _create(file: Path) -> int:

@@ -28,6 +28,7 @@ from rametd.services.leaving import leaving, refuse_other
 from rametd.services.persistence import write_for_sure
 from rametd.services.repos import info_of
 from rametd.services.worktrees.asked import asked_for
+from rametd.services.worktrees.flushing import Flusher
 from rametd.services.worktrees.history import checkpoint_message
 from rametd.services.worktrees.moment import position
 from rametd.services.worktrees.recalling import changed_since, facts, recall
@@ -43,6 +44,7 @@ class Checkpointer:
         self._core = core
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._flusher = Flusher(core)
         self._skipped: dict[str, tuple[str, ...]] = {}  # by session, what its log has of files that cannot be read
 
     async def ask(
@@ -141,10 +143,13 @@ class Checkpointer:
             and usable
             and (before.tree, before.head, before.conversation_id, before.message_id) == here
             and await core.git.staged_at(info, before.commit) == kept.staged
+            and not await core.git.lost(info, before.commit)
             and await core.git.same_inside(info, before.commit, kept.commit)
         ):
             await core.git.drop_refs(info, ref)
             return before
+        if reason not in UNASKED:  # somebody waits to rely on it
+            await core.git.make_durable(info, session.worktree)
         files = await changed_since(core, info, session, before.tree if before is not None else None, kept.tree)
 
         def record(unit: Unit) -> Checkpoint:
@@ -175,7 +180,10 @@ class Checkpointer:
             remember(unit, checkpoint)
             return checkpoint
 
-        return await write_for_sure(core.store, record)
+        made = await write_for_sure(core.store, record)
+        if reason in UNASKED:
+            self._flusher.soon(info, session)
+        return made
 
     async def drop(self, checkpoint: Checkpoint) -> None:
         """Forget one that was made for what then came to nothing; also where that was begun before."""
@@ -258,6 +266,7 @@ class Checkpointer:
             task.cancel()
         if self._tasks:
             await asyncio.wait(list(self._tasks.values()))
+        await self._flusher.close()
 
     async def _catch_up(self, session_id: str) -> None:
         session = await self._core.store.read(lambda reader: reader.sessions.find(session_id))
@@ -276,6 +285,8 @@ class Checkpointer:
 
 WAITED_FOR = frozenset({CheckpointReason.MANUAL, CheckpointReason.REWIND, CheckpointReason.SYNC})
 """Reasons of what somebody wants to come back to, as it is now: what is staged is kept too, and an equal checkpoint will do."""
+UNASKED = frozenset({CheckpointReason.START, CheckpointReason.TURN})
+"""Reasons for which nobody waits: their rows come first, and the disk after them (`flushing`)."""
 
 
 def _give_up(unit: Unit, session_id: str, words: str) -> None:

@@ -6,7 +6,7 @@ A commit's message has what only the row would know (`facts`), a line each: ``tu
 from itertools import pairwise
 
 from rametd.domain.checkpoints import Checkpoint, CheckpointReason
-from rametd.domain.errors import RefNotFoundError
+from rametd.domain.errors import GitFailedError, RefNotFoundError
 from rametd.domain.models import Session
 from rametd.git.checkpoints import PREFIX, KeptRef
 from rametd.git.diff import FileChange
@@ -70,9 +70,8 @@ async def changed_since(
         return ()
     try:
         return (await core.git.diff_commits(info, before or session.base_commit, tree, patch=False)).files
-    except (
-        RefNotFoundError
-    ):  # a history that was rewritten, and what was before is collected: the files are kept all the same
+    except (RefNotFoundError, GitFailedError):
+        # A history that was rewritten and collected, or that a loss of power has taken: the files are kept all the same.
         return ()
 
 

@@ -14,7 +14,7 @@ from google.protobuf.message import Message
 from ramet.v1 import event_pb2, worktree_pb2
 
 from rametd.domain.checkpoints import Checkpoint, CheckpointReason, ConversationCut
-from rametd.domain.errors import RametError, WrongStateError
+from rametd.domain.errors import RametError, RefNotFoundError, WrongStateError
 from rametd.domain.models import Intent, Repo, Session, WorktreeKind
 from rametd.domain.states import BUSY_STATES, State
 from rametd.services import events
@@ -123,6 +123,13 @@ class Rewinder:
         await end_agent(core, self._supervisor, session, "rewind")
         core.failpoint.hit("rewind.agent-ended")
         await core.kept(session_id)
+        repo = await core.store.read(lambda reader: reader.repos.get(session.repo_id))
+        info = await info_of(core, repo)
+        if lost := await core.git.lost(info, checkpoint.commit):
+            raise RefNotFoundError(
+                f"checkpoint {checkpoint.number} is not whole: git has not all of it ({lost[0][:12]})",
+                hint=f"`rametctl checkpoints {session.name}` shows the others; git fsck tells more",
+            )
 
         stood: list[tuple[str, Checkpoint]] = []  # HEAD, and what was kept before anything was overwritten
 
@@ -141,8 +148,6 @@ class Rewinder:
 
         await core.git.bring_back(session.worktree, checkpoint.commit, keep)
         core.failpoint.hit("rewind.files-written")
-        repo = await core.store.read(lambda reader: reader.repos.get(session.repo_id))
-        info = await info_of(core, repo)
         leave = await self._may_move(session, repo)
         tip, kept_as = stood[-1]
         staged = await core.git.staged_at(info, checkpoint.commit)

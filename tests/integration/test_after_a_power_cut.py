@@ -1,0 +1,100 @@
+"""What a loss of power has left: names without content, in the newest checkpoint and below `refs/ramet/`."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import grpc
+import pytest
+from ramet.v1 import worktree_pb2
+from rametd.git import Git
+from rametd.platform.processes import boot_id
+
+from tests.support import repositories
+from tests.support.daemon import Client, Sandbox, connected, daemon_here, git, reason_of
+from tests.support.departures import bring_back, remove
+from tests.support.eventually import eventually
+
+TURN = worktree_pb2.CHECKPOINT_REASON_TURN
+PARTS = {"its commit": "", "its tree": "^{tree}", "a file": ":work.txt"}
+
+
+def cut(repository: Path, revision: str, left: int = 0) -> str:
+    """Leave so many bytes of a loose object. Returns its name."""
+    name = git(repository, "rev-parse", revision)
+    place = repository / ".git" / "objects" / name[:2] / name[2:]
+    place.chmod(0o644)
+    place.write_bytes(place.read_bytes()[:left])
+    return name
+
+
+async def checkpoint(client: Client) -> worktree_pb2.Checkpoint:
+    return (await client.worktrees.CreateCheckpoint(worktree_pb2.CreateCheckpointRequest(session="one"))).checkpoint
+
+
+@pytest.fixture
+async def plain(tmp_path: Path) -> AsyncIterator[tuple[Git, repositories.Sample]]:
+    environment = repositories.git_environment(tmp_path / "home")
+    git = Git(environment, threads=1)
+    yield git, repositories.plain(tmp_path / "repo", environment)
+    await git.aclose()
+
+
+@pytest.mark.parametrize("left", [0, 5, 20])
+@pytest.mark.parametrize("part", PARTS.values(), ids=PARTS)
+async def test_what_is_cut_short_is_lost(plain: tuple[Git, repositories.Sample], part: str, left: int) -> None:
+    git, sample = plain
+    sample.write("work.txt", "an hour of work\n")
+    kept = await git.keep(sample.path, "refs/ramet/checkpoints/any/1", "kept")
+    repo = await git.discover(sample.path)
+    assert not await git.lost(repo, kept.commit)
+
+    name = cut(sample.path, f"{kept.commit}{part}", left)
+
+    assert name in " ".join(await git.lost(repo, kept.commit))
+
+
+@pytest.mark.parametrize("left", [0, 5])
+@pytest.mark.parametrize("part", PARTS.values(), ids=PARTS)
+async def test_a_start_after_a_power_cut_tells_of_a_checkpoint_that_is_not_whole_and_keeps_the_files_again(
+    sandbox: Sandbox, repository: Path, part: str, left: int
+) -> None:
+    async with daemon_here(sandbox), connected(sandbox) as client:
+        session = await client.create(repository, name="one")
+        tree = Path(session.worktree)
+        (tree / "work.txt").write_text("an hour of work\n")
+        first = await checkpoint(client)
+    boot = sandbox.root / "state" / "boot"
+    assert boot.read_text() == boot_id()
+    lost = cut(repository, f"{first.commit}{part}", left)
+    boot.write_text("another")
+    (repository / ".git" / f"{first.ref.removesuffix('1')}2").write_text("")
+
+    async with daemon_here(sandbox), connected(sandbox) as client:
+
+        async def mended() -> worktree_pb2.Checkpoint:
+            listed = await client.worktrees.ListCheckpoints(worktree_pb2.ListCheckpointsRequest(session="one"))
+            newest = listed.checkpoints[0]
+            assert (newest.number, newest.reason) == (2, TURN)
+            return newest
+
+        second = await eventually(mended)
+        assert git(repository, "show", f"{second.ref}:work.txt") == "an hour of work"
+        warnings = [event.warning.message for event in await client.log("one") if event.HasField("warning")]
+        assert [words for words in warnings if "checkpoint 1 did not survive" in words and lost[:12] in words], warnings
+        assert (await checkpoint(client)).number == 2
+        if not part:  # what else was lost is written again by now
+            with pytest.raises(grpc.aio.AioRpcError) as refused:
+                await client.worktrees.RewindSession(
+                    worktree_pb2.RewindSessionRequest(session="one", checkpoint="1", files_only=True)
+                )
+            assert reason_of(refused.value) == "REF_NOT_FOUND"
+            assert "checkpoint 1 is not whole" in (refused.value.details() or "")
+        assert (tree / "work.txt").read_text() == "an hour of work\n"
+        await remove(client, "one", force=True)
+        await bring_back(client, "one")
+        assert (tree / "work.txt").read_text() == "an hour of work\n"
+
+        async def noted() -> bool:
+            return boot.read_text() == boot_id()
+
+        await eventually(noted)
