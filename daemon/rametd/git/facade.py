@@ -467,6 +467,10 @@ class Git:
         """What of ours there is in a repository: refs, entries of worktrees, branches that we made."""
         return await self._context.compute(inventory.take, repo)
 
+    async def mirrored(self, repo: RepositoryInfo) -> tuple[str, ...]:
+        """The remotes from which a ``git fetch --prune`` deletes branches, and maybe refs of ours, that they do not have, as in a mirror clone."""
+        return await self._context.compute(inventory.mirrored, repo)
+
     async def reachable(self, repo: RepositoryInfo, commit: str) -> bool:
         """Whether a branch, remote branch or tag reaches the commit."""
         return await inventory.reachable(self._context, repo, commit)

@@ -1,6 +1,7 @@
 """What of ours there is in a repository: for whoever compares it with what should be there. Reads only."""
 
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Final
 
@@ -69,6 +70,17 @@ def take(repo: RepositoryInfo) -> Inventory:
             if name not in tips and (commit := branches.lost_tip(repo, name)) is not None
         },
     )
+
+
+def mirrored(repo: RepositoryInfo) -> tuple[str, ...]:
+    """The remotes whose refs or branches are fetched over those of the repository itself, as in a mirror clone: with ``--prune`` git deletes what these
+    do not have, worktrees or not. Blocks."""
+    found = []
+    for remote in open_repository(repo.common_dir).remotes:
+        targets = [spec.rpartition(":")[2] for spec in remote.fetch_refspecs if ":" in spec]
+        if remote.name is not None and any(fnmatchcase("refs/heads/any", target) for target in targets):
+            found.append(remote.name)
+    return tuple(found)
 
 
 def _made_for(repo: RepositoryInfo, branch: str) -> Path | None:

@@ -34,6 +34,7 @@ from rametd.services.ids import new_id
 from rametd.services.lookup import find_session
 from rametd.services.ownership.claims import check_claims
 from rametd.services.settings import for_repository
+from rametd.services.words import pruned_by
 from rametd.services.worktrees.places import tree_of
 from rametd.store import Unit
 
@@ -156,6 +157,7 @@ class Creator:
             commit = await core.git.initial_commit(info, "Initial commit")
             warnings = (f"{info.head.branch} had no commit: it begins with the empty commit {commit[:10]} now",)
             info = await core.git.discover(new.adopt or new.path)
+        warnings += tuple(pruned_by(info.root, remote) for remote in await core.git.mirrored(info))
         return Wanted(new, config, mode, info, repo, parent, after, fetched, warnings)
 
     async def _draft(

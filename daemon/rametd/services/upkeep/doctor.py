@@ -15,6 +15,7 @@ from rametd.services.upkeep.checks.agents import agents, keepers
 from rametd.services.upkeep.checks.branches import branches
 from rametd.services.upkeep.checks.directories import directories, root_directories
 from rametd.services.upkeep.checks.locks import locks
+from rametd.services.upkeep.checks.mirrors import mirrors
 from rametd.services.upkeep.checks.ports import ports
 from rametd.services.upkeep.checks.records import records
 from rametd.services.upkeep.checks.refs import refs
@@ -25,7 +26,7 @@ from rametd.services.upkeep.finding import Finding, mend, shell
 from rametd.services.upkeep.scene import Scene, take_scene
 
 ORDER = {"error": 0, "warning": 1, "info": 2}
-OF_A_REPOSITORY = (sessions, worktrees, directories, branches, refs, locks)
+OF_A_REPOSITORY = (sessions, worktrees, directories, branches, refs, locks, mirrors)
 
 
 @dataclass(frozen=True, slots=True)
