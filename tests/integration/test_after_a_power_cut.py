@@ -1,5 +1,6 @@
 """What a loss of power has left: names without content, in the newest checkpoint and below `refs/ramet/`."""
 
+import os
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -11,8 +12,9 @@ from rametd.platform.processes import boot_id
 
 from tests.support import repositories
 from tests.support.daemon import Client, Sandbox, connected, daemon_here, git, reason_of
-from tests.support.departures import bring_back, remove
+from tests.support.departures import archive, bring_back, refusal, remove, restore
 from tests.support.eventually import eventually
+from tests.support.landing import commit
 
 TURN = worktree_pb2.CHECKPOINT_REASON_TURN
 PARTS = {"its commit": "", "its tree": "^{tree}", "a file": ":work.txt"}
@@ -98,3 +100,45 @@ async def test_a_start_after_a_power_cut_tells_of_a_checkpoint_that_is_not_whole
             return boot.read_text() == boot_id()
 
         await eventually(noted)
+
+
+@pytest.mark.parametrize("how", ["removed", "archived"])
+async def test_a_committed_file_whose_object_was_cut_short_is_written_again_before_its_worktree_goes(
+    client: Client, repository: Path, how: str
+) -> None:
+    session = await client.create(repository, name="one")
+    commit(session, **{"work.txt": "an hour of work\n"})
+    tree = Path(session.worktree)
+    cut(repository, f"{session.branch}:work.txt")
+
+    if how == "removed":
+        await remove(client, "one", force=True)
+        warnings = (await bring_back(client, "one")).warnings
+    else:
+        await archive(client, "one")
+        warnings = (await restore(client, "one")).warnings
+
+    assert not warnings
+    assert (tree / "work.txt").read_text() == "an hour of work\n"
+
+
+async def test_a_worktree_stays_while_git_cannot_read_what_it_has_of_a_file(client: Client, repository: Path) -> None:
+    session = await client.create(repository, name="one")
+    git(repository, "config", "core.trustctime", "false")
+    tree = Path(session.worktree)
+    for content in ("an hour of work\n", "an hour of talk\n"):  # of the same size and time: git takes it for unchanged
+        (tree / "work.txt").write_text(content)
+        os.utime(tree / "work.txt", (1e9, 1e9))
+        if content.endswith("work\n"):
+            git(tree, "add", "work.txt")
+            git(tree, "commit", "-qm", "work")
+    cut(repository, f"{session.branch}:work.txt")
+
+    reason, words = await refusal(archive(client, "one"))
+
+    assert reason == "WORK_AT_RISK"
+    assert "git cannot read what it has of work.txt" in words
+    assert (tree / "work.txt").read_text() == "an hour of talk\n"
+    removed = await remove(client, "one", force=True)
+    (aside,) = [Path(words.partition(" is kept at ")[2]) for words in removed.warnings if " is kept at " in words]
+    assert (aside / "work.txt").read_text() == "an hour of talk\n"

@@ -61,7 +61,7 @@ def keeps(repository: pygit2.Repository, kept: str, tree: str, message: str, par
 
 
 async def size_of(git: GitContext, repo: RepositoryInfo, commit: str, branch: str) -> int:
-    """Bytes on disk that nothing but a kept commit and the branch hold."""
+    """Bytes on disk that nothing but a kept commit and the branch hold; 0 where an object of it is lost, so that git cannot say."""
     known = ("--not", f"--exclude={branch}", "--branches", "--remotes", "--tags", "--")
-    output = await git.process.read(repo.common_dir, "rev-list", "--disk-usage", "--objects", commit, *known)
-    return int(output)
+    done = await git.process.run(repo.common_dir, "rev-list", "--disk-usage", "--objects", commit, *known)
+    return int(done.stdout) if done.returncode == 0 else 0

@@ -19,7 +19,7 @@ from rametd.git.registrations import UNFINISHED, left_at, locate, moved_to, regi
 from rametd.git.remains import commits_in, inside, look, notes_of
 from rametd.git.repository import Head, RepositoryInfo, branch_tip, last_head, open_repository
 from rametd.git.snapshot import write_commit
-from rametd.git.whole import lost
+from rametd.git.whole import lost, mend_files
 
 PREFIX: Final = "refs/ramet/trash/"
 ARCHIVE: Final = "refs/ramet/archive/"
@@ -109,6 +109,8 @@ async def keep(
         return write_commit(repository, tree, message, parents)
 
     made = await git.compute(commit)
+    if git_dir is not None and there is not None:
+        broken += await mend_files(git, repo, worktree, git_dir, made, branch)
     await set_ref(git, repo, ref, made)
     words = why or await git.compute(_otherwise, repo, worktree)
     left_out = there.unread if there is not None else ()
