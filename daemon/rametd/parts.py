@@ -41,8 +41,8 @@ from rametd.services.radar.radar import Radar
 from rametd.services.scheduler import Scheduler
 from rametd.services.sessions import Sessions
 from rametd.services.upkeep import housekeeping
-from rametd.services.worktrees.beginnings import Beginnings
 from rametd.services.upkeep.power import Power
+from rametd.services.worktrees.beginnings import Beginnings
 from rametd.services.worktrees.checkpoints import Checkpointer
 from rametd.services.worktrees.rewind import Rewinder
 from rametd.services.worktrees.sync import Syncer
