@@ -14,7 +14,7 @@ AT_ONCE = 40
 async def test_every_byte_that_was_in_a_tree_at_the_end_of_a_turn_is_found_again(
     request: pytest.FixtureRequest,
 ) -> None:
-    rounds = request.config.getoption("--crash-rounds")
+    rounds = 2 * request.config.getoption("--crash-rounds")
 
     for seed, first in enumerate(range(0, rounds, AT_ONCE), 1):
         counts = await lost_bytes(min(AT_ONCE, rounds - first), seed=seed)

@@ -11,7 +11,7 @@ import pytest
 from ramet.v1 import common_pb2, event_pb2, session_pb2, worktree_pb2
 from rametd.git import Git
 
-from tests.crash.test_failpoints import die_in, wait_for_death
+from tests.crash.test_failpoints import die_in, start_to_die
 from tests.support.agents import script
 from tests.support.daemon import IDLE, Client, DaemonProcess, Sandbox, connected, daemon_here, git, reason_of
 from tests.support.eventually import eventually
@@ -586,8 +586,7 @@ async def test_a_start_is_kept_however_often_the_daemon_is_killed_over_it(sandbo
     daemon = DaemonProcess(sandbox)
     daemon.start(RAMET_FAILPOINT="create.inserted")
     await die_in(daemon, sandbox, lambda client: client.create(repository, name="made"))
-    daemon.start(RAMET_FAILPOINT="checkpoint.start-kept")
-    wait_for_death(daemon)
+    start_to_die(daemon, "checkpoint.start-kept")
     daemon.start()
     async with connected(sandbox) as client:
         (start,) = await count(client, "made", 1)

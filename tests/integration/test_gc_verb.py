@@ -21,7 +21,8 @@ def leave_behind(repository: Path, tree: Path) -> None:
 
 
 def left(repository: Path) -> list[str]:
-    return git(repository, "for-each-ref", "--format=%(refname)", "refs/heads/ramet/old", "refs/ramet").splitlines()
+    left_behind = ("refs/heads/ramet/old", "refs/ramet/checkpoints/aaaaaaa5")
+    return git(repository, "for-each-ref", "--format=%(refname)", *left_behind).splitlines()
 
 
 async def test_it_is_about_the_repository_around_us_and_the_last_line_says_what_would_be_done_where(

@@ -157,9 +157,10 @@ async def test_the_list_of_checkpoints_has_what_a_turn_began_with_and_what_chang
 async def test_a_checkpoint_tells_what_git_could_not_read(client: Client, sandbox: Sandbox, repository: Path) -> None:
     name = f"unread-{repository.name}"
     session = await client.create(repository, name=name)
-    inside = Path(session.worktree) / "inside"
-    inside.mkdir()
-    git(inside, "init", "-q")  # a repository without a commit: git has nothing to store of it
+    git(repository, "config", "filter.broken.clean", "false")
+    git(repository, "config", "filter.broken.required", "true")
+    (repository / ".git" / "info" / "attributes").write_text("inside filter=broken\n")
+    (Path(session.worktree) / "inside").write_text("git has no way to store it\n")
     told = sandbox.ctl("checkpoints", name, "--make")
     assert told.code == 0
     assert "rametctl: warning: not kept, since git could not read it: " in told.stderr
@@ -184,9 +185,9 @@ async def test_a_detached_command_that_dies_at_once_is_not_said_to_run(
 async def test_a_rebase_names_the_files_that_are_in_the_way(client: Client, sandbox: Sandbox, repository: Path) -> None:
     name = f"rebased-{repository.name}"
     session = await client.create(repository, name=name)
-    (repository / "base").write_text("1\n")
-    git(repository, "add", "-A")
-    git(repository, "commit", "-qm", "base")
+    for file in ("dir0/file0.txt", "dir1/file1.txt"):
+        (repository / file).write_text("the base's\n")
+    git(repository, "commit", "-qam", "base")
     (Path(session.worktree) / "dir0" / "file0.txt").write_text("mine\n")
     (Path(session.worktree) / "dir1" / "file1.txt").write_text("mine\n")
     git(Path(session.worktree), "add", "dir1/file1.txt")

@@ -225,7 +225,8 @@ async def _refuse_overwriting(git: GitContext, worktree: Path, there: tuple[str,
 
 def _refused(done: Completed, words: tuple[str, ...]) -> GitFailedError | WorktreeChangedError:
     """Git names what is in the way, indented by a tab."""
-    listed = [line.strip() for line in done.stderr.decode(errors="replace").splitlines() if line.startswith("\t")]
+    lines = done.stderr.decode(errors="replace").splitlines()
+    listed = sorted(line.strip() for line in lines if line.startswith("\t"))
     if not listed:
         return failed(done, words)
     return WorktreeChangedError(

@@ -10,6 +10,7 @@ from ramet.v1 import worktree_pb2
 from tests.support.daemon import Client, Sandbox, connected, daemon_here, git, make_sandbox
 from tests.support.departures import archive, bring_back, remove, restore
 from tests.support.doctor import codes, diagnose, garbage
+from tests.support.eventually import eventually
 
 SHORT = '[retention]\ntrash = "1s"\n'
 
@@ -47,6 +48,7 @@ async def test_what_another_ramet_keeps_in_the_repository_is_told_in_one_line_an
         sandbox.configure(SHORT)
         async with daemon_here(sandbox), connected(sandbox) as ours:
             await ours.create(repository, name="mine")
+            await eventually(lambda: ours.checkpoints("mine"))
             before = everything(repository)
 
             found = await diagnose(ours, fix=True)
