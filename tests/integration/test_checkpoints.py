@@ -3,6 +3,8 @@
 import asyncio
 import json
 import shutil
+import subprocess
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -236,8 +238,56 @@ async def test_a_rewind_moves_no_branch_but_the_sessions_own(client: Client, rep
     answer = await rewind(client, "made", str(made.checkpoint.number))
 
     assert git(repository, "rev-parse", "mine") == git(tree, "rev-parse", "HEAD") == tip
-    assert [words.partition(":")[0] for words in answer.warnings] == [f"{session.branch} stays where it is"]
+    assert list(answer.warnings) == ["mine is checked out there, and stays where it is"]
     assert not (tree / "by-hand").exists()
+
+
+@pytest.mark.parametrize("begun", ["merge", "cherry-pick", "revert", "rebase", "bisect"])
+async def test_what_is_under_way_in_a_tree_is_not_rewound_under_it(
+    client: Client, repository: Path, begun: str
+) -> None:
+    session = await client.create(repository, name="made")
+    tree = Path(session.worktree)
+    made = await client.worktrees.CreateCheckpoint(worktree_pb2.CreateCheckpointRequest(session="made"))
+    git(tree, "checkout", "-q", "--detach")
+    (tree / "dir0" / "file0.txt").write_text("theirs\n")
+    git(tree, "commit", "-qam", "theirs")
+    theirs = git(tree, "rev-parse", "HEAD")
+    git(tree, "checkout", "-q", session.branch)
+    for text in ("mine\n", "mine too\n"):
+        (tree / "dir0" / "file0.txt").write_text(text)
+        git(tree, "commit", "-qam", "mine")
+    words = {"revert": ("revert", "HEAD~1"), "bisect": ("bisect", "start")}.get(begun, (begun, theirs))
+    with suppress(subprocess.CalledProcessError):  # it conflicts
+        git(tree, *words)
+    before = git(tree, "status", "--porcelain=v2", "--branch"), (tree / "dir0" / "file0.txt").read_bytes()
+
+    with pytest.raises(grpc.aio.AioRpcError) as refused:
+        await rewind(client, "made", str(made.checkpoint.number))
+
+    assert reason_of(refused.value) == "WORKTREE_CHANGED"
+    assert f"is in the middle of a {begun}" in (refused.value.details() or "")
+    assert before == (git(tree, "status", "--porcelain=v2", "--branch"), (tree / "dir0" / "file0.txt").read_bytes())
+    assert (await client.get("made")).state == IDLE
+
+
+async def test_a_head_on_no_branch_is_rewound_and_comes_back_with_its_commit(client: Client, repository: Path) -> None:
+    session = await client.create(repository, name="made")
+    tree = Path(session.worktree)
+    made = await client.worktrees.CreateCheckpoint(worktree_pb2.CreateCheckpointRequest(session="made"))
+    git(tree, "checkout", "-q", "--detach")
+    (tree / "mine").write_text("mine\n")
+    git(tree, "add", "-A")
+    git(tree, "commit", "-qm", "mine")
+    tip = git(tree, "rev-parse", "HEAD")
+
+    answer = await rewind(client, "made", str(made.checkpoint.number))
+
+    assert [words.partition(", and")[0] for words in answer.warnings] == ["HEAD is on no branch"]
+    assert f"{session.branch} stays where it is" in answer.warnings[0]
+    assert git(tree, "rev-parse", "HEAD") != tip
+    await rewind(client, "made", str(answer.before.number))
+    assert (git(tree, "rev-parse", "HEAD"), git(tree, "status", "--porcelain")) == (tip, "")
 
 
 async def test_a_list_shows_where_a_session_stands_and_what_a_rewind_left_behind(

@@ -82,7 +82,7 @@ async def test_a_branch_with_a_commit_that_nobody_has_kept_stays(git: Git, sampl
     tree.commit("not kept")
     later = tree.head
 
-    assert not await git.move_back(tree.path, sample.head, own="work", tip=kept, leave=True)
+    assert not (await git.move_back(tree.path, sample.head, own="work", tip=kept, leave=True)).done
     assert tree.head == later
-    assert await git.move_back(tree.path, sample.head, own="work", tip=later)
+    assert (await git.move_back(tree.path, sample.head, own="work", tip=later)).done
     assert tree.head == sample.head

@@ -4,7 +4,7 @@ The git binary does whatever reads or fills a working tree (it knows filters, sp
 in the object database.
 """
 
-from rametd.git.checkpoints import KeptTree
+from rametd.git.checkpoints import KeptTree, Moved
 from rametd.git.diff import Diff, DiffOptions, DiffStat, FileChange, Whitespace
 from rametd.git.facade import Git
 from rametd.git.inventory import Inventory
@@ -36,6 +36,7 @@ __all__ = [
     "Kept",
     "KeptTree",
     "Landed",
+    "Moved",
     "RemoteBranch",
     "Removal",
     "RepositoryInfo",

@@ -10,7 +10,7 @@ from typing import Final
 
 import pygit2
 
-from rametd.domain.errors import GitFailedError
+from rametd.domain.errors import GitFailedError, WorktreeChangedError
 from rametd.git import checkpointed
 from rametd.git.checkpointed import Inside
 from rametd.git.context import GitContext
@@ -20,6 +20,7 @@ from rametd.git.registrations import registrations, verify_worktree
 from rametd.git.repository import RepositoryInfo, common_dir, head_of, open_repository
 from rametd.git.scratch import change_files
 from rametd.git.snapshot import current_tree, private_index, write_commit
+from rametd.git.targets import under_way
 from rametd.git.unread import add_all, is_unborn
 
 PREFIX: Final = "refs/ramet/checkpoints/"
@@ -113,6 +114,14 @@ async def bring_back(
     git: GitContext, worktree: Path, target: str, before_overwriting: Callable[[str], Awaitable[None]]
 ) -> str:
     """See `Git.bring_back`."""
+    git_dir = await git.compute(verify_worktree, worktree, None)
+    if busy := await git.compute(under_way, git_dir):
+        # Git would go on from there: the next commit would be its end, with the files of then and both its parents.
+        raise WorktreeChangedError(
+            f"{worktree} is in the middle of {busy}",
+            hint="finish it there or take it back (`git status` tells how), then rewind again",
+            worktree=str(worktree),
+        )
     for pause in _AGAIN_S:
         try:
             return await _bring_back(git, worktree, target, before_overwriting)
@@ -152,39 +161,54 @@ async def _bring_back(
     return now
 
 
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """Whether what is checked out stands there now; ``told`` says in words what stays, "" where that is nothing."""
+
+    done: bool
+    told: str = ""
+
+
 async def move_back(
     git: GitContext, worktree: Path, commit: str, *, own: str | None, tip: str, leave: bool = False, staged: str = ""
-) -> bool:
+) -> Moved:
     """See `Git.move_back`."""
     git_dir = await git.compute(verify_worktree, worktree, None)
     there = (f"--git-dir={git_dir}", f"--work-tree={worktree}")
+    name = own or "HEAD"
 
-    def where() -> tuple[str | None, str | None, bool]:
+    def where() -> tuple[str | None, str | None, str]:
+        """What is checked out, where that stands, and why it stays there."""
         repository = open_repository(git_dir)
         head = head_of(repository)
         if head.commit is None:
-            return head.branch, None, False
-        if head.commit == commit or head.branch not in {None, own}:  # another branch may be the person's: it stays
-            return head.branch, head.commit, head.commit == commit
+            return head.branch, None, f"{head.branch or name} has no commit any more"
+        if head.commit == commit:
+            return head.branch, commit, ""
+        if head.branch not in {None, own}:  # it may be the person's
+            return head.branch, head.commit, f"{head.branch} is checked out there, and stays where it is"
         if head.commit != tip:  # what was committed since that was kept is in no checkpoint
-            return head.branch, head.commit, False
-        back = repository.descendant_of(head.commit, commit)
-        return (
-            head.branch,
-            head.commit,
-            back or (leave and head.branch is not None and not _elsewhere(git_dir, head.branch)),
-        )
+            return head.branch, head.commit, f"{name} stays where it is: somebody has committed since"
+        # A HEAD that is on no branch is nobody else's.
+        if head.branch is None or repository.descendant_of(head.commit, commit):
+            return head.branch, head.commit, ""
+        if not leave or _elsewhere(git_dir, head.branch):
+            line = f"{commit[:12]} is of another line of commits than what is checked out"
+            return head.branch, head.commit, f"{name} stays where it is: {line}"
+        return head.branch, head.commit, ""
 
-    branch, old, possible = await git.compute(where)
-    if old is None or not possible:
-        return False
+    branch, old, why = await git.compute(where)
+    if old is None or why:
+        return Moved(False, why)
     ref = ("HEAD", "--no-deref") if branch is None else (f"refs/heads/{branch}",)
     if old != commit:
         await git.process.write(worktree, *there, "update-ref", "-m", "ramet: rewind", *ref[1:], ref[0], commit, old)
     # The index belongs to what is checked out: with it, status shows the checkpoint's changes as changes, and nothing else.
     await git.process.write(worktree, *there, "read-tree", staged or commit)
     await git.process.run(worktree, *there, "update-index", "-q", "--refresh")
-    return True
+    if branch is None and own:
+        return Moved(True, f"HEAD is on no branch, and is at {commit[:12]} now: {own} stays where it is")
+    return Moved(True)
 
 
 def _elsewhere(git_dir: Path, branch: str | None) -> bool:

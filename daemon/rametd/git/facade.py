@@ -35,7 +35,7 @@ from rametd.git import (
     worktrees,
 )
 from rametd.git import diff as diffs
-from rametd.git.checkpoints import KeptRef, KeptTree
+from rametd.git.checkpoints import KeptRef, KeptTree, Moved
 from rametd.git.context import GitContext
 from rametd.git.diff import EVERYTHING, MAX_PATCH, Diff, DiffOptions, DiffStat
 from rametd.git.gitdirs import GitDir
@@ -608,12 +608,12 @@ class Git:
 
     async def move_back(
         self, worktree: Path, commit: str, *, own: str | None, tip: str, leave: bool = False, staged: str = ""
-    ) -> bool:
+    ) -> Moved:
         """Have ``own``, the branch that is checked out (or HEAD, where none is), stand at an earlier commit of its own, and the index hold
         ``staged``, a tree, or else what that commit does. ``tip`` is where it stands, and has been kept.
 
-        With ``leave`` a commit of another line will do, where no other worktree has the branch. False, with nothing changed, otherwise, and where
-        another branch is checked out, or this one has moved on.
+        A HEAD that is on no branch goes to any commit; with ``leave`` the branch does too, where no other worktree has it. Nothing is changed
+        otherwise, and where another branch is checked out, or this one has moved on.
         """
         return await checkpoints.move_back(
             self._context, worktree, commit, own=own, tip=tip, leave=leave, staged=staged

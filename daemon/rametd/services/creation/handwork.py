@@ -19,6 +19,8 @@ log = structlog.get_logger()
 
 NAMED = 5
 """Files that a warning names."""
+SETTLE_S = 2.0
+"""From a session's creation to the look: its first prompt is on the way, and must not share the machine with that."""
 
 
 class Handwork:
@@ -47,6 +49,7 @@ class Handwork:
             await asyncio.wait(self._looks)
 
     async def _look(self, session: Session, info: RepositoryInfo) -> None:
+        await asyncio.sleep(SETTLE_S)
         where = (session.worktree, session.branch, session.base_commit)
         try:
             left = await self._core.git.left_in_spare(info, *where, session.create_time)

@@ -17,6 +17,7 @@ from rametd.domain.checkpoints import Checkpoint, CheckpointReason, Conversation
 from rametd.domain.errors import RametError, RefNotFoundError, WrongStateError
 from rametd.domain.models import Intent, Repo, Session, WorktreeKind
 from rametd.domain.states import BUSY_STATES, State
+from rametd.git import Moved
 from rametd.services import events
 from rametd.services.agents.stopping import end_agent
 from rametd.services.agents.supervisor import Supervisor
@@ -151,15 +152,17 @@ class Rewinder:
         leave = await self._may_move(session, repo)
         tip, kept_as = stood[-1]
         staged = await core.git.staged_at(info, checkpoint.commit)
-        moved = not checkpoint.head or await core.git.move_back(
-            session.worktree, checkpoint.head, own=session.branch, tip=tip, leave=leave, staged=staged
-        )
-        warnings = [] if moved else [stays(session, checkpoint)]
+        moved = Moved(True)
+        if checkpoint.head:
+            moved = await core.git.move_back(
+                session.worktree, checkpoint.head, own=session.branch, tip=tip, leave=leave, staged=staged
+            )
+        warnings = [moved.told] if moved.told else []
         warnings += await core.git.bring_back_inside(info, session.worktree, checkpoint.commit, kept_as.commit)
         await core.git.make_durable(info, session.worktree)
         # After a sync that is taken back its work is what it had beyond the older base again.
         base = None
-        if moved and checkpoint.head and session.base_commit:
+        if moved == Moved(True) and checkpoint.head and session.base_commit:
             base = await core.git.merge_base(info, session.base_commit, checkpoint.head)
         core.failpoint.hit("rewind.branch-moved")
         before = await core.store.read(lambda reader: noted_before(reader, intent))
@@ -222,14 +225,6 @@ class Rewinder:
 def key_of(intent: Intent) -> str:
     """The same for all who want the same."""
     return " ".join((intent.session_id, intent.data["checkpoint"], intent.data["files_only"]))
-
-
-def stays(session: Session, checkpoint: Checkpoint) -> str:
-    """The warning where files came back and the branch did not."""
-    return (
-        f"{session.branch or 'HEAD'} stays where it is: checkpoint {checkpoint.number} is of another line of commits"
-        f" than what is checked out, from {checkpoint.head[:12]} on"
-    )
 
 
 def remember_before(unit: Unit, intent: Intent, checkpoint: Checkpoint) -> None:
