@@ -7,6 +7,7 @@ from rametd.domain.errors import PreconditionError, WorktreeChangedError
 from rametd.domain.models import Session, WorktreeKind
 from rametd.domain.states import State
 from rametd.services.core import Core
+from rametd.services.standing import standing
 
 
 async def require_tree(core: Core, session: Session, error: type[PreconditionError] = WorktreeChangedError) -> None:
@@ -14,14 +15,14 @@ async def require_tree(core: Core, session: Session, error: type[PreconditionErr
     if session.state == State.ARCHIVED or await asyncio.to_thread(session.worktree.is_dir):
         return
     name = shlex.quote(session.name)
-    newest = await core.store.read(lambda reader: reader.checkpoints.latest(session.id))
+    stood = await core.store.read(lambda reader: standing(reader, session.id))
     if session.worktree_kind != WorktreeKind.OWN:
         hint = f"bring it back by hand, since Ramet did not make it; or `rametctl rm {name}`"
     else:
         hint = f"to have it again from its branch: `rametctl archive {name} && rametctl restore {name}`"
-        if newest is not None:
+        if stood is not None:
             hint = (
-                f"to have it again with the files of its newest checkpoint: `rametctl archive {name} && rametctl restore {name}`;"
-                f" to go on elsewhere: `rametctl fork {name} --at {newest.number}`"
+                f"to have it again with the files of checkpoint {stood.number}, where it stood: `rametctl archive {name} && rametctl restore {name}`;"
+                f" to go on elsewhere: `rametctl fork {name} --at {stood.number}`"
             )
     raise error(f"the worktree {session.worktree} is gone", hint=hint, worktree=str(session.worktree))

@@ -1,5 +1,6 @@
 """Worktrees that somebody deleted or moved by hand: what git's entry of them alone has is at risk, is kept, and comes back."""
 
+import asyncio
 import shlex
 import shutil
 import subprocess
@@ -11,6 +12,7 @@ from ramet.v1 import worktree_pb2
 from tests.support.daemon import Client, Sandbox, git
 from tests.support.departures import archive, bring_back, refusal, remove, restore
 from tests.support.doctor import diagnose, follow, garbage
+from tests.support.eventually import eventually
 
 
 def collect_objects(repository: Path) -> None:
@@ -72,6 +74,45 @@ async def test_the_files_of_the_newest_checkpoint_come_back_on_the_detached_head
 
     assert git(tree, "rev-parse", "HEAD") == commit
     assert git(tree, "status", "--porcelain") == "?? uncommitted.txt"
+
+
+@pytest.mark.parametrize("way", ["advised", "rm"])
+async def test_after_a_rewind_the_files_of_where_the_session_stood_come_back_and_not_those_left_behind(
+    client: Client, sandbox: Sandbox, repository: Path, way: str
+) -> None:
+    tree = Path((await client.create(repository, name="rewound")).worktree)
+    await eventually(lambda: client.checkpoints("rewound"))
+    (tree / "work.txt").write_text("stood at\n")
+    stood = (
+        await client.worktrees.CreateCheckpoint(worktree_pb2.CreateCheckpointRequest(session="rewound"))
+    ).checkpoint
+    (tree / "work.txt").write_text("left behind\n")
+    (tree / "left.txt").write_text("left behind\n")
+    await client.worktrees.RewindSession(
+        worktree_pb2.RewindSessionRequest(session="rewound", checkpoint=str(stood.number))
+    )
+    assert [(each.number, each.current) for each in await client.checkpoints("rewound")] == [
+        (3, False),
+        (2, True),
+        (1, False),
+    ]
+    shutil.rmtree(tree)
+
+    _, words = await refusal(remove(client, "rewound"))
+    assert "1 uncommitted (work.txt)" in words
+    told = (await asyncio.to_thread(sandbox.ctl, "diff", "rewound")).stderr
+    assert "the files of checkpoint 2, where it stood: `rametctl archive rewound && rametctl restore rewound`" in told
+    assert "`rametctl fork rewound --at 2`" in told
+    if way == "advised":
+        advice = (await diagnose(client))["rewound"].advice
+        await follow(sandbox, repository, advice, "make it again with the files of checkpoint 2, where it stood")
+    else:
+        await remove(client, "rewound", force=True)
+        assert list((await bring_back(client, "rewound")).warnings) == []
+
+    assert (tree / "work.txt").read_text() == "stood at\n"
+    assert not (tree / "left.txt").exists()
+    assert [each.number for each in await client.checkpoints("rewound") if each.current] == [2]
 
 
 def merge_that_conflicts(repository: Path, tree: Path) -> str:

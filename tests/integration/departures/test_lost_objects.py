@@ -60,7 +60,7 @@ async def test_a_session_whose_checkpoint_git_has_lost_is_refused_in_one_line_an
     if there:
         assert "1 untracked (only.txt)" in words
     else:
-        assert f"checkpoint 2, the newest of one, is not whole: git has {lost[:12]} no more" in words
+        assert f"checkpoint 2, at which one stood, is not whole: git has {lost[:12]} no more" in words
     item = (await client.worktrees.CollectGarbage(worktree_pb2.CollectGarbageRequest(dry_run=True))).items[0]
     assert (item.verdict, item.reason) == ("kept", words if not there else item.reason)
 

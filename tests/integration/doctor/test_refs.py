@@ -189,7 +189,7 @@ async def test_what_is_lost_with_a_ref_and_its_commit_is_told_and_what_is_not_co
     }
     for name in ("archived", "binned"):
         assert "what was not committed is lost as far as it was changed after checkpoint 2" in found[name].message
-        await follow(sandbox, repository, found[name].advice, "have the files of its newest checkpoint, 2, instead")
+        await follow(sandbox, repository, found[name].advice, "have the files of checkpoint 2 instead")
     assert "what was not committed is lost; branch ramet/bare is there" in found["bare"].message
     await follow(sandbox, repository, found["bare"].advice, "give it up")
     assert not await diagnose(client)

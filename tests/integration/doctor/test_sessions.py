@@ -140,12 +140,12 @@ async def test_of_a_worktree_that_was_deleted_the_advice_says_which_files_come_b
 
     found = await diagnose(client)
 
-    assert "make it again with the files of its newest checkpoint, 2: " in found["kept"].advice
+    assert "make it again with the files of checkpoint 2, where it stood: " in found["kept"].advice
     await follow(sandbox, repository, found["kept"].advice, "make it again")
     assert (trees["kept"] / "only.txt").read_text() == "at the checkpoint\n"
     await follow(sandbox, repository, found["went on"].advice, "make it again from its branch")
     assert not (trees["went on"] / "only.txt").exists()
-    await follow(sandbox, repository, found["went on"].advice, "then have the files of its newest checkpoint")
+    await follow(sandbox, repository, found["went on"].advice, "then have the files of checkpoint 2, where it stood")
     assert (trees["went on"] / "only.txt").read_text() == "at the checkpoint\n"
 
 

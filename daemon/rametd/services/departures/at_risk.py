@@ -17,6 +17,7 @@ from rametd.services.core import Core
 from rametd.services.departures.clearing import archive_ref
 from rametd.services.departures.whole import lost_archive, lost_checkpoint, not_whole
 from rametd.services.repos import info_of
+from rametd.services.standing import standing
 from rametd.services.words import listed
 from rametd.services.worktrees.places import git_dirs_aside
 
@@ -76,22 +77,22 @@ def _aside(session: Session, kept: Kept) -> list[str]:
 
 
 async def _with_checkpoint(core: Core, info: RepositoryInfo, session: Session, risk: Risk) -> Risk:
-    """What of a worktree that somebody deleted only its newest checkpoint holds: what differs from both its commit and the branch."""
+    """What of a worktree that somebody deleted only the checkpoint that it stood at holds: what differs from both its commit and the branch."""
     if words := await lost_checkpoint(core, info, session):
         raise not_whole(words)
-    newest = await core.store.read(lambda reader: reader.checkpoints.latest(session.id))
-    if newest is None:
+    stood = await core.store.read(lambda reader: standing(reader, session.id))
+    if stood is None:
         return risk
     changed: set[str] | None = None
-    for commit in dict.fromkeys((newest.head or session.base_commit, *risk.starts)):
+    for commit in dict.fromkeys((stood.head or session.base_commit, *risk.starts)):
         if commit:
-            diff = await core.git.diff_commits(info, commit, newest.commit, patch=False)
+            diff = await core.git.diff_commits(info, commit, stood.commit, patch=False)
             paths = {path for each in diff.files for path in (each.path, each.old_path) if path}
             changed = paths if changed is None else changed & paths
-    apart = await core.git.kept_inside(info, newest.commit)  # at these the files only point
+    apart = await core.git.kept_inside(info, stood.commit)  # at these the files only point
     held = tuple(sorted((changed or set()).difference(apart)))
     inside = tuple(f"the repository {place} inside it" for place in apart)
-    held = () if await _is_elsewhere(core, info, session, newest.commit, held) else held
+    held = () if await _is_elsewhere(core, info, session, stood.commit, held) else held
     uncommitted = tuple(dict.fromkeys((*risk.uncommitted, *held)))
     return replace(risk, uncommitted=uncommitted, inside=(*risk.inside, *inside))
 

@@ -17,6 +17,7 @@ from rametd.services.core import Core
 from rametd.services.leaving import DELETE, FAILED, TREE
 from rametd.services.lifecycle import change_state
 from rametd.services.persistence import write_for_sure
+from rametd.services.standing import standing
 from rametd.services.worktrees.places import next_git_dirs_aside
 from rametd.store import Reader, Unit
 
@@ -119,9 +120,9 @@ async def is_first(core: Core, intent: Intent) -> bool:
 
 
 def last_known(reader: Reader, session: Session) -> tuple[str, str]:
-    """Commits that stand in for branch and files where somebody has deleted both: of the newest checkpoint, or where the session began."""
-    newest = reader.checkpoints.latest(session.id)
-    return (newest.head, newest.commit) if newest is not None else (session.base_commit, session.base_commit)
+    """Commits that stand in for branch and files where somebody has deleted both: of the checkpoint that the session stood at, or where it began."""
+    stood = standing(reader, session.id)
+    return (stood.head, stood.commit) if stood is not None else (session.base_commit, session.base_commit)
 
 
 def archive_ref(session_id: str) -> str:

@@ -6,23 +6,25 @@ from collections.abc import Sequence
 
 from ramet.v1 import event_pb2
 
+from rametd.domain.checkpoints import Checkpoint
 from rametd.domain.errors import RefNotFoundError, WorkAtRiskError
 from rametd.domain.models import Session
 from rametd.git.repository import RepositoryInfo
 from rametd.services.core import Core
 from rametd.services.departures.clearing import archive_ref, last_known
+from rametd.services.standing import standing
 from rametd.store import Reader
 
 LOOKED_AT = 20
-"""Checkpoints, the newest first, among which one is looked for that is whole."""
+"""Checkpoints, the newest first, among which one is looked for that is whole, where the one that a session stood at is not."""
 
 
 async def lost_checkpoint(core: Core, info: RepositoryInfo, session: Session) -> str:
-    """What is missing of the newest checkpoint, in words; "" where nothing is."""
-    newest = await core.store.read(lambda reader: reader.checkpoints.latest(session.id))
-    if newest is None or not (lost := await core.git.lost(info, newest.commit)):
+    """What is missing of the checkpoint that a session stood at, in words; "" where nothing is."""
+    stood = await core.store.read(lambda reader: standing(reader, session.id))
+    if stood is None or not (lost := await core.git.lost(info, stood.commit)):
         return ""
-    return f"checkpoint {newest.number}, the newest of {session.name}, is not whole: {_words(lost)}"
+    return f"checkpoint {stood.number}, at which {session.name} stood, is not whole: {_words(lost)}"
 
 
 async def lost_archive(core: Core, info: RepositoryInfo, session: Session) -> str:
@@ -63,11 +65,16 @@ def not_whole(words: str) -> WorkAtRiskError:
 
 
 async def last_whole(core: Core, info: RepositoryInfo, session: Session) -> tuple[tuple[str, str], list[str]]:
-    """`last_known`, by the newest checkpoint that is whole; and what is to be told of those that are not. They count where the tree is gone."""
+    """`last_known`, by the newest checkpoint up to that one that is whole; and what is to be told of those that are not. They count where the tree is gone."""
     last = await core.store.read(lambda reader: last_known(reader, session))
     if await asyncio.to_thread(session.worktree.exists) or not (words := await lost_checkpoint(core, info, session)):
         return last, []
-    for older in (await core.store.read(lambda reader: reader.checkpoints.list(session.id, limit=LOOKED_AT)))[1:]:
+
+    def before(reader: Reader) -> Sequence[Checkpoint]:
+        stood = standing(reader, session.id)
+        return reader.checkpoints.list(session.id, before=stood.number if stood is not None else None, limit=LOOKED_AT)
+
+    for older in await core.store.read(before):
         if not await core.git.lost(info, older.commit):
             return (older.head, older.commit), [f"{words}; the files of checkpoint {older.number} are kept instead"]
     return (session.base_commit, session.base_commit), [f"{words}; none of its files are kept"]

@@ -1,15 +1,14 @@
 """Checkpoints as people name them and see them: by number, on the line that the session goes on from or beside it."""
 
-from ramet.v1 import event_pb2, worktree_pb2
+from ramet.v1 import worktree_pb2
 
-from rametd.domain.checkpoints import Checkpoint, CheckpointReason, line_of
+from rametd.domain.checkpoints import Checkpoint, CheckpointReason
 from rametd.domain.errors import AmbiguousError, CheckpointNotFoundError
 from rametd.domain.models import Session
+from rametd.services.standing import line_to
 from rametd.services.views import stamp
 from rametd.store import Reader
 
-FOLLOWED = 10_000
-"""Events from which the line is made: beyond so many checkpoints and rewinds, the oldest seem to follow one on the other."""
 REASONS = {
     CheckpointReason.TURN: worktree_pb2.CHECKPOINT_REASON_TURN,
     CheckpointReason.MANUAL: worktree_pb2.CHECKPOINT_REASON_MANUAL,
@@ -42,7 +41,7 @@ def list_checkpoints(reader: Reader, session_id: str, before: int | None, limit:
     latest = reader.checkpoints.latest(session_id)
     if latest is None:
         return []
-    line = line_of(latest.number, _rewinds(reader, session_id))
+    line = line_to(reader, latest)
     on_it = set(line)
     messages = []
     for checkpoint in reader.checkpoints.list(session_id, before=before, limit=limit):
@@ -50,24 +49,6 @@ def list_checkpoints(reader: Reader, session_id: str, before: int | None, limit:
         message.abandoned, message.current = checkpoint.number not in on_it, checkpoint.number == line[0]
         messages.append(message)
     return messages
-
-
-def _rewinds(reader: Reader, session_id: str) -> list[tuple[int, int]]:
-    """From which checkpoint each rewind led to which, oldest first.
-
-    That is the last one made before it was done: a rewind that was killed, or that somebody wrote into, keeps what it finds again and again, and
-    only the first of these is the one that undoes it.
-    """
-    rewinds, last = list[tuple[int, int]](), 0
-    kinds = ("checkpoint_made", "session_rewound")
-    for event in reader.events.list(session_id=session_id, kinds=kinds, limit=FOLLOWED, newest=True):
-        told = event_pb2.Event.FromString(event.payload)
-        if event.kind == "checkpoint_made":
-            last = told.checkpoint_made.checkpoint.number
-        else:
-            last = max(last, told.session_rewound.before.number)
-            rewinds.append((last, told.session_rewound.checkpoint.number))
-    return rewinds
 
 
 def checkpoint_message(checkpoint: Checkpoint) -> worktree_pb2.Checkpoint:

@@ -1,11 +1,14 @@
 """Refs that are gone though a row counts on what they kept: how they are made again, and what is lost where that cannot be."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rametd.domain.checkpoints import Checkpoint
 from rametd.domain.models import Session
+from rametd.services.standing import standing
 from rametd.services.upkeep.finding import shell
 from rametd.services.upkeep.scene import Scene
+from rametd.store import Reader
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,19 +43,24 @@ async def lost(scene: Scene, session: Session, ref: str, commit: str) -> Lost:
 async def _rest(scene: Scene, session: Session, ref: str) -> tuple[str, str]:
     """What is lost, and how to have what is not."""
     root = scene.info.root
-    newest = await _newest(scene, session)
+    found = await _last(scene, session)
     words = "what was not committed is lost"
-    if newest is None:
+    if found is None:
         there = session.branch in scene.inventory.tips
         return words + (f"; branch {session.branch} is there" if there else ", and so is its branch"), ""
-    instead = shell("git", "-C", root, "update-ref", ref, newest.commit)
-    advice = f"have the files of its newest checkpoint, {newest.number}, instead: {instead}"
-    return f"{words} as far as it was changed after checkpoint {newest.number}", advice
+    instead = shell("git", "-C", root, "update-ref", ref, found.commit)
+    advice = f"have the files of checkpoint {found.number} instead: {instead}"
+    return f"{words} as far as it was changed after checkpoint {found.number}", advice
 
 
-async def _newest(scene: Scene, session: Session) -> Checkpoint | None:
-    """The newest checkpoint that git has."""
-    for checkpoint in await scene.core.store.read(lambda reader: reader.checkpoints.list(session.id)):
+async def _last(scene: Scene, session: Session) -> Checkpoint | None:
+    """Of the checkpoint that it stood at, and those before it, the newest that git has."""
+
+    def known(reader: Reader) -> Sequence[Checkpoint]:
+        stood = standing(reader, session.id)
+        return [stood, *reader.checkpoints.list(session.id, before=stood.number)] if stood is not None else []
+
+    for checkpoint in await scene.core.store.read(known):
         if await scene.core.git.has_commit(scene.info, checkpoint.commit):
             return checkpoint
     return None

@@ -10,6 +10,7 @@ from rametd.domain.states import State
 from rametd.git.registrations import Registration, locate
 from rametd.services.departures.clearing import archive_ref, last_known
 from rametd.services.departures.whole import archived_as
+from rametd.services.standing import standing
 from rametd.services.upkeep.checks.lost import lost
 from rametd.services.upkeep.finding import Finding, shell
 from rametd.services.upkeep.scene import Scene
@@ -113,23 +114,23 @@ async def _no_worktree(scene: Scene, session: Session, error: RametError) -> Fin
 
 
 async def _files_again(scene: Scene, session: Session) -> str:
-    """How the files of the newest checkpoint come back, where there is one."""
-    newest = await scene.core.store.read(lambda reader: reader.checkpoints.latest(session.id))
-    if newest is None:
+    """How the files of the checkpoint that it stood at come back, where there is one."""
+    stood = await scene.core.store.read(lambda reader: standing(reader, session.id))
+    if stood is None:
         return ""
-    rewind = shell("rametctl", "rewind", session.name, str(newest.number), "--files-only")
-    return f"then, where files are missing, have those of its newest checkpoint, {newest.number}: {rewind}"
+    rewind = shell("rametctl", "rewind", session.name, str(stood.number), "--files-only")
+    return f"then, where files are missing, have those of checkpoint {stood.number}, where it stood: {rewind}"
 
 
 async def _again(scene: Scene, session: Session, again: str) -> str:
-    """What making a worktree that is gone once more brings back: the files of the newest checkpoint, unless the branch has gone on since."""
-    newest = await scene.core.store.read(lambda reader: reader.checkpoints.latest(session.id))
-    if newest is None:
+    """What making a worktree that is gone once more brings back: the files of the checkpoint that it stood at, unless the branch has gone on since."""
+    stood = await scene.core.store.read(lambda reader: standing(reader, session.id))
+    if stood is None:
         return f"make it again from its branch: {again}"
-    if scene.inventory.tips.get(session.branch, newest.head) == newest.head:
-        return f"make it again with the files of its newest checkpoint, {newest.number}: {again}"
-    rewind = shell("rametctl", "rewind", session.name, str(newest.number), "--files-only")
-    return f"make it again from its branch: {again}\nthen have the files of its newest checkpoint: {rewind}"
+    if scene.inventory.tips.get(session.branch, stood.head) == stood.head:
+        return f"make it again with the files of checkpoint {stood.number}, where it stood: {again}"
+    rewind = shell("rametctl", "rewind", session.name, str(stood.number), "--files-only")
+    return f"make it again from its branch: {again}\nthen have the files of checkpoint {stood.number}, where it stood: {rewind}"
 
 
 def _moved_to(scene: Scene, tree: Path) -> Path | None:
