@@ -48,6 +48,32 @@ async def test_an_archived_session_keeps_everything_but_its_tree_and_comes_back_
     assert kinds.index("session_archived") < kinds.index("session_restored")
 
 
+async def test_a_diff_of_an_archived_session_shows_what_a_restore_brings_back(client: Client, repository: Path) -> None:
+    tree = Path((await client.create(repository, name="put-away")).worktree)
+    await client.create(repository, name="beside")
+    await eventually(lambda: client.checkpoints("put-away"))
+    (tree / "kept.txt").write_text("at the checkpoint\n")
+    await client.worktrees.CreateCheckpoint(worktree_pb2.CreateCheckpointRequest(session="put-away"))
+    (tree / "kept.txt").write_text("after it\n")
+    (tree / "newer.txt").write_text("after it\n")
+
+    async def diff(name: str, against: str = "") -> worktree_pb2.GetDiffResponse:
+        return await client.worktrees.GetDiff(worktree_pb2.GetDiffRequest(session=name, against=against))
+
+    before, other = (await diff("put-away")).patch, (await diff("beside", "put-away")).patch
+    assert before.count(b"+after it") == 2
+    await archive(client, "put-away")
+    assert (await diff("put-away")).patch == before
+    assert (await diff("beside", "put-away")).patch == other
+    await restore(client, "put-away")
+    assert (await diff("put-away")).patch == before
+
+    archived = await archive(client, "put-away")
+    git(repository, "update-ref", "-d", archived.ref)
+    reason, words = await refusal(diff("put-away"))
+    assert (reason, words) == ("REF_NOT_FOUND", f"{archived.ref}, which kept the work of put-away, is gone")
+
+
 async def test_a_detached_head_comes_back_detached(client: Client, repository: Path) -> None:
     made = await client.create(repository, name="away")
     tree = Path(made.worktree)

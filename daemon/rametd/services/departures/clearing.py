@@ -11,7 +11,7 @@ from rametd.domain.errors import RametError, WorkAtRiskError, WrongStateError
 from rametd.domain.models import Intent, Session, WorktreeKind
 from rametd.domain.states import State
 from rametd.git.repository import RepositoryInfo
-from rametd.git.trash import TrashRecord
+from rametd.git.trash import ARCHIVE, TrashRecord
 from rametd.platform.disk import tree_bytes
 from rametd.services.core import Core
 from rametd.services.leaving import DELETE, FAILED, TREE
@@ -127,4 +127,4 @@ def last_known(reader: Reader, session: Session) -> tuple[str, str]:
 
 def archive_ref(session_id: str) -> str:
     """The ref that keeps what an archived session had."""
-    return f"refs/ramet/archive/{session_id}"
+    return f"{ARCHIVE}{session_id}"

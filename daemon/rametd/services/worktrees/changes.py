@@ -15,14 +15,16 @@ from rametd.domain.errors import (
     RefNotFoundError,
     WrongStateError,
 )
-from rametd.domain.models import Session
+from rametd.domain.models import Session, WorktreeKind
 from rametd.domain.states import State
 from rametd.domain.text import utf8
 from rametd.git.diff import Diff, DiffOptions, FileChange
+from rametd.git.trash import ARCHIVE
 from rametd.services.core import Core
 from rametd.services.lookup import find_session
 from rametd.services.missing import require_tree
 from rametd.services.repos import info_of
+from rametd.services.standing import standing
 from rametd.services.worktrees.history import find_checkpoint
 from rametd.store import Reader
 
@@ -132,7 +134,18 @@ async def files_of(core: Core, session: Session) -> Against:
     if session.state != State.ARCHIVED:
         await require_tree(core, session)
         return Against(await core.git.tree(session.worktree), "")
-    kept = await core.store.read(lambda reader: reader.checkpoints.latest(session.id))
+    if session.worktree_kind == WorktreeKind.OWN:
+        info = await info_of(core, await core.store.read(lambda reader: reader.repos.get(session.repo_id)))
+        ref = f"{ARCHIVE}{session.id}"
+        archived = await core.git.kept(info, ref)
+        if archived is None:
+            raise RefNotFoundError(
+                f"{ref}, which kept the work of {session.name}, is gone",
+                hint="`rametctl doctor` says what is left of it and how to have that",
+            )
+        return Against(archived.commit, archived.commit)
+    # A tree that is not ours stays, and who works there since is not told from the session.
+    kept = await core.store.read(lambda reader: standing(reader, session.id))
     if kept is None:
         hint = f"bring it back with `rametctl restore {session.name}`"
         raise WrongStateError(f"{session.name} is archived and has no checkpoint", hint=hint)
