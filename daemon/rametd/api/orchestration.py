@@ -14,6 +14,7 @@ from rametd.api.paging import offset, position_of, token_of
 from rametd.api.repo import absolute
 from rametd.domain.errors import InvalidInputError
 from rametd.domain.models import Session
+from rametd.git.diff import EVERYTHING
 from rametd.services import family
 from rametd.services.core import Core
 from rametd.services.creation.creator import Creator
@@ -24,7 +25,7 @@ from rametd.services.members import member_of, message_of, transcript
 from rametd.services.orchestration import Orchestration, Spawn
 from rametd.services.ownership.handover import Ownership
 from rametd.services.waiting import wait_for_family
-from rametd.services.worktrees.changes import change_message
+from rametd.services.worktrees.changes import against, change_message, compare
 from rametd.store import Reader, Unit
 
 Context = grpc.aio.ServicerContext[Any, Any]
@@ -150,9 +151,8 @@ class OrchestrationServicer(OwnershipCalls, orchestration_pb2_grpc.Orchestration
             lambda reader: find_member(reader, caller_of(reader, who), request.session)
         )
         limit = min(request.max_bytes or DIFF_BYTES, LARGEST_DIFF)
-        diff = await self._core.git.diff(
-            member.worktree, member.base_commit, patch=not request.stat_only, max_patch=limit
-        )
+        base = await against(self._core, member, "base")
+        diff = await compare(self._core, member, base, patch=not request.stat_only, max_patch=limit, options=EVERYTHING)
         return orchestration_pb2.GetMemberDiffResponse(
             files=[change_message(change) for change in diff.files],
             patch=(diff.patch or b"").decode("utf-8", "replace"),

@@ -4,7 +4,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from ramet.v1 import session_pb2, worktree_pb2
+from ramet.v1 import orchestration_pb2, session_pb2, worktree_pb2
 from rametd.git import Git
 
 from tests.support.agents import script
@@ -65,6 +65,8 @@ async def test_a_diff_of_an_archived_session_shows_what_a_restore_brings_back(cl
     await archive(client, "put-away")
     assert (await diff("put-away")).patch == before
     assert (await diff("beside", "put-away")).patch == other
+    request = orchestration_pb2.GetMemberDiffRequest(session="put-away")
+    assert (await client.orchestration.GetMemberDiff(request)).patch == before.decode()
     await restore(client, "put-away")
     assert (await diff("put-away")).patch == before
 
