@@ -20,8 +20,10 @@ pytestmark = pytest.mark.crash
 MERGE, REBASE = worktree_pb2.SYNC_METHOD_MERGE, worktree_pb2.SYNC_METHOD_REBASE
 
 
-async def sync(client: Client, method: worktree_pb2.SyncMethod.ValueType) -> worktree_pb2.SyncSessionResponse:
-    request = worktree_pb2.SyncSessionRequest(session="made", method=method)
+async def sync(
+    client: Client, method: worktree_pb2.SyncMethod.ValueType, request_id: str = ""
+) -> worktree_pb2.SyncSessionResponse:
+    request = worktree_pb2.SyncSessionRequest(session="made", method=method, request_id=request_id)
     return await client.worktrees.SyncSession(request, metadata=client.metadata)
 
 
@@ -92,6 +94,31 @@ async def test_what_is_written_between_the_kill_and_the_next_start_stays(
     daemon.kill()
 
 
+@pytest.mark.parametrize("step", ["sync.kept", "sync.synced"])
+async def test_the_call_that_is_made_again_gets_the_answer_of_what_was_done_for_it(
+    sandbox: Sandbox, repository: Path, step: str
+) -> None:
+    daemon = DaemonProcess(sandbox)
+    daemon.start(RAMET_FAILPOINT=step)
+    async with connected(sandbox) as client:
+        tree = Path((await worked_on(client, repository)).worktree)
+    git(repository, "commit", "-q", "--allow-empty", "-m", "another")
+    old = git(tree, "rev-parse", "HEAD")
+    await die_in(daemon, sandbox, lambda client: sync(client, MERGE, "the one"))
+    daemon.start()
+
+    async with connected(sandbox) as client:
+        answer = await sync(client, MERGE, "the one")
+        assert (answer.commits, answer.old_commit, list(answer.conflicts)) == (2, old, [])
+        assert answer.new_commit == git(tree, "rev-parse", "HEAD") == git(tree, "rev-parse", answer.session.branch)
+        assert answer.session.base_commit == git(repository, "rev-parse", "HEAD")
+        assert await sync(client, MERGE, "the one") == answer
+        back = worktree_pb2.RewindSessionRequest(session="made", checkpoint=str(answer.checkpoint.number))
+        await client.worktrees.RewindSession(back, metadata=client.metadata)
+    assert (git(tree, "rev-parse", "HEAD"), (tree / "draft").read_text()) == (old, "mine\n")
+    daemon.kill()
+
+
 async def cut_off(
     sandbox: Sandbox, daemon: DaemonProcess, repository: Path, gate: Path, method: worktree_pb2.SyncMethod.ValueType
 ) -> tuple[session_pb2.Session, int]:
@@ -101,7 +128,7 @@ async def cut_off(
     async with connected(sandbox) as client:
         made = await worked_on(client, repository)
         gate.touch()
-        asked = asyncio.ensure_future(sync(client, method))
+        asked = asyncio.ensure_future(sync(client, method, "the one"))
         await eventually(begun.exists)
         daemon.kill()
         with pytest.raises(grpc.aio.AioRpcError):
@@ -119,9 +146,12 @@ async def test_a_git_that_outlives_the_daemon_is_waited_for_and_what_it_did_coun
         edit(tree)
         daemon.start()
         assert rows(sandbox, "SELECT kind FROM intents") == [("sync",)]
+        async with connected(sandbox) as client:
+            again = asyncio.ensure_future(sync(client, REBASE, "the one"))
 
-        gate.unlink()
+            gate.unlink()
 
+            assert (await again).commits == 1
         await no_intents(sandbox)
     is_edited(tree)
     assert (tree / "dir1/file1.txt").read_text() == "the base's\n"

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 from rametd.domain.errors import GitFailedError, WorktreeChangedError
-from rametd.git import CutOff, Git, RepositoryInfo
+from rametd.git import CutOff, Git, RepositoryInfo, Synced
 
 from tests.support import repositories
 from tests.support.git_fixtures import environment, git, repo, sample, tree
@@ -86,8 +86,8 @@ async def test_what_is_written_in_the_way_at_the_last_moment_is_not_overwritten(
     base, before = sample.commit("base"), tree.head
     mine = tree.path / (name if name != "changed" else "README.md")
 
-    async def write(old: str, new: str) -> None:
-        assert (old, new) == (before, new)
+    async def write(coming: Synced) -> None:
+        assert (coming.old, coming.commits) == (before, 1)
         mine.parent.mkdir(exist_ok=True)
         mine.write_text("mine, just now\n")
 
@@ -143,8 +143,7 @@ async def test_a_commit_that_is_made_in_the_same_moment_stays_on_its_branch(
     sample.write("base")
     base = sample.commit("base")
 
-    async def commit(old: str, new: str) -> None:
-        del old, new
+    async def commit(_: Synced) -> None:
         tree.write("later")
         tree.commit("later")
 

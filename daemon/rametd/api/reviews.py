@@ -12,10 +12,9 @@ from rametd.domain.comments import Comment
 from rametd.domain.models import Prompt
 from rametd.services.core import Core
 from rametd.services.lookup import find_session
-from rametd.services.views import one_session_message, prompt_message
+from rametd.services.views import prompt_message
 from rametd.services.worktrees.comments import Reviewer, comment_message
-from rametd.services.worktrees.history import checkpoint_message
-from rametd.services.worktrees.sync import Done, Sync, Syncer
+from rametd.services.worktrees.sync import Sync, Syncer
 from rametd.store import Unit
 
 Context = grpc.aio.ServicerContext[Any, Any]
@@ -106,29 +105,15 @@ class ReviewCalls:
 
         async def work(call: Call) -> worktree_pb2.SyncSessionResponse:
             session = await self._core.store.read(lambda reader: find_session(reader, request.session))
-            answers: list[worktree_pb2.SyncSessionResponse] = []
-
-            def remember(unit: Unit, done: Done) -> None:
-                answer = worktree_pb2.SyncSessionResponse(
-                    session=one_session_message(unit, done.session),
-                    commits=done.synced.commits,
-                    old_commit=done.synced.old,
-                    new_commit=done.synced.new,
-                    conflicts=done.synced.conflicts,
-                    prompt=prompt_message(done.prompt) if done.prompt is not None else None,
-                    checkpoint=checkpoint_message(done.before) if done.before is not None else None,
-                )
-                answers.append(answer)
-                call.remember(unit, answer)
-
             wanted = Sync(
                 base_ref=request.base_ref,
                 rebase=request.method == worktree_pb2.SYNC_METHOD_REBASE,
                 fetch=request.fetch,
                 ask_agent=request.ask_agent,
                 principal=who,
+                request_id=call.request_id,
+                digest=call.digest,
             )
-            await self._syncer.sync(session, wanted, remember)
-            return answers[-1]
+            return await self._syncer.sync(session, wanted)
 
         return await self._calls.once("SyncSession", request, worktree_pb2.SyncSessionResponse, work)

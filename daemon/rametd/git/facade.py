@@ -519,10 +519,10 @@ class Git:
         *,
         rebase: bool,
         message: str,
-        before_changing: Callable[[str, str], Awaitable[None]] | None = None,
+        before_changing: Callable[[Synced], Awaitable[None]] | None = None,
     ) -> Synced:
         """Bring the commits of ``commit`` into the branch checked out, by a merge or by a rebase onto it; where that conflicts nothing was touched.
-        ``before_changing`` is awaited with the commits of before and after, once it is known that it will succeed and before git writes a file.
+        ``before_changing`` is awaited with what it comes to, once it is known that it will succeed and before git writes a file.
 
         Raises WorktreeChangedError in the middle of a merge or the like, and where uncommitted changes or untracked or ignored files are in the way.
         """

@@ -65,7 +65,7 @@ async def sync(
     *,
     rebase: bool,
     message: str,
-    before_changing: Callable[[str, str], Awaitable[None]] | None = None,
+    before_changing: Callable[[Synced], Awaitable[None]] | None = None,
 ) -> Synced:
     """See `Git.sync`."""
     git_dir = await git.compute(verify_worktree, worktree, branch)
@@ -89,7 +89,7 @@ async def sync(
     # Git will look again: this is for the words, and so that nothing is kept for what will be refused.
     await _refuse_overwriting(git, worktree, there, coming)
     if before_changing is not None:
-        await before_changing(old, new)
+        await before_changing(Synced(old, new, missing))
     await git.make_durable(git_dir)
     async with _alone(git, git_dir) as lock:
         words = ("checkout", "--quiet", "--no-overwrite-ignore", "--no-recurse-submodules", "--detach", new)

@@ -53,6 +53,9 @@ class Running(Generic[T]):
             task.add_done_callback(lambda _: self._tasks.pop(key, None))
         return await asyncio.shield(task)
 
+    def runs(self, key: str) -> bool:
+        return key in self._tasks
+
     async def close(self) -> None:
         """Cut off what runs: the next daemon finds the intents."""
         for task in (tasks := list(self._tasks.values())):

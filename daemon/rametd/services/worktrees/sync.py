@@ -5,12 +5,12 @@ or taken back, for somebody may have been at the files since: what git had done 
 """
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import pygit2
 import structlog
-from ramet.v1 import event_pb2
+from ramet.v1 import event_pb2, worktree_pb2
 
 from rametd.domain.checkpoints import Checkpoint, CheckpointReason
 from rametd.domain.errors import RametError, WrongStateError
@@ -26,12 +26,17 @@ from rametd.services.mail import post
 from rametd.services.missing import require_tree
 from rametd.services.persistence import write_for_sure
 from rametd.services.repos import info_of
+from rametd.services.views import one_session_message, prompt_message
 from rametd.services.worktrees.checkpoints import Checkpointer
+from rametd.services.worktrees.history import checkpoint_message
 from rametd.store import Unit
 
 log = structlog.get_logger()
 
 LISTED = 30
+
+Answer = worktree_pb2.SyncSessionResponse
+"""It is stored with what it tells, so that a caller who asks again after a crash gets it too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +48,8 @@ class Sync:
     fetch: bool = False
     ask_agent: bool = False
     principal: str = OWNER
+    request_id: str = ""
+    digest: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,13 +65,17 @@ class Syncer:
     def __init__(self, core: Core, checkpointer: Checkpointer) -> None:
         self._core = core
         self._checkpointer = checkpointer
-        self._running: Running[Done] = Running()
+        self._running: Running[Answer] = Running()
+        self._settling: Running[None] = Running()
 
-    async def sync(self, session: Session, wanted: Sync, remember: Callable[[Unit, Done], None]) -> Done:
+    async def sync(self, session: Session, wanted: Sync) -> Answer:
         """A caller that hangs up does not cut it off: git would be left in the middle of it, and the session held.
 
         Raises `WrongStateError` while a turn runs, `RefNotFoundError`, and git's own words where uncommitted changes are in the way."""
         core = self._core
+        key = wanted.request_id or new_id()
+        if not self._running.runs(key) and (answer := await self._settled(session, wanted)) is not None:
+            return answer
         await require_tree(core, session)
         repo = await core.store.read(lambda reader: reader.repos.get(session.repo_id))
         info = await info_of(core, repo)
@@ -74,26 +85,42 @@ class Syncer:
             environment = await asyncio.to_thread(core.environments.read, session.id) or {}
             fetched = await core.git.fetch_base(info, ref, session.worktree, environment)
         base = fetched or await core.git.resolve_base(info, ref, None)
-        # Every caller has a task of its own: the second is refused by the intent of the first.
-        return await self._running.join(new_id(), lambda: self._bring_in(session, base, ref, wanted, remember))
+        # Every call has a task of its own: another one is refused by the intent of the first.
+        return await self._running.join(key, lambda: self._bring_in(session, base, ref, wanted))
 
     async def close(self) -> None:
         await self._running.close()
+        await self._settling.close()
 
-    async def _bring_in(
-        self, session: Session, base: Base, ref: str, wanted: Sync, remember: Callable[[Unit, Done], None]
-    ) -> Done:
+    async def _settled(self, session: Session, wanted: Sync) -> Answer | None:
+        """The answer to this very call where a daemon was killed over it that had done it; None where nothing was done, or it is a new one."""
+        if not wanted.request_id:
+            return None
+        begun = await self._core.store.read(lambda reader: leaving(reader, session.id))
+        if begun is not None and begun.kind == SYNC and begun.data.get("request_id") == wanted.request_id:
+            await self.complete(begun)
+        known = await self._core.store.read(lambda reader: reader.calls.get(wanted.request_id))
+        return None if known is None else Answer.FromString(known.response)
+
+    async def _bring_in(self, session: Session, base: Base, ref: str, wanted: Sync) -> Answer:
         core = self._core
         repo = await core.store.read(lambda reader: reader.repos.get(session.repo_id))
-        data = {"commit": base.commit, "ref": ref, "principal": wanted.principal}
+        data = {
+            "commit": base.commit,
+            "ref": ref,
+            "principal": wanted.principal,
+            "request_id": wanted.request_id,
+            "digest": wanted.digest.hex(),
+        }
         intent = await core.store.write(lambda unit: self._begin(unit, session.id, data))
         core.failpoint.hit("sync.intended")
         kept: list[Checkpoint] = []
 
-        async def keep(old: str, new: str) -> None:
+        async def keep(coming: Synced) -> None:
             made = await self._checkpointer.make(session.id, CheckpointReason.SYNC, principal=wanted.principal)
             kept.append(made)
-            noted = replace(intent, data={**data, "old": old, "new": new, "before": str(made.number)})
+            changes = {"old": coming.old, "new": coming.new, "commits": str(coming.commits)}
+            noted = replace(intent, data={**data, **changes, "before": str(made.number), "checkpoint": made.id})
 
             def note(unit: Unit) -> None:
                 unit.intents.remove(noted.id)
@@ -125,7 +152,7 @@ class Syncer:
         except RametError as error:  # it is done all the same
             unsure = f"whether all that the sync has written is on the disk cannot be told: {error.message}"
 
-        def record(unit: Unit) -> Done:
+        def record(unit: Unit) -> Answer:
             unit.intents.remove(intent.id)
             now, prompt = unit.sessions.get(session.id), None
             if synced.conflicts and wanted.ask_agent:
@@ -136,12 +163,11 @@ class Syncer:
                 warning = event_pb2.Warning(message=unsure)
                 unit.events.append(events.make(warning, session_id=now.id, repo_id=now.repo_id))
             done = Done(now, synced, prompt, kept[0] if kept and synced.commits else None)
-            remember(unit, done)
-            return done
+            return remember(unit, done, data)
 
-        done = await write_for_sure(core.store, record)
+        answer = await write_for_sure(core.store, record)
         core.wake_session(session.id)
-        return done
+        return answer
 
     def _begin(self, unit: Unit, session_id: str, data: Mapping[str, str]) -> Intent:
         session = unit.sessions.get(session_id)
@@ -165,7 +191,14 @@ class Syncer:
 
     async def complete(self, intent: Intent) -> None:
         """A daemon was killed in the middle: what git had done counts, and where it had half done something that is told."""
-        core, data = self._core, intent.data
+        await self._settling.join(intent.id, lambda: self._settle(intent.id))
+
+    async def _settle(self, intent_id: str) -> None:
+        core = self._core
+        intent = await core.store.read(lambda reader: reader.intents.get(intent_id))
+        if intent is None:  # the caller who asked again was here first
+            return
+        data = intent.data
         session = await core.store.read(lambda reader: reader.sessions.get(intent.session_id))
         left, words = CutOff.NOTHING, ""
         if "new" in data:  # else git had not begun
@@ -179,7 +212,10 @@ class Syncer:
         def record(unit: Unit) -> None:
             now = unit.sessions.get(session.id)
             if left == CutOff.DONE:
-                log_synced(unit, now, Synced(data["old"], data["new"], 1), data)
+                synced = Synced(data["old"], data["new"], int(data.get("commits", "1")))
+                now = log_synced(unit, now, synced, data)
+                found = unit.checkpoints.find_by_prefix(now.id, data["checkpoint"]) if "checkpoint" in data else ()
+                remember(unit, Done(now, synced, None, next(iter(found), None)), data)
             if words:
                 log.warning("a sync was cut off", session=session.id, left=left)
                 warning = event_pb2.Warning(message=words)
@@ -188,6 +224,22 @@ class Syncer:
 
         await write_for_sure(core.store, record)
         core.wake()
+
+
+def remember(unit: Unit, done: Done, data: Mapping[str, str]) -> Answer:
+    """The answer, stored under the id of the call that asked for it. ``data`` is the intent's."""
+    answer = Answer(
+        session=one_session_message(unit, done.session),
+        commits=done.synced.commits,
+        old_commit=done.synced.old,
+        new_commit=done.synced.new,
+        conflicts=done.synced.conflicts,
+        prompt=prompt_message(done.prompt) if done.prompt is not None else None,
+        checkpoint=checkpoint_message(done.before) if done.before is not None else None,
+    )
+    if request_id := data.get("request_id"):
+        unit.calls.put(request_id, "SyncSession", bytes.fromhex(data["digest"]), answer.SerializeToString())
+    return answer
 
 
 def log_synced(unit: Unit, session: Session, synced: Synced, data: Mapping[str, str]) -> Session:
