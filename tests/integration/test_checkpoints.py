@@ -15,7 +15,8 @@ from rametd.git import Git
 
 from tests.crash.test_failpoints import die_in, start_to_die
 from tests.support.agents import script
-from tests.support.daemon import IDLE, Client, DaemonProcess, Sandbox, connected, daemon_here, git, reason_of
+from tests.support.daemon import IDLE, Client, DaemonProcess, Sandbox, connected, daemon_here, git, hint_of, reason_of
+from tests.support.doctor import commands_in, run
 from tests.support.eventually import eventually
 
 EDITS = common_pb2.PERMISSION_MODE_ACCEPT_EDITS
@@ -372,6 +373,26 @@ async def test_a_rewind_waits_for_no_turn_and_names_what_is_not_there(
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         await rewind(client, "made", "1")
     assert reason_of(caught.value) == "WRONG_STATE"
+
+
+@pytest.mark.own_changes("dir0/file0.txt")
+async def test_of_a_checkout_that_is_never_overwritten_the_refusal_tells_commands_that_work(
+    client: Client, sandbox: Sandbox, repository: Path
+) -> None:
+    await client.create(repository, in_place=True, name="my own")
+    file = repository / "dir0" / "file0.txt"
+    before = file.read_text()
+    (first,) = await eventually(lambda: client.checkpoints("my own"))
+    file.write_text("changed\n")
+
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await rewind(client, "my own", str(first.number))
+
+    assert reason_of(caught.value) == "WRONG_STATE"
+    diff, restore = commands_in(hint_of(caught.value))
+    assert "changed" in await run(sandbox, repository, diff)
+    await run(sandbox, repository, restore.replace("PATH", "dir0/file0.txt"))
+    assert file.read_text() == before
 
 
 async def at_work(client: Client) -> bool:

@@ -453,6 +453,15 @@ async def connected(sandbox: Sandbox, token: str = "") -> AsyncIterator[Client]:
 
 def reason_of(error: grpc.aio.AioRpcError) -> str:
     """The stable reason in an error's details."""
+    return _info_of(error)[0]
+
+
+def hint_of(error: grpc.aio.AioRpcError) -> str:
+    """What an error says is to be done next."""
+    return _info_of(error)[1].get("hint", "")
+
+
+def _info_of(error: grpc.aio.AioRpcError) -> tuple[str, dict[str, str]]:
     from google.rpc.error_details_pb2 import ErrorInfo
     from google.rpc.status_pb2 import Status
 
@@ -461,5 +470,5 @@ def reason_of(error: grpc.aio.AioRpcError) -> str:
             status = Status.FromString(value if isinstance(value, bytes) else value.encode())
             info = ErrorInfo()
             if status.details and status.details[0].Unpack(info):
-                return str(info.reason)
-    return ""
+                return str(info.reason), dict(info.metadata)
+    return "", {}

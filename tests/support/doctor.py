@@ -1,6 +1,7 @@
 """What doctor tells, as tests ask for it, and its advice, as a person follows it."""
 
 import asyncio
+import re
 import sqlite3
 import subprocess
 from contextlib import closing
@@ -47,6 +48,16 @@ def once_ours(sandbox: Sandbox, *ids: str) -> None:
 async def follow(sandbox: Sandbox, repository: Path, advice: str, what: str) -> None:
     """Do what a line of an advice says, as a person pastes it into a shell."""
     (command,) = [line.partition(": ")[2] for line in advice.splitlines() if line.startswith(what)]
+    await run(sandbox, repository, command)
+
+
+def commands_in(words: str) -> list[str]:
+    """Those that a hint has between backticks."""
+    return re.findall("`([^`]+)`", words)
+
+
+async def run(sandbox: Sandbox, repository: Path, command: str) -> str:
+    """What a command says that a person pastes into a shell; it has to succeed."""
     done = await asyncio.to_thread(
         subprocess.run,
         ["sh", "-c", command],
@@ -58,3 +69,4 @@ async def follow(sandbox: Sandbox, repository: Path, advice: str, what: str) -> 
         check=False,
     )
     assert done.returncode == 0, (command, done.stdout, done.stderr)
+    return done.stdout

@@ -10,6 +10,7 @@ nor after a kill, which leaves one of these:
 """
 
 import os
+import shlex
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -26,7 +27,7 @@ from rametd.git.registrations import verify_worktree
 from rametd.git.repository import head_of, open_repository, peel
 from rametd.git.scratch import without_files
 from rametd.git.snapshot import current_tree
-from rametd.git.targets import under_way
+from rametd.git.targets import under_way, ways_out
 
 _REFLOG: Final = "ramet: sync"
 _REBASE: Final = (
@@ -68,14 +69,14 @@ async def sync(
     before_changing: Callable[[Synced], Awaitable[None]] | None = None,
 ) -> Synced:
     """See `Git.sync`."""
-    git_dir = await git.compute(verify_worktree, worktree, branch)
+    git_dir = await git.compute(verify_worktree, worktree, None)
     there = (f"--git-dir={git_dir}", f"--work-tree={worktree}")
-    if busy := await git.compute(under_way, git_dir):
+    if busy := await git.compute(under_way, git_dir):  # first, for a rebase has no branch checked out
+        ways = " or ".join(f"`git -C {shlex.quote(str(worktree))} {words}`" for words in ways_out(busy))
         raise WorktreeChangedError(
-            f"{worktree} is in the middle of {busy}",
-            hint="finish it there or take it back (`git status` tells how), then sync again",
-            worktree=str(worktree),
+            f"{worktree} is in the middle of {busy}", hint=f"end it by {ways}, then sync again", worktree=str(worktree)
         )
+    await git.compute(verify_worktree, worktree, branch)
     old = await git.compute(_head, git_dir)
     missing = int(await git.process.read(worktree, *there, "rev-list", "--count", f"{old}..{commit}"))
     if not missing:

@@ -131,6 +131,14 @@ def under_way(git_dir: Path) -> str:
     return next((words for name, words in _UNDER_WAY.items() if (git_dir / name).exists()), "")
 
 
+def ways_out(busy: str) -> tuple[str, ...]:
+    """The commands of git, without its name, that end what `under_way` calls so: going on with it, and taking it back."""
+    if busy == _UNDER_WAY["BISECT_START"]:
+        return ("bisect reset",)
+    command = busy.removeprefix("a ").partition(" ")[0]
+    return (f"{command} --continue", f"{command} --abort")
+
+
 def _checkout(repo: RepositoryInfo, branch: str) -> Checkout | None:
     ref = f"refs/heads/{branch}"
     places = [entry.path for entry in registrations(repo.common_dir) if entry.path is not None]

@@ -9,6 +9,7 @@ a running agent, is refused by git with our reason. Removal here does not ask gi
 """
 
 import asyncio
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -107,12 +108,11 @@ def _leftover(repo: RepositoryInfo, path: Path) -> bool:
 
 def _require_possible(repo: RepositoryInfo, path: Path, branch: str, commit: str, *, new_branch: bool) -> None:
     """All that can be refused is refused here, before anything is made."""
-    if registered_at(repo.common_dir, path):
-        raise PathTakenError(
-            f"a worktree is registered at {path}", hint="adopt it, or choose another directory", path=str(path)
-        )
+    if registered := registered_at(repo.common_dir, path):
+        hint = f"{_make_room(repo, path, locked=any(entry.locked is not None for entry in registered))}; then try again"
+        raise PathTakenError(f"a worktree is registered at {path}", hint=hint, path=str(path))
     if path.is_symlink() or (path.exists() and not (path.is_dir() and not any(path.iterdir()))):
-        raise PathTakenError(f"{path} exists already", hint="choose another directory, or move it away", path=str(path))
+        raise PathTakenError(f"{path} exists already", hint="move it away, then try again", path=str(path))
     tip = branch_tip(repo, branch)
     if not new_branch and tip is None:
         raise RefNotFoundError(f"there is no branch {branch}", hint="leave --existing out to make it")
@@ -120,6 +120,16 @@ def _require_possible(repo: RepositoryInfo, path: Path, branch: str, commit: str
         raise RefNotFoundError(f"{commit} is not a commit of {repo.name}", hint="name a branch, a tag or a commit")
     resumed = new_branch and tip == commit and branches.made_for(repo, branch, path)
     branches.require_free(repo, branch, new=new_branch and not resumed)
+
+
+def _make_room(repo: RepositoryInfo, path: Path, *, locked: bool) -> str:
+    """The command that frees a place where somebody else's worktree is registered."""
+    git = ("git", "-C", str(repo.root), "worktree")
+    force = ("-f", "-f") if locked else ()
+    if path.is_dir():
+        aside = str(path.with_name(f"{path.name}.aside"))
+        return f"move it: `{shlex.join([*git, 'move', *force, str(path), aside])}`"
+    return f"its directory is gone, have git forget it: `{shlex.join([*git, 'remove', *force, str(path)])}`"
 
 
 async def register(

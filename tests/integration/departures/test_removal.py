@@ -1,12 +1,16 @@
 """Removal and trash: what was removed comes back as it was, or it is said what did not."""
 
+import shutil
 from pathlib import Path
 
+import grpc
+import pytest
 from ramet.v1 import attention_pb2, repo_pb2, worktree_pb2
 
 from tests.support.agents import script
-from tests.support.daemon import IDLE, Client, Sandbox, git
+from tests.support.daemon import IDLE, Client, Sandbox, git, hint_of
 from tests.support.departures import archive, bring_back, refusal, remove, state_of, turns, work_on
+from tests.support.doctor import commands_in, run
 from tests.support.eventually import eventually
 
 
@@ -104,6 +108,28 @@ async def test_what_is_taken_by_now_is_told_and_nothing_of_others_is_touched(cli
     assert len(answer.warnings) == 3  # branch, name, ports
     assert git(Path(other.worktree), "status", "--porcelain") == ""
     assert git(repository, "for-each-ref", "refs/ramet/trash")  # what did not come back as it was is kept twice
+
+
+@pytest.mark.parametrize("gone", [False, True], ids=["there", "gone"])
+@pytest.mark.parametrize("locked", [False, True], ids=["unlocked", "locked"])
+async def test_where_another_worktree_is_by_now_the_refusal_tells_how_to_make_room(
+    client: Client, sandbox: Sandbox, repository: Path, gone: bool, locked: bool
+) -> None:
+    tree = Path((await client.create(repository, name="k1")).worktree)
+    (tree / "only.txt").write_text("of k1\n")
+    await remove(client, "k1", force=True)
+    git(repository, "worktree", "add", "-q", *(["--lock"] if locked else []), "-b", "theirs", str(tree))
+    if gone:
+        shutil.rmtree(tree)
+
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await bring_back(client, "k1")
+
+    (command,) = commands_in(hint_of(caught.value))
+    await run(sandbox, repository, command)
+    await bring_back(client, "k1")
+    assert (tree / "only.txt").read_text() == "of k1\n"
+    assert tree.with_name(f"{tree.name}.aside").exists() != gone
 
 
 async def test_a_session_in_the_trash_is_named_by_prefix_or_name_and_one_that_fits_several_by_its_id(

@@ -4,14 +4,17 @@ import json
 import shutil
 import socket
 import sqlite3
+import subprocess
 from contextlib import closing
 from pathlib import Path
 
+import grpc
+import pytest
 from ramet.v1 import session_pb2, worktree_pb2
 from rametd.git.registrations import REASON
 
-from tests.support.daemon import Client, DaemonProcess, Sandbox, connected, daemon_here, git
-from tests.support.doctor import codes, diagnose, follow, garbage
+from tests.support.daemon import Client, DaemonProcess, Sandbox, connected, daemon_here, git, hint_of
+from tests.support.doctor import codes, commands_in, diagnose, follow, garbage
 from tests.support.eventually import eventually
 
 
@@ -123,6 +126,35 @@ async def test_every_advice_does_what_it_says(daemon: DaemonProcess, repository:
         assert {name: git(tree, "rev-parse", "HEAD") for name, tree in trees.items()} == tips
         assert [(trees[name] / "only.txt").read_text() for name in ("repaired", "anew")] == ["here\n"] * 2
         assert not await diagnose(client, repo="repo")
+
+
+@pytest.mark.parametrize("what", ["end it", "or take it back"])
+async def test_in_the_middle_of_a_rebase_it_is_told_how_that_is_ended(
+    client: Client, sandbox: Sandbox, repository: Path, what: str
+) -> None:
+    tree = Path((await client.create(repository, name="mine")).worktree)
+    for place in (tree, repository):
+        (place / "new.txt").write_text(f"{place}\n")
+        git(place, "add", "new.txt")
+        git(place, "commit", "-q", "-m", "new")
+    base, own = git(repository, "rev-parse", "HEAD"), git(tree, "rev-parse", "HEAD")
+    with pytest.raises(subprocess.CalledProcessError):
+        git(tree, "rebase", "-q", base)
+    git(tree, "add", "new.txt")
+
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await client.worktrees.SyncSession(worktree_pb2.SyncSessionRequest(session="mine"))
+    assert f"{tree} is in the middle of a rebase" in str(caught.value.details())
+    assert [command.rsplit(" ", 1)[1] for command in commands_in(hint_of(caught.value))] == ["--continue", "--abort"]
+    (found,) = (await diagnose(client)).values()
+    assert (found.code, "a rebase is under way there" in found.message) == ("branch-not-checked-out", True)
+    assert "switch" not in found.advice
+
+    git(repository, "config", "core.editor", "true")
+    await follow(sandbox, repository, found.advice, what)
+
+    assert not await diagnose(client)
+    assert git(tree, "rev-parse", "HEAD^" if what == "end it" else "HEAD") == (base if what == "end it" else own)
 
 
 async def test_of_a_worktree_that_was_deleted_the_advice_says_which_files_come_back(

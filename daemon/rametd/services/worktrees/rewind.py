@@ -5,6 +5,7 @@ the scheduler gives a session that has one no work: no agent writes while its fi
 it again, beginning with another checkpoint: what somebody wrote meanwhile is kept too.
 """
 
+import shlex
 import uuid
 from dataclasses import replace
 from fnmatch import fnmatchcase
@@ -70,7 +71,7 @@ class Rewinder:
 
         def begin(unit: Unit) -> Intent:
             now = unit.sessions.get(session.id)
-            check_state(now)
+            check_state(now, checkpoint)
             refuse_landing(unit, now)
             found = refuse_other(leaving(unit, now.id), now, REWIND)
             if found is not None and key_of(found) != key_of(new):
@@ -244,11 +245,13 @@ def noted_before(reader: Reader, intent: Intent) -> Checkpoint | None:
     return before
 
 
-def check_state(session: Session) -> None:
+def check_state(session: Session, checkpoint: Checkpoint) -> None:
     if session.worktree_kind == WorktreeKind.IN_PLACE:
+        diff = shlex.join(["rametctl", "diff", session.name, "--against", str(checkpoint.number)])
+        restore = shlex.join(["git", "-C", str(session.worktree), "restore", f"--source={checkpoint.commit[:12]}"])
         raise WrongStateError(
             f"{session.name} works in your own checkout, which is never overwritten",
-            hint="see `rametctl diff --against`, and bring single files back with git restore --source=COMMIT",
+            hint=f"`{diff}` shows what has changed since, and `{restore} -- PATH` brings a file back",
         )
     if session.state in BUSY_STATES or session.state == State.QUEUED:
         hint = f"`rametctl stop {session.name}` first, or wait until it is idle"

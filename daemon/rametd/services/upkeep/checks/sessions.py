@@ -7,7 +7,8 @@ from pathlib import Path
 from rametd.domain.errors import RametError
 from rametd.domain.models import Session, WorktreeKind
 from rametd.domain.states import State
-from rametd.git.registrations import Registration, locate
+from rametd.git.registrations import Registration, existing_git_dir, locate
+from rametd.git.targets import under_way, ways_out
 from rametd.services.departures.clearing import archive_ref, last_known
 from rametd.services.departures.whole import archived_as
 from rametd.services.standing import standing
@@ -165,10 +166,15 @@ async def _branch(scene: Scene, session: Session) -> AsyncIterator[Finding]:
         return
     where = f"is checked out at {place}" if place is not None else "is checked out nowhere"
     message = f"branch {branch} {where}, not in the session's worktree"
-    advice = (
-        f"look at it: {shell('git', '-C', tree, 'status')}\n"
-        f"have the branch there again: {shell('git', '-C', tree, 'switch', branch)}"
-    )
+    git_dir = await asyncio.to_thread(existing_git_dir, tree)
+    if git_dir is not None and (busy := await asyncio.to_thread(under_way, git_dir)):
+        # Until that is over git refuses to switch.
+        message = f"{message}: {busy} is under way there"
+        on, *back = (shell("git", "-C", tree, *words.split()) for words in ways_out(busy))
+        again = "\n".join([f"end it: {on}", *(f"or take it back: {each}" for each in back)])
+    else:
+        again = f"have the branch there again: {shell('git', '-C', tree, 'switch', branch)}"
+    advice = f"look at it: {shell('git', '-C', tree, 'status')}\n{again}"
     yield Finding("warning", "branch-not-checked-out", session.name, session.id, message, advice)
 
 
