@@ -44,7 +44,12 @@ class App:
     def connect(self, *, autostart: bool) -> "Connection":
         from rametctl.connection import Connection
 
-        made = Connection(self.directories, self.environ, autostart=autostart)
+        made = Connection(
+            self.directories,
+            self.environ,
+            autostart=autostart,
+            tell=lambda words: self.output.note(f"rametctl: {words}"),
+        )
         self.connections.append(made)
         return made
 

@@ -85,12 +85,16 @@ class Cancellable(Protocol[Response_co]):
 
 
 class Connection:
-    """One command's connection. ``autostart`` says whether a daemon that is not there is started."""
+    """One command's connection. ``autostart`` says whether a daemon that is not there is started; ``tell`` gets words for the person
+    where one has gone that only others start, and is waited for."""
 
-    def __init__(self, directories: Directories, environ: Mapping[str, str], *, autostart: bool) -> None:
+    def __init__(
+        self, directories: Directories, environ: Mapping[str, str], *, autostart: bool, tell: Callable[[str], None]
+    ) -> None:
         self.directories = directories
         self.autostart = autostart
         self._environ = environ
+        self._tell = tell
         self._channel: grpc.Channel | None = None
         self._end: float | None = None  # see `within`
         metadata = [("ramet-contract", str(CONTRACT_VERSION))]
@@ -213,7 +217,7 @@ class Connection:
         self, method: Callable[["Connection"], Method[Request, Response]], request: Request, *, retry: bool
     ) -> Response:
         failing_since: float | None = None
-        pause = 0.05
+        pause, told = 0.05, False
         while True:
             attempt = time.monotonic()
             try:
@@ -228,6 +232,9 @@ class Connection:
                 if failing_since is None:
                     raise
                 failure = error
+                if not told:
+                    self._tell("the daemon went away before it answered; waiting for one: rametctl daemon start")
+                    told = True
             now = time.monotonic()
             # A call that went on for a while was with a daemon: what ended it is a new failure.
             if failing_since is None or now - attempt > 5.0:
