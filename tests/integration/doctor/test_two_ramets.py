@@ -77,6 +77,28 @@ async def test_what_another_ramet_keeps_in_the_repository_is_told_in_one_line_an
         }
 
 
+async def test_a_branch_that_may_be_another_ramets_is_never_advised_to_be_deleted(
+    sandbox: Sandbox, elsewhere: Sandbox, repository: Path
+) -> None:
+    async with daemon_here(elsewhere), connected(elsewhere) as theirs:
+        made = await theirs.create(repository, name="s3")
+        git(Path(made.worktree), "commit", "-q", "--allow-empty", "-m", "only here")
+        git(Path(made.worktree), "checkout", "-q", "--detach")
+        (repository / ".git" / "logs" / "refs" / "heads" / made.branch).unlink()
+        async with daemon_here(sandbox), connected(sandbox) as ours:
+            await ours.create(repository, name="mine")
+            found = await diagnose(ours, fix=True)
+            assert codes(found) == {
+                "refs/ramet": ("ref-foreign", "info"),
+                made.worktree: ("worktree-unknown", "info"),
+            }
+            assert f"{made.branch}: by the name alone" in found["refs/ramet"].message
+            assert not any(f"-D {made.branch}" in each.advice for each in found.values())
+            assert made.branch not in {
+                item.name for item in (await garbage(ours)).values() if item.verdict == "orphaned"
+            }
+
+
 async def test_a_registration_of_ours_whose_directory_is_gone_goes_unless_it_alone_has_something(
     client: Client, repository: Path
 ) -> None:

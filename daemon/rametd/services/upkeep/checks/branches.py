@@ -16,10 +16,7 @@ async def branches(scene: Scene) -> AsyncIterator[Finding]:
 
     What is checked out somewhere is at work, and what something in the trash had comes back with it.
     """
-    inventory = scene.inventory
-    had = {session.branch for session in scene.sessions} | await scene.core.store.read(
-        lambda reader: {entry.branch for entry in reader.trash.list(scene.repo.id)}
-    )
+    inventory, had = scene.inventory, await _had(scene)
     for branch in inventory.tips:
         scene.checked["branches"] += 1
         made_for = inventory.made.get(branch)
@@ -28,8 +25,23 @@ async def branches(scene: Scene) -> AsyncIterator[Finding]:
         if made_for is not None:
             if made_for.name in scene.departed:  # another Ramet's are told with its refs
                 yield await _unknown(scene, branch)
-        elif branch.startswith(PREFIX):
+        elif branch.startswith(PREFIX) and not scene.strangers:
             yield await _unknown(scene, branch)
+
+
+async def maybe_of_strangers(scene: Scene) -> list[str]:
+    """Where another Ramet works too, the branches named like ours whose making git has forgotten: a session of that one may go on with them."""
+    if not scene.strangers:
+        return []
+    inventory = scene.inventory
+    settled = inventory.made.keys() | inventory.checked_out.keys() | await _had(scene)
+    return sorted(branch for branch in inventory.tips.keys() - settled if branch.startswith(PREFIX))
+
+
+async def _had(scene: Scene) -> set[str]:
+    """The branches of sessions, and of what is in the trash."""
+    trash = await scene.core.store.read(lambda reader: {entry.branch for entry in reader.trash.list(scene.repo.id)})
+    return trash | {session.branch for session in scene.sessions}
 
 
 async def _unknown(scene: Scene, branch: str) -> Finding:

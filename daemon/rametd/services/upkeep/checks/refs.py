@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator
 
 from ramet.words import plural
 
+from rametd.services.upkeep.checks.branches import maybe_of_strangers
 from rametd.services.upkeep.checks.lost import lost
 from rametd.services.upkeep.finding import Finding, shell
 from rametd.services.upkeep.rows import KINDS, is_orphan, is_still_kept, kind_and_id
@@ -22,7 +23,7 @@ async def refs(scene: Scene) -> AsyncIterator[Finding]:
     ours = {ref: commit for ref, commit in inventory.refs.items() if kind_and_id(ref)[0] in KINDS}
     for ref in inventory.refs.keys() - ours.keys():
         yield _foreign(scene, ref)
-    if (strangers := _of_strangers(scene)) is not None:
+    if (strangers := _of_strangers(scene, await maybe_of_strangers(scene))) is not None:
         yield strangers
     ours = {ref: commit for ref, commit in ours.items() if kind_and_id(ref)[1] not in scene.strangers}
     there = {ref: commit for ref, commit in ours.items() if await scene.core.git.has_commit(scene.info, commit)}
@@ -81,16 +82,19 @@ def _foreign(scene: Scene, ref: str) -> Finding:
     return Finding("info", "ref-foreign", ref, "", message, advice)
 
 
-def _of_strangers(scene: Scene) -> Finding | None:
-    """What another Ramet has in the repository, in one finding: it may be a lot, and is as it should be."""
+def _of_strangers(scene: Scene, maybe: list[str]) -> Finding | None:
+    """What another Ramet has in the repository, in one finding: it may be a lot, and is as it should be. ``maybe``: branches of which that is not sure."""
     ours = {ref: kind_and_id(ref) for ref in scene.inventory.refs}
     refs = sorted(ref for ref, (kind, identity) in ours.items() if kind in KINDS and identity in scene.strangers)
     branches = sorted(branch for branch, path in scene.inventory.made.items() if path.name in scene.strangers)
+    branches += maybe
     if not refs and not branches:
         return None
     kinds = [plural(len(names), kind) for names, kind in ((refs, "ref"), (branches, "branch")) if names]
     names = listed([*refs, *branches], MANY)
     message = f"{' and '.join(kinds)} of sessions that this Ramet never had ({names}): another one, such as another person's, works here too, or they are of before the database was rebuilt"
+    if maybe:
+        message = f"{message}; {listed(maybe, MANY)}: by the name alone, for git has forgotten what they were made for"
     root = scene.info.root
     advice = f"leave them to that one: neither gc nor doctor --fix touches them\nwhere there is none, delete one: {shell('git', '-C', root, 'update-ref', '-d')} REF\nsee when they were made: {shell('git', '-C', root, 'for-each-ref', '--format=%(committerdate) %(refname)', 'refs/ramet')}"
     return Finding("info", "ref-foreign", "refs/ramet", "", message, advice)
