@@ -1,69 +1,32 @@
-"""Checkpoints and rewinds, over the socket of a real daemon, with scripted agents."""
+"""Checkpoints, over the socket of a real daemon, with scripted agents."""
 
 import asyncio
-import json
-import shutil
-import subprocess
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import grpc
 import pytest
-from ramet.v1 import common_pb2, event_pb2, session_pb2, worktree_pb2
+from ramet.v1 import session_pb2, worktree_pb2
 from rametd.git import Git
 
 from tests.crash.test_failpoints import die_in, start_to_die
 from tests.support.agents import script
-from tests.support.daemon import IDLE, Client, DaemonProcess, Sandbox, connected, daemon_here, git, hint_of, reason_of
-from tests.support.doctor import commands_in, run
+from tests.support.checkpoints import (
+    EDITS,
+    START,
+    TURN,
+    at_work,
+    count,
+    has_turns,
+    turn,
+    with_reason,
+    worked,
+    write,
+)
+from tests.support.daemon import Client, DaemonProcess, Sandbox, connected, daemon_here, git, reason_of
 from tests.support.eventually import eventually
 
-EDITS = common_pb2.PERMISSION_MODE_ACCEPT_EDITS
-START = worktree_pb2.CHECKPOINT_REASON_START
-TURN = worktree_pb2.CHECKPOINT_REASON_TURN
-REWIND = worktree_pb2.CHECKPOINT_REASON_REWIND
-
-
-def write(name: str, text: str) -> dict[str, object]:
-    return {"tool": "Write", "input": {"file_path": name, "content": text}}
-
-
-async def count(client: Client, name: str, number: int) -> list[worktree_pb2.Checkpoint]:
-    """Its checkpoints, once there are so many."""
-
-    async def look() -> list[worktree_pb2.Checkpoint]:
-        found = await client.checkpoints(name)
-        assert len(found) == number, [each.reason for each in found]
-        return found
-
-    return await eventually(look)
-
-
-async def rewind(client: Client, name: str, checkpoint: str, **fields: object) -> worktree_pb2.RewindSessionResponse:
-    request = worktree_pb2.RewindSessionRequest(session=name, checkpoint=checkpoint, **fields)  # type: ignore[arg-type]
-    return await client.worktrees.RewindSession(request, metadata=client.metadata)
-
-
-async def turn(client: Client, name: str, *steps: dict[str, object]) -> session_pb2.Session:
-    before = (await client.get(name)).turns
-    await client.send(name, script(*steps, {"text": "done"}))
-
-    async def over() -> session_pb2.Session:
-        session = await client.get(name)
-        assert (session.state, session.turns) == (IDLE, before + 1)
-        return session
-
-    return await eventually(over)
-
-
-@pytest.fixture
-async def worked(client: Client, repository: Path) -> session_pb2.Session:
-    """A session with two turns behind it."""
-    await client.create(repository, script(write("one.txt", "1\n"), {"text": "first"}), name="made", mode=EDITS)
-    await client.reach("made", IDLE)
-    await count(client, "made", 2)
-    return await turn(client, "made", write("two.txt", "2\n"), write("dir0/file0.txt", "changed\n"))
+__all__ = ["worked"]
 
 
 async def test_the_start_and_every_turn_are_kept(client: Client, worked: session_pb2.Session, repository: Path) -> None:
@@ -97,306 +60,6 @@ async def test_one_asked_for_twice_without_a_change_is_one(client: Client, worke
     assert (made.number, made.reason) == (4, worktree_pb2.CHECKPOINT_REASON_MANUAL)
     assert again == made
     assert len(await client.checkpoints("made")) == 4
-
-
-async def test_a_rewind_brings_files_and_conversation_back_and_is_undone_by_another(
-    client: Client, worked: session_pb2.Session, daemon: DaemonProcess
-) -> None:
-    await count(client, "made", 3)
-    tree = Path(worked.worktree)
-    (tree / "by-hand").write_text("mine\n")
-    (tree / ".gitignore").write_text("*.log\n")
-    (tree / "debug.log").write_text("ignored\n")
-
-    answer = await rewind(client, "made", "2")
-
-    assert not (tree / "two.txt").exists()
-    assert not (tree / "by-hand").exists()
-    assert (tree / "one.txt").read_text() == "1\n"
-    assert (tree / "dir0/file0.txt").read_text() == "line one of 0\nline two\n"
-    assert (tree / "debug.log").read_text() == "ignored\n"
-    assert (answer.before.reason, answer.before.number, answer.checkpoint.number) == (REWIND, 4, 2)
-    assert {file.path for file in answer.files} == {"two.txt", "by-hand", ".gitignore", "dir0/file0.txt"}
-    assert answer.session.conversation_id != worked.conversation_id
-    assert [event for event in await client.log("made") if event.HasField("session_rewound")]
-
-    # The next turn goes on with what was said until then, and nothing later.
-    after = await turn(client, "made", write("three.txt", "3\n"))
-    assert after.conversation_id == answer.session.conversation_id
-    said = transcript(daemon, after.conversation_id)
-    assert "one.txt" in said
-    assert "two.txt" not in said
-
-    await rewind(client, "made", str(answer.before.number))
-    assert (tree / "two.txt").read_text() == "2\n"
-    assert (tree / "by-hand").read_text() == "mine\n"
-    again = await turn(client, "made", write("four.txt", "4\n"))
-    assert "two.txt" in transcript(daemon, again.conversation_id)
-    assert "three.txt" not in transcript(daemon, again.conversation_id)
-
-
-def transcript(daemon: DaemonProcess, conversation_id: str) -> str:
-    [file] = (daemon.sandbox.root / "claude").rglob(f"{conversation_id}.jsonl")
-    return "".join(json.dumps(json.loads(line)) for line in file.read_text().splitlines())
-
-
-async def test_files_alone_are_rewound_on_request(client: Client, worked: session_pb2.Session) -> None:
-    await count(client, "made", 3)
-
-    answer = await rewind(client, "made", "1", files_only=True)
-
-    assert not (Path(worked.worktree) / "one.txt").exists()
-    assert answer.session.conversation_id == worked.conversation_id
-
-
-async def test_the_start_has_no_conversation_to_go_on_with(
-    client: Client, worked: session_pb2.Session, daemon: DaemonProcess
-) -> None:
-    await count(client, "made", 3)
-
-    await rewind(client, "made", "1")
-
-    after = await turn(client, "made", write("anew.txt", "3\n"))
-    assert "one.txt" not in transcript(daemon, after.conversation_id)
-
-
-async def test_commits_made_since_are_taken_back_and_stay_reachable(
-    client: Client, worked: session_pb2.Session
-) -> None:
-    await count(client, "made", 3)
-    tree = Path(worked.worktree)
-    git(tree, "add", "-A")
-    git(tree, "commit", "-qm", "all of it")
-    made = git(tree, "rev-parse", "HEAD")
-
-    answer = await rewind(client, "made", "2")
-
-    assert git(tree, "rev-parse", "HEAD") == worked.base_commit
-    assert git(tree, "rev-parse", "--abbrev-ref", "HEAD") == worked.branch
-    assert git(tree, "status", "--porcelain") == "?? one.txt"
-    assert answer.before.head == made
-    assert git(tree, "rev-parse", f"{answer.before.ref}^1") == made
-
-
-async def test_an_ignored_file_in_the_place_of_one_that_comes_back_is_kept_first(
-    client: Client, worked: session_pb2.Session
-) -> None:
-    await count(client, "made", 3)
-    tree = Path(worked.worktree)
-    (tree / ".gitignore").write_text("two.txt\n")
-    (tree / "two.txt").unlink()
-    await client.worktrees.CreateCheckpoint(
-        worktree_pb2.CreateCheckpointRequest(session="made"), metadata=client.metadata
-    )
-    (tree / "two.txt").write_text("secret\n")
-
-    answer = await rewind(client, "made", "3")
-
-    assert (tree / "two.txt").read_text() == "2\n"
-    assert git(tree, "show", f"{answer.before.commit}:two.txt") == "secret"
-
-
-@pytest.mark.parametrize("place", ["thing", "thing/deep", "sub"])
-@pytest.mark.parametrize("how", ["repository", "ignored repository", "worktree"])
-async def test_a_rewind_puts_no_file_in_the_place_of_a_repository_inside(
-    client: Client, repository: Path, place: str, how: str
-) -> None:
-    tree = Path((await client.create(repository, name="made")).worktree)
-    (tree / "thing").write_text("a file\n")
-    (tree / "sub").mkdir()
-    (tree / "sub" / "below").write_text("another\n")
-    made = await client.worktrees.CreateCheckpoint(worktree_pb2.CreateCheckpointRequest(session="made"))
-    (tree / "thing").unlink()
-    shutil.rmtree(tree / "sub")
-    inner = tree / place
-    if how == "worktree":
-        git(tree, "worktree", "add", "-q", "--detach", place)
-    else:
-        git(tree, "init", "-q", place)
-        git(inner, "commit", "-q", "--allow-empty", "-m", "only here")
-    if how == "ignored repository":
-        (tree / ".gitignore").write_text(f"/{place}\n")
-    (inner / "draft").write_text("only here\n")
-
-    with pytest.raises(grpc.aio.AioRpcError) as caught:
-        await rewind(client, "made", str(made.checkpoint.number))
-
-    assert (reason_of(caught.value), place in str(caught.value.details())) == ("WORKTREE_CHANGED", True)
-    assert ((inner / ".git").exists(), (inner / "draft").read_text()) == (True, "only here\n")
-    assert not (inner / "below").exists()
-
-
-async def test_a_rewind_moves_no_branch_but_the_sessions_own(client: Client, repository: Path) -> None:
-    session = await client.create(repository, name="made")
-    tree = Path(session.worktree)
-    made = await client.worktrees.CreateCheckpoint(worktree_pb2.CreateCheckpointRequest(session="made"))
-    git(tree, "checkout", "-q", "-b", "mine")
-    (tree / "by-hand").write_text("mine\n")
-    git(tree, "add", "-A")
-    git(tree, "commit", "-qm", "mine")
-    tip = git(repository, "rev-parse", "mine")
-
-    answer = await rewind(client, "made", str(made.checkpoint.number))
-
-    assert git(repository, "rev-parse", "mine") == git(tree, "rev-parse", "HEAD") == tip
-    assert list(answer.warnings) == ["mine is checked out there, and stays where it is"]
-    assert not (tree / "by-hand").exists()
-
-
-@pytest.mark.parametrize("begun", ["merge", "cherry-pick", "revert", "rebase", "bisect"])
-async def test_what_is_under_way_in_a_tree_is_not_rewound_under_it(
-    client: Client, repository: Path, begun: str
-) -> None:
-    session = await client.create(repository, name="made")
-    tree = Path(session.worktree)
-    made = await client.worktrees.CreateCheckpoint(worktree_pb2.CreateCheckpointRequest(session="made"))
-    git(tree, "checkout", "-q", "--detach")
-    (tree / "dir0" / "file0.txt").write_text("theirs\n")
-    git(tree, "commit", "-qam", "theirs")
-    theirs = git(tree, "rev-parse", "HEAD")
-    git(tree, "checkout", "-q", session.branch)
-    for text in ("mine\n", "mine too\n"):
-        (tree / "dir0" / "file0.txt").write_text(text)
-        git(tree, "commit", "-qam", "mine")
-    words = {"revert": ("revert", "HEAD~1"), "bisect": ("bisect", "start")}.get(begun, (begun, theirs))
-    with suppress(subprocess.CalledProcessError):  # it conflicts
-        git(tree, *words)
-    before = git(tree, "status", "--porcelain=v2", "--branch"), (tree / "dir0" / "file0.txt").read_bytes()
-
-    with pytest.raises(grpc.aio.AioRpcError) as refused:
-        await rewind(client, "made", str(made.checkpoint.number))
-
-    assert reason_of(refused.value) == "WORKTREE_CHANGED"
-    assert f"is in the middle of a {begun}" in (refused.value.details() or "")
-    assert before == (git(tree, "status", "--porcelain=v2", "--branch"), (tree / "dir0" / "file0.txt").read_bytes())
-    assert (await client.get("made")).state == IDLE
-
-
-async def test_a_head_on_no_branch_is_rewound_and_comes_back_with_its_commit(client: Client, repository: Path) -> None:
-    session = await client.create(repository, name="made")
-    tree = Path(session.worktree)
-    made = await client.worktrees.CreateCheckpoint(worktree_pb2.CreateCheckpointRequest(session="made"))
-    git(tree, "checkout", "-q", "--detach")
-    (tree / "mine").write_text("mine\n")
-    git(tree, "add", "-A")
-    git(tree, "commit", "-qm", "mine")
-    tip = git(tree, "rev-parse", "HEAD")
-
-    answer = await rewind(client, "made", str(made.checkpoint.number))
-
-    assert [words.partition(", and")[0] for words in answer.warnings] == ["HEAD is on no branch"]
-    assert f"{session.branch} stays where it is" in answer.warnings[0]
-    assert git(tree, "rev-parse", "HEAD") != tip
-    await rewind(client, "made", str(answer.before.number))
-    assert (git(tree, "rev-parse", "HEAD"), git(tree, "status", "--porcelain")) == (tip, "")
-
-
-async def test_a_list_shows_where_a_session_stands_and_what_a_rewind_left_behind(
-    client: Client, worked: session_pb2.Session
-) -> None:
-    async def places() -> dict[int, str]:
-        found = await client.checkpoints("made")
-        return {each.number: "here" if each.current else "left" if each.abandoned else "" for each in found}
-
-    await count(client, "made", 3)
-    assert await places() == {3: "here", 2: "", 1: ""}
-    (Path(worked.worktree) / "by-hand").write_text("1\n")
-    await rewind(client, "made", "2")
-    assert await places() == {4: "left", 3: "left", 2: "here", 1: ""}
-    await turn(client, "made", write("three.txt", "3\n"))
-    await count(client, "made", 5)
-    assert await places() == {5: "here", 4: "left", 3: "left", 2: "", 1: ""}
-    await rewind(client, "made", "4")
-    assert await places() == {5: "left", 4: "here", 3: "", 2: "", 1: ""}
-
-
-async def test_a_rewind_keeps_what_was_only_staged(
-    client: Client, worked: session_pb2.Session, repository: Path
-) -> None:
-    await count(client, "made", 3)
-    tree = Path(worked.worktree)
-    (tree / "one.txt").write_text("only staged\n")
-    git(tree, "add", "one.txt")
-    (tree / "one.txt").write_text("1\n")
-
-    before = (await rewind(client, "made", "2")).before
-
-    assert before.number == 4  # the files are those of the checkpoint before; what is staged is not
-    assert git(repository, "show", f"{before.commit}^2:one.txt") == "only staged"
-    assert git(repository, "rev-parse", f"{before.commit}^1", f"{before.commit}^2^") == f"{before.head}\n{before.head}"
-    assert git(repository, "show", f"{before.commit}:one.txt") == "1"
-
-
-async def test_checkpoints_are_known_again_after_their_rows_went_with_a_damaged_database(
-    daemon: DaemonProcess, client: Client, worked: session_pb2.Session
-) -> None:
-    kept = await count(client, "made", 3)
-    daemon.kill()
-    for part in ("ramet.db", "ramet.db-wal", "ramet.db-shm"):
-        (daemon.sandbox.root / "state" / part).write_bytes(b"no database at all " * 400)
-
-    daemon.start()
-
-    def facts(each: worktree_pb2.Checkpoint) -> worktree_pb2.Checkpoint:
-        copy = worktree_pb2.Checkpoint()
-        copy.CopyFrom(each)
-        copy.ClearField("id")
-        copy.ClearField("create_time")  # of the row; a ref has the commit's, which is made a moment before
-        return copy
-
-    found = await count(client, "made", 3)
-    assert [facts(each) for each in found] == [facts(each) for each in kept]
-    assert all(0 <= b.create_time.seconds - a.create_time.seconds <= 5 for a, b in zip(found, kept, strict=True))
-
-    async def read_again() -> bool:
-        return (await client.get("made")).turns == worked.turns
-
-    await eventually(read_again)
-    await client.worktrees.CreateCheckpoint(worktree_pb2.CreateCheckpointRequest(session="made"))
-    assert len(await client.checkpoints("made")) == 3, "the turns that the agent's journal tells again are kept already"
-    await rewind(client, "made", "2")
-    assert (Path(worked.worktree) / "one.txt").exists()
-    assert not (Path(worked.worktree) / "two.txt").exists()
-    assert (await client.checkpoints("made"))[0].number >= 3
-
-
-async def test_a_rewind_waits_for_no_turn_and_names_what_is_not_there(
-    client: Client, worked: session_pb2.Session
-) -> None:
-    await count(client, "made", 3)
-    with pytest.raises(grpc.aio.AioRpcError) as caught:
-        await rewind(client, "made", "77")
-    assert reason_of(caught.value) == "CHECKPOINT_NOT_FOUND"
-
-    await client.send("made", script({"sleep": 30}, {"text": "late"}))
-    await eventually(lambda: at_work(client))
-    with pytest.raises(grpc.aio.AioRpcError) as caught:
-        await rewind(client, "made", "1")
-    assert reason_of(caught.value) == "WRONG_STATE"
-
-
-@pytest.mark.own_changes("dir0/file0.txt")
-async def test_of_a_checkout_that_is_never_overwritten_the_refusal_tells_commands_that_work(
-    client: Client, sandbox: Sandbox, repository: Path
-) -> None:
-    await client.create(repository, in_place=True, name="my own")
-    file = repository / "dir0" / "file0.txt"
-    before = file.read_text()
-    (first,) = await eventually(lambda: client.checkpoints("my own"))
-    file.write_text("changed\n")
-
-    with pytest.raises(grpc.aio.AioRpcError) as caught:
-        await rewind(client, "my own", str(first.number))
-
-    assert reason_of(caught.value) == "WRONG_STATE"
-    diff, restore = commands_in(hint_of(caught.value))
-    assert "changed" in await run(sandbox, repository, diff)
-    await run(sandbox, repository, restore.replace("PATH", "dir0/file0.txt"))
-    assert file.read_text() == before
-
-
-async def at_work(client: Client) -> bool:
-    return (await client.get("made")).state == session_pb2.SESSION_STATE_WORKING
 
 
 async def test_a_checkpoint_that_cannot_be_made_keeps_nobody_waiting(
@@ -454,10 +117,6 @@ async def test_names_that_are_no_text_are_kept_and_keep_nobody_waiting(
     assert "new/deep/caf\\351" in git(repository, "ls-tree", "-r", "--name-only", last.commit)
 
 
-async def has_turns(client: Client, turns: int) -> bool:
-    return (await client.get("made")).turns == turns
-
-
 async def test_the_next_turn_begins_only_when_the_last_one_is_kept_also_after_a_kill(
     daemon: DaemonProcess, repository: Path
 ) -> None:
@@ -489,10 +148,6 @@ async def test_a_prompt_that_came_within_a_turn_begins_its_own_only_when_that_tu
     await count(client, "made", 6)
     kept = {each.turn: git(repository, "show", f"{each.commit}:one.txt") for each in await with_reason(client, TURN)}
     assert kept == {1: "1", 2: "1", 3: "3", 4: "4", 5: "5"}
-
-
-async def with_reason(client: Client, reason: int) -> list[worktree_pb2.Checkpoint]:
-    return [each for each in reversed(await client.checkpoints("made")) if each.reason == reason]
 
 
 async def test_a_diff_is_made_against_what_is_named(
@@ -559,97 +214,6 @@ async def test_changes_are_streamed_as_they_happen(client: Client, worked: sessi
     assert b"+hello" in answer.patch
     assert "fresh.txt" in [file.path for file in answer.files]
     stream.cancel()
-
-
-def test_an_event_tells_of_a_rewind_in_words() -> None:
-    from rametctl.render.event import summary_spans
-
-    event = event_pb2.Event(
-        session_rewound=event_pb2.SessionRewound(
-            checkpoint=worktree_pb2.Checkpoint(number=2), before=worktree_pb2.Checkpoint(number=4), conversation=True
-        )
-    )
-    assert (
-        summary_spans(event)[0][0] == "back at checkpoint 2, its conversation too; checkpoint 4 holds what was before"
-    )
-
-
-async def test_what_only_the_conversation_lost_by_a_rewind_is_gone_back_to_by_another(
-    client: Client, worked: session_pb2.Session, daemon: DaemonProcess, sandbox: Sandbox
-) -> None:
-    await turn(client, "made", {"text": "only said"})
-    await count(client, "made", 4)  # the files of 4 are those of 3
-
-    told = sandbox.ctl("rewind", "made", "3").stdout
-    assert "is back at checkpoint 3, 0 files changed; its conversation ends with turn 2" in told
-    assert "to undo this: rametctl rewind made 4" in told
-    told = sandbox.ctl("rewind", "made", "4").stdout
-    assert "its conversation ends with turn 3" in told
-    assert "to undo this: rametctl rewind made 5" in told
-    again = await turn(client, "made", {"text": "and more"})
-    assert "only said" in transcript(daemon, again.conversation_id)
-    await count(client, "made", 6)
-
-    await rewind(client, "made", "5")
-    after = await turn(client, "made", {"text": "another way"})
-    assert "only said" not in transcript(daemon, after.conversation_id)
-    assert "two.txt" in transcript(daemon, after.conversation_id)
-
-
-async def test_a_rewind_to_where_it_stands_says_that_there_is_nothing_to_undo(
-    daemon: DaemonProcess, client: Client, worked: session_pb2.Session, sandbox: Sandbox
-) -> None:
-    await count(client, "made", 3)
-    told = sandbox.ctl("rewind", "made", "3")
-    assert (told.code, told.stdout) == (0, "made was at checkpoint 3 already: nothing has changed\n")
-    assert len(await client.checkpoints("made")) == 3
-
-
-@pytest.mark.own_changes
-async def test_a_sync_is_undone_to_the_last_staged_line(
-    daemon: DaemonProcess, client: Client, worked: session_pb2.Session, sandbox: Sandbox, repository: Path
-) -> None:
-    """Also where all that has changed is staged, so that the index is what the files are."""
-    await count(client, "made", 3)
-    tree = Path(worked.worktree)
-    git(tree, "add", "one.txt")
-    (tree / "one.txt").write_text("not staged\n")
-    (tree / "dir0/file0.txt").write_text("changed again\n")
-    git(tree, "add", "-A", "dir0")
-    before = (git(tree, "status", "--porcelain"), git(tree, "diff", "--cached"), git(tree, "rev-parse", "HEAD"))
-    (repository / "of-the-base.txt").write_text("new\n")
-    git(repository, "add", "-A")
-    git(repository, "commit", "-qm", "the base goes on")
-
-    synced = sandbox.ctl("sync", "made").stdout
-    assert (tree / "of-the-base.txt").exists()
-    undo = synced.splitlines()[-1].removeprefix("to undo this: rametctl ")
-    assert sandbox.ctl(*undo.split()).code == 0
-
-    assert (git(tree, "status", "--porcelain"), git(tree, "diff", "--cached"), git(tree, "rev-parse", "HEAD")) == before
-    assert (tree / "one.txt").read_text() == "not staged\n"
-    listed = sandbox.ctl("checkpoints", "made").stdout
-    assert "before sync" in listed
-    assert "before rewind" in listed
-    assert "manual" not in listed
-    git(tree, "add", "-A")
-    everything = git(tree, "status", "--porcelain")
-    answer = await rewind(client, "made", "1")
-    await rewind(client, "made", str(answer.before.number))
-    assert git(tree, "status", "--porcelain") == everything
-
-
-async def test_a_session_without_a_prompt_has_a_checkpoint_of_its_start(client: Client, repository: Path) -> None:
-    made = await client.create(repository, name="made", mode=EDITS)
-    (start,) = await count(client, "made", 1)
-    assert (start.number, start.reason, start.files, start.head) == (1, START, 0, made.base_commit)
-    (Path(made.worktree) / "by-hand").write_text("mine\n")
-
-    await turn(client, "made", write("one.txt", "1\n"))
-
-    assert [each.reason for each in await count(client, "made", 2)] == [TURN, START]
-    await rewind(client, "made", "1")
-    assert git(Path(made.worktree), "status", "--porcelain") == ""
 
 
 @pytest.mark.crash

@@ -1,37 +1,12 @@
 """Bringing files back at the level of git: what comes in the way at the last moment, and commits that nobody has kept."""
 
-from collections.abc import AsyncIterator
-from pathlib import Path
-
 import pytest
-from rametd.git import Git, RepositoryInfo
+from rametd.git import Git
 
-from tests.support import repositories
+from tests.support.git_fixtures import environment, git, repo, sample, tree
 from tests.support.repositories import Sample
 
-
-@pytest.fixture
-def sample(tmp_path: Path) -> Sample:
-    return repositories.plain(tmp_path / "repo", repositories.git_environment(tmp_path / "home"))
-
-
-@pytest.fixture
-async def git(sample: Sample) -> AsyncIterator[Git]:
-    git = Git(sample.environment, threads=2)
-    yield git
-    await git.aclose()
-
-
-@pytest.fixture
-async def repo(git: Git, sample: Sample) -> RepositoryInfo:
-    return await git.discover(sample.path)
-
-
-@pytest.fixture
-async def tree(git: Git, repo: RepositoryInfo, sample: Sample, tmp_path: Path) -> Sample:
-    (tmp_path / "trees").mkdir()
-    await git.create_worktree(repo, tmp_path / "trees" / "s-1", "work", sample.head, new_branch=True)
-    return Sample(tmp_path / "trees" / "s-1", sample.environment)
+__all__ = ["environment", "git", "repo", "sample", "tree"]
 
 
 @pytest.mark.parametrize("name", ["README.md", "untracked", "ignored", "folder/ignored"])

@@ -54,6 +54,14 @@ class World:
 @contextmanager
 def unchanged(box: Sandbox, repo: Path | None = None) -> Iterator[None]:
     """Nothing is made, or left, by what happens inside."""
+    eventually_sync(lambda: not beginning(box))
     before = World.of(box, repo)
     yield
     eventually_sync(lambda: World.of(box, repo).is_no_more_than(before))
+
+
+def beginning(box: Sandbox) -> list[str]:
+    """Sessions whose start is being kept, in the background."""
+    with closing(sqlite3.connect(f"file:{box.root}/state/ramet.db?mode=ro", uri=True)) as db:
+        query = "SELECT id FROM sessions WHERE NOT EXISTS (SELECT 1 FROM checkpoints WHERE session_id = sessions.id)"
+        return [name for (name,) in db.execute(query)]

@@ -141,7 +141,7 @@ class Tracker:
             # An object of the known tree was collected as garbage; or git was asked about paths that turned into something else under it, such as
             # a directory into a symbolic link.
             log.debug("changes are lost", worktree=str(self.worktree), error=str(error))
-        except Exception:
+        except Exception:  # a fault of ours: a look at all files makes up for it
             log.exception("changes are lost", worktree=str(self.worktree))
 
     async def _take(self, happened: Happened, events: Events) -> None:
