@@ -56,7 +56,7 @@ def state_of(tree: Path) -> str:
             str(path.readlink()) if path.is_symlink() else f"{path.stat().st_mode:o} {path.read_bytes()!r}"
         )
         for path in sorted(tree.rglob("*"))
-        if (path.is_file() or path.is_symlink()) and path.name != ".git"
+        if (path.is_file() or path.is_symlink()) and path.name != ".git" and path.relative_to(tree).parts[0] != ".git"
     }
     status = git(tree, "status", "--porcelain=v2", "--branch", "--untracked-files=all")
     return f"{status}\n{files}"
