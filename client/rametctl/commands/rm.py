@@ -72,7 +72,7 @@ def _remove(app: App, session: str, force: bool) -> "DeleteSessionResponse":
         if error.reason == "WORK_AT_RISK":
             for key, value in sorted(error.data.items()):
                 for text in value.splitlines():
-                    app.output.note(f"  {key}: {printable(text)}")
+                    app.output.note(f"  {key.replace('_', ' ')}: {printable(text)}")
         raise
 
 

@@ -6,6 +6,15 @@ from pathlib import Path
 from tests.support.daemon import DaemonProcess, git
 
 
+def test_what_is_under_way_in_a_tree_is_listed_in_words(daemon: DaemonProcess, repository: Path) -> None:
+    made = daemon.sandbox.ctl("new", "--name", "busy", "--json", cwd=repository).json
+    tree = Path(made["worktree"])
+    git(tree, "bisect", "start")
+    refused = daemon.sandbox.ctl("rm", "busy", cwd=repository)
+    assert refused.code == 1
+    assert "  under way: bisect\n" in refused.stderr
+
+
 def test_every_message_tells_what_happened_and_what_can_be_undone(daemon: DaemonProcess, repository: Path) -> None:
     def ctl(*arguments: str, code: int = 0) -> str:
         done = daemon.sandbox.ctl(*arguments, cwd=repository)
