@@ -20,7 +20,7 @@ $(STAMP): pyproject.toml
 	@touch $@
 
 demo: $(STAMP) ## three real Claude Code sessions against a scripted model, a kill -9 in the middle
-	@$(BIN)/python -m rametd.demo
+	@$(BIN)/python -m ramet_demo
 
 test: $(STAMP) ## all tests (a few minutes); ARGS='-k name' narrows them
 	@echo "running all tests: unit, integration, crash, and end to end with the real Claude Code CLI ..."
@@ -44,7 +44,7 @@ release-image: $(STAMP) ## store the contract as released: what `buf breaking` c
 	@PATH="$(CURDIR)/$(BIN):$$PATH" sh -ec 'cd proto; buf build -o released.binpb'
 
 picture: $(STAMP) ## make docs/demo.svg from a real run
-	@$(BIN)/python -m rametd.demo --svg docs/demo.svg
+	@$(BIN)/python -m ramet_demo --svg docs/demo.svg
 
 format: $(STAMP) ## format the source
 	@$(BIN)/ruff format .

@@ -12,7 +12,7 @@ import pytest
 
 pytestmark = pytest.mark.real_cli
 
-DEMO = (sys.executable, "-P", "-m", "rametd.demo")
+DEMO = (sys.executable, "-P", "-m", "ramet_demo")
 MILESTONES = (
     "The model is scripted",
     "Hello, Alan!",

@@ -41,7 +41,7 @@ def model(tmp_path: Path) -> Iterator[int]:
     """A scripted model that mends what a failed check tells it of; its port."""
     routes = tmp_path / "routes.json"
     routes.write_text(json.dumps([{"when": UNTITLED, "steps": [bash(MEND), {"text": "mended"}]}]))
-    command = [sys.executable, "-m", "rametd.scripted.model", "--script", str(routes)]
+    command = [sys.executable, "-m", "ramet_demo.scripted.model", "--script", str(routes)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         yield int(process.stdout.readline().rpartition(":")[2])

@@ -33,7 +33,7 @@ def bash(command: str) -> Step:
 @pytest.fixture(scope="module")
 def model() -> Iterator[int]:
     """A scripted model; its port."""
-    process = subprocess.Popen([sys.executable, "-m", "rametd.scripted.model"], stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen([sys.executable, "-m", "ramet_demo.scripted.model"], stdout=subprocess.PIPE, text=True)
     with process:
         assert process.stdout is not None
         yield int(process.stdout.readline().rpartition(":")[2])

@@ -25,7 +25,7 @@ EDITS = common_pb2.PERMISSION_MODE_ACCEPT_EDITS
 
 @pytest.fixture(scope="module")
 def model() -> Iterator[int]:
-    process = subprocess.Popen([sys.executable, "-m", "rametd.scripted.model"], stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen([sys.executable, "-m", "ramet_demo.scripted.model"], stdout=subprocess.PIPE, text=True)
     with process:
         assert process.stdout is not None
         yield int(process.stdout.readline().rpartition(":")[2])

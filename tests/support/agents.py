@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import claude_agent_sdk
-import rametd.scripted
+import ramet_demo.scripted
 
 Frame = dict[str, Any]
-AGENT = Path(rametd.scripted.__file__).with_name("agent.py")
+AGENT = Path(ramet_demo.scripted.__file__).with_name("agent.py")
 CLAUDE = Path(claude_agent_sdk.__file__).parent / "_bundled" / "claude"
 SCRIPTED = (sys.executable, "-I", "-S", str(AGENT))
 
@@ -55,7 +55,7 @@ def private_environment(home: Path, model_port: int = 0, **more: str) -> dict[st
 async def scripted_model(*arguments: str) -> AsyncIterator[int]:
     """Run the scripted model as a process; gives its port."""
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "rametd.scripted.model", *arguments, stdout=asyncio.subprocess.PIPE
+        sys.executable, "-m", "ramet_demo.scripted.model", *arguments, stdout=asyncio.subprocess.PIPE
     )
     try:
         assert process.stdout is not None

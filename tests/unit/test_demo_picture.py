@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from rametd.demo.picture import draw
-from rametd.demo.teller import Shown
+from ramet_demo.picture import draw
+from ramet_demo.teller import Shown
 
 
 def test_every_line_of_a_screen_is_drawn(tmp_path: Path) -> None:

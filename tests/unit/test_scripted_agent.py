@@ -3,10 +3,10 @@ import uuid
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from rametd.scripted.flags import DEFAULT_MODEL, parse
-from rametd.scripted.gate import _covers
-from rametd.scripted.session import USAGE, Ledger
-from rametd.scripted.wire import new_id
+from ramet_demo.scripted.flags import DEFAULT_MODEL, parse
+from ramet_demo.scripted.gate import _covers
+from ramet_demo.scripted.session import USAGE, Ledger
+from ramet_demo.scripted.wire import new_id
 
 
 def test_flags_are_read_in_both_spellings_and_unknown_ones_are_ignored() -> None:

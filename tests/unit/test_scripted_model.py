@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from rametd.scripted.messages import events, message
-from rametd.scripted.model import read_routes, working_directory
+from ramet_demo.scripted.messages import events, message
+from ramet_demo.scripted.model import read_routes, working_directory
 
 
 def assembled(whole: dict[str, Any]) -> list[dict[str, Any]]:

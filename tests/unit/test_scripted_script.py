@@ -4,8 +4,8 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from rametd.scripted.conversation import fold, next_step
-from rametd.scripted.script import Route, fill, steps_in
+from ramet_demo.scripted.conversation import fold, next_step
+from ramet_demo.scripted.script import Route, fill, steps_in
 
 STEPS = st.lists(st.fixed_dictionaries({"text": st.text(max_size=20)}), max_size=5)
 

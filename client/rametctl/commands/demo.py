@@ -26,4 +26,4 @@ def command(app: App, args: tuple[str, ...]) -> None:
     from rametctl.start import daemon_python
 
     python = daemon_python()
-    os.execve(python, [python, "-P", "-m", "rametd.demo", *args], dict(app.environ))  # noqa: S606  no shell is wanted
+    os.execve(python, [python, "-P", "-m", "ramet_demo", *args], dict(app.environ))  # noqa: S606  no shell is wanted

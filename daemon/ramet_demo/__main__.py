@@ -1,4 +1,4 @@
-"""``python -m rametd.demo``: several agents at work, shown to somebody who has no account. Exit status 0 means that all of it happened."""
+"""``python -m ramet_demo``: several agents at work, shown to somebody who has no account. Exit status 0 means that all of it happened."""
 
 import argparse
 import os
@@ -10,10 +10,10 @@ from types import FrameType
 
 from rich.console import Console
 
-from rametd.demo.picture import COLUMNS, draw
-from rametd.demo.stage import BrokenPromiseError, stage
-from rametd.demo.story import CONCLUSION, perform
-from rametd.demo.teller import Teller
+from ramet_demo.picture import COLUMNS, draw
+from ramet_demo.stage import BrokenPromiseError, stage
+from ramet_demo.story import CONCLUSION, perform
+from ramet_demo.teller import Teller
 
 WIDTH = 80
 SIGNALS = (signal.SIGTERM, signal.SIGHUP)

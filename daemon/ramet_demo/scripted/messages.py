@@ -5,7 +5,7 @@ import uuid
 from collections.abc import Iterator
 from typing import Any
 
-from rametd.scripted.script import Step
+from ramet_demo.scripted.script import Step
 
 USAGE = {"input_tokens": 1000, "output_tokens": 50, "cache_creation_input_tokens": 0, "cache_read_input_tokens": 0}
 ERRORS = {

@@ -1,6 +1,6 @@
 """A scripted stand-in for the Messages API on loopback: the real Claude Code CLI runs against it with no account.
 
-    python -m rametd.scripted.model [--port N] [--port-file FILE] [--script FILE]
+    python -m ramet_demo.scripted.model [--port N] [--port-file FILE] [--script FILE]
 
 The first line printed is ``listening on 127.0.0.1:PORT``. Point the CLI at it with ``ANTHROPIC_BASE_URL`` and any
 ``ANTHROPIC_API_KEY``. Each reply is the next step of the script in the prompt (see `script` and `conversation`), else of the
@@ -30,10 +30,10 @@ from collections import Counter, deque
 from pathlib import Path
 from typing import Any
 
-from rametd.scripted import messages
-from rametd.scripted.conversation import next_step, texts
-from rametd.scripted.http import Reply, Request, serve
-from rametd.scripted.script import Route, Step, fill
+from ramet_demo.scripted import messages
+from ramet_demo.scripted.conversation import next_step, texts
+from ramet_demo.scripted.http import Reply, Request, serve
+from ramet_demo.scripted.script import Route, Step, fill
 
 KEPT_REQUESTS = 1000
 KEPT_ERRORS = 10_000
@@ -154,7 +154,7 @@ async def run(port: int, port_file: Path | None, routes: list[Route]) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m rametd.scripted.model", description="A scripted Messages API.")
+    parser = argparse.ArgumentParser(prog="python -m ramet_demo.scripted.model", description="A scripted Messages API.")
     parser.add_argument("--port", type=int, default=0)
     parser.add_argument("--port-file", type=Path)
     parser.add_argument("--script", type=Path, help='a JSON file: [{"when": substring, "steps": [...]}, ...]')

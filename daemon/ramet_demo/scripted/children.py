@@ -7,7 +7,7 @@ import contextlib
 import os
 import signal
 
-from rametd.scripted.wire import new_id
+from ramet_demo.scripted.wire import new_id
 
 
 class Child:

@@ -4,10 +4,10 @@ import os
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from rametd.scripted import gate
-from rametd.scripted.script import Step
-from rametd.scripted.session import Session
-from rametd.scripted.wire import Frame, Interrupted, Terminated
+from ramet_demo.scripted import gate
+from ramet_demo.scripted.script import Step
+from ramet_demo.scripted.session import Session
+from ramet_demo.scripted.wire import Frame, Interrupted, Terminated
 
 REFUSED: Frame = {"non_execution_kind": "user-rejected"}
 REJECTED = (

@@ -13,7 +13,7 @@ import os
 import re
 from typing import Any
 
-from rametd.scripted.wire import Frame, new_id, timestamp
+from ramet_demo.scripted.wire import Frame, new_id, timestamp
 
 
 def _projects() -> str:

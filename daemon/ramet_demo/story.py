@@ -7,9 +7,10 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from rametd.demo.stage import BrokenPromiseError, Stage
-from rametd.demo.teller import Shown, Teller, argv_of
 from rametd.platform import processes
+
+from ramet_demo.stage import BrokenPromiseError, Stage
+from ramet_demo.teller import Shown, Teller, argv_of
 
 NAMES = ("bug", "feature", "tests")
 PROMPTS = {

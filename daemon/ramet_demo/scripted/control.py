@@ -3,10 +3,10 @@
 import os
 from typing import Any
 
-from rametd.scripted.flags import VERSION
-from rametd.scripted.mcp import Server
-from rametd.scripted.session import Session
-from rametd.scripted.wire import Frame, timestamp
+from ramet_demo.scripted.flags import VERSION
+from ramet_demo.scripted.mcp import Server
+from ramet_demo.scripted.session import Session
+from ramet_demo.scripted.wire import Frame, timestamp
 
 
 class Refused(Exception):  # noqa: N818 -- the answer to a request

@@ -16,9 +16,10 @@ from contextlib import contextmanager
 from importlib import resources
 from pathlib import Path
 
-from rametd.demo import sample
 from rametd.platform import processes
 from rametd.platform.processes import Process
+
+from ramet_demo import sample
 
 MODEL_DEADLINE_S = 10.0
 END_DEADLINE_S = 15.0
@@ -82,11 +83,11 @@ class Stage:
 
     def _start_model(self) -> None:
         script = self.root / "script.json"
-        script.write_bytes(resources.files("rametd.demo").joinpath("script.json").read_bytes())
+        script.write_bytes(resources.files("ramet_demo").joinpath("script.json").read_bytes())
         port_file = self.root / "port"
         with (self.root / "model.log").open("wb") as log:
             self._model = subprocess.Popen(
-                [sys.executable, "-P", "-m", "rametd.scripted.model", "--script", script, "--port-file", port_file],
+                [sys.executable, "-P", "-m", "ramet_demo.scripted.model", "--script", script, "--port-file", port_file],
                 cwd=self.root,
                 env=self.environ,
                 stdin=subprocess.DEVNULL,

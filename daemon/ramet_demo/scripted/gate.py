@@ -3,8 +3,8 @@
 import re
 from typing import Any, NamedTuple
 
-from rametd.scripted.session import Session
-from rametd.scripted.wire import Frame, Request, new_id
+from ramet_demo.scripted.session import Session
+from ramet_demo.scripted.wire import Frame, Request, new_id
 
 RETIRED = (
     "The SDK host reconnected before its PreToolUse hook answered, so this tool call was not executed. "

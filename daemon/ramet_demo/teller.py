@@ -20,7 +20,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
-from rametd.demo.stage import BrokenPromiseError
+from ramet_demo.stage import BrokenPromiseError
 
 ESCAPES = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]")
 TICK_S = 0.1

@@ -13,7 +13,7 @@ replaces the queue, every reply takes one step off. Three texts that are no fres
 from collections.abc import Iterable
 from typing import Any
 
-from rametd.scripted.script import Route, Step, steps_in
+from ramet_demo.scripted.script import Route, Step, steps_in
 
 INTERRUPTED = "[Request interrupted by user"
 CONTENT = frozenset({"text", "thinking", "tool", "tools", "hang"})

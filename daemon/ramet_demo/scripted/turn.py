@@ -32,10 +32,10 @@ import sys
 import time
 from typing import Any
 
-from rametd.scripted import gate, tools
-from rametd.scripted.script import Step, fill
-from rametd.scripted.session import USAGE, Prompt, Session
-from rametd.scripted.wire import Frame, Interrupted, Terminated, new_id, timestamp
+from ramet_demo.scripted import gate, tools
+from ramet_demo.scripted.script import Step, fill
+from ramet_demo.scripted.session import USAGE, Prompt, Session
+from ramet_demo.scripted.wire import Frame, Interrupted, Terminated, new_id, timestamp
 
 HANDSHAKE = 30.0  # seconds that a turn waits for MCP servers, as the real CLI's MCP_TIMEOUT
 CALLS = frozenset({"tool", "tools", "ask", "plan", "mcp"})

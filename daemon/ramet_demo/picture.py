@@ -7,7 +7,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
-from rametd.demo.teller import Shown
+from ramet_demo.teller import Shown
 
 COLUMNS = 100
 

@@ -1,6 +1,6 @@
 """A scripted stand-in for the Claude Code CLI: it speaks stream-json on stdin and stdout, needs no model, and is small.
 
-    python -I -S .../rametd/scripted/agent.py <the flags of claude>
+    python -I -S .../ramet_demo/scripted/agent.py <the flags of claude>
 
 A prompt's ``DO:[…]`` says what it does (see `turn`); other prompts are answered "ok". The frames, their order and their fields are
 those of CLI 2.1.332, for the kinds that it sends; a contract test compares both. Known differences: a message that comes while a turn
@@ -16,13 +16,13 @@ import time
 if not __package__:  # run by its path, isolated: nothing has told Python where the package is
     sys.path.insert(0, __file__.rsplit("/", 3)[0])
 
-from rametd.scripted import control
-from rametd.scripted.flags import VERSION, Flags, parse
-from rametd.scripted.script import Step, steps_in
-from rametd.scripted.session import Prompt, Session
-from rametd.scripted.transcript import Transcript, find
-from rametd.scripted.turn import Turn
-from rametd.scripted.wire import Frame, Terminated, Wire, new_id
+from ramet_demo.scripted import control
+from ramet_demo.scripted.flags import VERSION, Flags, parse
+from ramet_demo.scripted.script import Step, steps_in
+from ramet_demo.scripted.session import Prompt, Session
+from ramet_demo.scripted.transcript import Transcript, find
+from ramet_demo.scripted.turn import Turn
+from ramet_demo.scripted.wire import Frame, Terminated, Wire, new_id
 
 SIGTERM_CODE = 143
 

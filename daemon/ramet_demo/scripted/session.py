@@ -4,11 +4,11 @@ import os
 import time
 from typing import Any, NamedTuple
 
-from rametd.scripted.children import Child, Children
-from rametd.scripted.flags import DEFAULT_MODEL, VERSION, Flags
-from rametd.scripted.script import Step
-from rametd.scripted.transcript import Transcript
-from rametd.scripted.wire import Frame, Wire, new_id
+from ramet_demo.scripted.children import Child, Children
+from ramet_demo.scripted.flags import DEFAULT_MODEL, VERSION, Flags
+from ramet_demo.scripted.script import Step
+from ramet_demo.scripted.transcript import Transcript
+from ramet_demo.scripted.wire import Frame, Wire, new_id
 
 USAGE = {"input_tokens": 1000, "output_tokens": 50, "cache_creation_input_tokens": 0, "cache_read_input_tokens": 0}
 PRICES = {

@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from rametd.scripted.flags import VERSION
-from rametd.scripted.wire import Frame, Request, Wire
+from ramet_demo.scripted.flags import VERSION
+from ramet_demo.scripted.wire import Frame, Request, Wire
 
 PROTOCOL = "2025-11-25"
 
