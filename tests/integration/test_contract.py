@@ -183,6 +183,25 @@ async def test_every_call_is_served_to_those_who_may_and_to_nobody_else(running:
         assert reason in known - {"INTERNAL"}, f"{name} as {who}: {reason}"
 
 
+async def test_a_request_id_belongs_to_its_caller(running: DaemonProcess, shared: Client) -> None:
+    caller = await shared.create(repo_of(running), name="id-caller")
+    stranger = await shared.create(repo_of(running), name="id-stranger")
+    as_caller = (("ramet-token", token_for(running, caller.id)),)
+    tried: dict[str, dict[str, Any]] = {
+        "SendPrompt": {"session": stranger.id, "prompt": "hello"},
+        "StartCommand": {"session": stranger.id, "argv": ["true"]},
+    }
+    for name, fields in tried.items():
+        rpc = RPCS[name]
+        answered = rpc.request(request_id=f"answered-{name}", **fields)
+        await rpc.call(shared.channel, answered)
+        assert await rpc.refusal(shared.channel, answered, as_caller) == "PERMISSION_DENIED"
+        # An id that a session used first is not used up for the owner.
+        mine = rpc.request(request_id=f"mine-{name}", **{**fields, "session": caller.id})
+        await rpc.refusal(shared.channel, mine, as_caller)
+        assert not await rpc.refusal(shared.channel, rpc.request(request_id=f"mine-{name}", **fields))
+
+
 async def test_what_is_denied_is_on_record(running: DaemonProcess, shared: Client) -> None:
     session = await shared.create(repo_of(running), name="tries")
     request = RPCS["DeleteSession"].request(session=session.id, force=True)

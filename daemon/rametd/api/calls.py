@@ -1,4 +1,4 @@
-"""The same request id is answered alike: mutating calls are remembered with their answers."""
+"""Idempotency: a mutating call is stored with its answer, and a repeated request id gets that answer."""
 
 import asyncio
 import hashlib
@@ -8,7 +8,9 @@ from typing import Protocol, TypeVar
 
 from google.protobuf.message import Message
 
+from rametd.api.context import principal
 from rametd.domain.errors import NotFoundError, RequestIdReusedError
+from rametd.domain.models import OWNER
 from rametd.services.core import Core
 from rametd.store import Unit
 
@@ -23,9 +25,17 @@ class Mutation(Protocol):
     def SerializeToString(self, *, deterministic: bool = ...) -> bytes: ...
 
 
+def scoped_request_id(who: str, request_id: str) -> str:
+    """A request id within its caller's own namespace, so that no caller can read or use up another's; empty stays empty.
+
+    The owner's ids stay as they are: a session's always begin with its principal, which it cannot choose.
+    """
+    return request_id if who == OWNER or not request_id else f"{who}/{request_id}"
+
+
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One mutating call, to be remembered inside the unit of work that does what it asks."""
+    """One mutating call, stored in the unit of work that carries it out. ``request_id`` is scoped to the caller."""
 
     request_id: str
     method: str
@@ -37,7 +47,7 @@ class Call:
 
 
 class Calls:
-    """Calls that run now, and those that the store remembers."""
+    """Calls under way, and stored ones."""
 
     def __init__(self, core: Core) -> None:
         self._core = core
@@ -50,12 +60,13 @@ class Calls:
         response_type: type[Response],
         work: Callable[[Call], Awaitable[Response]],
     ) -> Response:
-        """Do ``work``, or return what it returned before. A second call with the same id waits for the first.
+        """Do ``work``, or return its stored answer. A second call with the same id waits for the first.
 
-        ``work`` remembers the call in its own unit of work where doing it twice would matter; in any case it is remembered afterwards.
+        An answer is stored only for the caller that got it, after ``work`` checked that caller's permission. ``work`` stores the
+        call in its own unit of work where doing it twice would matter; otherwise it is stored afterwards.
         """
         digest = hashlib.sha256(request.SerializeToString(deterministic=True)).digest()
-        call = Call(request.request_id, method, digest)
+        call = Call(scoped_request_id(principal.get(), request.request_id), method, digest)
         if not call.request_id:
             return await work(call)
         while (running := self._running.get(call.request_id)) is not None:
@@ -66,13 +77,13 @@ class Calls:
             if known is not None:
                 if (known.method, known.digest) != (method, digest):
                     raise RequestIdReusedError(
-                        f"request id {call.request_id} came with another request before", hint="use a new one"
+                        f"request id {request.request_id} came with another request before", hint="use a new one"
                     )
                 return response_type.FromString(known.response)
             try:
                 response = await work(call)
             except NotFoundError:
-                # What a former daemon had begun for this very call may have been finished since we looked, and what it names be gone with that.
+                # Recovery may have finished this very call since the look-up above, and removed what it names.
                 known = await self._core.store.read(lambda reader: reader.calls.get(call.request_id))
                 if known is None:
                     raise
