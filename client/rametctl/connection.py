@@ -3,9 +3,8 @@
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Protocol, TypeVar
-from urllib.parse import quote
 
 # gRPC's core writes its own log lines to standard error otherwise, among ours.
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")
@@ -23,6 +22,7 @@ from rametctl.errors import (
     from_rpc_error,
     no_answer_in_time,
 )
+from rametctl.listener import Listener, listens
 
 if TYPE_CHECKING:
     from ramet.v1 import (
@@ -96,6 +96,7 @@ class Connection:
         self._environ = environ
         self._tell = tell
         self._channel: grpc.Channel | None = None
+        self._listener: Listener | None = None  # that of the channel
         self._end: float | None = None  # see `within`
         metadata = [("ramet-contract", str(CONTRACT_VERSION))]
         if token := environ.get("RAMET_TOKEN"):
@@ -229,7 +230,7 @@ class Connection:
                     raise failure from error
             except UnreachableError as error:
                 # No daemon, and we must not start one: the end of it, unless it was there a moment ago.
-                if failing_since is None:
+                if failing_since is None or error.reason != UnreachableError.reason:
                     raise
                 failure = error
                 if not told:
@@ -294,46 +295,43 @@ class Connection:
             raise
 
     def running(self) -> bool:
-        """Whether there is a daemon; never starts one."""
-        return start.listens(self.directories.socket)
+        """Whether a daemon listens; never starts one. Raises UnreachableError if what listens is not ours."""
+        return listens(self.directories.socket)
 
     def close(self) -> None:
-        if self._channel is not None:
-            self._channel.close()
-            self._channel = None
+        channel, listener = self._channel, self._listener
+        self._channel = self._listener = None
+        if channel is not None:
+            channel.close()
+        if listener is not None:
+            listener.close()
 
     def _connect(self) -> grpc.Channel:
+        if self._listener is not None:
+            self._listener.check()  # a call on an old channel may make gRPC connect anew
         if self._channel is None:
             # A look at the socket first: a channel that fails to connect needs a second to get over it.
-            if not self.running():
+            self._listener = Listener.find(self.directories.socket)
+            if self._listener is None:
                 if not self.autostart:
                     raise UnreachableError("no daemon is running", hint="run: rametctl daemon start")
                 self.ensure_running()
-            self._channel = self._open()
+                self._listener = Listener.find(self.directories.socket)
+                if self._listener is None:
+                    raise ConnectionLostError(
+                        "the daemon went away as soon as it served", hint="look at: rametctl daemon logs"
+                    )
+            self._channel = _open(self._listener)
         return self._channel
-
-    def _open(self) -> grpc.Channel:
-        return grpc.insecure_channel(
-            f"unix:{quote(os.fspath(self.directories.socket))}",
-            options=[
-                ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
-                ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
-                # A refusal's details travel in the headers.
-                ("grpc.max_metadata_size", 64 * 1024),
-                ("grpc.initial_reconnect_backoff_ms", 100),
-                ("grpc.min_reconnect_backoff_ms", 100),
-                ("grpc.max_reconnect_backoff_ms", 1000),
-                ("grpc.enable_http_proxy", 0),
-            ],
-        )
 
     def _serving(self) -> bool:
         """Whether the daemon says by the standard health service that it serves. Needs a channel of its own: see _connect."""
-        if not self.running():
+        listener = Listener.find(self.directories.socket)
+        if listener is None:
             return False
         from grpc_health.v1 import health_pb2
 
-        with self._open() as channel:
+        with closing(listener), _open(listener) as channel:
             check: Method[health_pb2.HealthCheckRequest, health_pb2.HealthCheckResponse] = channel.unary_unary(
                 "/grpc.health.v1.Health/Check",
                 request_serializer=health_pb2.HealthCheckRequest.SerializeToString,
@@ -346,6 +344,22 @@ class Connection:
             except grpc.RpcError:
                 return False
         return answer.status == health_pb2.HealthCheckResponse.SERVING
+
+
+def _open(listener: Listener) -> grpc.Channel:
+    return grpc.insecure_channel(
+        listener.address,
+        options=[
+            ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
+            ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
+            # A refusal's details travel in the headers.
+            ("grpc.max_metadata_size", 64 * 1024),
+            ("grpc.initial_reconnect_backoff_ms", 100),
+            ("grpc.min_reconnect_backoff_ms", 100),
+            ("grpc.max_reconnect_backoff_ms", 1000),
+            ("grpc.enable_http_proxy", 0),
+        ],
+    )
 
 
 def _may_pass(failure: ClientError) -> bool:

@@ -6,7 +6,6 @@ a second daemon may run is not decided here: the daemon's own lock does that. No
 
 import fcntl
 import os
-import socket
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -15,9 +14,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ramet.paths import Directories, PathsError, check_socket_path, open_private_directory
+from ramet.paths import Directories, PathsError, open_private_directory
 
 from rametctl.errors import UnreachableError
+from rametctl.listener import listens, unreachable
 
 if TYPE_CHECKING:
     import subprocess
@@ -69,32 +69,6 @@ def daemon_python() -> str:
     raise UnreachableError(NOT_INSTALLED, hint=f"run: {INSTALL}", reason="DAEMON_NOT_INSTALLED")
 
 
-def listens(path: Path) -> bool:
-    """Whether a process accepts connections at the socket. It need not be able to answer just now.
-
-    Raises UnreachableError for a path that can never be a daemon's socket.
-    """
-    try:
-        check_socket_path(path)
-    except PathsError as error:
-        raise _unreachable(error) from error
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
-        probe.setblocking(
-            False
-        )  # one that is stopped may have a full queue of callers, in which we would wait for ever
-        try:
-            probe.connect(os.fspath(path))
-        except BlockingIOError:
-            return True
-        except (FileNotFoundError, ConnectionRefusedError):
-            return False
-        except OSError as error:
-            raise UnreachableError(
-                f"the socket {path} cannot be used: {error.strerror}", hint="is RAMET_RUNTIME_DIR right, and yours?"
-            ) from error
-    return True
-
-
 def ensure_running(
     directories: Directories,
     environ: Mapping[str, str],
@@ -135,7 +109,7 @@ def _start_lock(directories: Directories, end: float) -> Iterator[None]:
     try:
         directory = open_private_directory(directories.runtime)
     except PathsError as error:
-        raise _unreachable(error) from error
+        raise unreachable(error) from error
     try:
         lock = os.open(START_LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=directory)
     except OSError as error:
@@ -206,7 +180,3 @@ def _tail(path: Path) -> str:
     except OSError:
         return ""
     return "\n".join(text.splitlines()[-TAIL_LINES:])
-
-
-def _unreachable(error: PathsError) -> UnreachableError:
-    return UnreachableError(error.message, hint=error.hint, reason="RUNTIME_DIRECTORY")

@@ -149,39 +149,55 @@ def served_elsewhere(places: Directories) -> Directories:
 
 
 def open_private_directory(path: Path, *, variable: str = "RAMET_RUNTIME_DIR") -> int:
-    """Make ``path`` (0700) where it is missing, and return a descriptor of it once it is sure to be ours alone.
+    """Create ``path`` (0700) if it is missing, and return a descriptor of it once it is proved to be ours alone.
 
-    The checks are made on the descriptor, so nobody can swap the directory afterwards; whoever uses it goes through the
-    descriptor (``dir_fd``). A symlink, a foreign owner, or a mode that lets others in raises PathsError: under /tmp somebody
-    else may have made it first, to be handed our secrets. ``variable`` is what moves the directory, for hints.
+    The checks are made on the descriptor, so that the directory cannot be exchanged afterwards: a caller goes through the
+    descriptor (``dir_fd``). A symbolic link, a foreign owner, or a mode that lets others in raises PathsError. ``variable``
+    is the one that moves the directory, for hints.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         path.mkdir(exist_ok=True, mode=0o700)
-        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError as error:
-        if path.is_symlink():
-            raise PathsError(f"{path} is a symbolic link", hint=f"remove it: rm {path}") from error
-        if isinstance(error, FileExistsError | NotADirectoryError):
-            raise PathsError(
-                f"{path} is not a directory", hint=f"move what is there away, or set {variable}"
-            ) from error
-        raise PathsError(
-            f"{path} cannot be used: {error.strerror}", hint=f"set {variable} to a place you own"
-        ) from error
+        raise _unusable(path, variable, error) from error
+    descriptor = open_directory(path, variable=variable)
+    if descriptor is None:
+        raise PathsError(f"{path} was removed as soon as it was created", hint=f"set {variable} to a place you own")
+    try:
+        check_private(path, descriptor, variable=variable)
+    except PathsError:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def open_directory(path: Path, *, variable: str = "RAMET_RUNTIME_DIR") -> int | None:
+    """A descriptor of the directory ``path``, None where there is nothing. Raises PathsError, also for a symbolic link."""
+    try:
+        return os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise _unusable(path, variable, error) from error
+
+
+def check_private(path: Path, descriptor: int, *, variable: str = "RAMET_RUNTIME_DIR") -> None:
+    """Raise PathsError unless the open directory is ours and closed to others; ``path`` is its name, for messages."""
     status = os.fstat(descriptor)
-    problem: PathsError | None = None
     if status.st_uid != os.getuid():
-        problem = PathsError(
+        raise PathsError(
             f"{path} belongs to user {status.st_uid}, not to you", hint=f"set {variable} to a place you own"
         )
-    elif stat.S_IMODE(status.st_mode) & 0o077:
-        mode = stat.S_IMODE(status.st_mode)
-        problem = PathsError(f"{path} is open to others (mode {mode:04o})", hint=f"run: chmod 700 {path}")
-    if problem is not None:
-        os.close(descriptor)
-        raise problem
-    return descriptor
+    if (mode := stat.S_IMODE(status.st_mode)) & 0o077:
+        raise PathsError(f"{path} is open to others (mode {mode:04o})", hint=f"run: chmod 700 {path}")
+
+
+def _unusable(path: Path, variable: str, error: OSError) -> PathsError:
+    if path.is_symlink():
+        return PathsError(f"{path} is a symbolic link", hint=f"remove it: rm {path}")
+    if isinstance(error, FileExistsError | NotADirectoryError):
+        return PathsError(f"{path} is not a directory", hint=f"move what is there away, or set {variable}")
+    return PathsError(f"{path} cannot be used: {error.strerror}", hint=f"set {variable} to a place you own")
 
 
 def check_socket_path(path: Path) -> None:

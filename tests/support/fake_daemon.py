@@ -66,8 +66,12 @@ class FakeDaemon:
         worktree_pb2_grpc.add_WorktreeServiceServicer_to_server(services.Worktrees(self), server)  # type: ignore[abstract]
         health_pb2_grpc.add_HealthServicer_to_server(self.health, server)
         self.set_serving(serving)
-        server.add_insecure_port(f"unix:{quote(str(self.socket))}")
-        server.start()
+        before = os.umask(0o177)  # the client refuses an open socket
+        try:
+            server.add_insecure_port(f"unix:{quote(str(self.socket))}")
+            server.start()
+        finally:
+            os.umask(before)
         self._server = server
 
     def set_serving(self, serving: bool) -> None:

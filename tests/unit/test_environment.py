@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from ramet.environment import allowed
 from rametd.domain.errors import BadEnvironmentError, RuntimeDirectoryError
-from rametd.environment import EnvironmentFiles, allowed, build
+from rametd.environment import EnvironmentFiles, build
 
 OUTER = [
     "CLAUDECODE",

@@ -5,8 +5,9 @@ import re
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from ramet.environment import ALLOWED, FORGE, NEVER, allowed
 from rametd.domain.errors import ForgeLoginError, ForgeRefusedError, ForgeUnavailableError
-from rametd.environment import ALLOWED, FORGE, NEVER, allowed, build
+from rametd.environment import build
 from rametd.git.remotes import Remote
 from rametd.services.pull_requests.body import BEGIN, END, code, marked, one_line, updated
 from rametd.services.pull_requests.feedback import fenced

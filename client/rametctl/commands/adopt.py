@@ -41,7 +41,8 @@ def command(
     """
     from ramet.v1 import session_pb2
 
-    from rametctl.commands.new import report_one, wanted_environment
+    from rametctl.commands.new import report_one
+    from rametctl.environment import sent_environment
 
     text = read_prompt(prompt, file, sys.stdin)
     place = app.absolute(path)
@@ -57,7 +58,7 @@ def command(
         request_id=new_request_id(),
     )
     with app.output.spinner("making it …"):
-        request.environment.update(wanted_environment(app.environ, app.connection.info().environment_patterns))
+        request.environment.update(sent_environment(app))
         answer = app.connection.call(lambda daemon: daemon.sessions.CreateSession, request)
     for warning in answer.warnings:
         app.output.note(f"rametctl: warning: {warning}")

@@ -1,13 +1,13 @@
 """`rametctl new`: make a session."""
 
-import fnmatch
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, TypedDict, Unpack
 
 import click
 
 from rametctl.app import App
+from rametctl.environment import sent_environment
 from rametctl.errors import ClientError
 from rametctl.options import complete_session, mode_number, mode_option, new_request_id, repo_option, repo_path
 from rametctl.prompts import PromptCommand, read_prompt
@@ -107,8 +107,7 @@ def command(app: App, /, **options: Unpack[Options]) -> None:
     base = _request(options, text or "")
     base.path = repo_path(app, options["repo"])
     with app.output.spinner("making it …" if options["count"] == 1 else f"making {options['count']} sessions …"):
-        patterns = app.connection.info().environment_patterns
-        base.environment.update(wanted_environment(app.environ, patterns))
+        base.environment.update(sent_environment(app))
         made = [_create(app, request) for request in numbered(base, options["count"])]
     if _lacks_commit(made) and _make_first_commit(app):
         base.initial_commit = True
@@ -151,24 +150,6 @@ def numbered(base: "CreateSessionRequest", count: int) -> "Iterator[CreateSessio
             request.name = f"{base.name}-{number}" if base.name else ""
             request.branch = f"{base.branch}-{number}" if base.branch else ""
         yield request
-
-
-def wanted_environment(environ: Mapping[str, str], patterns: Iterable[str]) -> dict[str, str]:
-    """The variables that the daemon asks for by its patterns; what is not UTF-8 cannot be sent and stays out."""
-    wanted = list(patterns)
-    return {
-        key: value
-        for key, value in environ.items()
-        if any(fnmatch.fnmatchcase(key, pattern) for pattern in wanted) and _is_utf8(key + value)
-    }
-
-
-def _is_utf8(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _request(options: Options, prompt: str) -> "CreateSessionRequest":

@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import grpc
+from ramet.environment import ALLOWED, FORGE
 from ramet.v1 import common_pb2, daemon_pb2, daemon_pb2_grpc
 
 from rametd.api.interceptor import CONTRACT_VERSION
 from rametd.api.repo import absolute
 from rametd.config import REPOSITORY_FILE, Config, Effective, effective, load
 from rametd.domain.errors import BadConfigError
-from rametd.environment import ALLOWED, FORGE
 from rametd.platform.memory import resident_bytes
 from rametd.services.core import Core
 from rametd.services.settings import FILE

@@ -8,7 +8,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import cast
 
-from rametd import environment
+from ramet.environment import NEVER
+
 from rametd.config.kinds import (
     BOOLEAN,
     COMMANDS,
@@ -37,7 +38,7 @@ DAY = 86400.0
 
 def _environment_names(names: tuple[str, ...]) -> tuple[str, ...]:
     for name in names:
-        if any(fnmatchcase(name, never) for never in environment.NEVER):
+        if any(fnmatchcase(name, never) for never in NEVER):
             raise RefusedError(f"{name} is never passed on: it belongs to another process")
     return names
 

@@ -3,10 +3,12 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from ramet.environment import FORGE
+
 from rametd.config import Config
 from rametd.domain.errors import InvalidInputError, RefNotFoundError, RemoteNotFoundError
 from rametd.domain.models import Session
-from rametd.environment import FORGE, build
+from rametd.environment import build
 from rametd.git.names import check_branch_name
 from rametd.git.remotes import Remote
 from rametd.git.repository import RepositoryInfo
