@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ramet.paths import directories, user_home
+from ramet.paths import PathsError, directories, make_private_directory, user_home
 
 from rametctl import units
 
@@ -101,11 +101,14 @@ class Service:
                 _replace(self.unit, content)
                 report.lines.append(f"written: {self.unit}")
             if self.platform == "darwin":
-                self._logs().mkdir(parents=True, exist_ok=True, mode=0o700)
+                make_private_directory(self._logs().parent)
+                make_private_directory(self._logs())
         except OSError as error:
             raise ServiceError(
                 f"{error.filename} cannot be written: {error.strerror}", hint="see its permissions"
             ) from error
+        except PathsError as error:
+            raise ServiceError(error.message, hint=error.hint) from error
         if self.platform == "darwin":
             self.run(self._bootout())  # a unit that is loaded already is not read again; failing means that it was not
         if self._run_all(self._starting(), report):

@@ -14,7 +14,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ramet.paths import Directories, PathsError, open_private_directory
+from ramet.paths import Directories, PathsError, make_private_directory, open_private_directory
 
 from rametctl.errors import UnreachableError
 from rametctl.listener import listens, unreachable
@@ -26,7 +26,6 @@ START_DEADLINE = 30.0
 """Seconds that a daemon has from being spawned to serving; recovery counts."""
 START_LOCK = "start.lock"
 START_LOG = "start.log"
-RESPAWN_PAUSE = 0.2
 TAIL_LINES = 5
 ANOTHER_SERVES = os.EX_TEMPFAIL
 """Exit status of a daemon that finds another one's lock."""
@@ -84,22 +83,14 @@ def ensure_running(
     end = time.monotonic() + deadline
     with _start_lock(directories, end):
         # Whoever held the lock before us may have started it.
-        process = None if listens(directories.socket) else _spawn(directories, environ)
+        process = None if listens(directories.socket) else _spawn(directories, environ, patience=deadline)
         while not serving():
             ended = None if process is None else process.poll()
-            if ended is not None and not listens(directories.socket):
-                if ended != ANOTHER_SERVES:
-                    raise _start_failed(ended, directories.logs / START_LOG)
-                # Ours found another one's lock, and yet nobody listens: that one is about to serve (the service manager has
-                # started it in this moment), or about to end (it has closed its socket and still puts things away). In
-                # the second case nobody will serve unless we try again.
-                time.sleep(RESPAWN_PAUSE)
-                if not listens(directories.socket):
-                    process = _spawn(directories, environ)
+            # One that finds another's lock leaves it at that: the other one is about to serve.
+            if ended is not None and ended != ANOTHER_SERVES and not listens(directories.socket):
+                raise _start_failed(ended, directories.logs / START_LOG)
             if time.monotonic() > end:
-                raise UnreachableError(
-                    f"the daemon did not serve within {deadline:.0f} s", hint="look at: rametctl daemon logs"
-                )
+                raise _never_served(directories, deadline, refused=ended == ANOTHER_SERVES)
             time.sleep(0.02)
     return process is not None
 
@@ -135,11 +126,14 @@ def _start_lock(directories: Directories, end: float) -> Iterator[None]:
         os.close(lock)
 
 
-def _spawn(directories: Directories, environ: Mapping[str, str]) -> "subprocess.Popen[bytes]":
+def _spawn(directories: Directories, environ: Mapping[str, str], *, patience: float) -> "subprocess.Popen[bytes]":
     log = directories.logs / START_LOG
     try:
-        log.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        make_private_directory(directories.home)  # says nothing of what it closes: the daemon's log does
+        make_private_directory(directories.logs)
         output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    except PathsError as error:
+        raise unreachable(error) from error
     except OSError as error:
         raise UnreachableError(
             f"the daemon cannot be started: {log}: {error.strerror}", hint="set RAMET_HOME to a place you own"
@@ -150,7 +144,7 @@ def _spawn(directories: Directories, environ: Mapping[str, str]) -> "subprocess.
     environment = {key: value for key, value in environ.items() if key not in SESSIONS_OWN}
     try:
         return subprocess.Popen(
-            [*daemon_command(), "run"],
+            [*daemon_command(), "run", f"--patience={patience:.0f}"],
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,
@@ -164,8 +158,15 @@ def _spawn(directories: Directories, environ: Mapping[str, str]) -> "subprocess.
         os.close(output)
 
 
+def _never_served(directories: Directories, deadline: float, *, refused: bool) -> UnreachableError:
+    message = f"the daemon did not serve within {deadline:.0f} s"
+    if refused and (said := _said(directories.logs / START_LOG)):
+        message += f": {said}"
+    return UnreachableError(message, hint="look at: rametctl daemon logs")
+
+
 def _start_failed(status: int, log: Path) -> UnreachableError:
-    said = " | ".join(line.strip() for line in _tail(log).splitlines() if line.strip())
+    said = _said(log)
     how = f"signal {-status}" if status < 0 else f"status {status}"
     return UnreachableError(
         f"the daemon could not be started ({how}): {said or 'it said nothing'}",
@@ -174,9 +175,10 @@ def _start_failed(status: int, log: Path) -> UnreachableError:
     )
 
 
-def _tail(path: Path) -> str:
+def _said(log: Path) -> str:
+    """The end of what the daemon printed, on one line."""
     try:
-        text = path.read_text("utf-8", "replace")
+        text = log.read_text("utf-8", "replace")
     except OSError:
         return ""
-    return "\n".join(text.splitlines()[-TAIL_LINES:])
+    return " | ".join(line.strip() for line in text.splitlines()[-TAIL_LINES:] if line.strip())

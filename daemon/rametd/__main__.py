@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 import click
-from ramet.paths import PathsError, directories, user_home
+from ramet.paths import PathsError, directories, make_private_directory, user_home
 
 from rametd import loading
 from rametd.domain.errors import AlreadyRunningError, BadConfigError, RametError, RuntimeDirectoryError
@@ -34,7 +34,8 @@ def cli(context: click.Context) -> None:
 
 
 @cli.command()
-def run() -> None:
+@click.option("--patience", type=float, default=0.0, metavar="SECONDS", help="Wait for a daemon that is ending.")
+def run(patience: float = 0.0) -> None:
     """Serve in the foreground until SIGTERM; agents outlive it."""
     with loading.quickly():
         import asyncio
@@ -52,14 +53,14 @@ def run() -> None:
         environ.pop(name, None)
     failpoint = Failpoint(environ.pop("RAMET_FAILPOINT", ""))
     level = config.load(places.config_file, home=user_home(environ)).log.level
-    places.home.mkdir(mode=0o700, parents=True, exist_ok=True)
+    make_private_directory(places.home)  # the log goes into it
     console = sys.stderr if sys.stderr is not None and sys.stderr.isatty() else None
     # The store's threads let go of the interpreter at every statement, and a busy loop would keep each of them waiting for the default
     # of 5 ms before it gives it back.
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     with logs.set_up(places.logs, level=level, console=console):
         try:
-            asyncio.run(serve(places, environ, failpoint))
+            asyncio.run(serve(places, environ, failpoint, patience=patience))
         except RametError as error:
             structlog.get_logger().error("not started", error=error.message, hint=error.hint)
             raise

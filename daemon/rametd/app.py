@@ -6,18 +6,19 @@ import secrets
 import signal
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, suppress
 from importlib.metadata import version
 
 import structlog
 from grpc_health.v1 import health_pb2
-from ramet.paths import Directories, user_home
+from ramet.paths import Directories, state_holder, user_home
 from ramet.v1 import event_pb2
 from ramet.words import plural
 
 from rametd import config as configuration
 from rametd.agents.claude.kind import Claude
 from rametd.api.daemon import Facts
+from rametd.domain.errors import AlreadyRunningError
 from rametd.domain.models import NewEvent
 from rametd.environment import EnvironmentFiles, build
 from rametd.failpoints import Failpoint
@@ -25,33 +26,43 @@ from rametd.git import Git
 from rametd.keeper.executor import COMMAND_VARIABLE
 from rametd.keeper.local import LocalExecutor
 from rametd.keeper.place import Place
+from rametd.listening import Listening
 from rametd.parts import assemble
 from rametd.platform import cgroups
+from rametd.platform.locks import DirectoryLock
 from rametd.platform.notify import Notifier, watchdog_interval
-from rametd.platform.runtime import RuntimeLock, socket_umask
-from rametd.platform.state import state_lock
+from rametd.platform.runtime import Runtime, accepts
+from rametd.platform.state import close_to_others, state_lock
 from rametd.services import events
 from rametd.services.core import Core
 from rametd.services.hub import Hub
 from rametd.services.index import SessionIndex
 from rametd.services.tokens import Tokens
-from rametd.serving import make_server, report_health
+from rametd.serving import report_health, server_factory
 from rametd.store import Rebuilt, RecoveredSession, Store
 
 log = structlog.get_logger()
 
 STOP_GRACE_S = 2.0
+LOCK_POLL_S = 0.05
 
 
 class Daemon:
-    """One run of the daemon. ``environ`` is the process's, ``directories`` are computed of it by the caller."""
+    """One run of the daemon. ``environ`` is the process's, ``directories`` are computed of it by the caller. ``patience`` is how
+    many seconds it waits for the lock of a daemon that does not listen."""
 
     def __init__(
-        self, directories: Directories, environ: Mapping[str, str], failpoint: Failpoint | None = None
+        self,
+        directories: Directories,
+        environ: Mapping[str, str],
+        failpoint: Failpoint | None = None,
+        *,
+        patience: float = 0.0,
     ) -> None:
         self._directories = directories
         self._environ = environ
         self._failpoint = failpoint or Failpoint()
+        self._patience = patience
         self._stop = asyncio.Event()
         self._serving = False
         self._start_time = time.time()
@@ -69,20 +80,20 @@ class Daemon:
         for warning in config.warnings:
             log.warning("configuration", warning=warning)
         async with AsyncExitStack() as stack:
-            lock = stack.enter_context(RuntimeLock.acquire(places.runtime, start_time=self._start_time))
-            places.home.mkdir(mode=0o700, parents=True, exist_ok=True)
-            stack.enter_context(state_lock(places.home, lock.socket))
+            for sentence in close_to_others(places):
+                log.warning("state directory", warning=sentence)
+            runtime = await self._locked(stack)
             # From here on no other daemon touches this state.
             core = await stack.enter_async_context(self._core(config))
             commands = LocalExecutor(places.home / "commands", places.runtime, variable=COMMAND_VARIABLE)
             parts = assemble(core, commands)
-            server, healthy = make_server(parts, self._facts(), lambda: self._serving, self.stop)
-            await report_health(healthy, health_pb2.HealthCheckResponse.NOT_SERVING)  # it says SERVING unless told
-            with socket_umask():
-                server.add_insecure_port(f"unix:{lock.socket}")
-                await server.start()
-            lock.check_socket()
-            stack.push_async_callback(server.stop, STOP_GRACE_S)
+            create, healthy = server_factory(parts, self._facts(), lambda: self._serving, self.stop)
+            await report_health(healthy, health_pb2.HealthCheckResponse.NOT_SERVING)  # it says SERVING by default
+            listening = Listening(runtime, create)
+            stack.push_async_callback(listening.stop, STOP_GRACE_S)
+            await listening.bind()
+            watching = asyncio.create_task(listening.watch(), name="socket")
+            stack.callback(watching.cancel)
             await parts.recover(stack)
             scheduling = asyncio.create_task(parts.scheduler.run(), name="scheduler")
             stack.callback(scheduling.cancel)
@@ -92,7 +103,7 @@ class Daemon:
             await report_health(healthy, health_pb2.HealthCheckResponse.SERVING)
             core.recovered.set()
             notifier.ready(f"serving {plural(len(core.runners), 'agent')}")
-            log.info("serving", socket=str(lock.socket), agents=len(core.runners), pid=os.getpid())
+            log.info("serving", socket=str(runtime.socket), agents=len(core.runners), pid=os.getpid())
             parts.begin(stack)
             watchdog = asyncio.create_task(self._watchdog(notifier), name="watchdog")
             stack.callback(watchdog.cancel)
@@ -102,6 +113,29 @@ class Daemon:
             await healthy.enter_graceful_shutdown()
             stopped = event_pb2.DaemonStopped(instance_id=core.instance_id)
             await core.store.write(lambda unit: unit.events.append(events.make(stopped)))
+
+    async def _locked(self, stack: AsyncExitStack) -> Runtime:
+        """The runtime directory, once state and runtime directory are locked. The state first: a daemon that may not run touches
+        nothing of another one's runtime directory."""
+        places = self._directories
+        end = time.monotonic() + self._patience
+        while True:
+            try:
+                with ExitStack() as attempt:
+                    state: DirectoryLock = attempt.enter_context(state_lock(places.home))
+                    runtime = attempt.enter_context(Runtime.acquire(places.runtime, start_time=self._start_time))
+                    state.write({"pid": os.getpid(), "socket": str(runtime.socket)})
+                    stack.push(attempt.pop_all())
+                return runtime
+            except AlreadyRunningError:
+                _, elsewhere = state_holder(places.home)
+                if any(accepts(path) for path in (places.socket, elsewhere) if path is not None):
+                    raise
+                if time.monotonic() > end or self._stop.is_set():
+                    raise
+                # The holder ends, or its socket was removed and it is about to bind it again.
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self._stop.wait(), LOCK_POLL_S)
 
     @asynccontextmanager
     async def _core(self, config: configuration.Config) -> AsyncIterator[Core]:
@@ -196,9 +230,11 @@ def describe_rebuilt(rebuilt: Rebuilt) -> NewEvent:
     return events.make(event_pb2.StoreRebuilt(quarantine=str(rebuilt.quarantined), sessions=len(rebuilt.sessions)))
 
 
-async def serve(directories: Directories, environ: Mapping[str, str], failpoint: Failpoint | None = None) -> None:
+async def serve(
+    directories: Directories, environ: Mapping[str, str], failpoint: Failpoint | None = None, *, patience: float = 0.0
+) -> None:
     """Run until SIGTERM or SIGINT."""
-    daemon = Daemon(directories, environ, failpoint)
+    daemon = Daemon(directories, environ, failpoint, patience=patience)
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, daemon.stop)

@@ -65,31 +65,22 @@ CONTRACT = tuple(
 """The services of the contract, as descriptors."""
 
 
-def make_server(
+def server_factory(
     parts: Parts, facts: Facts, serving: Callable[[], bool], stop: Callable[[], None]
-) -> tuple[grpc.aio.Server, health.aio.HealthServicer]:
-    """A server with every service of the contract, not yet bound to anything. ``serving`` tells whether recovery is over, ``stop`` ends
-    the daemon."""
+) -> tuple[Callable[[], grpc.aio.Server], health.aio.HealthServicer]:
+    """What creates servers, and their common health service.
+
+    Each server has every service of the contract and is not yet bound to anything. ``serving`` says whether recovery is over,
+    ``stop`` ends the daemon. The servers share all servicers: a second one is needed when the socket of the first one is lost,
+    which gRPC cannot bind again.
+    """
     core = parts.core
-    server = grpc.aio.server(
-        interceptors=[Gate(core, serving)],
-        options=[
-            ("grpc.max_receive_message_length", MESSAGE_LIMIT),
-            ("grpc.max_send_message_length", MESSAGE_LIMIT),
-            ("grpc.so_reuseport", 0),
-        ],
-    )
     calls = Calls(core)
     healthy = health.aio.HealthServicer()
     orchestrating = OrchestrationServicer(core, calls, parts.creator, parts.orchestration, parts.ownership)
-    daemon_pb2_grpc.add_DaemonServiceServicer_to_server(DaemonServicer(core, facts, serving, stop), server)
-    repo_pb2_grpc.add_RepoServiceServicer_to_server(RepoServicer(core, calls, parts.pool), server)
     sessions = SessionServicer(
         core, calls, parts.creator, parts.forker, parts.sessions, parts.departures, parts.orchestration
     )
-    session_pb2_grpc.add_SessionServiceServicer_to_server(sessions, server)
-    event_pb2_grpc.add_EventServiceServicer_to_server(EventServicer(core), server)
-    attention_pb2_grpc.add_AttentionServiceServicer_to_server(AttentionServicer(core, calls), server)
     worktrees = WorktreeServicer(
         core,
         calls,
@@ -101,24 +92,45 @@ def make_server(
         parts.radar,
         parts.syncer,
     )
-    worktree_pb2_grpc.add_WorktreeServiceServicer_to_server(worktrees, server)
     terminals = TerminalServicer(core, calls, parts.terminals, parts.setup)
-    terminal_pb2_grpc.add_TerminalServiceServicer_to_server(terminals, server)
-    orchestration_pb2_grpc.add_OrchestrationServiceServicer_to_server(orchestrating, server)
     landings = LandingServicer(core, calls, parts.queue, parts.pulls, parts.pull_cleaner)
-    landing_pb2_grpc.add_LandingServiceServicer_to_server(landings, server)
     planning = PlanServicer(core, calls, parts.plans, parts.plan_cleaner, parts.converger)
-    plan_pb2_grpc.add_PlanServiceServicer_to_server(planning, server)
 
     async def use_tools(session_id: str, key: str, message: Mapping[str, Any]) -> dict[str, Any] | None:
         return await tool_server(core, orchestrating, session_id).answer(dict(message), key)
 
     core.use_tools = use_tools
-    health_pb2_grpc.add_HealthServicer_to_server(healthy, server)
-    reflection.enable_server_reflection(
-        [*(service.full_name for service in CONTRACT), health.SERVICE_NAME, reflection.SERVICE_NAME], server
+    added: tuple[tuple[Callable[[Any, Any], None], Any], ...] = (
+        (daemon_pb2_grpc.add_DaemonServiceServicer_to_server, DaemonServicer(core, facts, serving, stop)),
+        (repo_pb2_grpc.add_RepoServiceServicer_to_server, RepoServicer(core, calls, parts.pool)),
+        (session_pb2_grpc.add_SessionServiceServicer_to_server, sessions),
+        (event_pb2_grpc.add_EventServiceServicer_to_server, EventServicer(core)),
+        (attention_pb2_grpc.add_AttentionServiceServicer_to_server, AttentionServicer(core, calls)),
+        (worktree_pb2_grpc.add_WorktreeServiceServicer_to_server, worktrees),
+        (terminal_pb2_grpc.add_TerminalServiceServicer_to_server, terminals),
+        (orchestration_pb2_grpc.add_OrchestrationServiceServicer_to_server, orchestrating),
+        (landing_pb2_grpc.add_LandingServiceServicer_to_server, landings),
+        (plan_pb2_grpc.add_PlanServiceServicer_to_server, planning),
+        (health_pb2_grpc.add_HealthServicer_to_server, healthy),
     )
-    return server, healthy
+
+    def create() -> grpc.aio.Server:
+        server = grpc.aio.server(
+            interceptors=[Gate(core, serving)],
+            options=[
+                ("grpc.max_receive_message_length", MESSAGE_LIMIT),
+                ("grpc.max_send_message_length", MESSAGE_LIMIT),
+                ("grpc.so_reuseport", 0),
+            ],
+        )
+        for add, servicer in added:
+            add(servicer, server)
+        reflection.enable_server_reflection(
+            [*(service.full_name for service in CONTRACT), health.SERVICE_NAME, reflection.SERVICE_NAME], server
+        )
+        return server
+
+    return create, healthy
 
 
 async def report_health(servicer: health.aio.HealthServicer, status: Any) -> None:

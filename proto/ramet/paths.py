@@ -155,19 +155,57 @@ def open_private_directory(path: Path, *, variable: str = "RAMET_RUNTIME_DIR") -
     descriptor (``dir_fd``). A symbolic link, a foreign owner, or a mode that lets others in raises PathsError. ``variable``
     is the one that moves the directory, for hints.
     """
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        path.mkdir(exist_ok=True, mode=0o700)
-    except OSError as error:
-        raise _unusable(path, variable, error) from error
-    descriptor = open_directory(path, variable=variable)
-    if descriptor is None:
-        raise PathsError(f"{path} was removed as soon as it was created", hint=f"set {variable} to a place you own")
+    descriptor = _create(path, variable)
     try:
         check_private(path, descriptor, variable=variable)
     except PathsError:
         os.close(descriptor)
         raise
+    return descriptor
+
+
+def make_private_directory(path: Path, *, variable: str = "RAMET_HOME") -> str:
+    """Create ``path`` (0700) if it is missing; if it is ours and open to others, close it and return a sentence that says so.
+
+    Raises PathsError for a symbolic link, for a directory of another user, and for one that others could write to and that
+    has entries of another user.
+    """
+    descriptor = _create(path, variable)
+    try:
+        status = os.fstat(descriptor)
+        mode = stat.S_IMODE(status.st_mode)
+        if status.st_uid == os.getuid() and mode & 0o077:
+            if mode & 0o022:
+                _check_entries(path, descriptor, variable)
+            os.fchmod(descriptor, mode & 0o700)
+            return f"{path} was open to others (mode {mode:04o}); it is closed now"
+        check_private(path, descriptor, variable=variable)
+        return ""
+    finally:
+        os.close(descriptor)
+
+
+def _check_entries(path: Path, descriptor: int, variable: str) -> None:
+    for name in os.listdir(descriptor):
+        owner = os.stat(name, dir_fd=descriptor, follow_symlinks=False).st_uid
+        if owner != os.getuid():
+            raise PathsError(
+                f"{path} was open to others, and {name} in it belongs to user {owner}",
+                hint=f"remove it, or set {variable} to a place you own",
+            )
+
+
+def _create(path: Path, variable: str) -> int:
+    try:
+        for directory in (*reversed(path.parents), path):
+            # One by one: with parents=True, pathlib gives the parents the mode that the umask leaves.
+            if not directory.is_dir():
+                directory.mkdir(exist_ok=True, mode=0o700)
+    except OSError as error:
+        raise _unusable(path, variable, error) from error
+    descriptor = open_directory(path, variable=variable)
+    if descriptor is None:
+        raise PathsError(f"{path} was removed as soon as it was created", hint=f"set {variable} to a place you own")
     return descriptor
 
 
@@ -194,7 +232,7 @@ def check_private(path: Path, descriptor: int, *, variable: str = "RAMET_RUNTIME
 
 def _unusable(path: Path, variable: str, error: OSError) -> PathsError:
     if path.is_symlink():
-        return PathsError(f"{path} is a symbolic link", hint=f"remove it: rm {path}")
+        return PathsError(f"{path} is a symbolic link", hint=f"remove it (rm {path}), or set {variable} to its target")
     if isinstance(error, FileExistsError | NotADirectoryError):
         return PathsError(f"{path} is not a directory", hint=f"move what is there away, or set {variable}")
     return PathsError(f"{path} cannot be used: {error.strerror}", hint=f"set {variable} to a place you own")

@@ -28,6 +28,7 @@ from ramet.v1 import (
     session_pb2_grpc,
     worktree_pb2_grpc,
 )
+from rametctl.listener import listens
 
 from tests.support import fake_services as services
 from tests.support.fake_state import State
@@ -114,11 +115,16 @@ def main() -> None:
         print(words, file=sys.stderr)
         sys.exit(os.EX_CONFIG)
     lock = os.open(places.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        print("another daemon holds the lock", file=sys.stderr)
-        sys.exit(os.EX_TEMPFAIL)
+    end = time.monotonic() + float(sys.argv[-1].partition("--patience=")[2] or 0)
+    while True:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            break
+        except BlockingIOError:
+            if listens(places.socket) or time.monotonic() > end:
+                print("another daemon holds the lock", file=sys.stderr)
+                sys.exit(os.EX_TEMPFAIL)
+            time.sleep(0.05)
     places.socket.unlink(missing_ok=True)
     with (places.home / "starts").open("a") as starts:
         starts.write(f"{os.getpid()}\n")

@@ -5,7 +5,15 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from ramet.paths import SOCKET_PATH_LIMIT, PathsError, check_socket_path, directories, open_private_directory, user_home
+from ramet.paths import (
+    SOCKET_PATH_LIMIT,
+    PathsError,
+    check_socket_path,
+    directories,
+    make_private_directory,
+    open_private_directory,
+    user_home,
+)
 
 
 def no_home(uid: int) -> None:
@@ -104,6 +112,49 @@ def test_every_environment_gives_absolute_paths_or_an_error_with_a_hint(environ:
 def test_a_private_directory_is_made_0700_with_its_parents(tmp_path: Path) -> None:
     os.close(open_private_directory(tmp_path / "a" / "b"))
     assert stat.S_IMODE((tmp_path / "a" / "b").stat().st_mode) == 0o700
+
+
+@pytest.mark.parametrize("umask", [0o000, 0o022, 0o077])
+def test_a_state_directory_is_0700_with_its_parents_whatever_the_umask(tmp_path: Path, umask: int) -> None:
+    before = os.umask(umask)
+    try:
+        assert make_private_directory(tmp_path / "a" / "b" / "c") == ""
+    finally:
+        os.umask(before)
+    made = (tmp_path / "a", tmp_path / "a" / "b", tmp_path / "a" / "b" / "c")
+    assert [stat.S_IMODE(path.stat().st_mode) for path in made] == [0o700] * 3
+
+
+@pytest.mark.parametrize("mode", [0o755, 0o777, 0o710, 0o1777])
+def test_an_open_state_directory_of_ours_is_closed_and_that_is_said(tmp_path: Path, mode: int) -> None:
+    (tmp_path / "home").mkdir()
+    (tmp_path / "home" / "ours").touch()
+    (tmp_path / "home").chmod(mode)
+    assert f"was open to others (mode {mode:04o})" in make_private_directory(tmp_path / "home")
+    assert stat.S_IMODE((tmp_path / "home").stat().st_mode) == 0o700
+    assert make_private_directory(tmp_path / "home") == ""
+
+
+def test_a_linked_state_directory_is_refused_and_its_target_stays(tmp_path: Path) -> None:
+    (tmp_path / "target").mkdir(mode=0o755)
+    (tmp_path / "home").symlink_to("target")
+    with pytest.raises(PathsError, match="is a symbolic link") as caught:
+        make_private_directory(tmp_path / "home")
+    assert "RAMET_HOME" in caught.value.hint
+    assert stat.S_IMODE((tmp_path / "target").stat().st_mode) == 0o755
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can give a directory away")
+@pytest.mark.parametrize("foreign", ["", "entry"])
+def test_a_state_directory_with_something_of_another_user_is_refused(tmp_path: Path, foreign: str) -> None:
+    home = tmp_path / "home"
+    home.mkdir()
+    (home / "entry").touch()
+    home.chmod(0o777)
+    os.chown(home / foreign, 65534, 65534)
+    with pytest.raises(PathsError, match="belongs to user 65534"):
+        make_private_directory(home)
+    assert stat.S_IMODE(home.stat().st_mode) == 0o777
 
 
 def test_a_socket_path_may_be_exactly_as_long_as_the_system_takes() -> None:

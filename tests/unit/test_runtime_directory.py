@@ -1,3 +1,5 @@
+import errno
+import fcntl
 import json
 import os
 import shutil
@@ -7,22 +9,23 @@ import stat
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 from rametd.domain.errors import AlreadyRunningError, RuntimeDirectoryError
-from rametd.platform.runtime import LOCK, SOCKET, RuntimeLock, socket_umask
+from rametd.platform.runtime import BINDING, LOCK, SOCKET, Runtime
 
 HOLDER = """
 import sys
 from pathlib import Path
 from rametd.domain.errors import AlreadyRunningError
-from rametd.platform.runtime import RuntimeLock
+from rametd.platform.runtime import Runtime
 print("ready", flush=True)
 sys.stdin.readline()
 try:
-    RuntimeLock.acquire(Path(sys.argv[1]), start_time=0.0)
+    held = Runtime.acquire(Path(sys.argv[1]), start_time=0.0)
 except AlreadyRunningError as error:
     print("refused", flush=True)
 else:
@@ -65,39 +68,39 @@ def bind(path: Path) -> socket.socket:
 
 
 def test_the_directory_is_made_0700_and_the_lock_file_tells_people_who_holds_it(directory: Path) -> None:
-    with RuntimeLock.acquire(directory, start_time=12.5) as lock:
-        assert lock.socket == directory / SOCKET
+    with Runtime.acquire(directory, start_time=12.5) as runtime:
+        assert runtime.socket == directory / SOCKET
         assert stat.S_IMODE(directory.stat().st_mode) == 0o700
         assert stat.S_IMODE((directory / LOCK).stat().st_mode) == 0o600
         assert json.loads((directory / LOCK).read_text()) == {"pid": os.getpid(), "start_time": 12.5}
 
 
 def test_a_second_daemon_is_told_the_pid_of_the_first(directory: Path) -> None:
-    with RuntimeLock.acquire(directory, start_time=0.0):
+    with Runtime.acquire(directory, start_time=0.0):
         with pytest.raises(AlreadyRunningError, match=str(os.getpid())) as caught:
-            RuntimeLock.acquire(directory, start_time=1.0)
+            Runtime.acquire(directory, start_time=1.0)
         assert caught.value.data["pid"] == str(os.getpid())
 
 
 def test_the_lock_is_free_again_after_release_and_release_may_come_twice(directory: Path) -> None:
-    lock = RuntimeLock.acquire(directory, start_time=0.0)
+    lock = Runtime.acquire(directory, start_time=0.0)
     lock.release()
     lock.release()
-    RuntimeLock.acquire(directory, start_time=0.0).release()
+    Runtime.acquire(directory, start_time=0.0).release()
 
 
 def test_a_lock_file_that_names_a_foreign_living_process_hinders_nobody(directory: Path) -> None:
-    RuntimeLock.acquire(directory, start_time=0.0).release()
+    Runtime.acquire(directory, start_time=0.0).release()
     (directory / LOCK).write_text(json.dumps({"pid": os.getppid(), "start_time": 0}))
-    RuntimeLock.acquire(directory, start_time=0.0).release()
+    Runtime.acquire(directory, start_time=0.0).release()
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", '{"pid": "x"}', "\xff"])
 def test_an_unreadable_lock_file_costs_only_the_pid_in_the_message(directory: Path, content: str) -> None:
-    with RuntimeLock.acquire(directory, start_time=0.0):
+    with Runtime.acquire(directory, start_time=0.0):
         (directory / LOCK).write_text(content, encoding="latin-1")
         with pytest.raises(AlreadyRunningError) as caught:
-            RuntimeLock.acquire(directory, start_time=0.0)
+            Runtime.acquire(directory, start_time=0.0)
         assert caught.value.data["pid"] == ""
 
 
@@ -119,41 +122,70 @@ def test_the_lock_of_a_killed_holder_is_free(directory: Path) -> None:
         tell(process)
         assert [answer(process), answer(process)] == ["ready", "holds"]
         with pytest.raises(AlreadyRunningError, match=str(process.pid)):
-            RuntimeLock.acquire(directory, start_time=0.0)
+            Runtime.acquire(directory, start_time=0.0)
     finally:
         process.send_signal(signal.SIGKILL)
         process.communicate()
-    RuntimeLock.acquire(directory, start_time=0.0).release()
+    Runtime.acquire(directory, start_time=0.0).release()
 
 
-def test_a_deleted_lock_file_does_not_give_two_daemons_a_lock_each(directory: Path) -> None:
-    first = RuntimeLock.acquire(directory, start_time=0.0)
-    (directory / LOCK).unlink()
+def test_a_deleted_lock_file_gives_no_second_daemon_the_lock(directory: Path) -> None:
+    with Runtime.acquire(directory, start_time=0.0):
+        (directory / LOCK).unlink()
+        with pytest.raises(AlreadyRunningError):
+            Runtime.acquire(directory, start_time=0.0)
+        assert not (directory / LOCK).exists()
+
+
+def test_where_directories_cannot_be_locked_the_file_decides(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def flock(descriptor: int, how: int) -> None:
+        if stat.S_ISDIR(os.fstat(descriptor).st_mode):
+            raise OSError(errno.EBADF, "as NFS says")
+        real(descriptor, how)
+
+    real = fcntl.flock
+    monkeypatch.setattr(fcntl, "flock", flock)
+    first = Runtime.acquire(directory, start_time=0.0)
+    with pytest.raises(AlreadyRunningError):
+        Runtime.acquire(directory, start_time=0.0)
     # The first holds a file without a name: the next one must lock the file that everybody sees, and keep it.
-    with RuntimeLock.acquire(directory, start_time=0.0), pytest.raises(AlreadyRunningError):
-        RuntimeLock.acquire(directory, start_time=0.0)
+    (directory / LOCK).unlink()
+    with Runtime.acquire(directory, start_time=0.0), pytest.raises(AlreadyRunningError):
+        Runtime.acquire(directory, start_time=0.0)
     first.release()
 
 
 def test_the_lock_is_not_inherited_by_programs_that_are_started(directory: Path) -> None:
-    lock = RuntimeLock.acquire(directory, start_time=0.0)
+    lock = Runtime.acquire(directory, start_time=0.0)
     with subprocess.Popen(["cat"], stdin=subprocess.PIPE, close_fds=False) as child:
         lock.release()
-        RuntimeLock.acquire(directory, start_time=0.0).release()
+        Runtime.acquire(directory, start_time=0.0).release()
         child.communicate()
 
 
-def test_a_stale_socket_is_removed_with_the_lock_held(directory: Path) -> None:
-    RuntimeLock.acquire(directory, start_time=0.0).release()
+def publish(runtime: Runtime) -> socket.socket:
+    with ExitStack() as undo:
+        bound = undo.enter_context(bind(runtime.binding))
+        runtime.publish()
+        undo.pop_all()
+    return bound
+
+
+def test_a_stale_socket_is_replaced_in_one_step(directory: Path) -> None:
+    Runtime.acquire(directory, start_time=0.0).release()
     bind(directory / SOCKET).close()
-    with RuntimeLock.acquire(directory, start_time=0.0):
-        assert not (directory / SOCKET).exists()
+    with Runtime.acquire(directory, start_time=0.0) as runtime:
+        assert (directory / SOCKET).exists()
+        with publish(runtime) as bound, socket.socket(socket.AF_UNIX) as client:
+            bound.listen()
+            client.connect(str(runtime.socket))
+    assert not (directory / SOCKET).exists()
 
 
-def test_the_socket_of_a_living_daemon_is_left_alone(directory: Path) -> None:
-    with RuntimeLock.acquire(directory, start_time=0.0), bind(directory / SOCKET):
-        with pytest.raises(AlreadyRunningError):
-            RuntimeLock.acquire(directory, start_time=0.0)
+def test_acquiring_and_giving_up_touches_no_socket(directory: Path) -> None:
+    Runtime.acquire(directory, start_time=0.0).release()
+    with bind(directory / SOCKET):
+        Runtime.acquire(directory, start_time=0.0).release()
         assert (directory / SOCKET).is_socket()
 
 
@@ -164,18 +196,56 @@ def test_what_is_not_a_socket_in_its_place_is_kept_and_named(directory: Path, ki
         (directory / SOCKET).mkdir()
     else:
         (directory / SOCKET).write_text("precious")
-    with pytest.raises(RuntimeDirectoryError, match=words):
-        RuntimeLock.acquire(directory, start_time=0.0)
+    with Runtime.acquire(directory, start_time=0.0) as runtime, pytest.raises(RuntimeDirectoryError, match=words):
+        publish(runtime)
     assert (directory / SOCKET).exists()
-    with pytest.raises(RuntimeDirectoryError, match=words):  # not "already running": nothing half started is left
-        RuntimeLock.acquire(directory, start_time=0.0)
+
+
+def remove(socket_path: Path) -> None:
+    socket_path.unlink()
+
+
+def replace(socket_path: Path) -> None:
+    socket_path.unlink()
+    bind(socket_path).close()
+
+
+def replace_directory(socket_path: Path) -> None:
+    socket_path.parent.rename(socket_path.parent.with_name("moved"))
+    socket_path.parent.mkdir(mode=0o700)
+
+
+def remove_directory(socket_path: Path) -> None:
+    shutil.rmtree(socket_path.parent)
+
+
+@pytest.mark.parametrize("harm", [remove, replace, replace_directory, remove_directory])
+def test_a_socket_that_is_lost_is_noticed_and_published_again(directory: Path, harm: Callable[[Path], None]) -> None:
+    with Runtime.acquire(directory, start_time=0.0) as runtime, publish(runtime):
+        assert not runtime.lost()
+        harm(runtime.socket)
+        assert runtime.lost()
+        runtime.reopen()
+        with publish(runtime):
+            assert not runtime.lost()
+            with pytest.raises(AlreadyRunningError):
+                Runtime.acquire(directory, start_time=0.0)
+    assert not (directory / SOCKET).exists()
+
+
+def test_release_leaves_the_socket_of_another_daemon(directory: Path) -> None:
+    runtime = Runtime.acquire(directory, start_time=0.0)
+    with publish(runtime):
+        replace(runtime.socket)
+        runtime.release()
+    assert (directory / SOCKET).is_socket()
 
 
 def test_a_directory_that_others_may_enter_is_refused_with_the_command_that_helps(directory: Path) -> None:
     directory.mkdir()
     directory.chmod(0o750)
     with pytest.raises(RuntimeDirectoryError, match="0750") as caught:
-        RuntimeLock.acquire(directory, start_time=0.0)
+        Runtime.acquire(directory, start_time=0.0)
     assert caught.value.hint == f"run: chmod 700 {directory}"
 
 
@@ -183,14 +253,14 @@ def test_a_symlink_is_refused_even_to_a_good_directory(directory: Path, tmp_path
     (tmp_path / "good").mkdir(mode=0o700)
     directory.symlink_to(tmp_path / "good")
     with pytest.raises(RuntimeDirectoryError, match="symbolic link"):
-        RuntimeLock.acquire(directory, start_time=0.0)
+        Runtime.acquire(directory, start_time=0.0)
     assert list((tmp_path / "good").iterdir()) == []
 
 
 def test_a_file_in_the_directorys_place_is_refused(directory: Path) -> None:
     directory.write_text("")
     with pytest.raises(RuntimeDirectoryError, match="not a directory"):
-        RuntimeLock.acquire(directory, start_time=0.0)
+        Runtime.acquire(directory, start_time=0.0)
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can give a directory away")
@@ -198,7 +268,7 @@ def test_a_directory_of_somebody_else_is_refused(directory: Path) -> None:
     directory.mkdir(mode=0o700)
     os.chown(directory, 12345, 12345)
     with pytest.raises(RuntimeDirectoryError, match="belongs to user 12345"):
-        RuntimeLock.acquire(directory, start_time=0.0)
+        Runtime.acquire(directory, start_time=0.0)
 
 
 def test_a_lock_file_that_is_a_symlink_is_not_followed(directory: Path, tmp_path: Path) -> None:
@@ -206,35 +276,29 @@ def test_a_lock_file_that_is_a_symlink_is_not_followed(directory: Path, tmp_path
     (tmp_path / "precious").write_text("precious")
     (directory / LOCK).symlink_to(tmp_path / "precious")
     with pytest.raises(RuntimeDirectoryError, match="cannot be opened"):
-        RuntimeLock.acquire(directory, start_time=0.0)
+        Runtime.acquire(directory, start_time=0.0)
     assert (tmp_path / "precious").read_text() == "precious"
 
 
 def test_a_socket_path_that_is_too_long_is_refused_before_anything_is_made(tmp_path: Path) -> None:
     with pytest.raises(RuntimeDirectoryError, match="bytes") as caught:
-        RuntimeLock.acquire(tmp_path / ("x" * 100), start_time=0.0)
+        Runtime.acquire(tmp_path / ("x" * 100), start_time=0.0)
     assert "RAMET_RUNTIME_DIR" in caught.value.hint
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_socket_bound_under_the_umask_is_0600_and_passes_the_check(directory: Path) -> None:
-    with RuntimeLock.acquire(directory, start_time=0.0) as lock:
-        before = os.umask(0o022)
-        try:
-            with socket_umask():
-                bound = bind(lock.socket)
-            assert os.umask(0o022) == 0o022
-        finally:
-            os.umask(before)
-        with bound:
-            assert stat.S_IMODE(lock.socket.stat().st_mode) == 0o600
-            lock.check_socket()
-            lock.socket.chmod(0o666)
-            with pytest.raises(RuntimeDirectoryError, match="not a private socket"):
-                lock.check_socket()
-    assert not lock.socket.exists()
+@pytest.mark.parametrize("umask", [0o000, 0o022, 0o077])
+def test_the_socket_is_0600_whatever_the_umask(directory: Path, umask: int) -> None:
+    before = os.umask(umask)
+    try:
+        with Runtime.acquire(directory, start_time=0.0) as runtime, publish(runtime):
+            assert stat.S_IMODE(runtime.socket.stat().st_mode) == 0o600
+            assert stat.S_IMODE(directory.stat().st_mode) == 0o700
+            assert not (directory / BINDING).exists()
+    finally:
+        os.umask(before)
 
 
-def test_a_socket_that_vanished_is_noticed(directory: Path) -> None:
-    with RuntimeLock.acquire(directory, start_time=0.0) as lock, pytest.raises(RuntimeDirectoryError, match="is gone"):
-        lock.check_socket()
+def test_a_socket_that_vanished_before_it_got_its_name_is_noticed(directory: Path) -> None:
+    with Runtime.acquire(directory, start_time=0.0) as runtime, pytest.raises(RuntimeDirectoryError, match="is gone"):
+        runtime.publish()

@@ -1,14 +1,9 @@
-"""The runtime directory and the one lock that makes a daemon the only one.
+"""The runtime directory: checked, locked, and the daemon's socket in it."""
 
-``flock`` alone decides: a lock dies with its holder, a pid file does not. What stands in the lock file is for people.
-"""
-
-import fcntl
-import json
 import os
+import socket
 import stat
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -16,64 +11,94 @@ from typing import Self
 from ramet.paths import PathsError, check_socket_path, open_private_directory
 
 from rametd.domain.errors import AlreadyRunningError, RuntimeDirectoryError
+from rametd.platform.locks import DirectoryLock, HeldError, holder
 
 LOCK = "rametd.lock"
 SOCKET = "rametd.sock"
+BINDING = "rametd.new"
+"""Where the socket is bound before it gets its name: as long at most, so that its path is short enough too."""
 
 
-class RuntimeLock:
-    """The runtime directory, checked and locked. Held until ``release`` or the end of the process."""
+class Runtime:
+    """The runtime directory of this process, and the socket that it serves. Held until `release` or the end of the process.
 
-    def __init__(self, path: Path, directory: int, lock: int) -> None:
-        self.path = path
-        self.socket = path / SOCKET
-        self._directory = directory
+    The socket is bound under another name and renamed. So it is private before anyone can connect, a stale one is replaced in
+    one step, and gRPC, which removes the path that it has bound at its end, cannot remove the socket of a later daemon.
+    """
+
+    def __init__(self, lock: DirectoryLock, start_time: float) -> None:
+        self.path = lock.path
+        self.socket = lock.path / SOCKET
+        self.binding = lock.path / BINDING
         self._lock = lock
+        self._start_time = start_time
+        self._bound: os.stat_result | None = None
+        self._write()
 
     @classmethod
     def acquire(cls, path: Path, *, start_time: float) -> Self:
-        """Make and check ``path`` (0700, ours, no symlink), lock it, and clear a stale socket away.
+        """Create and check ``path`` (0700, ours, no link), and lock it. The socket of another daemon stays as it is.
 
         ``start_time`` (seconds since the epoch) goes into the lock file for people. Raises RuntimeDirectoryError, and
         AlreadyRunningError (``data["pid"]``, "" where unknown) while another process holds the lock.
         """
-        try:
-            check_socket_path(path / SOCKET)
-            directory = open_private_directory(path)
-        except PathsError as error:
-            raise RuntimeDirectoryError(error.message, hint=error.hint) from error
-        with ExitStack() as undo:
-            undo.callback(os.close, directory)
-            lock = _lock(path, directory)
-            undo.callback(os.close, lock)
-            _write(lock, json.dumps({"pid": os.getpid(), "start_time": start_time}))
-            _remove_stale_socket(path, directory)
-            undo.pop_all()
-        return cls(path, directory, lock)
+        return cls(_lock(path), start_time)
 
-    def check_socket(self) -> None:
-        """After binding: raise RuntimeDirectoryError unless the socket is there, ours, and closed to everybody else."""
+    def publish(self) -> None:
+        """Give the socket that was bound at `binding` its name. Raises RuntimeDirectoryError."""
+        directory = self._lock.directory
         try:
-            status = os.stat(SOCKET, dir_fd=self._directory, follow_symlinks=False)
+            bound = os.stat(BINDING, dir_fd=directory, follow_symlinks=False)
         except FileNotFoundError as error:
-            message = f"{self.socket} is gone although it was just bound"
-            raise RuntimeDirectoryError(message, hint=f"is something else clearing {self.path}?") from error
-        if not stat.S_ISSOCK(status.st_mode) or status.st_uid != os.getuid() or stat.S_IMODE(status.st_mode) & 0o077:
-            message = f"{self.socket} is not a private socket (mode {status.st_mode:o}, user {status.st_uid})"
-            raise RuntimeDirectoryError(message, hint="start the daemon again; it may be that another program made it")
+            message = f"{self.binding} is gone although it was just bound"
+            raise RuntimeDirectoryError(message, hint=f"is another program clearing {self.path}?") from error
+        if not stat.S_ISSOCK(bound.st_mode) or bound.st_uid != os.getuid():
+            message = f"{self.binding} is not our socket (mode {bound.st_mode:o}, user {bound.st_uid})"
+            raise RuntimeDirectoryError(message, hint="start the daemon again; another program may have created it")
+        os.chmod(BINDING, 0o600, dir_fd=directory)
+        with suppress(FileNotFoundError):
+            mode = os.stat(SOCKET, dir_fd=directory, follow_symlinks=False).st_mode
+            if not stat.S_ISSOCK(mode):
+                kind = "a directory" if stat.S_ISDIR(mode) else "not a socket"
+                hint = "move it away: the daemon's socket belongs there"
+                raise RuntimeDirectoryError(f"{self.socket} is {kind}", hint=hint)
+        os.rename(BINDING, SOCKET, src_dir_fd=directory, dst_dir_fd=directory)
+        self._bound = bound
+
+    def lost(self) -> bool:
+        """Whether the socket's path no longer leads to the socket that was published."""
+        if self._bound is None:
+            return False
+        try:
+            return not os.path.samestat(self.socket.lstat(), self._bound)
+        except OSError:
+            return True
+
+    def reopen(self) -> None:
+        """Check and lock the directory again if the path leads to another one now. Raises as `acquire`."""
+        with suppress(FileNotFoundError):
+            if os.path.samestat(self.path.lstat(), os.fstat(self._lock.directory)):
+                return
+        lock = _lock(self.path)
+        self._lock.release()
+        self._lock = lock
+        self._write()
 
     def release(self) -> None:
-        """Remove the socket, then give the lock up. The lock file stays: removing it would let two processes lock two files.
+        """Remove the socket if it is the one that was published, then give the lock up.
 
-        The socket goes first, while the lock is ours: a daemon that starts in between would have made its own.
+        In this order: a daemon that starts in between would have published its own.
         """
-        if self._lock < 0:
+        if self._lock.directory < 0:
             return
         with suppress(FileNotFoundError):
-            os.unlink(SOCKET, dir_fd=self._directory)
-        os.close(self._lock)
-        os.close(self._directory)
-        self._lock = self._directory = -1
+            status = os.stat(SOCKET, dir_fd=self._lock.directory, follow_symlinks=False)
+            if self._bound is not None and os.path.samestat(status, self._bound):
+                os.unlink(SOCKET, dir_fd=self._lock.directory)
+        self._lock.release()
+
+    def _write(self) -> None:
+        self._lock.write({"pid": os.getpid(), "start_time": self._start_time})
 
     def __enter__(self) -> Self:
         return self
@@ -84,65 +109,28 @@ class RuntimeLock:
         self.release()
 
 
-@contextmanager
-def socket_umask() -> Iterator[None]:
-    """Bind inside: the socket is then born 0600. The umask is the process's, so let nothing else create files meanwhile."""
-    before = os.umask(0o177)
-    try:
-        yield
-    finally:
-        os.umask(before)
-
-
-def _lock(path: Path, directory: int) -> int:
-    while True:
+def accepts(path: Path) -> bool:
+    """Whether a process listens at the socket ``path``."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.setblocking(False)
         try:
-            descriptor = os.open(LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=directory)
-        except OSError as error:
-            message = f"{path / LOCK} cannot be opened: {error.strerror}"
-            raise RuntimeDirectoryError(message, hint=f"move {path / LOCK} away, or set RAMET_RUNTIME_DIR") from error
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            pid = _holder(descriptor)
-            os.close(descriptor)
-            message = f"another daemon holds {path / LOCK}" + (f" (pid {pid})" if pid else "")
-            raise AlreadyRunningError(
-                message, hint="use it, or stop it first: rametctl daemon stop", pid=pid
-            ) from error
-        # A process that opened the file, was overtaken by somebody who deleted it, and locks it then holds a lock that no
-        # later daemon will ever see. Only a lock on the file that the name still leads to counts.
-        with suppress(FileNotFoundError):
-            if os.path.samestat(os.fstat(descriptor), os.stat(LOCK, dir_fd=directory, follow_symlinks=False)):
-                return descriptor
-        os.close(descriptor)
+            probe.connect(os.fspath(path))
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False
+    return True
 
 
-def _holder(descriptor: int) -> str:
-    """The pid in the lock file, "" where none is readable.
-
-    Between the holder's flock and its write the file is empty or tells of the holder before it: good enough for a message,
-    and the reason why nothing is ever decided by it and no signal is sent to it.
-    """
+def _lock(path: Path) -> DirectoryLock:
     try:
-        return str(int(json.loads(os.pread(descriptor, 4096, 0))["pid"]))
-    except (ValueError, KeyError, TypeError):
-        return ""
-
-
-def _write(descriptor: int, text: str) -> None:
-    os.ftruncate(descriptor, 0)
-    os.pwrite(descriptor, f"{text}\n".encode(), 0)
-
-
-def _remove_stale_socket(path: Path, directory: int) -> None:
-    """Only called with the lock held: a socket that is there then has no daemon behind it."""
+        check_socket_path(path / SOCKET)
+        directory = open_private_directory(path)
+    except PathsError as error:
+        raise RuntimeDirectoryError(error.message, hint=error.hint) from error
+    pid = holder(directory, LOCK)
     try:
-        mode = os.stat(SOCKET, dir_fd=directory, follow_symlinks=False).st_mode
-    except FileNotFoundError:
-        return
-    if not stat.S_ISSOCK(mode):
-        kind = "a directory" if stat.S_ISDIR(mode) else "not a socket"
-        message = f"{path / SOCKET} is {kind}"
-        raise RuntimeDirectoryError(message, hint="move it away, the daemon's socket goes there")
-    os.unlink(SOCKET, dir_fd=directory)
+        return DirectoryLock.acquire(path, directory, LOCK, variable="RAMET_RUNTIME_DIR")
+    except HeldError as error:
+        message = f"another daemon holds {path / LOCK}" + (f" (pid {pid})" if pid else "")
+        raise AlreadyRunningError(message, hint="use it, or stop it first: rametctl daemon stop", pid=pid) from error

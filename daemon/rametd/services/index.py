@@ -13,6 +13,7 @@ import structlog
 
 from rametd.domain.models import Agent, AgentState, Repo, Session
 from rametd.keeper.executor import Handle
+from rametd.platform.state import private_file
 from rametd.store import RecoveredSession, dump_repo, dump_session, load_repo, load_session
 
 log = structlog.get_logger()
@@ -28,7 +29,7 @@ class SessionIndex:
         self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         path = self._path(session.id)
         scratch = path.with_suffix(".new")
-        with scratch.open("w") as file:
+        with open(scratch, "w", opener=private_file) as file:
             json.dump({"repo": dump_repo(repo), "session": dump_session(session)}, file)
             file.flush()
             os.fsync(file.fileno())

@@ -12,6 +12,7 @@ from contextlib import closing
 from pathlib import Path
 
 from rametd.domain.errors import DatabaseUnusableError, NewerDatabaseError, StoreBusyError
+from rametd.platform.state import private_file
 from rametd.store import connection, schema
 from rametd.store.schema import Migration
 
@@ -142,7 +143,7 @@ def _new_directory(parent: Path, name: str) -> Path:
 
 def _write_durably(path: Path, text: str) -> None:
     unfinished = path.with_name(f"{path.name}.tmp")
-    with unfinished.open("w", encoding="utf-8") as file:
+    with open(unfinished, "w", encoding="utf-8", opener=private_file) as file:
         file.write(f"{text}\n")
         file.flush()
         os.fsync(file.fileno())

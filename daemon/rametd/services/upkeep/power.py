@@ -13,6 +13,7 @@ from rametd.domain.checkpoints import Checkpoint, CheckpointReason
 from rametd.domain.errors import RametError
 from rametd.domain.models import DAEMON, NewEvent, Session
 from rametd.platform.processes import boot_id
+from rametd.platform.state import private_file
 from rametd.services import events
 from rametd.services.core import Core
 from rametd.services.persistence import write_for_sure
@@ -57,7 +58,7 @@ class Power:
                 RametError
             ) as error:  # its repository is gone, or somebody has its files in hand, who keeps them first
                 log.warning("not looked at after a new boot", session=session.id, error=error.message)
-        await asyncio.to_thread(self._file.write_text, self._boot)
+        await asyncio.to_thread(self._write, self._boot)
         self._boot = ""
 
     def _new_boot(self) -> str:
@@ -65,8 +66,12 @@ class Power:
         try:
             return "" if self._file.read_text() == now else now
         except FileNotFoundError:  # nothing was kept yet, or by an earlier release alone
-            self._file.write_text(now)
+            self._write(now)
             return ""
+
+    def _write(self, boot: str) -> None:
+        with open(self._file, "w", opener=private_file) as file:
+            file.write(boot)
 
     async def _sweep(self, repo_id: str) -> None:
         core = self._core

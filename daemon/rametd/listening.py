@@ -1,0 +1,90 @@
+"""The socket that the daemon serves, and a new one in its place when a cleaner or a person has removed it."""
+
+import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+
+import grpc
+import structlog
+
+from rametd.domain.errors import RametError
+from rametd.platform import inotify
+from rametd.platform.runtime import Runtime
+
+log = structlog.get_logger()
+
+CHECK_S, CHECK_WATCHED_S = 3.0, 60.0
+"""Seconds between looks at the socket, without and with a watch of its directory. A look is one system call."""
+
+
+class Listening:
+    """Servers on the socket of ``runtime``: all answer alike, the newest one accepts connections.
+
+    A server whose socket was removed keeps its connections: nothing that a client has open breaks.
+    """
+
+    def __init__(self, runtime: Runtime, create: Callable[[], grpc.aio.Server]) -> None:
+        self._runtime = runtime
+        self._create = create
+        self._servers: list[grpc.aio.Server] = []
+
+    async def bind(self) -> None:
+        """Serve at the socket's path. Raises RuntimeDirectoryError."""
+        server = self._create()
+        server.add_insecure_port(f"unix:{self._runtime.binding}")
+        await server.start()
+        self._servers.append(server)
+        self._runtime.publish()
+
+    async def stop(self, grace: float) -> None:
+        await asyncio.gather(*(server.stop(grace) for server in self._servers))
+
+    async def watch(self) -> None:
+        """Bind again whenever the socket is gone, or another one is in its place; until cancelled."""
+        while True:
+            with self._changes() as changed:
+                limit = CHECK_S if changed is None else CHECK_WATCHED_S
+                while not self._runtime.lost():
+                    with suppress(TimeoutError):
+                        await asyncio.wait_for((changed or asyncio.Event()).wait(), limit)
+                    if changed is not None:
+                        changed.clear()
+            await self._bind_again()
+
+    async def _bind_again(self) -> None:
+        log.warning("the socket is gone or was replaced; binding it again", socket=str(self._runtime.socket))
+        try:
+            self._runtime.reopen()
+            await self.bind()
+        except (RametError, OSError, RuntimeError) as error:  # RuntimeError: gRPC could not bind
+            log.error("the socket cannot be bound", error=str(error))
+            await asyncio.sleep(CHECK_S)
+
+    @contextmanager
+    def _changes(self) -> Iterator[asyncio.Event | None]:
+        """An event that is set when an entry of the directory changes; None where the system gives no watch."""
+        try:
+            queue = inotify.Inotify() if inotify.SUPPORTED else None
+        except inotify.OutOfWatchesError:
+            queue = None
+        if queue is None:
+            yield None
+            return
+        loop, changed = asyncio.get_running_loop(), asyncio.Event()
+
+        def read() -> None:
+            for _ in queue.read():
+                changed.set()
+
+        try:
+            queue.watch(str(self._runtime.path))
+        except (inotify.OutOfWatchesError, OSError):
+            queue.close()
+            yield None
+            return
+        loop.add_reader(queue.descriptor, read)
+        try:
+            yield changed
+        finally:
+            loop.remove_reader(queue.descriptor)
+            queue.close()
