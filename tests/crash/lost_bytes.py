@@ -189,8 +189,11 @@ class LostBytes:
         """What somebody wrote while no daemon ran is there, or kept."""
         written, known.written = dict(known.written), {}
         there = {path for path, text in written.items() if _reads(known.tree / path) == text}
-        commits = [*git(self._repository, "for-each-ref", "--format=%(objectname)", f"refs/ramet/checkpoints/{known.id}",
-                        f"refs/ramet/archive/{known.id}", f"refs/ramet/trash/{known.id}").split()]  # fmt: skip
+        refs = ("for-each-ref", "--format=%(refname)")
+        commits = [f"{ref}:files" for ref in git(self._repository, *refs, f"refs/ramet/checkpoints/{known.id}").split()]
+        commits += git(
+            self._repository, *refs, f"refs/ramet/archive/{known.id}", f"refs/ramet/trash/{known.id}"
+        ).split()
         kept = [trees.read_commit(self._repository, commit) for commit in commits]
         for path, text in written.items():
             wanted = trees.entry("100644", text.encode())

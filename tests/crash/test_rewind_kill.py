@@ -61,13 +61,13 @@ async def worked_on(client: Client, repository: Path) -> session_pb2.Session:
     return made
 
 
-def holds_what_was_there(tree: Path, commit: str) -> None:
-    """Whether a commit has every byte of `worked_on`."""
-    listed = git(tree, "ls-tree", "-r", "--name-only", commit).split()
+def holds_what_was_there(tree: Path, kept: worktree_pb2.Checkpoint) -> None:
+    """Whether a checkpoint has every byte of `worked_on`."""
+    listed = git(tree, "ls-tree", "-r", "--name-only", kept.commit).split()
     assert listed == ["by-hand", "dir0/file0.txt", "dir2/file2.txt", "one.txt", "two.txt"]
-    found = {name: git(tree, "show", f"{commit}:{name}") for name in listed if name != "dir2/file2.txt"}
+    found = {name: git(tree, "show", f"{kept.commit}:{name}") for name in listed if name != "dir2/file2.txt"}
     assert found == {"by-hand": "mine", "dir0/file0.txt": "changed", "one.txt": "1", "two.txt": "2"}
-    assert git(tree, "show", f"{commit}^2:dir0/file0.txt") == "staged"
+    assert git(tree, "show", f"{kept.ref}:index/dir0/file0.txt") == "staged"
 
 
 def is_as_it_began(tree: Path, made: session_pb2.Session) -> None:
@@ -106,8 +106,8 @@ async def test_a_rewind_that_is_killed_at_every_step_is_carried_through(sandbox:
         assert set(again) == {(True, False, True)} == {undo}
         assert (turn, start) == ((False, False, True), (False, True, False))
         assert (answer.before.number, answer.checkpoint.number) == (3, 1)
-        holds_what_was_there(tree, answer.before.commit)
-        assert git(tree, "show", f"{answer.before.ref.removesuffix('3')}4:meanwhile") == "theirs"
+        holds_what_was_there(tree, answer.before)
+        assert git(tree, "show", f"{answer.before.ref.removesuffix('3')}4:files/meanwhile") == "theirs"
         told = "its files were changed while it was rewound: what was there then is checkpoint 4"
         assert told in answer.warnings
         assert told in [event.warning.message for event in await client.log("made")]
@@ -191,7 +191,7 @@ async def test_a_rewind_whose_git_outlives_the_daemon_is_finished_beside_what_th
             gate.unlink()
 
             answer = await asked
-            holds_what_was_there(tree, answer.before.commit)
+            holds_what_was_there(tree, answer.before)
             assert (await eventually(lambda: turned(client))).conversation_id == answer.session.conversation_id
             told = transcript(sandbox, answer.session.conversation_id)
             assert [each.text for each in told] == [text]

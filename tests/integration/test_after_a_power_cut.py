@@ -17,7 +17,7 @@ from tests.support.eventually import eventually
 from tests.support.landing import commit
 
 TURN = worktree_pb2.CHECKPOINT_REASON_TURN
-PARTS = {"its commit": "", "its tree": "^{tree}", "a file": ":work.txt"}
+PARTS = {"its top": "", "its files": ":files", "a file": ":files/work.txt"}
 
 
 def cut(repository: Path, revision: str, left: int = 0) -> str:
@@ -46,13 +46,13 @@ async def plain(tmp_path: Path) -> AsyncIterator[tuple[Git, repositories.Sample]
 async def test_what_is_cut_short_is_lost(plain: tuple[Git, repositories.Sample], part: str, left: int) -> None:
     git, sample = plain
     sample.write("work.txt", "an hour of work\n")
-    kept = await git.keep(sample.path, "refs/ramet/checkpoints/any/1", "kept")
+    taken = await git.snapshots.take(sample.path, ref="refs/ramet/checkpoints/any/1")
     repo = await git.discover(sample.path)
-    assert not await git.lost(repo, kept.commit)
+    assert not await git.snapshots.lost(repo, taken.id)
 
-    name = cut(sample.path, f"{kept.commit}{part}", left)
+    name = cut(sample.path, f"{taken.id}{part}", left)
 
-    assert name in " ".join(await git.lost(repo, kept.commit))
+    assert name in " ".join(await git.snapshots.lost(repo, taken.id))
 
 
 @pytest.mark.parametrize("left", [0, 5])
@@ -67,7 +67,7 @@ async def test_a_start_after_a_power_cut_tells_of_a_checkpoint_that_is_not_whole
         first = await checkpoint(client)
     boot = sandbox.root / "state" / "boot"
     assert boot.read_text() == boot_id()
-    lost = cut(repository, f"{first.commit}{part}", left)
+    lost = cut(repository, f"{first.ref}{part}", left)
     boot.write_text("another")
     (repository / ".git" / f"{first.ref.removesuffix('1')}2").write_text("")
 
@@ -80,7 +80,7 @@ async def test_a_start_after_a_power_cut_tells_of_a_checkpoint_that_is_not_whole
             return newest
 
         second = await eventually(mended)
-        assert git(repository, "show", f"{second.ref}:work.txt") == "an hour of work"
+        assert git(repository, "show", f"{second.ref}:files/work.txt") == "an hour of work"
         warnings = [event.warning.message for event in await client.log("one") if event.HasField("warning")]
         assert [words for words in warnings if "checkpoint 1 did not survive" in words and lost[:12] in words], warnings
         assert (await checkpoint(client)).number == 2

@@ -1,13 +1,14 @@
 """Checkpoints, over the socket of a real daemon, with scripted agents."""
 
 import asyncio
+import json
 from pathlib import Path
 from typing import Any
 
 import grpc
 import pytest
 from ramet.v1 import session_pb2, worktree_pb2
-from rametd.git import Git
+from rametd.git.snapshots.snapshots import Snapshots
 
 from tests.crash.test_failpoints import die_in, start_to_die
 from tests.support.agents import script
@@ -37,8 +38,10 @@ async def test_the_start_and_every_turn_are_kept(client: Client, worked: session
     assert [each.turn for each in (start, first, second)] == [0, 1, 2]
     assert (first.files, first.additions, second.files, second.additions, second.deletions) == (1, 1, 2, 2, 2)
     assert first.summary.startswith("please DO")
-    assert git(repository, "rev-parse", f"refs/ramet/checkpoints/{worked.id}/3") == second.commit
-    assert git(repository, "rev-parse", f"{second.commit}^1") == second.head == worked.base_commit
+    assert git(repository, "rev-parse", f"refs/ramet/checkpoints/{worked.id}/3:files") == second.commit
+    meta = json.loads(git(repository, "show", f"{second.ref}:meta.json"))
+    assert meta["head"] == second.head == worked.base_commit
+    assert meta["facts"] | {"reason": "turn", "turn": 2} == meta["facts"]
     assert git(repository, "show", f"{second.commit}:two.txt") == "2"
     # The person's index, HEAD and stash are as they were.
     assert git(Path(worked.worktree), "status", "--porcelain") == "M dir0/file0.txt\n?? one.txt\n?? two.txt"
@@ -90,7 +93,7 @@ async def test_a_fault_of_ours_in_making_a_checkpoint_keeps_nobody_waiting_eithe
     async with daemon_here(sandbox), connected(sandbox) as client:
         await client.create(repository, script({"text": "first"}), name="made", mode=EDITS)
         await count(client, "made", 2)
-        monkeypatch.setattr(Git, "keep", fail)
+        monkeypatch.setattr(Snapshots, "take", fail)
         await turn(client, "made")
         await turn(client, "made")
 

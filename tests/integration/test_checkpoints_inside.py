@@ -1,5 +1,6 @@
 """Checkpoints keep what repositories inside a worktree have; rewinds and forks bring it back, or say what they do not."""
 
+import json
 import os
 import shutil
 from pathlib import Path
@@ -30,8 +31,12 @@ async def fork(client: Client, at: worktree_pb2.Checkpoint) -> session_pb2.ForkS
 
 
 def inside(repository: Path, kept: worktree_pb2.Checkpoint) -> dict[str, str]:
-    lines = [line.split(" ", 2) for line in git(repository, "log", "-1", "--format=%b", kept.commit).splitlines()]
-    return {place: commit for kind, commit, place in (line for line in lines if len(line) == 3) if kind == "nested"}
+    """By place, the trees of the repositories inside that a checkpoint has the files of."""
+    found = json.loads(git(repository, "show", f"{kept.ref}:meta.json")).get("nested", [])
+    if "nested" not in git(repository, "ls-tree", "--name-only", kept.ref).split():
+        return {}
+    trees = dict(line.split()[:1:-1] for line in git(repository, "ls-tree", f"{kept.ref}:nested").splitlines())
+    return {each["place"]: trees[str(n)] for n, each in enumerate(found) if str(n) in trees}
 
 
 def make(place: Path, *, committed: bool = True) -> Path:
@@ -84,8 +89,8 @@ async def test_a_commit_in_a_repository_inside_is_kept_and_a_branch_there_stays(
     (own / "file").write_text("two\n")
     git(own, "commit", "-qam", "three")
     tip = git(own, "rev-parse", "HEAD")
-    second = await checkpoint(client)
-    assert tip in git(repository, "rev-list", second.commit).split()
+    await checkpoint(client)
+    assert tip in git(repository, "rev-list", "--glob=refs/ramet/commits").split()
 
     (words,) = (await rewind(client, first)).warnings
 
@@ -102,7 +107,7 @@ async def test_the_files_of_a_repository_that_is_gone_come_back_and_that_alone(c
 
     (words,) = (await rewind(client, first)).warnings
 
-    assert words.startswith("own was a repository of its own: its files are back, its commits are in ")
+    assert words.startswith("own was a repository of its own: its files are restored, its commits are in ")
     assert ((own / "file").read_text(), (own / "draft").read_text()) == ("one\n", "draft one\n")
     assert not (own / ".git").exists()
 
@@ -115,7 +120,7 @@ async def test_a_fork_has_the_files_of_a_repository_inside_and_says_that_it_is_n
     made = await fork(client, first)
 
     (words,) = [words for words in made.warnings if "own" in words]
-    assert words.startswith("own was a repository of its own: its files are back")
+    assert words.startswith("own was a repository of its own: its files are restored")
     assert (Path(made.session.worktree) / "own" / "draft").read_text() == "draft one\n"
 
 
@@ -178,7 +183,7 @@ async def test_submodules_go_back_to_where_they_stood(client: Client, tmp_path: 
     lib, deep = tree / "lib", tree / "lib" / "deep"
     before = git(lib, "rev-parse", "HEAD")
     first = await checkpoint(client)
-    assert inside(sample.path, first) == {}
+    assert inside(sample.path, first) == {}  # as their commits have them
     (lib / "made").write_text("1\n")
     git(lib, "add", "made")
     git(lib, "commit", "-qm", "made")
@@ -219,8 +224,7 @@ async def test_a_tree_without_repositories_inside_is_known_for_that_by_events_an
         assert (await tracker.tree()).plain
         sample.git("update-index", "--split-index")
         await layer.unwatch_changes(sample.path)
-        kept = await layer.keep(sample.path, "refs/ramet/checkpoints/s-1/1", "one\n\n")
-        assert kept.inside == ()
+        assert (await layer.snapshots.take(sample.path)).nested == ()
     finally:
         await layer.aclose()
 

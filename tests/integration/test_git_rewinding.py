@@ -1,10 +1,11 @@
 """Bringing files back at the level of git: what comes in the way at the last moment, and commits that nobody has kept."""
 
 import pytest
+from rametd.domain.errors import GitFailedError
 from rametd.git import Git
 
 from tests.support.git_fixtures import environment, git, repo, sample, tree
-from tests.support.repositories import Sample
+from tests.support.repositories import Sample, fingerprint
 
 __all__ = ["environment", "git", "repo", "sample", "tree"]
 
@@ -15,7 +16,8 @@ async def test_what_comes_in_the_way_after_the_look_is_kept_before_anything_is_w
 ) -> None:
     for path in ("README.md", "untracked", "ignored", "folder"):
         tree.write(path, "of then\n")
-    target = tree.commit("then")
+    target = await git.snapshots.take(tree.path)
+    tree.commit("then")
     tree.git("reset", "-q", "--hard", "HEAD~1")
     sample.write(".git/info/exclude", "ignored\nfolder\n")
     kept: list[str] = []
@@ -25,7 +27,7 @@ async def test_what_comes_in_the_way_after_the_look_is_kept_before_anything_is_w
         if len(kept) == 1:
             tree.write(name, "mine, just now\n")
 
-    await git.bring_back(tree.path, target, keep)
+    await git.snapshots.bring_back(tree.path, target, keep)
 
     assert len(kept) == 2
     assert tree.git("show", f"{kept[1]}:{name}") == "mine, just now"
@@ -36,7 +38,8 @@ async def test_what_comes_in_the_way_after_the_look_is_kept_before_anything_is_w
 async def test_files_come_back_by_way_of_sparse_and_split_indexes_too(git: Git, tree: Sample) -> None:
     tree.write("inside/a", "of then\n")
     tree.write("outside/b", "of then\n")
-    target = tree.commit("then")
+    target = await git.snapshots.take(tree.path)
+    tree.commit("then")
     tree.write("inside/a", "of now\n")
     tree.write("outside/b", "of now\n")
     tree.commit("now")
@@ -46,7 +49,7 @@ async def test_files_come_back_by_way_of_sparse_and_split_indexes_too(git: Git, 
     async def keep(now: str) -> None:
         del now
 
-    await git.bring_back(tree.path, target, keep)
+    await git.snapshots.bring_back(tree.path, target, keep)
 
     assert (tree.path / "inside/a").read_text() == "of then\n"
     assert not (tree.path / "outside").exists()
@@ -57,7 +60,35 @@ async def test_a_branch_with_a_commit_that_nobody_has_kept_stays(git: Git, sampl
     tree.commit("not kept")
     later = tree.head
 
-    assert not (await git.move_back(tree.path, sample.head, own="work", tip=kept, leave=True)).done
+    assert not (await git.snapshots.move_back(tree.path, sample.head, own="work", tip=kept, leave=True)).done
     assert tree.head == later
-    assert (await git.move_back(tree.path, sample.head, own="work", tip=later)).done
+    assert (await git.snapshots.move_back(tree.path, sample.head, own="work", tip=later)).done
     assert tree.head == sample.head
+
+
+async def test_a_required_filter_that_fails_stops_a_rewind_before_anything_is_touched(git: Git, tree: Sample) -> None:
+    tree.git("config", "filter.x.clean", "cat")
+    tree.git("config", "filter.x.smudge", "cat")
+    tree.git("config", "filter.x.required", "true")
+    tree.write(".gitattributes", "big filter=x\n")
+    tree.write("big", "of then\n")
+    target = await git.snapshots.take(tree.path)
+    tree.write("big", "of now\n")
+    tree.write("later", "1\n")
+    tree.write(".gitattributes", "big filter=x\nother filter=x\n")
+    tree.git("config", "filter.x.smudge", "echo the key is locked >&2; false")
+    before = fingerprint(tree)
+    asked: list[str] = []
+
+    async def keep(now: str) -> None:
+        asked.append(now)
+
+    with pytest.raises(GitFailedError, match="the key is locked") as refused:
+        await git.snapshots.bring_back(tree.path, target, keep)
+
+    assert "big: smudge filter x failed" in refused.value.message
+    assert "nothing was changed" in (refused.value.hint or "")
+    assert (fingerprint(tree), asked) == (before, [])
+    tree.git("config", "filter.x.smudge", "cat")
+    await git.snapshots.bring_back(tree.path, target, keep)
+    assert (tree.path / "big").read_text() == "of then\n"

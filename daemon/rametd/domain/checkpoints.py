@@ -25,8 +25,8 @@ class Checkpoint:
     number: int  # within the session, from 1
     reason: CheckpointReason
     turn: int  # turns that had ended
-    commit: str  # whose tree holds the files; its first parent is what was checked out
-    tree: str
+    snapshot: str  # the object that its ref points at
+    tree: str  # of its files
     head: str  # what was checked out; "" before the first commit
     ref: str
     create_time: float

@@ -4,7 +4,6 @@ The git binary does whatever reads or fills a working tree (it knows filters, sp
 in the object database.
 """
 
-from rametd.git.checkpoints import KeptTree, Moved
 from rametd.git.diff import Diff, DiffOptions, DiffStat, FileChange, Whitespace
 from rametd.git.facade import Git
 from rametd.git.inventory import Inventory
@@ -14,7 +13,10 @@ from rametd.git.names import branch_name, check_branch_name
 from rametd.git.removal import Removal
 from rametd.git.repository import Base, Branch, Head, RepositoryInfo
 from rametd.git.risk import Risk
-from rametd.git.snapshot import Snapshot
+from rametd.git.snapshots.capture import Depth
+from rametd.git.snapshots.model import ARCHIVE, CHECKPOINTS, COMMITS, TRASH, Snapshot
+from rametd.git.snapshots.restore import Moved
+from rametd.git.snapshots.snapshots import Numbered
 from rametd.git.syncing import CutOff, Synced
 from rametd.git.tracking import Changes, Tracker
 from rametd.git.trash import TrashRecord
@@ -22,10 +24,15 @@ from rametd.git.upstream import RemoteBranch
 from rametd.git.worktrees import Worktree
 
 __all__ = [
+    "ARCHIVE",
+    "CHECKPOINTS",
+    "COMMITS",
+    "TRASH",
     "Base",
     "Branch",
     "Changes",
     "CutOff",
+    "Depth",
     "Diff",
     "DiffOptions",
     "DiffStat",
@@ -34,9 +41,9 @@ __all__ = [
     "Head",
     "Inventory",
     "Kept",
-    "KeptTree",
     "Landed",
     "Moved",
+    "Numbered",
     "RemoteBranch",
     "Removal",
     "RepositoryInfo",

@@ -6,7 +6,6 @@ from typing import Final
 
 from rametd.domain.errors import GitFailedError
 from rametd.git.context import GitContext
-from rametd.git.repository import open_repository
 
 _LOOSE: Final = 100
 """So many new objects are stored one by one; more of them make a pack."""
@@ -20,10 +19,10 @@ async def absent(git: GitContext, git_dir: Path, objects: Iterable[str]) -> set[
     return {line.split(" ")[0] for line in output.decode().splitlines() if line.endswith(" missing")}
 
 
-async def copy_objects(git: GitContext, source: Path, target: Path, commit: str) -> None:
-    """Have the repository ``target`` have all of a commit of ``source``: what it does not have yet is copied. Raises GitFailedError."""
+async def copy_objects(git: GitContext, source: Path, target: Path, *names: str) -> None:
+    """Copy commits and trees of the repository ``source``, with all that they need and ``target`` does not have yet. Raises GitFailedError."""
     there = (f"--git-dir={source}", f"--work-tree={source}")
-    listed = await git.process.read(source, *there, "rev-list", "--objects", "--no-object-names", commit, "--")
+    listed = await git.process.read(source, *there, "rev-list", "--objects", "--no-object-names", *names, "--")
     missing = await absent(git, target, listed.decode().split())
     if missing:
         stdin = "".join(f"{name}\n" for name in sorted(missing)).encode()
@@ -31,9 +30,10 @@ async def copy_objects(git: GitContext, source: Path, target: Path, commit: str)
         store = ("unpack-objects", "-q") if len(missing) <= _LOOSE else ("index-pack", "--stdin")
         beside = (f"--git-dir={target}", f"--work-tree={target}")
         await git.process.write(target, *beside, *store, stdin=pack)
-    if not await git.compute(lambda: commit in open_repository(target)):
+    if left := await absent(git, target, names):
         raise GitFailedError(
-            f"the commit {commit[:12]} of {source} could not be copied", hint="commit or copy it by hand"
+            f"{', '.join(each[:12] for each in sorted(left))} of {source} could not be copied",
+            hint="commit or copy it by hand",
         )
 
 

@@ -7,13 +7,10 @@ import os
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from pathlib import Path
 
-from rametd.domain.text import utf8
 from rametd.git import (
     alone,
     aside,
     branches,
-    checkpointed,
-    checkpoints,
     gitdirs,
     handwork,
     ignoring,
@@ -31,11 +28,9 @@ from rametd.git import (
     syncing,
     trash,
     upstream,
-    whole,
     worktrees,
 )
 from rametd.git import diff as diffs
-from rametd.git.checkpoints import KeptRef, KeptTree, Moved
 from rametd.git.context import GitContext
 from rametd.git.diff import EVERYTHING, MAX_PATCH, Diff, DiffOptions, DiffStat
 from rametd.git.gitdirs import GitDir
@@ -49,7 +44,7 @@ from rametd.git.remotes import Remotes
 from rametd.git.removal import Removal
 from rametd.git.repository import Base, Branch, RepositoryInfo
 from rametd.git.risk import Risk
-from rametd.git.snapshot import Snapshot
+from rametd.git.snapshots.snapshots import Snapshots
 from rametd.git.syncing import CutOff, Synced
 from rametd.git.tracking import Tracker, track
 from rametd.git.trash import TrashRecord
@@ -72,6 +67,7 @@ class Git:
         self._landed = LandedAnswers()
         self.landing = Landing(self._context)
         self.remotes = Remotes(self._context)
+        self.snapshots = Snapshots(self._context)
 
     async def aclose(self) -> None:
         """Wait for what runs in threads."""
@@ -303,15 +299,6 @@ class Git:
         """
         return await risk.work_at_risk(self._context, repo, worktree, branch, base_commit)
 
-    async def snapshot(self, worktree: Path, message: str) -> Snapshot:
-        """Commit all files (untracked ones too, ignored ones not) on top of HEAD, without moving a ref or the user's index."""
-        return await snapshot.snapshot(self._context, worktree, message)
-
-    async def changes_inside(self, worktree: Path, taken: Snapshot) -> tuple[str, tuple[str, ...]]:
-        """Beside a `snapshot`, what was not committed, or never pushed, in repositories inside: a commit for `bring_back_inside`, "" where there is nothing of
-        it; and in words what neither has."""
-        return await checkpointed.keep_changes(self._context, worktree, taken)
-
     async def trash(
         self,
         repo: RepositoryInfo,
@@ -352,18 +339,11 @@ class Git:
             return None
         moved = await self.kept(repo, ref)
         branch_commit = moved.branch_commit if moved is not None else ""
-        return TrashRecord(ref, commit, branch_commit or None, await refs.size_of(self._context, repo, commit, ""))
+        return TrashRecord(ref, commit, branch_commit or None, await refs.size_of(self._context, repo, commit))
 
     async def kept(self, repo: RepositoryInfo, ref: str) -> Kept | None:
         """What a ref of the trash or the archive keeps; None when there is no such ref."""
         return await self._context.compute(kept.read_kept, repo, ref)
-
-    async def lost(self, repo: RepositoryInfo, commit: str) -> tuple[str, ...]:
-        """The objects of a commit that git does not have any more, or not to their end, or its words where it cannot list them; none where the commit is whole.
-
-        What branches, remote branches and tags have is not looked at, nor a partial clone.
-        """
-        return await whole.lost(self._context, repo, commit)
 
     async def sweep(self, repo: RepositoryInfo) -> int:
         """Take the names of objects, and of refs of ours, of which a loss of power has left no more, or not all, out of git's way; how many."""
@@ -373,9 +353,9 @@ class Git:
         """The commit that a ref kept last, by its reflog, which git writes where it was told to for every ref; "" where there is none."""
         return await self._context.compute(repository.last_of, repo.common_dir / "logs" / ref) or ""
 
-    async def has_commit(self, repo: RepositoryInfo, commit: str) -> bool:
-        """Whether the commit's object is there."""
-        return await self._context.compute(repository.commit_exists, repo, commit)
+    async def has_object(self, repo: RepositoryInfo, name: str) -> bool:
+        """Whether git has an object."""
+        return await self._context.compute(lambda: name in repository.open_repository(repo.common_dir))
 
     async def is_alone(self, repo: RepositoryInfo, kept: Kept, worktree: Path, folder: str) -> bool:
         """Whether it keeps files or commits that nothing else has: no branch, remote branch or tag, nor the worktree, nor refs below ``folder``."""
@@ -434,10 +414,10 @@ class Git:
         await self._context.make_durable(repo.common_dir)  # whatever has what it keeps beside it
         await refs.drop(self._context, repo, ref, commit)
 
-    async def drop_refs(self, repo: RepositoryInfo, folder: str) -> None:
-        """Delete all refs below a folder of ``refs/ramet/``, in one step."""
-        assert folder.startswith("refs/ramet/"), folder
-        await refs.drop_all(self._context, repo, folder)
+    async def drop_refs(self, repo: RepositoryInfo, *folders: str) -> None:
+        """Delete all refs below folders of ``refs/ramet/``, in one step."""
+        assert all(folder.startswith("refs/ramet/") for folder in folders), folders
+        await refs.drop_all(self._context, repo, *folders)
 
     async def landing_targets(self, repo: RepositoryInfo, base_ref: str, branch: str) -> tuple[Target, ...]:
         """Where work of ``branch`` that began at ``base_ref`` lands: that branch, and the remote's; else the default branch."""
@@ -477,19 +457,11 @@ class Git:
 
     async def refs_below(self, repo: RepositoryInfo, *folders: str) -> dict[str, str]:
         """The refs below some folders of ``refs/``, with their commits: cheaper than an inventory where there are many others."""
-        return await inventory.refs_below(self._context, repo, folders)
+        return await refs.refs_below(self._context, repo, folders)
 
     async def last_checked_out(self, entry: Registration) -> str | None:
         """The commit that a worktree had checked out last, also when its branch is gone; None when that is not written down."""
         return await self._context.compute(inventory.last_checked_out, entry)
-
-    async def restore_files(self, worktree: Path, commit: str) -> None:
-        """Bring back the files of a snapshot or trash commit; HEAD and index stay, so that they show as changes.
-
-        Tracked files that the commit lacks go; untracked ones of other names stay.
-        """
-        git_dir = await self._context.compute(verify_worktree, worktree, None)
-        await revival.restore_files(self._context, worktree, git_dir, commit)
 
     async def watch_changes(self, worktree: Path) -> Tracker:
         """Follow what changes in a worktree from now on; snapshots and diffs of it are quick then. The same one when it is followed already.
@@ -556,68 +528,6 @@ class Git:
     async def tree(self, worktree: Path) -> str:
         """The worktree's files as a tree object, untracked ones included and ignored ones not."""
         return (await snapshot.current_tree(self._context, worktree)).tree
-
-    async def keep(
-        self, worktree: Path, ref: str, message: str, tree: str | None = None, *, with_index: bool = False
-    ) -> KeptTree:
-        """Commit the worktree's files (or ``tree``) on top of HEAD and have ``ref`` keep that; index, HEAD and branches stay as they are.
-
-        ``with_index``: what is staged is kept too, as a second parent. Of repositories inside their files are kept, and commits that no remote has.
-        """
-        return await checkpoints.keep(self._context, worktree, ref, message, tree, with_index=with_index)
-
-    async def staged_at(self, repo: RepositoryInfo, commit: str) -> str:
-        """What the index held at a commit of `keep`, a tree; "" where that was what HEAD held, or was not asked for."""
-        return await self._context.compute(checkpoints.staged_at, repo, commit)
-
-    async def kept_below(self, repo: RepositoryInfo, folder: str) -> tuple[KeptRef, ...]:
-        """What `keep` made under ``folder``/NUMBER, in order."""
-        return await checkpoints.kept_below(self._context, repo, folder)
-
-    async def bring_back(
-        self, worktree: Path, target: str, before_overwriting: Callable[[str], Awaitable[None]]
-    ) -> str:
-        """Write the files of a commit or tree: what it has comes back, what it lacks goes, ignored files stay. HEAD and the index stay too.
-
-        ``before_overwriting`` is awaited with the tree of the files as they are, those ignored ones included that lie where a file comes back: it has
-        to keep it. Returns that tree. Raises GitFailedError, with nothing written, where a file changes meanwhile.
-        """
-        return await checkpoints.bring_back(self._context, worktree, target, before_overwriting)
-
-    async def bring_back_inside(
-        self, repo: RepositoryInfo, worktree: Path, commit: str, before: str = ""
-    ) -> tuple[str, ...]:
-        """After `bring_back`, the same for repositories inside, of which `keep` made ``commit``; in words, what is not as it was.
-
-        ``before`` is a commit that `keep` made of what is overwritten: without one the worktree is new. What it does not have is not overwritten.
-        """
-        told = await checkpointed.bring_back(self._context, repo.common_dir, worktree, commit, before)
-        return tuple(map(utf8, told))
-
-    async def kept_inside(self, repo: RepositoryInfo, commit: str) -> tuple[str, ...]:
-        """The places of repositories inside whose files `keep` kept with a commit."""
-        found = await self._context.compute(checkpointed.inside_of, repo.common_dir, commit)
-        return tuple(each.place for each in found if each.kept)
-
-    async def same_inside(self, repo: RepositoryInfo, one: str, other: str) -> bool:
-        """Whether two commits that `keep` made have the same of repositories inside."""
-        first, second = [
-            await self._context.compute(checkpointed.contents, repo.common_dir, each) for each in (one, other)
-        ]
-        return first == second
-
-    async def move_back(
-        self, worktree: Path, commit: str, *, own: str | None, tip: str, leave: bool = False, staged: str = ""
-    ) -> Moved:
-        """Have ``own``, the branch that is checked out (or HEAD, where none is), stand at an earlier commit of its own, and the index hold
-        ``staged``, a tree, or else what that commit does. ``tip`` is where it stands, and has been kept.
-
-        A HEAD that is on no branch goes to any commit; with ``leave`` the branch does too, where no other worktree has it. Nothing is changed
-        otherwise, and where another branch is checked out, or this one has moved on.
-        """
-        return await checkpoints.move_back(
-            self._context, worktree, commit, own=own, tip=tip, leave=leave, staged=staged
-        )
 
     async def diff(
         self,

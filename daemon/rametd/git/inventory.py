@@ -102,13 +102,6 @@ async def reachable(git: GitContext, repo: RepositoryInfo, commit: str) -> bool:
     return not output.strip()
 
 
-async def refs_below(git: GitContext, repo: RepositoryInfo, folders: tuple[str, ...]) -> dict[str, str]:
-    """See `Git.refs_below`."""
-    output = await git.process.read(repo.common_dir, "for-each-ref", "--format=%(objectname) %(refname)", *folders)
-    lines = (line.partition(" ") for line in output.decode(errors="surrogateescape").splitlines())
-    return {ref: commit for commit, _, ref in lines}
-
-
 def last_checked_out(entry: Registration) -> str | None:
     """The commit that a worktree had checked out last, by its reflog; None where it has none. Blocks."""
     return last_head(entry.admin_dir)

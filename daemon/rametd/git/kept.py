@@ -32,6 +32,8 @@ from rametd.git import marks
 from rametd.git.marks import Mark
 from rametd.git.refs import read_ref
 from rametd.git.repository import RepositoryInfo, commit_exists, open_repository
+from rametd.git.snapshot import write_commit
+from rametd.git.snapshots.model import read
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +75,9 @@ class Kept:
 def read_kept(repo: RepositoryInfo, ref: str) -> Kept | None:
     """None when there is no such ref, or git does not have its commit any more. Blocks."""
     commit = read_ref(repo, ref)
+    if commit is not None and (taken := read(repo.common_dir, commit)) is not None:
+        parents = [taken.head] if taken.head else []
+        commit = write_commit(open_repository(repo.common_dir), taken.files, "files\n", parents)
     return kept_by(repo, commit, ref) if commit is not None and commit_exists(repo, commit) else None
 
 

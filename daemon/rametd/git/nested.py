@@ -2,10 +2,7 @@
 commits of their own, `nested PLACE`, each with a line that tells what is checked out there (``HEAD COMMIT``), or that no repository is (``files``)."""
 
 import os
-import shutil
-import tempfile
-from collections.abc import AsyncIterator, Collection, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -16,10 +13,9 @@ from rametd.git.context import GitContext
 from rametd.git.copying import copy_objects
 from rametd.git.inside import git_dir_at, of_remotes, places
 from rametd.git.kept import quoted
-from rametd.git.locks import DIRECTORY
 from rametd.git.registrations import existing_git_dir
 from rametd.git.repository import Head, open_repository
-from rametd.git.snapshot import WorktreeTree, has_no_links, write_commit, write_tree
+from rametd.git.snapshot import WorktreeTree, has_no_links, scratch_index, write_commit, write_tree
 from rametd.git.unread import Unread, add_all, hidden, is_unborn, unread
 
 
@@ -123,21 +119,6 @@ async def _keep_files(
     message = f"nested {quoted(place)}\n\nfiles\n"
     repository = await git.compute(open_repository, common)
     return await git.compute(write_commit, repository, tree.decode().strip(), message, []), skipped, deeper
-
-
-@asynccontextmanager
-async def scratch_index(git: GitContext, common: Path) -> AsyncIterator[Path]:
-    """An empty one, for a while."""
-
-    def make() -> str:
-        (common / DIRECTORY).mkdir(exist_ok=True)
-        return tempfile.mkdtemp(prefix="index-", dir=common / DIRECTORY)
-
-    folder = await git.compute(make)
-    try:
-        yield Path(folder) / "index"
-    finally:
-        await git.compute(shutil.rmtree, folder)
 
 
 def inside(place: str, what: Unread) -> Unread:

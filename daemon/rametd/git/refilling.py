@@ -10,9 +10,9 @@ from rametd.domain.errors import GitFailedError
 from rametd.git.context import GitContext
 from rametd.git.copying import objects_of
 from rametd.git.inside import git_dir_at
-from rametd.git.nested import scratch_index
 from rametd.git.obstacles import named
 from rametd.git.repository import open_repository
+from rametd.git.snapshot import scratch_index
 
 
 async def restore(

@@ -87,7 +87,7 @@ async def detach(
         if unfinished and not entries and _holds_files(path):
             # Git makes the entry first: a directory without one, such as a worktree that was moved back when its entry was gone, is not what we made.
             return foreign(repo.common_dir, path, entries) or f"{path}: it was there before", None
-        _refuse_main(repo, path)
+        refuse_main(repo, path)
         why = foreign(repo.common_dir, path, entries)
         moved: Path | None = None
         try:
@@ -121,7 +121,7 @@ def _holds_files(path: Path) -> bool:
     return path.is_dir() and any(path.iterdir())
 
 
-def _refuse_main(repo: RepositoryInfo, path: Path) -> None:
+def refuse_main(repo: RepositoryInfo, path: Path) -> None:
     for precious in (repo.root, repo.common_dir):
         if precious.is_relative_to(path.resolve()):
             raise WorktreeChangedError(

@@ -62,21 +62,9 @@ async def work_at_risk(
     tip = await git.compute(branch_tip, repo, branch)
     starts = tuple(dict.fromkeys((*([tip] if tip is not None else []), *found.commits)))
     unique = await _unique_commits(git, repo, starts, branch, base_commit) if starts else ()
-    whole, left = await git.compute(split_inside, repo.common_dir, worktree)
-    inside = [describe(place, entry) for place, entry in whole.items()]
-    for place, entry in left.items():
-        if await holds_something(git, repo, await look(git, repo, entry)):
-            inside.append(f"{describe(place, entry)}, whose directory is gone")
-    unfilled: list[str] = []
     git_dir, _ = await git.compute(locate, repo.common_dir, worktree)
-    if git_dir is not None and git_dir != repo.common_dir:
-        unfilled, words = await _repositories(git, repo, worktree, git_dir, whole)
-        inside += words
-    begun = " or ".join(found.under_way.what)
-    inside += [
-        f"what was uncommitted before a {begun} that is under way ({commit[:12]})"
-        for commit in found.under_way.autostashes
-    ]
+    whole, inside, unfilled = await _inside(git, repo, worktree, git_dir)
+    inside += _autostashes(found.under_way)
     return Risk(
         uncommitted=found.uncommitted,
         untracked=(*(path for path in found.untracked if path.rstrip("/") not in whole), *unfilled),
@@ -87,6 +75,34 @@ async def work_at_risk(
         under_way=found.under_way.what,
         gone=found.gone,
     )
+
+
+async def inside(git: GitContext, repo: RepositoryInfo, worktree: Path, git_dir: Path) -> tuple[list[str], list[str]]:
+    """Of a worktree that is about to be shelved: the commits that something under way is about, and in words, what is inside it."""
+    going = await git.compute(under_way, repo, git_dir)
+    _, words, unfilled = await _inside(git, repo, worktree, git_dir)
+    files = [f"the files in {place} inside it" for place in unfilled]
+    return [*going.pending], [*words, *files, *_autostashes(going)]
+
+
+def _autostashes(going: UnderWay) -> list[str]:
+    what = " or ".join(going.what)
+    return [f"what was uncommitted before a {what} that is under way ({commit[:12]})" for commit in going.autostashes]
+
+
+async def _inside(
+    git: GitContext, repo: RepositoryInfo, worktree: Path, git_dir: Path | None
+) -> tuple[Collection[str], list[str], list[str]]:
+    """The places of worktrees of the same repository; in words, what is inside; the directories of submodules that are not populated, and have files."""
+    whole, left = await git.compute(split_inside, repo.common_dir, worktree)
+    words = [describe(place, entry) for place, entry in whole.items()]
+    for place, entry in left.items():
+        if await holds_something(git, repo, await look(git, repo, entry)):
+            words.append(f"{describe(place, entry)}, whose directory is gone")
+    if git_dir is None or git_dir == repo.common_dir:
+        return whole, words, []
+    unfilled, found = await _repositories(git, repo, worktree, git_dir, whole)
+    return whole, [*words, *found], unfilled
 
 
 async def _repositories(
@@ -179,14 +195,14 @@ async def _status(git: GitContext, repo: RepositoryInfo, worktree: Path) -> _Fou
             uncommitted.append(rest.split(" ", 7)[7])
         elif kind == "u":
             uncommitted.append(rest.split(" ", 9)[9])
-    begun = await git.compute(under_way, repo, git_dir)
+    going = await git.compute(under_way, repo, git_dir)
     if git_dir == repo.common_dir and not await git.compute((worktree / ".git").is_dir):
-        head, begun = None, UnderWay()  # its entry is gone: what git told is the main worktree's
+        head, going = None, UnderWay()  # its entry is gone: what git told is the main worktree's
     elif head == "(initial)":  # or its branch was deleted under it
         last = await git.compute(last_head, git_dir)
         head = last if last is not None and await git.compute(commit_exists, repo, last) else None
-    commits = (*([head] if head is not None else []), *begun.pending)
-    return _Found(tuple(uncommitted), tuple(untracked), commits, unopened(done), begun)
+    commits = (*([head] if head is not None else []), *going.pending)
+    return _Found(tuple(uncommitted), tuple(untracked), commits, unopened(done), going)
 
 
 async def _unique_commits(

@@ -1,4 +1,4 @@
-"""Everything in a worktree as a tree or a commit, without touching the user's index, HEAD, branches or stash.
+"""The files of a worktree as a tree, without touching the user's index, HEAD, branches or stash.
 
 Git itself looks at the files (`git add -A` on a private copy of the index) because only git knows the filters of LFS and
 `working-tree-encoding`, sparse and split indexes; libgit2 would store an LFS file's content in place of its pointer.
@@ -43,17 +43,6 @@ class WorktreeTree:
     plain: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Snapshot:
-    """A commit of a worktree's files. ``created`` is False when they equal HEAD, whose commit it then is. ``plain`` as in `WorktreeTree`."""
-
-    commit: str
-    tree: str
-    created: bool
-    skipped: tuple[str, ...]
-    plain: bool = False
-
-
 async def write_tree(git: GitContext, worktree: Path, git_dir: Path | None = None) -> WorktreeTree:
     """Write all files, untracked ones included and ignored ones not, as a tree object.
 
@@ -87,21 +76,6 @@ async def current_tree(git: GitContext, worktree: Path, git_dir: Path | None = N
     return await (tracker.tree() if tracker is not None else write_tree(git, worktree, git_dir))
 
 
-async def snapshot(git: GitContext, worktree: Path, message: str) -> Snapshot:
-    """See `Git.snapshot`."""
-    written = await current_tree(git, worktree)
-
-    def commit() -> Snapshot:
-        repository = open_repository(worktree)
-        head = written.head.commit
-        if head is not None and str(repository[head].peel(pygit2.Tree).id) == written.tree:
-            return Snapshot(head, written.tree, created=False, skipped=written.skipped, plain=written.plain)
-        made = write_commit(repository, written.tree, message, [head] if head is not None else [])
-        return Snapshot(made, written.tree, created=True, skipped=written.skipped, plain=written.plain)
-
-    return await git.compute(commit)
-
-
 def write_commit(repository: pygit2.Repository, tree: str, message: str, parents: list[str]) -> str:
     """A commit object by Ramet; no ref is moved. The user's identity is not needed, and not borrowed."""
     author = pygit2.Signature("Ramet", "ramet@localhost", int(time.time()), 0)
@@ -117,6 +91,21 @@ async def private_index(git: GitContext, git_dir: Path) -> AsyncIterator[Path]:
     folder = await git.compute(_copy_index, git_dir)
     try:
         yield folder / "index"
+    finally:
+        await git.compute(shutil.rmtree, folder)
+
+
+@asynccontextmanager
+async def scratch_index(git: GitContext, common: Path) -> AsyncIterator[Path]:
+    """The place of an index of our own that has nothing yet, for a while."""
+
+    def make() -> str:
+        (common / DIRECTORY).mkdir(exist_ok=True)
+        return tempfile.mkdtemp(prefix="index-", dir=common / DIRECTORY)
+
+    folder = await git.compute(make)
+    try:
+        yield Path(folder) / "index"
     finally:
         await git.compute(shutil.rmtree, folder)
 

@@ -9,7 +9,6 @@ import pygit2
 from rametd.domain.errors import GitFailedError, RefNotFoundError
 from rametd.domain.text import utf8
 from rametd.git import contents
-from rametd.git.checkpointed import inside_of
 from rametd.git.contents import Contents, ending
 from rametd.git.context import GitContext
 from rametd.git.gitdirs import GitDir
@@ -19,6 +18,7 @@ from rametd.git.registrations import UNFINISHED, left_at, locate, moved_to, regi
 from rametd.git.remains import commits_in, inside, look, notes_of
 from rametd.git.repository import Head, RepositoryInfo, branch_tip, last_head, open_repository
 from rametd.git.snapshot import write_commit
+from rametd.git.snapshots.model import read
 from rametd.git.whole import lost, mend_files
 
 PREFIX: Final = "refs/ramet/trash/"
@@ -63,6 +63,9 @@ async def keep(
         return await _kept_before(git, repo, ref, earlier, branch, tip)
     there: Contents | None = None
     broken: list[str] = []
+    stood: list[tuple[str, str]] = []
+    if last is not None:
+        last, stood = await git.compute(_as_commits, repo, *last)
     if git_dir is not None:
         # Where its entry is gone the files are read by way of the repository itself, whose HEAD is the main worktree's.
         borrowed = git_dir == repo.common_dir and not await git.compute((worktree / ".git").is_dir)
@@ -84,9 +87,8 @@ async def keep(
     head = there.head.commit if there is not None else None
     notes, others = (there.notes, there.commits) if there is not None else ((), ())
     if last is not None and files and (there is None or git_dir is None):
-        stood = [each for each in await git.compute(inside_of, repo.common_dir, last[1]) if each.kept]
-        notes += tuple(f"nested {each.commit} {quoted(each.place)}" for each in stood)
-        others += tuple(each.commit for each in stood)
+        notes += tuple(f"nested {made} {quoted(place)}" for made, place in stood)
+        others += tuple(made for made, _ in stood)
     if tip is None and there is None:
         if broken:
             raise GitFailedError("; ".join(broken), hint="make its files readable, then try again")
@@ -110,7 +112,7 @@ async def keep(
 
     made = await git.compute(commit)
     if git_dir is not None and there is not None:
-        broken += await mend_files(git, repo, worktree, git_dir, made, branch)
+        broken += await mend_files(git, repo, worktree, git_dir, f"{made}^{{tree}}", branch)
     await set_ref(git, repo, ref, made)
     words = why or await git.compute(_otherwise, repo, worktree)
     left_out = there.unread if there is not None else ()
@@ -201,6 +203,22 @@ def _stand_in(repo: RepositoryInfo, tip: str | None, head: str, files: str) -> t
     if tip in {None, head}:
         return head, tree, None
     return tip, "", files if tree != str(repository[head].peel(pygit2.Tree).id) else None
+
+
+def _as_commits(repo: RepositoryInfo, head: str, name: str) -> tuple[tuple[str, str], list[tuple[str, str]]]:
+    """A snapshot as commits: of its files, and of those of repositories inside, each with its place."""
+    taken = read(repo.common_dir, name)
+    if taken is None:
+        return (head, name), []
+    repository = open_repository(repo.common_dir)
+    made = write_commit(repository, taken.files, "files\n", [taken.head] if taken.head else [])
+    inside = []
+    for each in taken.nested:
+        if each.files:
+            kind = f"HEAD {each.head}\n" if each.repository else "files\n"
+            message = f"nested {quoted(each.place)}\n\n{kind}"
+            inside.append((write_commit(repository, each.files, message, [each.head] if each.own else []), each.place))
+    return (head, made), inside
 
 
 def _last_commit(repo: RepositoryInfo, git_dir: Path | None, last: tuple[str, str] | None) -> str | None:

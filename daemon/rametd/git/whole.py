@@ -1,36 +1,38 @@
-"""Whether git still has all of a commit: a disk, or a loss of power or a `git prune` in the wrong moment, may have taken some of it."""
+"""Whether git still has all of a commit or a snapshot: a disk, or a loss of power or a `git prune` in the wrong moment, may have taken some of it."""
 
 import os
 from pathlib import Path
 
 from rametd.git.context import GitContext
 from rametd.git.loose import is_cut_short, sweep
-from rametd.git.repository import RepositoryInfo, commit_exists
+from rametd.git.process import failed
+from rametd.git.repository import RepositoryInfo, common_dir, open_repository
 
 
-async def lost(git: GitContext, repo: RepositoryInfo, commit: str) -> tuple[str, ...]:
-    """See `Git.lost`."""
-    if await git.compute(is_cut_short, repo.common_dir / "objects", commit):
-        return (commit,)
-    if not await git.compute(commit_exists, repo, commit):
-        return (commit,)
-    return await _lost(git, repo, commit, "--branches")
+async def lost(git: GitContext, repo: RepositoryInfo, name: str) -> tuple[str, ...]:
+    """The objects of a commit or a snapshot that git does not have any more, or not to their end, or its words where it cannot list them; none where
+    it is whole. What branches, remote branches and tags have is not looked at, nor a partial clone."""
+    if await git.compute(is_cut_short, repo.common_dir / "objects", name):
+        return (name,)
+    if not await git.compute(lambda: name in open_repository(repo.common_dir)):
+        return (name,)
+    return await _lost(git, repo, name, "--branches")
 
 
 async def mend_files(
-    git: GitContext, repo: RepositoryInfo, worktree: Path, git_dir: Path, commit: str, branch: str
+    git: GitContext, repo: RepositoryInfo, worktree: Path, git_dir: Path, files: str, branch: str
 ) -> list[str]:
-    """Have git read all files of a commit that was just made of a worktree, whose ``branch`` goes with it; what it cannot read then, in words.
+    """Have git read all files of the tree ``files`` that was just captured of a worktree, whose ``branch`` may go; in words, what it cannot read then.
 
     Of a file that has not changed since it was committed git stores nothing, be its object cut short by a loss of power: it is written again.
     """
-    files, known = f"{commit}^{{tree}}", (f"--exclude={branch}", "--branches")
+    known = (f"--exclude={branch}", "--branches")
     broken = await _lost(git, repo, files, *known)
     if not broken:
         return []
     await git.compute(sweep, repo.common_dir)
     there = (f"--git-dir={git_dir}", f"--work-tree={worktree}")
-    listed = await git.process.run(worktree, *there, "ls-tree", "-r", "-z", commit)
+    listed = await git.process.run(worktree, *there, "ls-tree", "-r", "-z", files)
     records = [record.partition(b"\t") for record in listed.stdout.split(b"\0") if record]
     paths = {path for fields, _, path in records if fields.split()[2].decode() in broken and b"\n" not in path}
     await git.process.run(
@@ -47,6 +49,20 @@ async def mend_files(
         for each in left
         if each not in gone
     ]
+
+
+async def lost_objects(git: GitContext, git_dir: Path, tree: str) -> tuple[str, ...]:
+    """The objects of a tree that git does not have to their end; nothing is taken for whole because a branch has it."""
+    done = await git.process.run(
+        git_dir, f"--git-dir={git_dir}", "rev-list", "--objects", "--missing=print", tree, "--"
+    )
+    if done.returncode != 0:
+        raise failed(done, ("rev-list",))
+    objects = common_dir(git_dir) / "objects"
+    lines = done.stdout.decode(errors="replace").splitlines()
+    there = [line.partition(" ")[0] for line in lines if not line.startswith("?")]
+    cut = await git.compute(lambda: [name for name in there if is_cut_short(objects, name)])
+    return (*(line[1:] for line in lines if line.startswith("?")), *cut)
 
 
 async def _lost(git: GitContext, repo: RepositoryInfo, revision: str, *known: str) -> tuple[str, ...]:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from rametd.domain.checkpoints import Checkpoint, ConversationCut
 from rametd.store.rows import RowType, Table
 
-CHECKPOINTS = RowType(Checkpoint, "checkpoints", columns={"commit": "commit_id"})
+CHECKPOINTS = RowType(Checkpoint, "checkpoints")
 CUTS = RowType(ConversationCut, "conversation_cuts")
 
 

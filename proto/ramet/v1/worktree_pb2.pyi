@@ -499,11 +499,11 @@ class Checkpoint(_message.Message):
     turn: _builtins.int
     """Turns that had ended."""
     commit: _builtins.str
-    """The commit that holds the files; its first parent is what was checked out."""
+    """The tree of its files, which git takes wherever it takes the files of a commit."""
     head: _builtins.str
     """The commit that was checked out."""
     ref: _builtins.str
-    """The ref that keeps it."""
+    """The ref that keeps it: a tree of files/, index/ and meta.json."""
     summary: _builtins.str
     """What was asked for in its turn, in one line."""
     files: _builtins.int

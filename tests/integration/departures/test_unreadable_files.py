@@ -124,7 +124,7 @@ async def test_git_tells_of_closed_directories_everywhere_also_of_one_that_a_tra
             assert (await tracker.tree()).skipped == words
         await layer.unwatch_changes(sample.path)
 
-        assert (await layer.snapshot(sample.path, "one")).skipped == words
+        assert (await layer.snapshots.take(sample.path)).skipped == words
         assert (await layer.work_at_risk(repo, sample.path, "main", None)).unread == words
         assert (await layer.trash(repo, "s-1", sample.path, "main")).unread == words
 

@@ -234,11 +234,11 @@ async def test_a_commit_on_a_detached_head_comes_back_though_its_directory_was_d
     tree.write("only", "here\n")
     alone = tree.commit("on no branch")
     tree.write("draft", "kept by a checkpoint\n")
-    checkpoint = await git.keep(tree.path, "refs/ramet/checkpoints/s-1/1", "checkpoint")
+    checkpoint = await git.snapshots.take(tree.path, ref="refs/ramet/checkpoints/s-1/1", owner="s-1")
     if newer:
         alone = tree.commit("newer than the checkpoint")
     shutil.rmtree(tree.path)
-    last = (checkpoint.head, checkpoint.commit)
+    last = (checkpoint.head, checkpoint.id)
 
     await git.archive(repo, "s-1", tree.path, "work", last)
     await git.remove_worktree(repo, tree.path, "work", delete_branch=False)

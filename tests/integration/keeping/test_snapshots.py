@@ -20,16 +20,13 @@ async def test_a_snapshot_is_what_git_would_commit_and_changes_nothing(git: Git,
     sample.git("stash", "store", "-m", "mine", sample.git("stash", "create"))
     before = fingerprint(sample)
 
-    taken = await git.snapshot(sample.path, "checkpoint 1")
+    taken = await git.snapshots.take(sample.path)
 
     assert fingerprint(sample) == before
-    assert (taken.created, taken.skipped) == (True, ())
-    assert taken.tree == tree_by_git(sample)
-    assert (
-        sample.git("log", "-1", "--format=%T %P %an %B", taken.commit)
-        == f"{taken.tree} {sample.head} Ramet checkpoint 1"
-    )
-    entries = [entry.split() for entry in sample.git("ls-tree", "-r", "-z", taken.commit).split("\0")[:-1]]
+    assert taken.skipped == ()
+    assert taken.files == tree_by_git(sample)
+    assert (taken.head, taken.branch) == (sample.head, "main")
+    entries = [entry.split() for entry in sample.git("ls-tree", "-r", "-z", taken.files).split("\0")[:-1]]
     assert [(mode, " ".join(name)) for mode, _, _, *name in entries] == [
         ("100644", ".gitignore"),
         ("120000", "link"),
@@ -43,21 +40,21 @@ async def test_a_snapshot_is_what_git_would_commit_and_changes_nothing(git: Git,
 
 async def test_what_others_leave_or_take_away_meanwhile_is_not_in_the_way(git: Git, sample: Sample) -> None:
     corner = sample.path / ".git" / "ramet"
-    await git.snapshot(sample.path, "makes the corner")
+    await git.snapshots.take(sample.path)
     (corner / "index-going").symlink_to(corner / "gone by the time that it is looked at")
     of_a_killed_one = corner / "index-left"
     of_a_killed_one.mkdir()
     os.utime(of_a_killed_one, (0, 0))
 
-    assert (await git.snapshot(sample.path, "beside")).tree == tree_by_git(sample)
+    assert (await git.snapshots.take(sample.path)).files == tree_by_git(sample)
 
     assert not of_a_killed_one.exists()
 
 
 async def test_a_clean_worktree_is_its_own_snapshot(git: Git, sample: Sample) -> None:
-    taken = await git.snapshot(sample.path, "nothing")
+    taken = await git.snapshots.take(sample.path)
 
-    assert (taken.commit, taken.created) == (sample.head, False)
+    assert taken.files == sample.git("rev-parse", "HEAD^{tree}")
 
 
 async def test_a_linked_worktree_is_snapshot_without_the_main_one(git: Git, sample: Sample, tree: Sample) -> None:
@@ -65,10 +62,10 @@ async def test_a_linked_worktree_is_snapshot_without_the_main_one(git: Git, samp
     mess(tree)
     before = fingerprint(sample)
 
-    taken = await git.snapshot(tree.path, "mine")
+    taken = await git.snapshots.take(tree.path)
 
-    assert taken.tree != (await git.snapshot(sample.path, "theirs")).tree
-    assert "of the user" not in sample.git("ls-tree", "-r", "--name-only", taken.commit)
+    assert taken.files != (await git.snapshots.take(sample.path)).files
+    assert "of the user" not in sample.git("ls-tree", "-r", "--name-only", taken.files)
     assert fingerprint(sample) == before
 
 
@@ -76,10 +73,10 @@ async def test_an_unborn_branch_can_be_snapshot(git: Git, tmp_path: Path, enviro
     sample = repositories.unborn(tmp_path / "unborn", environment)
     sample.write("first")
 
-    taken = await git.snapshot(sample.path, "before the first commit")
+    taken = await git.snapshots.take(sample.path)
 
-    assert sample.git("log", "--format=%P", taken.commit) == ""
-    assert sample.git("ls-tree", "--name-only", taken.commit) == "first"
+    assert (taken.head, taken.branch) == ("", "main")
+    assert sample.git("ls-tree", "--name-only", taken.files) == "first"
 
 
 async def test_a_change_of_equal_size_right_after_the_index_was_written_is_seen(git: Git, sample: Sample) -> None:
@@ -87,8 +84,8 @@ async def test_a_change_of_equal_size_right_after_the_index_was_written_is_seen(
         sample.write("src/app.py", f"round {round_} a\n")
         sample.git("add", "src/app.py")
         sample.write("src/app.py", f"round {round_} b\n")
-        taken = await git.snapshot(sample.path, "racy")
-        assert sample.git("show", f"{taken.commit}:src/app.py") == f"round {round_} b"
+        taken = await git.snapshots.take(sample.path)
+        assert sample.git("show", f"{taken.files}:src/app.py") == f"round {round_} b"
 
 
 async def test_a_merge_with_conflicts_is_snapshot_as_it_lies_there(git: Git, sample: Sample) -> None:
@@ -100,9 +97,9 @@ async def test_a_merge_with_conflicts_is_snapshot_as_it_lies_there(git: Git, sam
         sample.git("merge", "other")
     before = fingerprint(sample)
 
-    taken = await git.snapshot(sample.path, "in a conflict")
+    taken = await git.snapshots.take(sample.path)
 
-    assert "<<<<<<<" in sample.git("show", f"{taken.commit}:src/app.py")
+    assert "<<<<<<<" in sample.git("show", f"{taken.files}:src/app.py")
     assert fingerprint(sample) == before
 
 
@@ -110,9 +107,9 @@ async def test_submodule_entries_are_kept(git: Git, tmp_path: Path, environment:
     sample = repositories.with_submodule(tmp_path / "sub", environment)
     sample.write("new")
 
-    taken = await git.snapshot(sample.path, "with a submodule")
+    taken = await git.snapshots.take(sample.path)
 
-    assert sample.git("rev-parse", f"{taken.commit}:lib") == sample.git("rev-parse", "HEAD:lib")
+    assert sample.git("rev-parse", f"{taken.files}:lib") == sample.git("rev-parse", "HEAD:lib")
 
 
 async def test_files_outside_a_sparse_checkout_are_kept(git: Git, tmp_path: Path, environment: dict[str, str]) -> None:
@@ -120,9 +117,9 @@ async def test_files_outside_a_sparse_checkout_are_kept(git: Git, tmp_path: Path
     sample.write("src/new")
     sample.write("elsewhere/new")
 
-    taken = await git.snapshot(sample.path, "sparse")
+    taken = await git.snapshots.take(sample.path)
 
-    assert sample.git("diff", "--name-status", "HEAD", taken.commit).split() == ["A", "elsewhere/new", "A", "src/new"]
+    assert sample.git("diff", "--name-status", "HEAD", taken.files).split() == ["A", "elsewhere/new", "A", "src/new"]
 
 
 @pytest.mark.parametrize("setting", ["index.sparse", "core.splitIndex", "core.untrackedCache", "feature.manyFiles"])
@@ -134,9 +131,9 @@ async def test_every_kind_of_index_works(git: Git, tmp_path: Path, environment: 
     sample.write("src/new")
     before = fingerprint(sample)
 
-    taken = await git.snapshot(sample.path, "sparse")
+    taken = await git.snapshots.take(sample.path)
 
-    assert sample.git("diff", "--name-status", "HEAD", taken.commit).split() == ["A", "src/new"]
+    assert sample.git("diff", "--name-status", "HEAD", taken.files).split() == ["A", "src/new"]
     assert fingerprint(sample) == before
 
 
@@ -145,20 +142,22 @@ async def test_filters_apply(git: Git, sample: Sample) -> None:
     sample.write(".gitattributes", "*.bin filter=pointer\n")
     sample.write("a.bin", "x" * 1000)
 
-    taken = await git.snapshot(sample.path, "as LFS would")
+    taken = await git.snapshots.take(sample.path)
 
-    assert sample.git("show", f"{taken.commit}:a.bin").strip() == "1000"
+    assert sample.git("show", f"{taken.files}:a.bin").strip() == "1000"
 
 
-async def test_what_git_cannot_take_is_told(git: Git, sample: Sample) -> None:
+async def test_a_repository_without_a_commit_inside_is_captured_on_its_own(git: Git, sample: Sample) -> None:
     sample.write("new")
     sample.git("init", "-q", "nested")
     sample.write("nested/file")
 
-    taken = await git.snapshot(sample.path, "with a repository without a commit inside")
+    taken = await git.snapshots.take(sample.path)
 
-    assert taken.skipped == ("'nested/' does not have a commit checked out",)
-    assert sample.git("ls-tree", "--name-only", taken.commit).split() == [".gitignore", "README.md", "new", "src"]
+    assert taken.skipped == ()
+    assert [(each.place, each.head) for each in taken.nested] == [("nested", "")]
+    assert sample.git("ls-tree", "--name-only", taken.nested[0].files) == "file"
+    assert sample.git("ls-tree", "--name-only", taken.files).split() == [".gitignore", "README.md", "new", "src"]
 
 
 async def test_a_file_that_vanishes_during_the_walk_is_gone_and_nothing_else(git: Git, sample: Sample) -> None:
@@ -168,10 +167,10 @@ async def test_a_file_that_vanishes_during_the_walk_is_gone_and_nothing_else(git
     sample.write("aaa")
     sample.write("zzz")
 
-    taken = await git.snapshot(sample.path, "a race")
+    taken = await git.snapshots.take(sample.path)
 
     assert taken.skipped == ()
-    assert sample.git("ls-tree", "--name-only", taken.commit).split() == [
+    assert sample.git("ls-tree", "--name-only", taken.files).split() == [
         ".gitattributes",
         ".gitignore",
         "README.md",
@@ -228,9 +227,9 @@ async def test_any_tree_is_snapshot_as_git_would(
         apply(sample.path, then)
         before = fingerprint(sample)
 
-        taken = await git.snapshot(sample.path, "any")
+        taken = await git.snapshots.take(sample.path)
 
-        assert (taken.tree, taken.skipped) == (tree_by_git(sample), ())
+        assert (taken.files, taken.skipped) == (tree_by_git(sample), ())
         assert fingerprint(sample) == before
 
 
@@ -239,7 +238,7 @@ async def test_what_comes_while_files_are_brought_back_is_kept_and_does_not_stop
 ) -> None:
     """As the git of a daemon that was killed in the middle of the same goes on for a while."""
     tree.write("new", "as it was")
-    target = (await git.keep(tree.path, "refs/ramet/checkpoints/s/1", "one")).commit
+    target = await git.snapshots.take(tree.path, ref="refs/ramet/checkpoints/s/1")
     (tree.path / "new").unlink()
     overwritten: list[str] = []
 
@@ -248,7 +247,7 @@ async def test_what_comes_while_files_are_brought_back_is_kept_and_does_not_stop
         if len(overwritten) == 1:
             tree.write("new", "somebody else's")
 
-    await git.bring_back(tree.path, target, keep)
+    await git.snapshots.bring_back(tree.path, target, keep)
 
     assert (tree.path / "new").read_text() == "as it was"
     assert [sample.git("ls-tree", "-r", "--name-only", each, "new") for each in overwritten] == ["", "new"]
@@ -266,12 +265,10 @@ async def test_what_somebody_told_git_not_to_look_at_is_work_like_any_other(
     (sample.path / "absent").unlink()
     marks = sample.git("ls-files", "-v")
 
-    taken = await git.snapshot(sample.path, "with what is marked")
+    taken = await git.snapshots.take(sample.path)
 
-    assert sample.git("show", f"{taken.commit}:src/app.py") == "mine"
-    assert sample.git("ls-tree", "--name-only", taken.commit, "absent") == "absent", (
-        "not there, as in a sparse checkout"
-    )
+    assert sample.git("show", f"{taken.files}:src/app.py") == "mine"
+    assert sample.git("ls-tree", "--name-only", taken.files, "absent") == "absent", "not there, as in a sparse checkout"
     assert "src/app.py" in (await git.work_at_risk(repo, sample.path, "main", None)).uncommitted
     assert sample.git("ls-files", "-v") == marks
 
@@ -280,5 +277,6 @@ async def test_what_somebody_told_git_not_to_look_at_is_work_like_any_other(
     async def keep(tree: str) -> None:
         overwritten.append(tree)
 
-    await git.bring_back(sample.path, sample.head, keep)
+    (sample.path / "README.md").write_text("of another time\n")
+    await git.snapshots.bring_back(sample.path, taken, keep)
     assert sample.git("show", f"{overwritten[-1]}:src/app.py") == "mine"

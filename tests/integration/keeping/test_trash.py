@@ -32,8 +32,8 @@ async def test_the_trash_keeps_everything_and_gives_it_back(
     ]
     again = tmp_path / "trees" / "s-2"
     await git.create_worktree(repo, again, "work", str(record.branch_commit), new_branch=True)
-    await git.restore_files(again, record.commit)
-    assert (await git.snapshot(again, "restored")).tree == expected
+    sample.git("restore", f"--source={record.commit}", "--worktree", ":/", at=again)
+    assert await git.tree(again) == expected
     assert sample.git("status", "--porcelain", at=again).splitlines()[:2] == [" D README.md", " M src/app.py"]
     await git.drop_trash(repo, "s-1")
     assert sample.git("for-each-ref", "refs/ramet") == ""

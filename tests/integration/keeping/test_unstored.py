@@ -94,7 +94,7 @@ async def test_a_filter_that_fails_for_all_its_files_is_not_asked_for_each(
     for number in range(40):
         tree.write(f"{number}.secret")
 
-    taken = await git.snapshot(tree.path, "all but those")
+    taken = await git.snapshots.take(tree.path)
 
     assert len(taken.skipped) == 40
     assert len(asked.read_text().splitlines()) < 20
@@ -107,10 +107,10 @@ async def test_a_filter_that_fails_for_one_of_its_files_keeps_the_others(
     tree.write("a.secret", "allowed\n")
     tree.write("b.secret", "forbidden\n")
 
-    taken = await git.snapshot(tree.path, "one")
+    taken = await git.snapshots.take(tree.path)
 
     assert taken.skipped == ("b.secret: clean filter 'broken' failed",)
-    assert tree.git("show", f"{taken.commit}:a.secret") == "allowed"
+    assert tree.git("show", f"{taken.files}:a.secret") == "allowed"
 
 
 async def test_a_repository_inside_that_holds_more_than_its_files_comes_back_whole(

@@ -153,7 +153,7 @@ async def test_snapshots_and_diffs_use_the_tracker_of_a_worktree(
 
     assert await git.changed_files(sample.path, "HEAD") == ("src/app.py",)
     assert [file.path for file in (await git.diff(sample.path, "HEAD")).files] == ["src/app.py"]
-    assert (await git.snapshot(sample.path, "all")).created
+    assert (await git.snapshots.take(sample.path)).files == await git.tree(sample.path)
     assert scans.count == 0
 
     await git.unwatch_changes(sample.path)

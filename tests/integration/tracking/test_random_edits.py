@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from rametd.git.checkpoints import PREFIX, keep
 from rametd.git.context import GitContext
+from rametd.git.snapshots.capture import capture
+from rametd.git.snapshots.model import CHECKPOINTS
 from rametd.git.tracking import tracker as trackers
 
 from tests.support import repositories
@@ -160,8 +161,8 @@ async def test_random_edits_give_the_same_tree_both_ways(
         for kind, name, more in [*steps, ("look", "", "")]:
             match kind:
                 case "look":  # at what a checkpoint holds
-                    kept = await keep(context, sample.path, f"{PREFIX}any/1", "kept")
-                    assert kept.tree == await scanned(context, sample)
+                    taken = await capture(context, sample.path, ref=f"{CHECKPOINTS}any/1")
+                    assert taken.files == await scanned(context, sample)
                 case "read":
                     await tracker.mark()
                 case "meanwhile":  # it may or may not be in that tree; the next look has to find it

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 from rametd.git import Tracker
-from rametd.git.checkpoints import PREFIX, keep
 from rametd.git.context import GitContext
+from rametd.git.snapshots.capture import capture
+from rametd.git.snapshots.model import CHECKPOINTS
 from rametd.git.tracking import tracker as trackers
 
 from tests.support.repositories import Sample
@@ -181,8 +182,8 @@ async def test_a_tree_that_was_collected_as_garbage_is_made_again(
     if then:
         sample.write(then, "changed\n")
 
-    kept = await keep(context, sample.path, f"{PREFIX}any/1", "kept")
+    taken = await capture(context, sample.path, ref=f"{CHECKPOINTS}any/1")
 
-    assert "src/feature/important.py" in sample.git("ls-tree", "-r", "--name-only", kept.tree)
-    sample.git("rev-list", "--objects", kept.commit)  # fails where an object is missing
-    sample.git("fsck", "--connectivity-only", kept.commit)
+    assert "src/feature/important.py" in sample.git("ls-tree", "-r", "--name-only", taken.files)
+    sample.git("rev-list", "--objects", taken.id)  # fails where an object is missing
+    sample.git("fsck", "--connectivity-only", taken.id)

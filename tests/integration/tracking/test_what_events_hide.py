@@ -9,8 +9,10 @@ from typing import Any
 
 import pytest
 from rametd.git import Tracker
-from rametd.git.checkpoints import PREFIX, bring_back, keep
 from rametd.git.context import GitContext
+from rametd.git.snapshots.capture import capture
+from rametd.git.snapshots.model import CHECKPOINTS
+from rametd.git.snapshots.restore import bring_back
 from rametd.git.tracking import beginning
 from rametd.git.tracking import tracker as trackers
 from rametd.git.tracking.events import InotifyEvents
@@ -105,12 +107,12 @@ async def test_a_checkpoint_made_after_everything_was_touched_can_be_brought_bac
     linked.write("src/app.py", "v1\n")
     for path in linked.path.rglob("*"):
         os.utime(path)
-    kept = await keep(context, linked.path, f"{PREFIX}any/1", "kept")
+    taken = await capture(context, linked.path, ref=f"{CHECKPOINTS}any/1")
     linked.write("src/app.py", "v2\n")
 
     async def nothing(tree: str) -> None: ...
 
-    await bring_back(context, linked.path, kept.commit, nothing)
+    await bring_back(context, linked.path, taken.files, nothing)
     assert (linked.path / "src/app.py").read_text() == "v1\n"
 
 

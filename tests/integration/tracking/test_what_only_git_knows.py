@@ -6,9 +6,11 @@ from typing import Any
 
 import pytest
 from rametd.git import Tracker
-from rametd.git.checkpoints import PREFIX, bring_back, keep
 from rametd.git.context import GitContext
 from rametd.git.removal import delete_tree
+from rametd.git.snapshots.capture import capture
+from rametd.git.snapshots.model import CHECKPOINTS
+from rametd.git.snapshots.restore import bring_back
 from rametd.git.tracking import tracker as trackers
 
 from tests.support.deep import dig
@@ -25,14 +27,14 @@ async def test_a_name_that_git_refuses_is_in_no_tree_and_in_the_way_of_no_rewind
     tracker = context.trackers[linked.path] = await trackers.track(context, linked.path)
     linked.write(name, "x\n")
     linked.write("src/app.py", "v1\n")
-    kept = await keep(context, linked.path, f"{PREFIX}any/1", "kept")
-    assert kept.tree == await same(tracker, context, linked)
+    taken = await capture(context, linked.path, ref=f"{CHECKPOINTS}any/1")
+    assert taken.files == await same(tracker, context, linked)
     (linked.path / name).unlink()
     linked.write("src/app.py", "v2\n")
 
     async def nothing(tree: str) -> None: ...
 
-    await bring_back(context, linked.path, kept.commit, nothing)
+    await bring_back(context, linked.path, taken.files, nothing)
     assert (linked.path / "src/app.py").read_text() == "v1\n"
     await same(tracker, context, linked)
     await tracker.close()

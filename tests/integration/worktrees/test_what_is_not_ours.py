@@ -122,7 +122,7 @@ async def test_a_git_directory_inside_the_worktree_of_another_is_not_climbed_to(
     inside.mkdir()
 
     with pytest.raises(WorktreeChangedError, match=r"its \.git file is missing"):
-        await git.snapshot(inside, "no")
+        await git.snapshots.take(inside)
     inside.rmdir()
 
 

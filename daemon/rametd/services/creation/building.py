@@ -6,7 +6,7 @@ from pathlib import Path
 
 import structlog
 
-from rametd.domain.errors import RametError, WorktreeChangedError
+from rametd.domain.errors import RametError, RefNotFoundError, WorktreeChangedError
 from rametd.domain.models import Intent, WorktreeKind
 from rametd.domain.spares import Spare
 from rametd.git.repository import RepositoryInfo
@@ -44,15 +44,16 @@ class Builder:
         if start.upstream is not None:
             await git.track(info, session.branch, start.upstream)
         if made.wanted.new.with_changes and info.worktree_root is not None:
-            changes = await git.snapshot(info.worktree_root, f"changes for {session.name}")
-            if changes.created:
-                await git.restore_files(session.worktree, changes.commit)
-            inside, skipped = await git.changes_inside(info.worktree_root, changes)
-            told = await git.bring_back_inside(info, session.worktree, inside) if inside else ()
-            warnings = (*warnings, *skipped, *told)
+            changes = await git.snapshots.take(info.worktree_root, owner=session.id, apart=True)
+            told = await git.snapshots.lay(info, session.worktree, changes)
+            warnings = (*warnings, *changes.skipped, *told)
         if (fork := made.wanted.new.fork) is not None:
-            await git.restore_files(session.worktree, fork.commit)
-            warnings = (*warnings, *await git.bring_back_inside(info, session.worktree, fork.commit))
+            source = await git.snapshots.read(info, fork.snapshot)
+            if source is None:
+                raise RefNotFoundError(
+                    f"{fork.snapshot} is gone", hint="`rametctl checkpoints` shows what can be forked"
+                )
+            warnings = (*warnings, *await git.snapshots.lay(info, session.worktree, source))
         return warnings
 
     async def _claim(self, made: Made, spare: Spare) -> tuple[str, ...]:

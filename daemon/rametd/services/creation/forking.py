@@ -120,7 +120,7 @@ class Forker:
             priority=session.priority,
             environment=environment,
             principal=principal,
-            fork=Fork(session, checkpoint.commit, checkpoint.head),
+            fork=Fork(session, checkpoint.snapshot, checkpoint.head),
             remember=remember_all,
         )
         return await self._creator.create(new)

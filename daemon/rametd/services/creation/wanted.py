@@ -14,10 +14,10 @@ from rametd.store import Unit
 
 @dataclass(frozen=True, slots=True)
 class Fork:
-    """What a session begins as a copy of: the files of ``commit`` over the commit ``head``."""
+    """What a session begins as a copy of: a snapshot, over its commit ``head``."""
 
     source: Session
-    commit: str
+    snapshot: str
     head: str
 
 

@@ -86,13 +86,16 @@ async def _with_checkpoint(core: Core, info: RepositoryInfo, session: Session, r
     changed: set[str] | None = None
     for commit in dict.fromkeys((stood.head or session.base_commit, *risk.starts)):
         if commit:
-            diff = await core.git.diff_commits(info, commit, stood.commit, patch=False)
+            diff = await core.git.diff_commits(info, commit, stood.tree, patch=False)
             paths = {path for each in diff.files for path in (each.path, each.old_path) if path}
             changed = paths if changed is None else changed & paths
-    apart = await core.git.kept_inside(info, stood.commit)  # at these the files only point
+    taken = await core.git.snapshots.read(info, stood.snapshot)
+    apart = (
+        [each.place for each in taken.nested if each.files] if taken is not None else []
+    )  # at these the files only point
     held = tuple(sorted((changed or set()).difference(apart)))
     inside = tuple(f"the repository {place} inside it" for place in apart)
-    held = () if await _is_elsewhere(core, info, session, stood.commit, held) else held
+    held = () if await _is_elsewhere(core, info, session, stood.tree, held) else held
     uncommitted = tuple(dict.fromkeys((*risk.uncommitted, *held)))
     return replace(risk, uncommitted=uncommitted, inside=(*risk.inside, *inside))
 

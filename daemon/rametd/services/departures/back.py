@@ -42,7 +42,7 @@ def not_laid(reader: Reader, session: Session, kept: Kept) -> tuple[str, ...]:
         f"its directory was deleted by hand, and its branch is not as it was at checkpoint {each.number}: `rametctl rewind {session.name} {each.number}`"
         " brings back the files of then"
         for each in reader.checkpoints.list(session.id)
-        if each.commit == kept.checkpoint
+        if each.snapshot == kept.checkpoint
     )
 
 

@@ -122,7 +122,7 @@ async def is_first(core: Core, intent: Intent) -> bool:
 def last_known(reader: Reader, session: Session) -> tuple[str, str]:
     """Commits that stand in for branch and files where somebody has deleted both: of the checkpoint that the session stood at, or where it began."""
     stood = standing(reader, session.id)
-    return (stood.head, stood.commit) if stood is not None else (session.base_commit, session.base_commit)
+    return (stood.head, stood.snapshot) if stood is not None else (session.base_commit, session.base_commit)
 
 
 def archive_ref(session_id: str) -> str:

@@ -7,6 +7,7 @@ from ramet.v1 import event_pb2, worktree_pb2
 
 from rametd.domain.errors import AmbiguousError, NotFoundError, RametError, TrashEntryNotFoundError, WrongStateError
 from rametd.domain.models import Intent, TrashEntry, WorktreeKind
+from rametd.git import CHECKPOINTS, COMMITS
 from rametd.services.core import Core
 from rametd.services.departures.back import TRASH
 from rametd.services.ids import new_id
@@ -107,7 +108,7 @@ async def _forget(core: Core, entry: TrashEntry) -> None:
     else:
         if entry.ref:
             await core.git.drop_trash(info, entry.id)
-        await core.git.drop_refs(info, f"refs/ramet/checkpoints/{entry.session_id}/")
+        await core.git.drop_refs(info, f"{CHECKPOINTS}{entry.session_id}/", f"{COMMITS}{entry.session_id}/")
     await drop_checkpoints(core, entry.session_id)
     core.failpoint.hit("trash.dropped")
     session = load_session(entry.session)

@@ -22,7 +22,7 @@ LOOKED_AT = 20
 async def lost_checkpoint(core: Core, info: RepositoryInfo, session: Session) -> str:
     """What is missing of the checkpoint that a session stood at, in words; "" where nothing is."""
     stood = await core.store.read(lambda reader: standing(reader, session.id))
-    if stood is None or not (lost := await core.git.lost(info, stood.commit)):
+    if stood is None or not (lost := await core.git.snapshots.lost(info, stood.snapshot)):
         return ""
     return f"checkpoint {stood.number}, at which {session.name} stood, is not whole: {_words(lost)}"
 
@@ -30,7 +30,7 @@ async def lost_checkpoint(core: Core, info: RepositoryInfo, session: Session) ->
 async def lost_archive(core: Core, info: RepositoryInfo, session: Session) -> str:
     """What is missing of what an archived session was kept in, in words; "" where nothing is, or its ref is gone as a whole."""
     commit = (await core.git.refs_below(info, archive_ref(session.id))).get(archive_ref(session.id))
-    if commit is None or not (lost := await core.git.lost(info, commit)):
+    if commit is None or not (lost := await core.git.snapshots.lost(info, commit)):
         return ""
     return f"what was kept of {session.name} is not whole: {_words(lost)}"
 
@@ -48,7 +48,7 @@ async def archived_as(core: Core, info: RepositoryInfo, session: Session) -> str
 async def ref_gone(core: Core, info: RepositoryInfo, session: Session, ref: str, commit: str) -> RefNotFoundError:
     """Why a session does not come back; ``commit`` is what the ref kept, "" where nothing knows it."""
     message = f"{ref}, which kept the work of {session.name}, is gone"
-    if commit and await core.git.has_commit(info, commit):
+    if commit and await core.git.has_object(info, commit):
         again = shlex.join(("git", "-C", str(info.root), "update-ref", ref, commit))
         return RefNotFoundError(
             f"{message}; its commit, {commit[:12]}, is still there", hint=f"keep it again, then try again: {again}"
@@ -75,8 +75,8 @@ async def last_whole(core: Core, info: RepositoryInfo, session: Session) -> tupl
         return reader.checkpoints.list(session.id, before=stood.number if stood is not None else None, limit=LOOKED_AT)
 
     for older in await core.store.read(before):
-        if not await core.git.lost(info, older.commit):
-            return (older.head, older.commit), [f"{words}; the files of checkpoint {older.number} are kept instead"]
+        if not await core.git.snapshots.lost(info, older.snapshot):
+            return (older.head, older.snapshot), [f"{words}; the files of checkpoint {older.number} are kept instead"]
     return (session.base_commit, session.base_commit), [f"{words}; none of its files are kept"]
 
 

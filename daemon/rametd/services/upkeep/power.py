@@ -94,8 +94,8 @@ class Power:
         repo = await core.store.read(lambda reader: reader.repos.get(session.repo_id))
         info = await info_of(core, repo)
         kept = (await core.git.refs_below(info, newest.ref)).get(newest.ref)
-        lost = await core.git.lost(info, newest.commit)
-        if not lost and kept == newest.commit:
+        lost = await core.git.snapshots.lost(info, newest.snapshot)
+        if not lost and kept == newest.snapshot:
             return
         words = f"git has not all of it ({lost[0][:12]})" if lost else f"{newest.ref} is gone"
         log.warning("a checkpoint is not whole", session=session.id, number=newest.number, lost=lost)

@@ -9,7 +9,7 @@ from rametd.store import Reader
 IDENTITY = re.compile(r"[a-z][a-z0-9]{7}")
 """The names of worktrees that we make, which are ids (`services.ids`)."""
 
-KINDS = frozenset({"trash", "archive", "checkpoints"})
+KINDS = frozenset({"trash", "archive", "checkpoints", "commits"})
 """Of what is kept, by the names of its refs (`kind_and_id`)."""
 
 

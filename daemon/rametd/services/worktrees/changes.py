@@ -81,7 +81,7 @@ async def against(core: Core, session: Session, name: str, *, sessions: bool = T
         return Against(session.base_commit, session.base_commit)
     checkpoint, other = await core.store.read(lambda reader: _named(reader, session, name, sessions=sessions))
     if checkpoint is not None:
-        return Against(checkpoint.commit, checkpoint.commit)
+        return Against(checkpoint.tree, checkpoint.tree)
     if other is not None:
         if other.repo_id != session.repo_id:
             raise InvalidInputError(
@@ -103,7 +103,7 @@ async def against(core: Core, session: Session, name: str, *, sessions: bool = T
             ) from error
         if found is None:
             raise
-        commit = found.commit
+        commit = found.tree
     return Against(commit, commit)
 
 
@@ -149,7 +149,7 @@ async def files_of(core: Core, session: Session) -> Against:
     if kept is None:
         hint = f"bring it back with `rametctl restore {session.name}`"
         raise WrongStateError(f"{session.name} is archived and has no checkpoint", hint=hint)
-    return Against(kept.commit, kept.commit)
+    return Against(kept.tree, kept.tree)
 
 
 async def compare(

@@ -20,7 +20,7 @@ from rametd.domain.checkpoints import Checkpoint, CheckpointReason
 from rametd.domain.errors import RametError, WrongStateError
 from rametd.domain.models import DAEMON, Session
 from rametd.domain.states import State
-from rametd.git.checkpoints import PREFIX
+from rametd.git import CHECKPOINTS, Depth
 from rametd.services import events
 from rametd.services.core import Core
 from rametd.services.ids import new_id
@@ -125,32 +125,34 @@ class Checkpointer:
             )
         before = before or await recall(core, session)
         number = 1 if before is None else before.number + 1
-        ref = f"{PREFIX}{session_id}/{number}"
+        ref = f"{CHECKPOINTS}{session_id}/{number}"
         # The ref first: without its row it is made again under the same number, while a row without it would promise what is not there.
         known = facts(reason, session.turns, conversation_id, message_id, summary)
-        words = f"checkpoint {number} of {session.branch} ({reason})\n\n{known}"
-        kept = await core.git.keep(session.worktree, ref, words, tree, with_index=reason in WAITED_FOR)
+        depth = Depth.STAGED if reason in WAITED_FOR else Depth.FILES
+        kept = await core.git.snapshots.take(
+            session.worktree, ref=ref, owner=session_id, depth=depth, facts=known, tree=tree
+        )
         core.failpoint.hit(f"checkpoint.{reason}-kept")
         if tree is None:
             await self._tell_skipped(session, kept.skipped)
         repo = await core.store.read(lambda reader: reader.repos.get(session.repo_id))
         info = await info_of(core, repo)
-        here = (kept.tree, kept.head, conversation_id, message_id)
+        here = (kept.files, kept.head, conversation_id, message_id)
         # That of a fork goes again where the fork is refused: nobody else may rely on it.
         usable = reason in WAITED_FOR and before is not None and before.reason != CheckpointReason.FORK
         if (
             before is not None
             and usable
             and (before.tree, before.head, before.conversation_id, before.message_id) == here
-            and await core.git.staged_at(info, before.commit) == kept.staged
-            and not await core.git.lost(info, before.commit)
-            and await core.git.same_inside(info, before.commit, kept.commit)
+            and (earlier := await core.git.snapshots.read(info, before.snapshot)) is not None
+            and earlier.contents == kept.contents
+            and not await core.git.snapshots.lost(info, before.snapshot)
         ):
             await core.git.drop_refs(info, ref)
             return before
         if reason not in UNASKED:  # somebody waits to rely on it
             await core.git.make_durable(info, session.worktree)
-        files = await changed_since(core, info, session, before.tree if before is not None else None, kept.tree)
+        files = await changed_since(core, info, session, before.tree if before is not None else None, kept.files)
 
         def record(unit: Unit) -> Checkpoint:
             now = unit.sessions.get(session_id)
@@ -160,8 +162,8 @@ class Checkpointer:
                 number=number,
                 reason=reason,
                 turn=session.turns,
-                commit=kept.commit,
-                tree=kept.tree,
+                snapshot=kept.id,
+                tree=kept.files,
                 head=kept.head,
                 ref=ref,
                 create_time=unit.now,

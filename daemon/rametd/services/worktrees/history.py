@@ -58,7 +58,7 @@ def checkpoint_message(checkpoint: Checkpoint) -> worktree_pb2.Checkpoint:
         number=checkpoint.number,
         reason=REASONS[checkpoint.reason],
         turn=checkpoint.turn,
-        commit=checkpoint.commit,
+        commit=checkpoint.tree,
         head=checkpoint.head,
         ref=checkpoint.ref,
         create_time=stamp(checkpoint.create_time),

@@ -1,14 +1,15 @@
 """Checkpoints whose rows went with a damaged database, entered again from their refs.
 
-A commit's message has what only the row would know (`facts`), a line each: ``turn NUMBER``, ``conversation ID``, ``message ID``, ``asked TEXT``.
+A snapshot notes what only the row would know (`facts`).
 """
 
+from collections.abc import Mapping
 from itertools import pairwise
 
 from rametd.domain.checkpoints import Checkpoint, CheckpointReason
 from rametd.domain.errors import GitFailedError, RefNotFoundError
 from rametd.domain.models import Session
-from rametd.git.checkpoints import PREFIX, KeptRef
+from rametd.git import CHECKPOINTS, Numbered
 from rametd.git.diff import FileChange
 from rametd.git.repository import RepositoryInfo
 from rametd.services.core import Core
@@ -18,10 +19,17 @@ from rametd.services.repos import info_of
 from rametd.store import Unit
 
 
-def facts(reason: CheckpointReason, turn: int, conversation_id: str, message_id: str, summary: str) -> str:
-    """The lines of a checkpoint's message."""
-    lines = (f"reason {reason}", f"turn {turn}", f"conversation {conversation_id}", f"message {message_id}")
-    return "\n".join([*lines, f"asked {summary}"]) + "\n"
+def facts(
+    reason: CheckpointReason, turn: int, conversation_id: str, message_id: str, summary: str
+) -> Mapping[str, str | int]:
+    """What a checkpoint's snapshot notes."""
+    return {
+        "reason": reason,
+        "turn": turn,
+        "conversation": conversation_id,
+        "message": message_id,
+        "asked": summary,
+    }
 
 
 async def recall(core: Core, session: Session) -> Checkpoint | None:
@@ -31,12 +39,12 @@ async def recall(core: Core, session: Session) -> Checkpoint | None:
     """
     repo = await core.store.read(lambda reader: reader.repos.get(session.repo_id))
     info = await info_of(core, repo)
-    kept = await core.git.kept_below(info, f"{PREFIX}{session.id}")
+    kept = await core.git.snapshots.below(info, f"{CHECKPOINTS}{session.id}")
     if not kept:
         return None
-    changes = [await changed_since(core, info, session, None, kept[0].kept.tree)]
+    changes = [await changed_since(core, info, session, None, kept[0].snapshot.files)]
     for before, after in pairwise(kept):
-        changes.append(await changed_since(core, info, session, before.kept.tree, after.kept.tree))
+        changes.append(await changed_since(core, info, session, before.snapshot.files, after.snapshot.files))
     rows = [
         _row(
             session,
@@ -75,20 +83,20 @@ async def changed_since(
         return ()
 
 
-def _row(session: Session, found: KeptRef, *, files: int, additions: int, deletions: int) -> Checkpoint:
-    known = dict(line.partition(" ")[::2] for line in found.message.splitlines())
-    reason, turn = known.get("reason", ""), known.get("turn", "")
+def _row(session: Session, found: Numbered, *, files: int, additions: int, deletions: int) -> Checkpoint:
+    known = found.snapshot.facts
+    reason = known.get("reason", "")
     return Checkpoint(
         id=new_id(),
         session_id=session.id,
         number=found.number,
         reason=CheckpointReason(reason) if reason in set(CheckpointReason) else CheckpointReason.MANUAL,
-        turn=int(turn) if turn.isdigit() else 0,
-        commit=found.kept.commit,
-        tree=found.kept.tree,
-        head=found.kept.head,
+        turn=known.get("turn", 0),
+        snapshot=found.snapshot.id,
+        tree=found.snapshot.files,
+        head=found.snapshot.head,
         ref=found.ref,
-        create_time=found.create_time,
+        create_time=found.snapshot.time,
         summary=known.get("asked", ""),
         files=files,
         additions=additions,

@@ -15,7 +15,7 @@ from google.protobuf.message import Message
 from ramet.v1 import event_pb2, worktree_pb2
 
 from rametd.domain.checkpoints import Checkpoint, CheckpointReason, ConversationCut
-from rametd.domain.errors import RametError, RefNotFoundError, WrongStateError
+from rametd.domain.errors import GitFailedError, RametError, RefNotFoundError, WrongStateError
 from rametd.domain.models import Intent, Repo, Session, WorktreeKind
 from rametd.domain.states import BUSY_STATES, State
 from rametd.git import Moved
@@ -127,9 +127,11 @@ class Rewinder:
         await core.kept(session_id)
         repo = await core.store.read(lambda reader: reader.repos.get(session.repo_id))
         info = await info_of(core, repo)
-        if lost := await core.git.lost(info, checkpoint.commit):
+        lost = await core.git.snapshots.lost(info, checkpoint.snapshot)
+        target = await core.git.snapshots.read(info, checkpoint.snapshot) if not lost else None
+        if target is None:
             raise RefNotFoundError(
-                f"checkpoint {checkpoint.number} is not whole: git has not all of it ({lost[0][:12]})",
+                f"checkpoint {checkpoint.number} is not whole: git has not all of it ({(*lost, checkpoint.snapshot)[0][:12]})",
                 hint=f"`rametctl checkpoints {session.name}` shows the others; git fsck tells more",
             )
 
@@ -148,18 +150,25 @@ class Rewinder:
             await write_for_sure(core.store, lambda unit: remember_before(unit, intent, made))
             core.failpoint.hit("rewind.kept")
 
-        await core.git.bring_back(session.worktree, checkpoint.commit, keep)
+        try:
+            await core.git.snapshots.bring_back(session.worktree, target, keep)
+        except GitFailedError as error:
+            if not stood:  # nothing was touched
+                raise
+            undo = shlex.join(["rametctl", "rewind", session.name, str(stood[0][1].number)])
+            raise GitFailedError(error.message, hint=f"to undo what was written: `{undo}`") from error
         core.failpoint.hit("rewind.files-written")
         leave = await self._may_move(session, repo)
         tip, kept_as = stood[-1]
-        staged = await core.git.staged_at(info, checkpoint.commit)
         moved = Moved(True)
         if checkpoint.head:
-            moved = await core.git.move_back(
-                session.worktree, checkpoint.head, own=session.branch, tip=tip, leave=leave, staged=staged
+            moved = await core.git.snapshots.move_back(
+                session.worktree, checkpoint.head, own=session.branch, tip=tip, leave=leave, staged=target.index
             )
         warnings = [moved.told] if moved.told else []
-        warnings += await core.git.bring_back_inside(info, session.worktree, checkpoint.commit, kept_as.commit)
+        overwritten = await core.git.snapshots.read(info, kept_as.snapshot)
+        assert overwritten is not None, "it was made before anything was overwritten"
+        warnings += await core.git.snapshots.bring_back_nested(info, session.worktree, target, overwritten)
         await core.git.make_durable(info, session.worktree)
         # After a sync that is taken back its work is what it had beyond the older base again.
         base = None
@@ -170,7 +179,7 @@ class Rewinder:
         assert before is not None, (
             "it was noted before anything was overwritten, and only this rewind removes its intent"
         )
-        files = (await core.git.diff_commits(info, before.commit, checkpoint.commit, patch=False)).files
+        files = (await core.git.diff_commits(info, before.tree, checkpoint.tree, patch=False)).files
         kept = before
         # As when it is found out of git that it could not write, or a daemon is killed, and somebody works there until it is begun again.
         since = await core.store.read(lambda reader: reader.checkpoints.list(session_id))
@@ -248,7 +257,7 @@ def noted_before(reader: Reader, intent: Intent) -> Checkpoint | None:
 def check_state(session: Session, checkpoint: Checkpoint) -> None:
     if session.worktree_kind == WorktreeKind.IN_PLACE:
         diff = shlex.join(["rametctl", "diff", session.name, "--against", str(checkpoint.number)])
-        restore = shlex.join(["git", "-C", str(session.worktree), "restore", f"--source={checkpoint.commit[:12]}"])
+        restore = shlex.join(["git", "-C", str(session.worktree), "restore", f"--source={checkpoint.tree[:12]}"])
         raise WrongStateError(
             f"{session.name} works in your own checkout, which is never overwritten",
             hint=f"`{diff}` shows what has changed since, and `{restore} -- PATH` brings a file back",

@@ -179,7 +179,7 @@ CREATE TABLE checkpoints (
     number INTEGER NOT NULL,
     reason TEXT NOT NULL,
     turn INTEGER NOT NULL,
-    commit_id TEXT NOT NULL,
+    snapshot TEXT NOT NULL,
     tree TEXT NOT NULL,
     head TEXT NOT NULL,
     ref TEXT NOT NULL,

@@ -22,7 +22,7 @@ class Lost:
 async def lost(scene: Scene, session: Session, ref: str, commit: str) -> Lost:
     """``commit`` is what the ref kept, "" where nothing knows it."""
     root = scene.info.root
-    if commit and await scene.core.git.has_commit(scene.info, commit):
+    if commit and await scene.core.git.has_object(scene.info, commit):
         again = shell("git", "-C", root, "update-ref", ref, commit)
         return Lost(f"is gone; its commit, {commit[:12]}, is still there", f"keep it again: {again}")
     rest, instead = await _rest(scene, session, ref)
@@ -48,7 +48,7 @@ async def _rest(scene: Scene, session: Session, ref: str) -> tuple[str, str]:
     if found is None:
         there = session.branch in scene.inventory.tips
         return words + (f"; branch {session.branch} is there" if there else ", and so is its branch"), ""
-    instead = shell("git", "-C", root, "update-ref", ref, found.commit)
+    instead = shell("git", "-C", root, "update-ref", ref, found.snapshot)
     advice = f"have the files of checkpoint {found.number} instead: {instead}"
     return f"{words} as far as it was changed after checkpoint {found.number}", advice
 
@@ -61,6 +61,6 @@ async def _last(scene: Scene, session: Session) -> Checkpoint | None:
         return [stood, *reader.checkpoints.list(session.id, before=stood.number)] if stood is not None else []
 
     for checkpoint in await scene.core.store.read(known):
-        if await scene.core.git.has_commit(scene.info, checkpoint.commit):
+        if await scene.core.git.has_object(scene.info, checkpoint.snapshot):
             return checkpoint
     return None

@@ -26,7 +26,7 @@ async def refs(scene: Scene) -> AsyncIterator[Finding]:
     if (strangers := _of_strangers(scene, await maybe_of_strangers(scene))) is not None:
         yield strangers
     ours = {ref: commit for ref, commit in ours.items() if kind_and_id(ref)[1] not in scene.strangers}
-    there = {ref: commit for ref, commit in ours.items() if await scene.core.git.has_commit(scene.info, commit)}
+    there = {ref: commit for ref, commit in ours.items() if await scene.core.git.has_object(scene.info, commit)}
     needless = await scene.core.store.read(
         lambda reader: {ref: there[ref] for ref in there if is_orphan(reader, ref) or is_still_kept(reader, ref)}
     )
@@ -64,7 +64,7 @@ async def _orphan(scene: Scene, ref: str, commit: str) -> Finding:
 
 
 async def _broken(scene: Scene, ref: str) -> Finding:
-    lost = await scene.core.git.lost(scene.info, scene.inventory.refs[ref])
+    lost = await scene.core.git.snapshots.lost(scene.info, scene.inventory.refs[ref])
     message = f"git does not have all that it keeps any more ({listed([each[:12] for each in lost], MANY)}): unless another copy of the repository has it, it is lost"
     look = shell("git", "-C", scene.info.root, "fsck", "--no-dangling")
     advice = (

@@ -1,0 +1,172 @@
+"""Take a snapshot of a worktree: the one way in which its state is recorded. The user's index, HEAD, branches and stash stay as they are."""
+
+import os
+import re
+from collections.abc import Iterator, Mapping
+from enum import IntEnum
+from pathlib import Path
+from typing import Any, Final
+
+import pygit2
+
+from rametd.git.context import GitContext
+from rametd.git.inside import git_dir_at
+from rametd.git.loose import write_loose
+from rametd.git.registrations import verify_worktree
+from rametd.git.repository import Head, common_dir, head_of, open_repository
+from rametd.git.snapshot import current_tree, private_index, write_tree
+from rametd.git.snapshots import nested
+from rametd.git.snapshots.model import Nested, Snapshot, pin, pin_others, point, write
+
+_HASH: Final = re.compile(rb"(?<![0-9a-f])[0-9a-f]{40}(?![0-9a-f])")
+_LARGEST: Final = 1 << 22
+"""Bytes of a file in a git directory that is read for names of commits."""
+
+
+class Depth(IntEnum):
+    """What a snapshot has beside HEAD and the branch."""
+
+    FILES = 0  # the files, those of repositories inside too
+    STAGED = 1  # and what is staged
+    FULL = 2  # and all objects that only the worktree's git directory reaches: conflicts, autostashes, commits of its reflog
+
+
+async def capture(
+    git: GitContext,
+    worktree: Path,
+    *,
+    ref: str = "",
+    owner: str = "",
+    depth: Depth = Depth.FILES,
+    facts: Mapping[str, Any] | None = None,
+    tree: str | None = None,
+    apart: bool = False,
+) -> Snapshot:
+    """Record a worktree, of ``tree`` where that is what its files are, and have ``ref`` keep it.
+
+    ``owner`` is the session whose refs keep the commits that it needs. ``apart`` leaves worktrees of the same repository out, which are other work.
+    Raises WorktreeChangedError, GitFailedError, GitBusyError.
+    """
+    git_dir = await git.compute(verify_worktree, worktree, None)
+    return await capture_with(
+        git, worktree, git_dir, ref=ref, owner=owner, depth=depth, facts=facts, tree=tree, apart=apart
+    )
+
+
+async def capture_with(
+    git: GitContext,
+    worktree: Path,
+    git_dir: Path,
+    *,
+    ref: str = "",
+    owner: str = "",
+    depth: Depth = Depth.FILES,
+    facts: Mapping[str, Any] | None = None,
+    tree: str | None = None,
+    apart: bool = False,
+    inside: bool = True,
+    head: Head | None = None,
+) -> Snapshot:
+    """`capture` with the git directory named, which need not be registered. Without ``inside``, repositories inside are not looked into."""
+    skipped: tuple[str, ...] = ()
+    plain = False
+    if tree is None:
+        written = await (
+            write_tree(git, worktree, git_dir) if depth is Depth.FULL else current_tree(git, worktree, git_dir)
+        )
+        tree, skipped, plain = written.tree, written.skipped, written.plain
+    found: tuple[Nested, ...] = ()
+    if inside and not plain:
+        found, skipped = await nested.capture(git, worktree, git_dir, tree, skipped)
+    index = await _staged(git, worktree, git_dir) if depth >= Depth.STAGED else ""
+    unmerged = await _unmerged(git, git_dir) if depth is Depth.FULL else []
+    files, staged = tree, index
+
+    def store() -> Snapshot:
+        repository = open_repository(git_dir)
+        stands = head or head_of(repository)
+        same = stands.commit is not None and staged == str(repository[stands.commit].peel(pygit2.Tree).id)
+        kept = [each for each in found if not (apart and _is_worktree(git_dir, worktree / each.place))]
+        made = write(
+            git_dir,
+            files,
+            head=stands.commit or "",
+            branch=stands.branch or "",
+            index="" if same or stands.commit is None else staged,
+            unmerged=unmerged,
+            nested=kept,
+            skipped=skipped,
+            facts=facts,
+        )
+        if owner:
+            if stands.commit is not None:
+                pin(git_dir, owner, stands.commit)
+            pin_others(git_dir, owner, [each.head for each in kept if each.own])
+        if ref:
+            point(git_dir, ref, made.id)
+        return made
+
+    return await git.compute(store)
+
+
+def _is_worktree(git_dir: Path, directory: Path) -> bool:
+    inner = git_dir_at(directory)
+    return inner is not None and inner.parent == common_dir(git_dir) / "worktrees"
+
+
+async def _staged(git: GitContext, worktree: Path, git_dir: Path) -> str:
+    """What is staged, as a tree, without the paths in conflict."""
+    there = (f"--git-dir={git_dir}", f"--work-tree={worktree}")
+    async with private_index(git, git_dir) as index:  # `write-tree` writes into the index what it found out about trees
+        environment = {"GIT_INDEX_FILE": str(index)}
+        listing = ("diff", "--name-only", "--diff-filter=U", "-z")
+        conflicts = await git.process.read(worktree, *there, *listing, environment=environment)
+        if conflicts:
+            remove = ("update-index", "-z", "--force-remove", "--stdin")
+            await git.process.write(worktree, *there, *remove, stdin=conflicts, environment=environment)
+        tree = await git.process.write(worktree, *there, "write-tree", "--missing-ok", environment=environment)
+    return tree.decode().strip()
+
+
+async def _unmerged(git: GitContext, git_dir: Path) -> list[str]:
+    """The blobs of paths in conflict, and the empty one, which an index has of files that are only announced (`git add -N`)."""
+    if not await git.compute((git_dir / "index").is_file):
+        return []
+    output = await git.process.read(git_dir, f"--git-dir={git_dir}", "ls-files", "--unmerged", "-z")
+    fields = [record.split(b" ") for record in output.split(b"\0") if record]
+    empty = await git.compute(write_loose, common_dir(git_dir) / "objects", "blob", b"")
+    return sorted({empty, *(name.decode() for mode, name, _ in fields if mode != b"160000")})
+
+
+async def pin_all(git: GitContext, git_dir: Path, owner: str) -> None:
+    """Keep every commit that a worktree's git directory names and no branch, remote branch or tag reaches: a detached HEAD, what a merge or rebase under
+    way is about, an autostash, its reflog."""
+
+    def named() -> list[str]:
+        repository = open_repository(git_dir)
+        return [name for name in dict.fromkeys(_names(git_dir)) if _is_commit(repository, name)]
+
+    names = await git.compute(named)
+    if not names:
+        return
+    listing = ("rev-list", "--parents", "--stdin", "--not", "--branches", "--remotes", "--tags")
+    output = await git.process.read(git_dir, f"--git-dir={git_dir}", *listing, stdin="\n".join([*names, ""]).encode())
+    lines = [line.split() for line in output.decode().splitlines()]
+    reached = {parent for _, *parents in lines for parent in parents}
+    await git.compute(pin_others, git_dir, owner, [commit for commit, *_ in lines if commit not in reached])
+
+
+def _names(git_dir: Path) -> Iterator[str]:
+    """What looks like an object's name in the files of a git directory, but for those of submodules."""
+    for folder, folders, files in os.walk(git_dir):
+        if Path(folder) == git_dir and "modules" in folders:
+            folders.remove("modules")
+        for file in files:
+            place = Path(folder, file)
+            if file == "index" or not place.is_file() or place.stat().st_size > _LARGEST:
+                continue
+            yield from (name.decode() for name in _HASH.findall(place.read_bytes()))
+
+
+def _is_commit(repository: pygit2.Repository, name: str) -> bool:
+    return name in repository and isinstance(repository[name], pygit2.Commit)

@@ -1,0 +1,191 @@
+"""The one format of a snapshot: a git *tree* that a ref points at.
+
+    files/        the worktree's files, untracked ones included, ignored ones not
+    index/        what is staged, where that was asked for and differs from HEAD
+    unmerged/     blobs that the index has and ``index/`` does not, by name: of conflicts, and of files that are only announced
+    nested/0/     the files of the first repository inside that differs from its HEAD, and so on
+    meta.json     head, branch, time, the repositories inside, and what the maker noted
+
+A ref to a tree keeps its objects from `git gc`, and `git log --all`, gitk and lazygit do not show it. A tree cannot keep commits: those that a
+snapshot needs are pinned by refs of their own below ``refs/ramet/commits/OWNER/`` (`pin`). The functions here block.
+"""
+
+import json
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import pygit2
+
+from rametd.git.loose import format_tree, write_loose
+from rametd.git.repository import common_dir, open_repository
+
+CHECKPOINTS: Final = "refs/ramet/checkpoints/"
+ARCHIVE: Final = "refs/ramet/archive/"
+TRASH: Final = "refs/ramet/trash/"
+COMMITS: Final = "refs/ramet/commits/"
+"""Commits that snapshots need and no branch need have, by session."""
+_META: Final = "meta.json"
+_TREE: Final = b"40000"
+_FILE: Final = b"100644"
+
+
+@dataclass(frozen=True, slots=True)
+class Nested:
+    """A repository inside a worktree. ``files`` is a tree of ours, "" where its files are those of ``head``.
+
+    ``head`` is "" without a commit; ``repository`` is False for files in the place of a submodule that is not populated; ``own``: its head is on none
+    of its remotes, and its commits were copied and pinned.
+    """
+
+    place: str
+    head: str
+    files: str = ""
+    repository: bool = True
+    own: bool = False
+
+    @property
+    def holder(self) -> str:
+        """The object of our repository that a person finds its files in."""
+        return self.files or self.head
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """``id`` is the name of the tree, ``index`` "" where nothing but HEAD was staged (or nobody asked), ``head`` "" on an unborn branch, ``branch`` ""
+    where HEAD is detached. ``skipped``: what could not be read, in words."""
+
+    id: str
+    files: str
+    head: str
+    branch: str
+    time: float
+    index: str = ""
+    nested: tuple[Nested, ...] = ()
+    skipped: tuple[str, ...] = ()
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def contents(self) -> tuple[object, ...]:
+        """Equal for snapshots of equal worktrees."""
+        return self.files, self.head, self.index, frozenset(self.nested)
+
+
+def write(
+    git_dir: Path,
+    files: str,
+    *,
+    head: str,
+    branch: str,
+    index: str = "",
+    unmerged: Iterable[str] = (),
+    nested: Iterable[Nested] = (),
+    skipped: Iterable[str] = (),
+    facts: Mapping[str, Any] | None = None,
+) -> Snapshot:
+    """Store the tree of a snapshot; no ref is made."""
+    common = common_dir(git_dir)
+    objects = common / "objects"
+    found, noted, now = tuple(nested), dict(facts or {}), time.time()
+    lines = tuple(skipped)
+    top = {b"files": (_TREE, bytes.fromhex(files))}
+    if index:
+        top[b"index"] = (_TREE, bytes.fromhex(index))
+    if blobs := {name.encode(): (_FILE, bytes.fromhex(name)) for name in unmerged}:
+        top[b"unmerged"] = (_TREE, bytes.fromhex(write_loose(objects, "tree", format_tree(blobs))))
+    trees = {str(n).encode(): (_TREE, bytes.fromhex(each.files)) for n, each in enumerate(found) if each.files}
+    if trees:
+        top[b"nested"] = (_TREE, bytes.fromhex(write_loose(objects, "tree", format_tree(trees))))
+    meta: dict[str, Any] = {"version": 1, "head": head, "branch": branch, "time": now}
+    if found:
+        meta["nested"] = [_nested_meta(each) for each in found]
+    if lines:
+        meta["skipped"] = lines
+    meta |= {"facts": noted} if noted else {}
+    text = json.dumps(meta, indent=1).encode() + b"\n"
+    top[_META.encode()] = (_FILE, bytes.fromhex(write_loose(objects, "blob", text)))
+    made = write_loose(objects, "tree", format_tree(top))
+    return Snapshot(made, files, head, branch, now, index, found, lines, noted)
+
+
+def _nested_meta(each: Nested) -> dict[str, Any]:
+    flags = {"own": True} if each.own else {}
+    kind = {} if each.repository else {"repository": False}
+    return {"place": each.place, "head": each.head, **flags, **kind}
+
+
+def read(git_dir: Path, name: str) -> Snapshot | None:
+    """The snapshot that a ref or an object name stands for; None where there is no such ref or object, or it is no snapshot."""
+    repository = open_repository(common_dir(git_dir))
+    if name.startswith("refs/"):
+        reference = repository.references.get(name)
+        if reference is None or not isinstance(reference.target, pygit2.Oid):
+            return None
+        name = str(reference.target)
+    if len(name) != 40 or name not in repository:
+        return None
+    top = repository[name]
+    return _read(repository, top) if isinstance(top, pygit2.Tree) else None
+
+
+def _read(repository: pygit2.Repository, top: pygit2.Tree) -> Snapshot | None:
+    names = {entry.name: entry for entry in top}
+    if "files" not in names or _META not in names or str(names[_META].id) not in repository:
+        return None
+    meta = json.loads(repository[names[_META].id].read_raw())
+    trees: dict[str, str] = {}
+    if "nested" in names:
+        trees = {str(entry.name): str(entry.id) for entry in repository[names["nested"].id].peel(pygit2.Tree)}
+    nested = tuple(
+        Nested(each["place"], each["head"], trees.get(str(n), ""), each.get("repository", True), each.get("own", False))
+        for n, each in enumerate(meta.get("nested", ()))
+    )
+    return Snapshot(
+        str(top.id),
+        str(names["files"].id),
+        meta["head"],
+        meta["branch"],
+        meta["time"],
+        str(names["index"].id) if "index" in names else "",
+        nested,
+        tuple(meta.get("skipped", ())),
+        meta.get("facts", {}),
+    )
+
+
+def point(git_dir: Path, ref: str, name: str) -> None:
+    """Have a ref of ours stand at an object."""
+    repository = open_repository(git_dir)
+    if ref not in repository.references:
+        # Only the daemon writes this ref, one at a time: the lock was left by a daemon that was killed while it did. Once the ref is there, git may
+        # hold one to pack it.
+        (common_dir(git_dir) / f"{ref}.lock").unlink(missing_ok=True)
+    repository.references.create(ref, pygit2.Oid(hex=name), force=True)
+
+
+def pin(git_dir: Path, owner: str, commit: str) -> None:
+    """Keep a commit, and all that it descends from, for a session: by the ref ``head``, which follows the session's line of commits.
+
+    A line that the session has left (by an amend, a rebase or a reset) keeps a ref of its own, named by its last commit.
+    """
+    repository = open_repository(git_dir)
+    head = repository.references.get(f"{COMMITS}{owner}/head")
+    held = str(head.target) if head is not None else ""
+    if held == commit:
+        return
+    if held and held in repository:
+        if repository.descendant_of(held, commit):
+            return
+        if not repository.descendant_of(commit, held):
+            point(git_dir, f"{COMMITS}{owner}/{held}", held)
+    point(git_dir, f"{COMMITS}{owner}/head", commit)
+
+
+def pin_others(git_dir: Path, owner: str, commits: Iterable[str]) -> None:
+    """Keep further commits for a session, each by a ref of its own; those that are not there, or not commits, are passed over."""
+    repository = open_repository(git_dir)
+    for commit in dict.fromkeys(commits):
+        if commit in repository and isinstance(repository[commit], pygit2.Commit):
+            point(git_dir, f"{COMMITS}{owner}/{commit}", commit)

@@ -1,0 +1,203 @@
+"""Write a snapshot's files to a worktree, under one of two policies: never over what is foreign (`lay`), or after a snapshot of what is there
+(`bring_back`). The user's stash is never used. HEAD moves only where `move_back` is asked to."""
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from rametd.domain.errors import GitFailedError, WorktreeChangedError
+from rametd.domain.text import utf8
+from rametd.git.context import GitContext
+from rametd.git.obstacles import additions, in_the_way, refuse_repositories
+from rametd.git.registrations import registrations, verify_worktree
+from rametd.git.repository import head_of, open_repository
+from rametd.git.scratch import change_files
+from rametd.git.snapshot import private_index
+from rametd.git.targets import under_way
+from rametd.git.unread import add_all, is_unborn
+
+_RETRIES_S: Final = (0.1, 0.3, 1.0, 3.0)
+"""Git refuses where a file appeared or changed since it was looked at: somebody works there, or the git of a daemon that was killed in the middle of
+the same still does. Each retry first captures what is there by then."""
+
+
+async def lay(git: GitContext, worktree: Path, files: str) -> None:
+    """Have the files of a worktree that was just made be those of the tree ``files``; HEAD and the index stay.
+
+    Raises GitFailedError, with nothing written, where a file is not as HEAD has it, or an ignored one is in the way.
+    """
+    git_dir = await git.compute(verify_worktree, worktree, None)
+    async with git.worktree_lock(worktree), private_index(git, git_dir) as index:
+        there = (f"--git-dir={git_dir}", f"--work-tree={worktree}")
+        await git.process.run(
+            worktree, *there, "update-index", "-q", "--refresh", environment={"GIT_INDEX_FILE": str(index)}
+        )
+        now = (await git.process.read(worktree, *there, "rev-parse", "HEAD^{tree}")).decode().strip()
+        if now != files:
+            await refuse_failing_filters(git, worktree, git_dir, index.parent, now, files)
+            await change_files(git, worktree, git_dir, index, now, files)
+
+
+async def bring_back(
+    git: GitContext, worktree: Path, target: str, before_overwriting: Callable[[str], Awaitable[None]]
+) -> str:
+    """Have the files of a worktree be those of the tree ``target``; ignored files, HEAD and the index stay.
+
+    ``before_overwriting`` is awaited with the tree of the files as they are, those ignored ones included that are in the way: it has to capture that.
+    Returns that tree. Raises WorktreeChangedError in the middle of a merge or the like; GitFailedError, with nothing written, where a file changes
+    meanwhile or a filter fails.
+    """
+    git_dir = await git.compute(verify_worktree, worktree, None)
+    if busy := await git.compute(under_way, git_dir):
+        # Git would go on from there: the next commit would be its end, with the files of then and both its parents.
+        raise WorktreeChangedError(
+            f"{worktree} is in the middle of {busy}",
+            hint="finish it there or take it back (`git status` tells how), then rewind again",
+            worktree=str(worktree),
+        )
+    for pause in _RETRIES_S:
+        try:
+            return await _bring_back(git, worktree, git_dir, target, before_overwriting)
+        except FilterFailedError:
+            raise
+        except GitFailedError:
+            await asyncio.sleep(pause)
+    return await _bring_back(git, worktree, git_dir, target, before_overwriting)
+
+
+async def _bring_back(
+    git: GitContext, worktree: Path, git_dir: Path, target: str, before_overwriting: Callable[[str], Awaitable[None]]
+) -> str:
+    await git.compute(verify_worktree, worktree, None)
+    there = (f"--git-dir={git_dir}", f"--work-tree={worktree}")
+    async with git.worktree_lock(worktree), private_index(git, git_dir) as index:
+        environment = {"GIT_INDEX_FILE": str(index)}
+
+        async def write(*arguments: str, stdin: bytes | None = None) -> str:
+            output = await git.process.write(worktree, *there, *arguments, environment=environment, stdin=stdin)
+            return output.decode().strip()
+
+        skipped = await add_all(git, worktree, git_dir, index)
+        if unread := [words for words in skipped if not is_unborn(words)]:
+            raise GitFailedError("; ".join(unread), hint="make it readable, or have git ignore it")
+        now = await write("write-tree", "--missing-ok")
+        wanted = await additions(git, worktree, there, "diff-tree", now, target)
+        await refuse_repositories(git, worktree, wanted)
+        await refuse_failing_filters(git, worktree, git_dir, index.parent, now, target)
+        # Ignored files in the way: no snapshot has them but this one.
+        ignored = await git.compute(in_the_way, worktree, wanted)
+        if ignored:
+            paths = b"".join(os.fsencode(path) + b"\0" for path in ignored)
+            add = ("add", "--force", "--sparse", "--pathspec-from-file=-", "--pathspec-file-nul")
+            await write("--literal-pathspecs", *add, stdin=paths)
+            now = await write("write-tree", "--missing-ok")
+        await before_overwriting(now)
+        await git.make_durable(git_dir)
+        await change_files(git, worktree, git_dir, index, now, target)
+    return now
+
+
+class FilterFailedError(GitFailedError):
+    """Raised when a required filter cannot write a file of the snapshot, before anything in the worktree is touched."""
+
+
+async def refuse_failing_filters(
+    git: GitContext, worktree: Path, git_dir: Path, scratch: Path, now: str, target: str
+) -> None:
+    """Raise FilterFailedError where a filter fails for a file that is to be written.
+
+    Git deletes files before it writes others: a filter that fails in between leaves a worktree half written. So the files that go through a filter are
+    written to ``scratch`` first.
+    """
+    there = (f"--git-dir={git_dir}", f"--work-tree={worktree}")
+    configured = await git.process.run(worktree, *there, "config", "--get-regexp", r"^filter\..*\.(smudge|process)$")
+    if not configured.stdout:
+        return
+    beside = scratch / "filtered"
+    await git.compute(lambda: beside.mkdir(exist_ok=True))
+    ends = (f"--git-dir={git_dir}", f"--work-tree={beside}")
+    environment = {"GIT_INDEX_FILE": str(scratch / "filtered-index")}
+    shown = ("diff-tree", "-r", "-z", "--name-only", "--no-renames", "--diff-filter=AMT", now, target)
+    paths = await git.process.read(worktree, *there, *shown)
+    # In an empty directory git reads the attributes from the index: those of the snapshot.
+    await git.process.write(beside, *ends, "read-tree", target, environment=environment)
+    asked = ("check-attr", "-z", "--cached", "--stdin", "filter")
+    output = await git.process.read(beside, *ends, *asked, stdin=paths, environment=environment)
+    fields = output.split(b"\0")
+    filtered = [
+        path for path, value in zip(fields[::3], fields[2::3], strict=False) if value not in {b"unspecified", b"unset"}
+    ]
+    if not filtered:
+        return
+    stdin = b"".join(path + b"\0" for path in filtered)
+    done = await git.process.run(beside, *ends, "checkout-index", "-z", "--stdin", stdin=stdin, environment=environment)
+    if done.returncode != 0:
+        lines = [line.strip() for line in done.stderr.decode(errors="replace").splitlines() if line.strip()]
+        raise FilterFailedError(
+            utf8("; ".join(lines)[:600]), hint="nothing was changed; mend the filter (`git config --get-regexp filter`)"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """Whether HEAD stands at the commit now; ``told`` says in words what stays, "" where that is nothing."""
+
+    done: bool
+    told: str = ""
+
+
+async def move_back(
+    git: GitContext, worktree: Path, commit: str, *, own: str | None, tip: str, leave: bool = False, staged: str = ""
+) -> Moved:
+    """Have ``own``, the branch that is checked out (or HEAD, where it is detached), stand at an earlier commit of its own, and the index hold the tree
+    ``staged``, else that of the commit. ``tip`` is where it stands, and has been captured.
+
+    A detached HEAD moves to any commit; with ``leave`` the branch does too, where no other worktree has it. Nothing is changed otherwise, nor where
+    another branch is checked out, or this one has moved on.
+    """
+    git_dir = await git.compute(verify_worktree, worktree, None)
+    there = (f"--git-dir={git_dir}", f"--work-tree={worktree}")
+    name = own or "HEAD"
+
+    def where() -> tuple[str | None, str | None, str]:
+        """What is checked out, where that stands, and why it stays there."""
+        repository = open_repository(git_dir)
+        head = head_of(repository)
+        if head.commit is None:
+            return head.branch, None, f"{head.branch or name} has no commit any more"
+        if head.commit == commit:
+            return head.branch, commit, ""
+        if head.branch not in {None, own}:  # it may be the person's
+            return head.branch, head.commit, f"{head.branch} is checked out there, and stays where it is"
+        if head.commit != tip:  # no snapshot has the commits made since
+            return head.branch, head.commit, f"{name} stays where it is: somebody has committed since"
+        # A detached HEAD is nobody else's.
+        if head.branch is None or repository.descendant_of(head.commit, commit):
+            return head.branch, head.commit, ""
+        if not leave or _elsewhere(git_dir, head.branch):
+            line = f"{commit[:12]} is of another line of commits than what is checked out"
+            return head.branch, head.commit, f"{name} stays where it is: {line}"
+        return head.branch, head.commit, ""
+
+    branch, old, why = await git.compute(where)
+    if old is None or why:
+        return Moved(False, why)
+    ref: Sequence[str] = ("HEAD", "--no-deref") if branch is None else (f"refs/heads/{branch}",)
+    if old != commit:
+        await git.process.write(worktree, *there, "update-ref", "-m", "ramet: rewind", *ref[1:], ref[0], commit, old)
+    # The index belongs to HEAD: with it, status shows the checkpoint's changes as changes, and nothing else.
+    await git.process.write(worktree, *there, "read-tree", staged or commit)
+    await git.process.run(worktree, *there, "update-index", "-q", "--refresh")
+    if branch is None and own:
+        return Moved(True, f"HEAD is on no branch, and is at {commit[:12]} now: {own} stays where it is")
+    return Moved(True)
+
+
+def _elsewhere(git_dir: Path, branch: str | None) -> bool:
+    """Whether another worktree has the branch checked out too, as `git worktree add --force` allows."""
+    common = git_dir.parent.parent if git_dir.parent.name == "worktrees" else git_dir
+    linked = any(entry.branch == branch and entry.admin_dir != git_dir for entry in registrations(common))
+    return linked or (common != git_dir and head_of(open_repository(common)).branch == branch)

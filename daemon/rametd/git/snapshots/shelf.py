@@ -1,0 +1,691 @@
+"""A worktree that is archived or in the trash: the tree itself, moved aside with its git directory, and thinned.
+
+    ROOT/ID                     →  ROOT/.ID.shelved
+    GIT-DIR/worktrees/ID        →  GIT-DIR/ramet/shelved-ID
+    GIT-DIR/worktrees/INNER     →  GIT-DIR/ramet/shelved-ID+INNER     (a worktree of the same repository inside it)
+
+Nothing is converted: an index with its flags and conflicts, a rebase under way, repositories inside, unreadable files and empty directories are restored
+as they were, for they only were renamed. Each rename stays on its file system, and keeps the depth below the git directory, so that ``commondir`` leads to
+the repository from both places. Out of ``worktrees`` the branch is free, and neither ``git worktree prune`` nor ``git gc`` looks at the entry; a snapshot
+and the refs below ``refs/ramet/commits/`` keep the objects that only the worktree reaches.
+
+Thinning then deletes ignored files, and tracked files that are exactly what the repository has of them. Restoring writes the files of the snapshot that
+are missing, and renames back. A tree that a person has deleted is built anew on the shelf, from its snapshot.
+
+A kill leaves tree and entry each in one of two places; every function here goes on from any of the four states.
+"""
+
+import os
+import shutil
+import stat
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import pygit2
+
+from rametd.domain.errors import GitFailedError, PathTakenError, RefNotFoundError
+from rametd.domain.text import utf8
+from rametd.git import branches, risk
+from rametd.git.context import GitContext
+from rametd.git.locks import DIRECTORY
+from rametd.git.registrations import (
+    REASON,
+    UNFINISHED,
+    entries_inside,
+    git_dir_of,
+    left_at,
+    locate,
+    moved_to,
+    registered_at,
+)
+from rametd.git.remains import last_known_head
+from rametd.git.removal import delete_tree, refuse_main
+from rametd.git.repository import Head, RepositoryInfo, branch_tip, commit_exists, head_of, last_head, open_repository
+from rametd.git.snapshot import private_index, scratch_index
+from rametd.git.snapshots import model, nested
+from rametd.git.snapshots.capture import Depth, capture_with, pin_all
+from rametd.git.snapshots.model import Snapshot
+from rametd.git.submodules import populate_submodules
+from rametd.git.underway import begun
+from rametd.git.unread import failed_filter
+from rametd.git.whole import lost_objects, mend_files
+
+_LINK: Final = "160000"
+_FORMAT: Final = "--batch-check=%(objectname) %(objectsize)"
+_CONVERTS: Final = ("filter", "ident", "working-tree-encoding", "eol")
+"""Attributes by which a file is not the bytes that the repository has."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a worktree of ours is, and where it is shelved. Each may be there or not."""
+
+    worktree: Path
+    shelf: Path
+    entry: Path
+    """Its git directory while it is shelved."""
+
+    @property
+    def tree(self) -> Path | None:
+        return next((each for each in (self.shelf, self.worktree) if os.path.lexists(each)), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Shelved:
+    """``branch_commit`` is what the session's branch was at, "" where there is none. ``warnings``: in words, what is not as one would expect."""
+
+    snapshot: Snapshot
+    branch_commit: str
+    warnings: tuple[str, ...] = ()
+
+
+def place_of(repo: RepositoryInfo, worktree: Path) -> Place:
+    """Where a worktree is shelved: beside itself, so that its rename is one within a directory."""
+    return Place(
+        worktree,
+        worktree.with_name(f".{worktree.name}.shelved"),
+        repo.common_dir / DIRECTORY / f"shelved-{worktree.name}",
+    )
+
+
+# ── shelve ───────────────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def shelve(
+    git: GitContext,
+    repo: RepositoryInfo,
+    owner: str,
+    ref: str,
+    worktree: Path,
+    branch: str,
+    last: Snapshot | None = None,
+) -> Shelved:
+    """Take a snapshot of a worktree under ``ref``, and move the worktree to the shelf; its branch stays.
+
+    ``last`` stands in for files that a person has deleted. Completes what an earlier call began. What is at the path and is not that worktree stays there,
+    told in ``warnings``. Raises RefNotFoundError where neither a tree, an entry nor a branch is left, GitFailedError.
+    """
+    place = place_of(repo, worktree)
+    tip = await git.compute(branch_tip, repo, branch) if branch else None
+    warnings: list[str] = []
+    taken = await git.compute(model.read, repo.common_dir, ref)
+    shelved = await git.compute(os.path.lexists, place.shelf)
+    if taken is None or not (shelved or await _is_gone(git, repo, worktree)):
+        taken, warnings = await _capture(git, repo, owner, ref, place, branch, tip, last)
+    elif tip is not None:  # its branch may have gone on since
+        await git.compute(model.pin_others, repo.common_dir, owner, [tip])
+    async with git.locks.hold(repo.common_dir):
+        words = await git.compute(_move_aside, repo, place)
+    # Renames destroy nothing: one wait for the disk, before thinning does.
+    await git.make_durable(repo.common_dir, worktree.parent)
+    if taken.facts.get("thin") and not words:
+        await thin(git, place, taken)
+    return Shelved(taken, str(taken.facts.get("branch") or tip or ""), tuple(map(utf8, (*warnings, *words))))
+
+
+async def _is_gone(git: GitContext, repo: RepositoryInfo, worktree: Path) -> bool:
+    git_dir, _ = await git.compute(locate, repo.common_dir, worktree)
+    return git_dir is None
+
+
+async def _capture(
+    git: GitContext,
+    repo: RepositoryInfo,
+    owner: str,
+    ref: str,
+    place: Place,
+    branch: str,
+    tip: str | None,
+    last: Snapshot | None,
+) -> tuple[Snapshot, list[str]]:
+    """The snapshot, wherever the worktree is by now, and the refs of the commits that it needs."""
+    common = repo.common_dir
+    shelved = await git.compute(os.path.lexists, place.shelf)
+    tree = place.shelf if shelved else place.worktree
+    git_dir, why = await git.compute(locate, common, place.worktree)
+    if shelved:
+        git_dir = next((each for each in (place.entry, _entry_of(place)) if each is not None and each.is_dir()), common)
+    # Without an entry the repository itself reads the files; its HEAD and index are the main worktree's.
+    borrowed = git_dir == common and not (tree / ".git").is_dir()
+    facts: dict[str, Any] = {"worktree": str(place.worktree)}
+    warnings = [why] if why is not None else []
+    head = Head(None, None)
+    if git_dir is not None and not borrowed:
+        head = await last_known_head(git, repo, git_dir, await git.compute(lambda: head_of(open_repository(git_dir))))
+        if tip is None and head.branch in {branch, None}:
+            tip = head.commit
+    if git_dir is None:
+        made, tip = await _without_tree(git, repo, place, ref, branch, tip, last, facts)
+        warnings += await git.compute(_gone_words, repo, place.worktree) if why is None else []
+        pinned = made.head
+    else:
+        if borrowed:
+            known = tip or (last.head if last is not None and last.head else None)
+            head, tip = Head(branch or None, known), known
+        commits, words = ([], []) if borrowed or shelved else await risk.inside(git, repo, tree, git_dir)
+        stands = [each for each in (tip, head.commit) if each]
+        facts |= {"branch": tip or "", "commits": list(dict.fromkeys([*stands, *commits])), "inside": words}
+        facts["under_way"] = [] if borrowed else list(await git.compute(begun, git_dir))
+        facts["thin"] = not borrowed
+        warnings += await git.compute(_lock_words, repo, place.worktree)
+        try:
+            made = await capture_with(
+                git, tree, git_dir, ref=ref, depth=Depth.FULL, facts=facts, inside=False, head=head
+            )
+        except GitFailedError as error:  # all of it is moved aside as it is
+            unread = error.message
+            files = await git.compute(_tree_of, repo, head.commit or tip)
+            facts["thin"] = False
+            warnings.append(f"git cannot read it, and it is kept as it is: {unread}")
+            made = await git.compute(
+                lambda: model.write(
+                    common, files, head=head.commit or "", branch=head.branch or "", skipped=[unread], facts=facts
+                )
+            )
+        pinned = made.head
+        if facts["thin"]:
+            warnings += await mend_files(git, repo, tree, git_dir, made.files, branch)
+        if not borrowed:
+            for entry in [git_dir, *(each.admin_dir for each in await git.compute(entries_inside, common, tree))]:
+                await pin_all(git, entry, owner)
+    await git.compute(model.pin_others, common, owner, [each for each in (tip, pinned) if each])
+    await git.compute(model.point, common, ref, made.id)
+    return made, warnings
+
+
+async def _without_tree(
+    git: GitContext,
+    repo: RepositoryInfo,
+    place: Place,
+    ref: str,
+    branch: str,
+    tip: str | None,
+    last: Snapshot | None,
+    facts: dict[str, Any],
+) -> tuple[Snapshot, str | None]:
+    """Of a worktree that is not there: its entry's HEAD, the branch's tip, and the last snapshot's files where that was taken on the same commit."""
+    common = repo.common_dir
+    entry = await git.compute(left_at, common, place.worktree)
+    git_dir = entry.admin_dir if entry is not None else place.entry if place.entry.is_dir() else None
+    head = Head(None, None)
+    if git_dir is not None:
+        known = await git.compute(lambda: head_of(open_repository(git_dir)))
+        head = await last_known_head(git, repo, git_dir, known)
+        stood = head.commit or await git.compute(last_head, git_dir)
+        if tip is None and head.branch in {branch, None} and stood and await git.compute(commit_exists, repo, stood):
+            tip = stood
+    at = head.commit or tip
+    there = last is not None and await git.compute(commit_exists, repo, last.head)
+    files = ""
+    found: tuple[model.Nested, ...] = ()
+    if last is not None and there and at in {None, last.head}:
+        at, files, found = last.head, last.files, last.nested
+        tip = tip or last.head
+    elif last is not None and last.files != await git.compute(_tree_of, repo, last.head or at):
+        facts["checkpoint"] = last.id
+    if at is None:
+        raise RefNotFoundError(
+            f"neither the worktree {place.worktree} nor the branch {branch} is left", hint="there is nothing to keep"
+        )
+    facts |= {"branch": tip or "", "commits": [each for each in dict.fromkeys((tip, at)) if each], "thin": False}
+    files = files or await git.compute(_tree_of, repo, at)
+    on = head.branch or "" if git_dir is not None else branch
+    return (
+        await git.compute(lambda: model.write(common, files, head=at, branch=on, nested=found, facts=facts)),
+        tip,
+    )
+
+
+def _tree_of(repo: RepositoryInfo, commit: str | None) -> str:
+    repository = open_repository(repo.common_dir)
+    if commit is None or commit not in repository:
+        return str(repository.TreeBuilder().write())
+    return str(repository[commit].peel(pygit2.Tree).id)
+
+
+def _gone_words(repo: RepositoryInfo, worktree: Path) -> list[str]:
+    if (moved := moved_to(repo.common_dir, worktree)) is not None:
+        return [f"it was moved to {moved.path}: what is there stays there, with what is checked out in it"]
+    hint = (
+        "; if it was moved by hand, restore the session and move its files, which stay where they are, into its place"
+    )
+    return [f"{worktree} was gone already{hint if left_at(repo.common_dir, worktree) else ''}"]
+
+
+def _lock_words(repo: RepositoryInfo, worktree: Path) -> list[str]:
+    locks = [entry.locked for entry in registered_at(repo.common_dir, worktree)]
+    reason = next((lock for lock in locks if lock is not None and lock not in UNFINISHED), None)
+    return (
+        [f"it was locked by hand ({reason or 'without a reason'}): it goes all the same"] if reason is not None else []
+    )
+
+
+def _entry_of(place: Place) -> Path | None:
+    """The git directory that the shelved tree's ``.git`` names."""
+    return git_dir_of(place.shelf) if place.shelf.is_dir() else None
+
+
+def _move_aside(repo: RepositoryInfo, place: Place) -> list[str]:
+    """Rename the tree, then its entry; in words, why what is at its path stays. Blocks."""
+    common, worktree = repo.common_dir, place.worktree
+    refuse_main(repo, worktree)
+    git_dir, why = locate(common, worktree)
+    entries = registered_at(common, worktree)
+    inside = entries_inside(common, worktree)
+    try:
+        if git_dir is not None:
+            if os.path.lexists(place.shelf):
+                raise PathTakenError(f"{place.shelf} exists already", hint="move it away", path=str(place.shelf))
+            worktree.rename(place.shelf)
+        if (elsewhere := moved_to(common, worktree)) is not None:
+            (elsewhere.admin_dir / "locked").unlink()  # it is the person's now, and nothing of ours removes it
+        place.entry.parent.mkdir(exist_ok=True)
+        if why is None:
+            for entry in inside:
+                entry.admin_dir.rename(place.entry.with_name(f"{place.entry.name}+{entry.admin_dir.name}"))
+        # One that was cut short comes last.
+        for entry in sorted(entries, key=lambda each: not (each.admin_dir / "HEAD").is_file()):
+            if not place.entry.exists():
+                entry.admin_dir.rename(place.entry)
+            else:  # a second entry of the same path, or one cut short
+                entry.admin_dir.rename(_free(place.entry.with_name(f"removing-{worktree.name}")))
+    except OSError as error:
+        raise GitFailedError(
+            f"{error.filename} cannot be moved: {error.strerror}", hint="look at who owns it, then try again"
+        ) from error
+    with suppress(OSError):  # not empty, or never there
+        (common / "worktrees").rmdir()
+    return [f"{why}: it stays where it is"] if why is not None else []
+
+
+def _free(wanted: Path) -> Path:
+    numbers = iter(range(1_000_000))
+    return next(path for n in numbers if not (path := wanted.with_name(f"{wanted.name}-{n}")).exists())
+
+
+# ── thin ─────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def thin(git: GitContext, place: Place, taken: Snapshot) -> None:
+    """Delete from a shelved tree what git can write again: ignored files, and tracked files that are bytes of the repository. Safe to repeat."""
+    tree, git_dir = place.shelf, place.entry
+    if not await git.compute(lambda: tree.is_dir() and (git_dir / "index").is_file()):
+        return
+    there = (f"--git-dir={git_dir}", f"--work-tree={tree}")
+    listing = ("ls-files", "-z", "--others", "--ignored", "--exclude-standard", "--directory")
+    ignored = os.fsdecode(await git.process.read(tree, *there, *listing)).split("\0")[:-1]
+    found = await _unchanged(git, tree, git_dir, there, taken)
+    await git.delete(_delete_ignored, tree, ignored)
+    await git.delete(_delete_files, tree, found)
+
+
+async def _unchanged(
+    git: GitContext, tree: Path, git_dir: Path, there: tuple[str, str], taken: Snapshot
+) -> dict[str, os.stat_result]:
+    """The files that are exactly what the index, the snapshot and the repository have of them, as they were when that was found out."""
+    async with git.worktree_lock(tree), private_index(git, git_dir) as index:
+        environment = {"GIT_INDEX_FILE": str(index)}
+
+        async def read(*words: str, stdin: bytes | None = None) -> list[str]:
+            output = await git.process.read(tree, *there, *words, stdin=stdin, environment=environment)
+            return os.fsdecode(output).split("\0")[:-1]
+
+        before = await git.compute(_statuses, tree, await read("ls-files", "-z"))
+        done = await git.process.run(
+            tree, *there, "update-index", "-q", "--refresh", "--ignore-submodules", environment=environment
+        )
+        if failed_filter(done) is not None:
+            return {}
+        changed = set(await read("diff-files", "-z", "--name-only", "--ignore-submodules=all"))
+        staged: dict[str, tuple[str, str]] = {}
+        for record in await read("ls-files", "-z", "-s", "-v"):
+            tag, mode, name, rest = record.split(" ", 3)
+            stage, _, path = rest.partition("\t")
+            if (tag, stage) == ("H", "0") and mode != _LINK and path not in changed and path in before:
+                staged[path] = (mode, name)
+        captured = await _entries(git, tree, there, taken.files)
+        same = {path: entry for path, entry in staged.items() if captured.get(path) == entry}
+        if not same:
+            return {}
+        paths = b"".join(os.fsencode(path) + b"\0" for path in same)
+        fields = await read("check-attr", "-z", "--stdin", *_CONVERTS, stdin=paths)
+        converted = {
+            path
+            for path, value in zip(fields[::3], fields[2::3], strict=False)
+            if value not in {"unspecified", "unset", "lf"}
+        }
+    names = "".join(f"{name}\n" for name in {name for _, name in same.values()}).encode()
+    output = await git.process.read(tree, *there, "cat-file", _FORMAT, stdin=names)
+    sizes = {
+        name: int(size)
+        for name, _, size in (line.partition(" ") for line in output.decode().splitlines())
+        if size.isdigit()
+    }
+    missing = set(await lost_objects(git, git_dir, taken.files))
+    modes = Counter(status.st_mode for path, status in before.items() if path in same)
+    usual = {mode for mode, _ in modes.most_common(1)} | {
+        mode for mode, _ in Counter({mode: n for mode, n in modes.items() if mode & 0o100}).most_common(1)
+    }
+    return {
+        path: before[path]
+        for path, (_, name) in same.items()
+        if path not in converted
+        and name not in missing
+        and before[path].st_size == sizes.get(name)
+        and before[path].st_nlink == 1
+        and (before[path].st_mode in usual or stat.S_ISLNK(before[path].st_mode))
+    }
+
+
+def _statuses(tree: Path, paths: Sequence[str]) -> dict[str, os.stat_result]:
+    found: dict[str, os.stat_result] = {}
+    for path in paths:
+        with suppress(OSError):
+            found[path] = (tree / path).lstat()
+    return found
+
+
+def _delete_ignored(tree: Path, places: Sequence[str]) -> None:
+    for place in places:
+        path = tree / place
+        if place.endswith("/"):
+            # A repository in there has what nothing else has.
+            if not any(".git" in folders or ".git" in files for _, folders, files in os.walk(path)):
+                with suppress(GitFailedError):
+                    delete_tree(path)
+        else:
+            with suppress(OSError):
+                path.unlink()
+
+
+def _delete_files(tree: Path, known: Mapping[str, os.stat_result]) -> None:
+    """Unless a process that was left has written one since; and the directories that are empty then."""
+    folders: set[Path] = set()
+    for path, was in known.items():
+        place = tree / path
+        with suppress(OSError):
+            now = place.lstat()
+            same = ("st_ino", "st_size", "st_mtime_ns", "st_mode")
+            if all(getattr(now, each) == getattr(was, each) for each in same):
+                place.unlink()
+                folders.add(place.parent)
+    for folder in sorted(folders, key=lambda each: len(each.parts), reverse=True):
+        with suppress(OSError):  # not empty
+            for each in (folder, *folder.parents):
+                if each == tree:
+                    break
+                each.rmdir()
+
+
+async def _entries(git: GitContext, tree: Path, there: tuple[str, ...], name: str) -> dict[str, tuple[str, str]]:
+    output = os.fsdecode(await git.process.read(tree, *there, "ls-tree", "-r", "-z", "--full-tree", name))
+    records = (record.partition("\t") for record in output.split("\0")[:-1])
+    return {path: (words.split(" ")[0], words.split(" ")[2]) for words, _, path in records}
+
+
+# ── unshelve ─────────────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def unshelve(
+    git: GitContext,
+    repo: RepositoryInfo,
+    taken: Snapshot,
+    worktree: Path,
+    own: str,
+    branch: str,
+    commit: str,
+    *,
+    new_branch: bool,
+) -> tuple[str, ...]:
+    """Restore a shelved worktree: write the files that are missing, then rename it back, with ``branch``, which is made at ``commit`` when ``new_branch``.
+
+    ``own`` is the branch that the session had. Returns in words what is not as it was. Completes what an earlier call began. Raises PathTakenError and
+    BranchTakenError before anything is changed; GitFailedError with tree and entry on the shelf.
+    """
+    place = place_of(repo, worktree)
+    warnings: list[str] = []
+    rebuilt = False
+    if not await git.compute(_is_back, repo, place):
+        async with git.locks.hold(repo.common_dir) as lock:
+            if await git.compute(_is_half_back, repo, place):  # an earlier call passed the checks below
+                await git.compute(_home(repo, place).rename, place.entry)
+            await git.compute(_require_free, repo, place)
+            resumed = new_branch and await git.compute(branches.made_for, repo, branch, worktree)
+            await git.compute(branches.require_free, repo, branch, new=new_branch and not resumed)
+            if new_branch and await git.compute(branch_tip, repo, branch) is None:
+                await branches.create_branch(git, repo, worktree, branch, commit, lock)
+        await _mend_entry(git, place, taken)
+        rebuilt = not await git.compute(os.path.lexists, place.shelf)
+        if rebuilt:
+            await git.compute(place.shelf.mkdir, parents=True)
+        warnings += await _fill(git, place, taken)
+        warnings += await _set_head(git, repo, place, taken, own, branch, commit)
+    async with git.locks.hold(repo.common_dir):
+        warnings += await git.compute(_move_back, repo, place)
+    if rebuilt:
+        warnings += await populate_submodules(git, repo.worktree_root, worktree)
+        warnings += await nested.restore(git, repo.common_dir, worktree, taken)
+    await git.make_durable(repo.common_dir, worktree.parent)
+    return tuple(map(utf8, warnings))
+
+
+def _is_back(repo: RepositoryInfo, place: Place) -> bool:
+    """Whether an earlier call has renamed the tree back."""
+    return git_dir_of(place.worktree) == _home(repo, place) and _home(repo, place).is_dir() and not place.shelf.exists()
+
+
+def _home(repo: RepositoryInfo, place: Place) -> Path:
+    return repo.common_dir / "worktrees" / place.worktree.name
+
+
+def _is_half_back(repo: RepositoryInfo, place: Place) -> bool:
+    """Whether an earlier call has renamed the entry back, and not the tree."""
+    home = _home(repo, place)
+    there = [entry.admin_dir for entry in registered_at(repo.common_dir, place.worktree) if entry.path is not None]
+    return home in there and not place.entry.exists() and not os.path.lexists(place.worktree)
+
+
+def _require_free(repo: RepositoryInfo, place: Place) -> None:
+    worktree = place.worktree
+    free = not os.path.lexists(worktree) or (
+        worktree.is_dir() and not worktree.is_symlink() and not any(worktree.iterdir())
+    )
+    if not free:
+        raise PathTakenError(f"{worktree} exists already", hint="move it away, then try again", path=str(worktree))
+    if registered_at(repo.common_dir, worktree) or _home(repo, place).exists():
+        raise PathTakenError(
+            f"git has another worktree on its list as {worktree.name}",
+            hint=f"`git -C {repo.root} worktree list` shows it; take it off, then try again",
+            path=str(worktree),
+        )
+
+
+async def _mend_entry(git: GitContext, place: Place, taken: Snapshot) -> None:
+    """Make what is missing of a shelved tree's git directory: all of it, where a person has deleted it."""
+    entry, part = place.entry, place.entry.with_name(f"building-{place.entry.name}")
+
+    def begin() -> Path:
+        if not entry.is_dir():
+            delete_tree(part)
+            part.mkdir(parents=True)
+        folder = entry if entry.is_dir() else part
+        head = f"ref: refs/heads/{taken.branch}\n" if taken.branch else f"{taken.head}\n"
+        wanted = {
+            "commondir": "../..\n",
+            "gitdir": f"{place.worktree / '.git'}\n",
+            "locked": f"{REASON}\n",
+            "HEAD": head,
+        }
+        for name, content in wanted.items():
+            if not (folder / name).is_file():
+                (folder / name).write_text(content)
+        return folder
+
+    folder = await git.compute(begin)
+    if not await git.compute((folder / "index").is_file):
+        tree = taken.index or taken.head or taken.files
+        await git.process.write(folder, f"--git-dir={folder}", "read-tree", tree)
+    if folder == part:
+        await git.compute(part.rename, entry)
+
+
+async def _fill(git: GitContext, place: Place, taken: Snapshot) -> list[str]:
+    """Write the snapshot's files that are missing in a shelved tree; no file that is there is written. In words, what cannot be."""
+    if taken.facts.get("thin") is False and taken.skipped:  # it could not be read, and was not thinned
+        return []
+    tree, git_dir = place.shelf, place.entry
+    there = (f"--git-dir={git_dir}", f"--work-tree={tree}")
+    captured = {
+        path: entry for path, entry in (await _entries(git, tree, there, taken.files)).items() if entry[0] != _LINK
+    }
+    missing = await git.compute(_missing, tree, captured)
+    if not missing:
+        return []
+    listed = os.fsdecode(await git.process.read(tree, *there, "ls-files", "-z", "-s", "-v")).split("\0")[:-1]
+    staged: dict[str, tuple[str, str]] = {}
+    sparse: set[str] = set()
+    for record in listed:
+        tag, mode, name, rest = record.split(" ", 3)
+        stage, _, path = rest.partition("\t")
+        sparse |= {path} if tag in "Ss" else set()
+        staged |= {path: (mode, name)} if stage == "0" else {}
+    wanted = [path for path in missing if path not in sparse]
+    ours = [path for path in wanted if staged.get(path) == captured[path]]
+    await _check_out(git, tree, there, ours, {}, "-u")
+    others = [path for path in wanted if staged.get(path) != captured[path]]
+    if others:
+        async with scratch_index(git, git_dir.parent.parent) as index:
+            environment = {"GIT_INDEX_FILE": str(index)}
+            await git.process.write(tree, *there, "read-tree", taken.files, environment=environment)
+            await _check_out(git, tree, there, others, environment)
+    left = [path for path in await git.compute(_missing, tree, captured) if path not in sparse]
+    return [f"not restored, as something else is in the way: {', '.join(left[:10])}"] if left else []
+
+
+async def _check_out(
+    git: GitContext,
+    tree: Path,
+    there: tuple[str, str],
+    paths: Sequence[str],
+    environment: Mapping[str, str],
+    *words: str,
+) -> None:
+    if paths:
+        stdin = b"".join(os.fsencode(path) + b"\0" for path in paths)
+        arguments = (*there, "checkout-index", *words, "-q", "-z", "--stdin")
+        await git.process.write(tree, *arguments, stdin=stdin, environment=environment)
+
+
+def _missing(tree: Path, paths: Mapping[str, object]) -> list[str]:
+    """Those that are not there and for which nothing else is in the way."""
+    return [path for path in paths if not os.path.lexists(f"{tree}/{path}")]
+
+
+async def _set_head(
+    git: GitContext, repo: RepositoryInfo, place: Place, taken: Snapshot, own: str, branch: str, commit: str
+) -> list[str]:
+    """Have a shelved tree's HEAD be on the branch that it comes back on; in words, where it is otherwise than it was."""
+    tree, git_dir = place.shelf, place.entry
+    if taken.branch in {own, branch} and taken.branch:
+
+        def attach() -> None:
+            (git_dir / "HEAD").write_text(f"ref: refs/heads/{branch}\n")
+            for name in ("rebase-merge/head-name", "rebase-apply/head-name"):
+                if (git_dir / name).is_file():
+                    (git_dir / name).write_text(f"refs/heads/{branch}\n")
+
+        await git.compute(attach)
+        tip = await git.compute(branch_tip, repo, branch)
+        if taken.head and tip not in {None, taken.head} and commit == tip:
+            # The branch has gone on, and nothing was uncommitted: the files follow.
+            there = (f"--git-dir={git_dir}", f"--work-tree={tree}")
+            await git.process.write(tree, *there, "read-tree", "-m", "-u", taken.head, commit)
+        return []
+    if not taken.branch:
+        return []
+    on = {each.name: each for each in await git.compute(branches.list_branches, repo)}.get(taken.branch)
+    if on is not None and on.commit == taken.head and on.worktree is None:
+        return []
+    await git.compute((git_dir / "HEAD").write_text, f"{taken.head}\n")
+    why = "is gone" if on is None else f"is checked out at {on.worktree}" if on.worktree else "is not as it was"
+    return [f"{taken.branch}, which it had checked out, {why}: HEAD is detached at {taken.head[:12]}"]
+
+
+def _move_back(repo: RepositoryInfo, place: Place) -> list[str]:
+    """Rename the entry, then the tree. Blocks."""
+    home, warnings = _home(repo, place), []
+    home.parent.mkdir(exist_ok=True)
+    if place.entry.is_dir() and not home.exists():
+        place.entry.rename(home)
+    for entry in sorted(place.entry.parent.glob(f"{place.entry.name}+*")):
+        warnings += _inner_back(repo, place, entry)
+    if place.shelf.exists():
+        (home / "gitdir").write_text(f"{place.worktree / '.git'}\n")
+        if git_dir_of(place.shelf) != home:  # it was deleted, or the repository was moved meanwhile
+            (place.shelf / ".git").write_text(f"gitdir: {home}\n")
+        if not (home / "locked").exists():
+            (home / "locked").write_text(f"{REASON}\n")
+        with suppress(FileNotFoundError):
+            place.worktree.rmdir()  # empty
+        place.shelf.rename(place.worktree)
+    return warnings
+
+
+def _inner_back(repo: RepositoryInfo, place: Place, entry: Path) -> list[str]:
+    """The entry of a worktree inside, under its name or one beside it; detached where its branch is checked out elsewhere by now."""
+    name = entry.name.removeprefix(f"{place.entry.name}+")
+    home = repo.common_dir / "worktrees" / name
+    if home.exists():
+        home = _free(home)
+    head = (entry / "HEAD").read_text() if (entry / "HEAD").is_file() else ""
+    branch = head.removeprefix("ref: refs/heads/").rstrip("\n") if head.startswith("ref: refs/heads/") else ""
+    warnings: list[str] = []
+    if branch and branch in branches.checked_out(repo):
+        stood = last_head(entry)
+        if stood is not None:
+            (entry / "HEAD").write_text(f"{stood}\n")
+            warnings.append(
+                f"{branch}, which the worktree {name} inside it had checked out, is checked out elsewhere: HEAD is detached there"
+            )
+    entry.rename(home)
+    pointer = Path((home / "gitdir").read_text().rstrip("\n")) if (home / "gitdir").is_file() else None
+    if pointer is not None and home.name != name:
+        inner = place.shelf / pointer.parent.relative_to(place.worktree)
+        if inner.is_dir():
+            (inner / ".git").write_text(f"gitdir: {home}\n")
+    return warnings
+
+
+async def put_back_on_shelf(
+    git: GitContext, repo: RepositoryInfo, worktree: Path, branch: str, created_at: str | None
+) -> None:
+    """Undo an `unshelve` that failed: the worktree is on the shelf again, whatever was written there, and a branch made for it goes."""
+    place = place_of(repo, worktree)
+    async with git.locks.hold(repo.common_dir) as lock:
+        if await git.compute(_is_half_back, repo, place) or await git.compute(_is_back, repo, place):
+            await git.compute(_move_aside, repo, place)
+        if created_at is not None and await git.compute(branches.made_for, repo, branch, worktree):
+            await branches.delete_branch(git, repo, branch, created_at, lock)
+
+
+# ── the rest of its life ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def parts_of(repo: RepositoryInfo, worktree: Path) -> Iterator[Path]:
+    """The directories that a shelved worktree consists of; blocks."""
+    place = place_of(repo, worktree)
+    yield from (each for each in (place.shelf, place.entry) if each.is_dir())
+    yield from place.entry.parent.glob(f"{place.entry.name}+*")
+
+
+async def drop(git: GitContext, repo: RepositoryInfo, worktree: Path) -> None:
+    """Delete a shelved worktree for good; nothing is done where there is none."""
+    for part in await git.compute(lambda: list(parts_of(repo, worktree))):
+        await git.delete(delete_tree, part)
+    part = place_of(repo, worktree).entry
+    await git.delete(delete_tree, part.with_name(f"building-{part.name}"))
+    await git.compute(shutil.rmtree, part, ignore_errors=True)

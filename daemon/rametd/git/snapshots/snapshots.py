@@ -1,0 +1,176 @@
+"""`Git.snapshots`: all that services ask of snapshots."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pygit2
+
+from rametd.domain.text import utf8
+from rametd.git import refs, whole
+from rametd.git.context import GitContext
+from rametd.git.repository import RepositoryInfo, open_repository
+from rametd.git.snapshots import capture, model, nested, restore, shelf
+from rametd.git.snapshots.capture import Depth
+from rametd.git.snapshots.model import Snapshot
+from rametd.git.snapshots.restore import Moved
+from rametd.git.snapshots.shelf import Shelved
+from rametd.platform.disk import tree_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Numbered:
+    """A snapshot under ``FOLDER/NUMBER``."""
+
+    number: int
+    ref: str
+    snapshot: Snapshot
+
+
+class Snapshots:
+    """Every method may raise GitFailedError and GitBusyError."""
+
+    def __init__(self, context: GitContext) -> None:
+        self._git = context
+
+    async def take(
+        self,
+        worktree: Path,
+        *,
+        ref: str = "",
+        owner: str = "",
+        depth: Depth = Depth.FILES,
+        facts: Mapping[str, Any] | None = None,
+        tree: str | None = None,
+        apart: bool = False,
+    ) -> Snapshot:
+        """See `capture.capture`."""
+        return await capture.capture(
+            self._git, worktree, ref=ref, owner=owner, depth=depth, facts=facts, tree=tree, apart=apart
+        )
+
+    async def read(self, repo: RepositoryInfo, name: str) -> Snapshot | None:
+        """The snapshot that a ref or an object's name stands for; None where there is none."""
+        return await self._git.compute(model.read, repo.common_dir, name)
+
+    async def below(self, repo: RepositoryInfo, folder: str) -> tuple[Numbered, ...]:
+        """The snapshots under ``folder``/NUMBER, in order."""
+
+        def begins() -> bool:
+            return f"{folder}/1" in open_repository(repo.common_dir).references
+
+        # As for every session at its start, which is not to wait for a listing of all refs.
+        if not await self._git.compute(begins):
+            return ()
+        found = []
+        for ref, name in (await refs.refs_below(self._git, repo, (folder,))).items():
+            number = ref.rpartition("/")[2]
+            snapshot = await self.read(repo, name)
+            if snapshot is not None and number.isascii() and number.isdigit():
+                found.append(Numbered(int(number), ref, snapshot))
+        return tuple(sorted(found, key=lambda each: each.number))
+
+    async def lost(self, repo: RepositoryInfo, name: str) -> tuple[str, ...]:
+        """See `whole.lost`."""
+        return await whole.lost(self._git, repo, name)
+
+    async def lay(self, repo: RepositoryInfo, worktree: Path, snapshot: Snapshot) -> tuple[str, ...]:
+        """Write a snapshot's files to a worktree that was just made at its HEAD, as uncommitted changes; in words, what is not as it was.
+
+        Raises GitFailedError, with nothing written, where that would overwrite a file that is not the worktree's own.
+        """
+        await restore.lay(self._git, worktree, snapshot.files)
+        return tuple(await nested.restore(self._git, repo.common_dir, worktree, snapshot))
+
+    async def bring_back(
+        self, worktree: Path, snapshot: Snapshot, before_overwriting: Callable[[str], Awaitable[None]]
+    ) -> str:
+        """See `restore.bring_back`."""
+        return await restore.bring_back(self._git, worktree, snapshot.files, before_overwriting)
+
+    async def move_back(
+        self, worktree: Path, commit: str, *, own: str | None, tip: str, leave: bool = False, staged: str = ""
+    ) -> Moved:
+        """See `restore.move_back`."""
+        return await restore.move_back(self._git, worktree, commit, own=own, tip=tip, leave=leave, staged=staged)
+
+    async def bring_back_nested(
+        self, repo: RepositoryInfo, worktree: Path, snapshot: Snapshot, before: Snapshot
+    ) -> tuple[str, ...]:
+        """After `bring_back`, the same for repositories inside; in words, what is not as it was. What ``before`` does not have is not overwritten."""
+        return tuple(await nested.restore(self._git, repo.common_dir, worktree, snapshot, before))
+
+    # ── archive and trash ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def shelve(
+        self,
+        repo: RepositoryInfo,
+        owner: str,
+        ref: str,
+        worktree: Path,
+        branch: str,
+        last: Snapshot | None = None,
+    ) -> Shelved:
+        """See `shelf.shelve`."""
+        return await shelf.shelve(self._git, repo, owner, ref, worktree, branch, last)
+
+    async def unshelve(
+        self,
+        repo: RepositoryInfo,
+        snapshot: Snapshot,
+        worktree: Path,
+        own: str,
+        branch: str,
+        commit: str,
+        *,
+        new_branch: bool,
+    ) -> tuple[str, ...]:
+        """See `shelf.unshelve`."""
+        return await shelf.unshelve(self._git, repo, snapshot, worktree, own, branch, commit, new_branch=new_branch)
+
+    async def undo_unshelve(self, repo: RepositoryInfo, worktree: Path, branch: str, created_at: str | None) -> None:
+        """See `shelf.put_back_on_shelf`."""
+        await shelf.put_back_on_shelf(self._git, repo, worktree, branch, created_at)
+
+    async def changed(self, repo: RepositoryInfo, snapshot: Snapshot) -> tuple[str, ...]:
+        """The paths that a snapshot has otherwise than its HEAD, untracked ones included."""
+
+        def compare() -> tuple[str, ...]:
+            repository = open_repository(repo.common_dir)
+            if not snapshot.head or snapshot.head not in repository:
+                return ()
+            tree = repository[snapshot.head].peel(pygit2.Tree)
+            diff = tree.diff_to_tree(repository[snapshot.files].peel(pygit2.Tree))
+            return tuple(sorted(utf8(delta.new_file.path) for delta in diff.deltas))
+
+        return await self._git.compute(compare)
+
+    async def size(self, repo: RepositoryInfo, snapshot: Snapshot, worktree: Path) -> int:
+        """Bytes on disk of a shelved worktree, and of the objects that only its snapshot has."""
+
+        def on_shelf() -> int:
+            return sum(tree_bytes(part) for part in shelf.parts_of(repo, worktree))
+
+        return await self._git.compute(on_shelf) + await refs.size_of(self._git, repo, snapshot.id)
+
+    async def move(self, repo: RepositoryInfo, old: str, new: str) -> Snapshot | None:
+        """Have the ref ``new`` keep the snapshot of ``old``, which goes; None where neither is there."""
+        found = await self.read(repo, old)
+        if found is not None:
+            await self._git.compute(model.point, repo.common_dir, new, found.id)
+            await self._git.make_durable(repo.common_dir)
+            await refs.drop(self._git, repo, old)
+        return found or await self.read(repo, new)
+
+    async def keep_commits(self, repo: RepositoryInfo, owner: str, *commits: str) -> None:
+        """Keep commits for a session, each by a ref of its own."""
+        await self._git.compute(model.pin_others, repo.common_dir, owner, commits)
+
+    async def drop_shelved(self, repo: RepositoryInfo, worktree: Path) -> None:
+        """Delete a shelved worktree for good; nothing is done where there is none."""
+        await shelf.drop(self._git, repo, worktree)
+
+    def shelved(self, repo: RepositoryInfo, worktree: Path) -> bool:
+        """Whether a worktree is on the shelf; blocks."""
+        return any(True for _ in shelf.parts_of(repo, worktree))

@@ -1,0 +1,353 @@
+"""Worktrees that are archived and restored: moved aside with their git directory, thinned, filled and moved back."""
+
+import shutil
+import stat
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from rametd.domain.errors import GitFailedError, PathTakenError
+from rametd.git import ARCHIVE, COMMITS, Git, RepositoryInfo, Snapshot
+
+from tests.support.repositories import Sample
+
+REF = f"{ARCHIVE}s-1"
+
+
+def nothing(tree: Sample) -> None:
+    del tree
+
+
+def edits(tree: Sample) -> None:
+    tree.write("src/app.py", "changed\n")
+    tree.write("new/untracked", "1\n")
+    (tree.path / "README.md").unlink()
+
+
+def staged(tree: Sample) -> None:
+    tree.write("src/app.py", "staged\n")
+    tree.write("added", "only staged\n")
+    tree.git("add", "-A")
+    tree.write("src/app.py", "and changed since\n")
+    (tree.path / "added").unlink()
+
+
+def flags(tree: Sample) -> None:
+    tree.write("b", "b\n")
+    tree.commit("b")
+    tree.git("update-index", "--skip-worktree", "src/app.py")
+    tree.git("update-index", "--assume-unchanged", "b")
+    tree.write("src/app.py", "hidden\n")
+    tree.write("b", "hidden too\n")
+    tree.write("intended", "x\n")
+    tree.git("add", "-N", "intended")
+
+
+def merge(tree: Sample) -> None:
+    tree.write("src/app.py", "ours\n")
+    tree.commit("ours")
+    tree.git("branch", "theirs", "HEAD~1")
+    tree.git("worktree", "add", "-q", "../other", "theirs")
+    other = Sample(tree.path.parent / "other", tree.environment)
+    other.write("src/app.py", "theirs\n")
+    other.commit("theirs")
+    tree.git("worktree", "remove", "../other")
+    with pytest.raises(AssertionError):
+        tree.git("merge", "theirs")
+    tree.git("branch", "-D", "theirs")
+
+
+def rebase(tree: Sample) -> None:
+    tree.write("src/app.py", "mine\n")
+    tree.commit("mine")
+    tree.write("draft", "draft\n")
+    tree.git("add", "draft")
+    with pytest.raises(AssertionError):
+        tree.git("rebase", "--autostash", "-x", "false", "HEAD~1")
+
+
+def detached(tree: Sample) -> None:
+    tree.git("checkout", "-q", "--detach")
+    tree.write("lonely", "1\n")
+    tree.commit("on no branch")
+
+
+def amended(tree: Sample) -> None:
+    tree.write("one", "1\n")
+    tree.commit("one")
+    tree.git("commit", "-q", "--amend", "-m", "amended")
+
+
+def own_refs(tree: Sample) -> None:
+    tree.git("update-ref", "refs/worktree/mine", tree.git("commit-tree", "HEAD^{tree}", "-m", "held by refs/worktree"))
+
+
+def another_branch(tree: Sample) -> None:
+    tree.git("checkout", "-q", "-b", "side")
+    tree.write("side", "1\n")
+    tree.commit("side")
+
+
+def odd_files(tree: Sample) -> None:
+    (tree.path / "empty" / "deep").mkdir(parents=True)
+    tree.write("with\nnewline", "1\n")
+    tree.write("secret", "1\n").chmod(0)
+    tree.write("closed/file", "1\n")
+    (tree.path / "closed").chmod(0)
+    tree.write("run.sh", "#!/bin/sh\n").chmod(0o755)
+    tree.git("add", "run.sh")
+    (tree.path / "link").symlink_to("nowhere")
+    tree.write("private", "tracked\n").chmod(0o600)
+    tree.git("add", "private", "link")
+
+
+def line_ends(tree: Sample) -> None:
+    tree.write(".gitattributes", "*.txt text eol=crlf\n*.up filter=up\n")
+    tree.git("config", "filter.up.clean", "tr a-z A-Z")
+    tree.git("config", "filter.up.smudge", "tr A-Z a-z")
+    tree.write("crlf.txt", "a\r\nb\r\n")
+    tree.write("lf.txt", "a\nb\n")
+    tree.write("x.up", "abc\n")
+    tree.commit("converted")
+    tree.write("lf.txt", "a\nb\n")
+
+
+def repository_inside(tree: Sample) -> None:
+    tree.git("init", "-q", "nested")
+    inner = Sample(tree.path / "nested", tree.environment)
+    inner.write("a", "1\n")
+    inner.commit("a")
+    inner.write("a", "2\n")
+    inner.git("stash")
+    inner.write("b", "3\n")
+    inner.git("checkout", "-q", "-b", "own")
+
+
+def worktree_inside(tree: Sample) -> None:
+    tree.git("worktree", "add", "-q", "-b", "within", "within")
+    inner = Sample(tree.path / "within", tree.environment)
+    inner.git("checkout", "-q", "--detach")
+    inner.write("c", "1\n")
+    inner.commit("c")
+    inner.write("d", "2\n")
+
+
+STATES: list[Callable[[Sample], None]] = [
+    nothing, edits, staged, flags, merge, rebase, detached, amended, own_refs, another_branch, odd_files, line_ends,
+    repository_inside, worktree_inside,
+]  # fmt: skip
+
+
+def picture(tree: Sample) -> dict[str, object]:
+    """All that git says of a worktree, and all files that it does not ignore, byte for byte."""
+    status = tree.git("status", "--porcelain=v2", "--branch", "--ignore-submodules=none", "--untracked-files=all")
+    index = tree.git("ls-files", "-s", "-v")
+    files: dict[str, object] = {}
+    for place in sorted(tree.path.rglob("*")):
+        name = str(place.relative_to(tree.path))
+        if name.split("/", maxsplit=1)[0] == ".git" or "/.git/" in f"/{name}" or name.endswith("/.git"):
+            continue
+        mode = place.lstat().st_mode
+        readable = stat.S_ISREG(mode) and mode & 0o400
+        files[name] = (oct(mode), place.read_bytes() if readable else place.is_symlink() and place.readlink())
+    commits = tree.git("reflog", "--format=%H")
+    for commit in commits.split():
+        tree.git("cat-file", "-e", commit)
+    extra = tree.git("for-each-ref", "refs/worktree")
+    return {"status": status, "index": index, "files": files, "reflog": commits, "refs": extra}
+
+
+def open_up(folder: Path) -> None:
+    for place in folder.rglob("*"):
+        if not place.is_symlink() and place.is_dir():
+            place.chmod(0o700)
+
+
+async def archived(git: Git, repo: RepositoryInfo, tree: Sample) -> Snapshot:
+    return (await git.snapshots.shelve(repo, "s-1", REF, tree.path, "work")).snapshot
+
+
+async def restored(git: Git, repo: RepositoryInfo, tree: Sample, snapshot: Snapshot) -> tuple[str, ...]:
+    tip = str(snapshot.facts["branch"])
+    return await git.snapshots.unshelve(repo, snapshot, tree.path, "work", "work", tip, new_branch=False)
+
+
+@pytest.mark.parametrize("state", STATES, ids=lambda each: each.__name__)
+async def test_an_archived_worktree_comes_back_as_it_was(
+    git: Git, repo: RepositoryInfo, sample: Sample, tree: Sample, state: Callable[[Sample], None]
+) -> None:
+    state(tree)
+    before = picture(tree)
+
+    snapshot = await archived(git, repo, tree)
+
+    assert not tree.path.exists()
+    assert not sample.git("worktree", "list", "--porcelain").count("s-1")
+    sample.git("worktree", "prune")
+    sample.git("reflog", "expire", "--expire=now", "--all")
+    sample.git("gc", "-q", "--prune=now")
+    assert await restored(git, repo, tree, snapshot) == ()
+    assert picture(tree) == before
+    tree.git("fsck", "--connectivity-only")
+    open_up(tree.path)
+
+
+async def test_what_git_can_make_again_takes_no_room(
+    git: Git, repo: RepositoryInfo, tree: Sample, tmp_path: Path
+) -> None:
+    tree.write("mine", "1\n")
+    tree.write("out.log", "ignored\n")
+    tree.write("src/deep.log", "ignored\n")
+    tree.write(".git-ignored.log/x", "not ignored: a directory\n")
+    tree.write("src/app.py", "edited\n")
+
+    await archived(git, repo, tree)
+
+    shelf = tmp_path / "trees" / ".s-1.shelved"
+    left = sorted(str(place.relative_to(shelf)) for place in shelf.rglob("*") if place.is_file())
+    assert left == [".git", "mine", "src/app.py"]
+
+
+@pytest.mark.parametrize("gone", ["tree", "entry", "both", "tree before", "tree and entry before"])
+async def test_a_worktree_whose_directories_were_deleted_comes_back_from_its_snapshot(
+    git: Git, repo: RepositoryInfo, sample: Sample, tree: Sample, tmp_path: Path, gone: str
+) -> None:
+    staged(tree)
+    tree.write("mine", "1\n")
+    last = await git.snapshots.take(tree.path, ref="refs/ramet/checkpoints/s-1/1", owner="s-1")
+    before = picture(tree)
+    entry = repo.common_dir / "worktrees" / "s-1"
+    if "before" in gone:
+        shutil.rmtree(tree.path)
+        if "entry" in gone:
+            shutil.rmtree(entry)
+    snapshot = (await git.snapshots.shelve(repo, "s-1", REF, tree.path, "work", last)).snapshot
+    if gone in {"tree", "both"}:
+        shutil.rmtree(tmp_path / "trees" / ".s-1.shelved")
+    if gone in {"entry", "both"}:
+        shutil.rmtree(repo.common_dir / "ramet" / "shelved-s-1")
+
+    await restored(git, repo, tree, snapshot)
+
+    after = picture(tree)
+    assert after["files"] == before["files"]
+    # A checkpoint at the end of a turn has the files alone.
+    if gone != "tree and entry before":
+        assert after["index"] == before["index"]
+        assert after["status"] == before["status"]
+
+
+async def test_a_branch_that_went_on_gets_a_worktree_beside_it(
+    git: Git, repo: RepositoryInfo, sample: Sample, tree: Sample
+) -> None:
+    edits(tree)
+    before = picture(tree)
+    snapshot = await archived(git, repo, tree)
+    sample.git("branch", "-f", "work", "HEAD~1")
+    tip = str(snapshot.facts["branch"])
+
+    await git.snapshots.unshelve(repo, snapshot, tree.path, "work", "work-restored", tip, new_branch=True)
+
+    assert tree.git("rev-parse", "--abbrev-ref", "HEAD") == "work-restored"
+    assert picture(tree)["files"] == before["files"]
+
+
+async def test_clean_files_follow_a_branch_that_went_on(
+    git: Git, repo: RepositoryInfo, sample: Sample, tree: Sample, tmp_path: Path
+) -> None:
+    snapshot = await archived(git, repo, tree)
+    sample.git("worktree", "add", "-q", str(tmp_path / "elsewhere"), "work")
+    elsewhere = Sample(tmp_path / "elsewhere", tree.environment)
+    elsewhere.write("later", "1\n")
+    (elsewhere.path / "README.md").unlink()
+    now = elsewhere.commit("later")
+    sample.git("worktree", "remove", str(elsewhere.path))
+
+    await git.snapshots.unshelve(repo, snapshot, tree.path, "work", "work", now, new_branch=False)
+
+    assert tree.git("status", "--porcelain") == ""
+    assert (tree.path / "later").exists()
+    assert not (tree.path / "README.md").exists()
+
+
+async def test_a_taken_place_is_refused_before_anything_is_touched(
+    git: Git, repo: RepositoryInfo, tree: Sample
+) -> None:
+    edits(tree)
+    snapshot = await archived(git, repo, tree)
+    tree.path.mkdir()
+    (tree.path / "foreign").write_text("mine\n")
+
+    with pytest.raises(PathTakenError):
+        await restored(git, repo, tree, snapshot)
+
+    assert [each.name for each in tree.path.iterdir()] == ["foreign"]
+    shutil.rmtree(tree.path)
+    assert await restored(git, repo, tree, snapshot) == ()
+
+
+async def test_a_restore_that_fails_leaves_the_worktree_on_the_shelf(
+    git: Git, repo: RepositoryInfo, sample: Sample, tree: Sample, tmp_path: Path
+) -> None:
+    edits(tree)
+    before = picture(tree)
+    snapshot = await archived(git, repo, tree)
+    lost = tree.git("rev-parse", f"{snapshot.files}:.gitignore", at=sample.path)
+    sample.git("gc", "-q")
+    for pack in (repo.common_dir / "objects/pack").glob("*.pack"):
+        pack.rename(tmp_path / pack.name)
+
+    with pytest.raises(GitFailedError):
+        await restored(git, repo, tree, snapshot)
+
+    assert not tree.path.exists()
+    for pack in tmp_path.glob("*.pack"):
+        pack.rename(repo.common_dir / "objects/pack" / pack.name)
+    sample.git("cat-file", "-e", lost)
+    assert await restored(git, repo, tree, snapshot) == ()
+    assert picture(tree) == before
+
+
+async def test_a_restore_can_be_undone_and_done_again(git: Git, repo: RepositoryInfo, tree: Sample) -> None:
+    edits(tree)
+    snapshot = await archived(git, repo, tree)
+    await restored(git, repo, tree, snapshot)
+    tree.write("since", "written meanwhile\n")
+    before = picture(tree)
+
+    await git.snapshots.undo_unshelve(repo, tree.path, "work", None)
+
+    assert not tree.path.exists()
+    await restored(git, repo, tree, snapshot)
+    assert picture(tree) == before
+
+
+async def test_no_commit_of_ours_shows_in_a_graph(git: Git, repo: RepositoryInfo, sample: Sample, tree: Sample) -> None:
+    for number in range(3):
+        tree.write("work", f"{number}\n")
+        await git.snapshots.take(tree.path, ref=f"refs/ramet/checkpoints/s-1/{number}", owner="s-1")
+    graph = sample.git("log", "--all", "--format=%H").split()
+
+    await archived(git, repo, tree)
+
+    assert (
+        sample.git("log", "--all", "--format=%H").split() == graph == sample.git("log", "main", "--format=%H").split()
+    )
+
+
+async def test_each_line_of_commits_has_one_ref(git: Git, repo: RepositoryInfo, sample: Sample, tree: Sample) -> None:
+    async def checkpoint(number: int) -> None:
+        await git.snapshots.take(tree.path, ref=f"refs/ramet/checkpoints/s-1/{number}", owner="s-1")
+
+    for number in range(3):
+        tree.write("work", f"{number}\n")
+        left = tree.commit(f"{number}")
+        await checkpoint(number)
+    tree.git("commit", "-q", "--amend", "-m", "another")
+    await checkpoint(3)
+
+    refs = dict(
+        line.split()[::-1]
+        for line in sample.git("for-each-ref", "--format=%(objectname) %(refname)", COMMITS).splitlines()
+    )
+    assert refs == {f"{COMMITS}s-1/head": tree.head, f"{COMMITS}s-1/{left}": left}
