@@ -138,8 +138,12 @@ def test_a_search_pattern_that_climbs_is_not_covered(worktree: Path) -> None:
 
 
 def test_a_search_that_may_show_what_is_withheld_is_left_to_a_person(worktree: Path) -> None:
+    (worktree / "src/deep/key").touch()
     rules = [Rule("r", Effect.ALLOW, "Read(src/**)"), Rule("d", Effect.DENY, "Read(src/deep/key)")]
     assert evaluate(rules, Call("Grep", {"pattern": "x", "path": "src"}, worktree)).effect is None
+    shows = {"pattern": "x", "path": "src", "output_mode": "content"}
+    assert evaluate(rules, Call("Grep", shows, worktree)).effect is Effect.ASK
+    assert evaluate(rules, Call("Grep", shows | {"glob": "*.{py,md}"}, worktree)).effect is Effect.ALLOW
     assert evaluate(rules, Call("Grep", {"pattern": "x", "path": "src/a.py"}, worktree)).effect is Effect.ALLOW
     assert (
         evaluate(rules, Call("Grep", {"pattern": "x", "path": "src", "glob": "deep/key"}, worktree)).effect

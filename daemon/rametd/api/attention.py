@@ -114,7 +114,9 @@ class AttentionServicer(attention_pb2_grpc.AttentionServiceServicer):
                 rule = permissions.create(
                     unit, repo_id=repo.id, session_id=session_id, effect=effect, text=request.rule, source=who
                 )
-                response = attention_pb2.CreateRuleResponse(rule=rule_message(rule, repo=repo.name))
+                response = attention_pb2.CreateRuleResponse(
+                    rule=rule_message(rule, repo=repo.name), warnings=permissions.cautions(effect, request.rule)
+                )
                 call.remember(unit, response)
                 return response
 

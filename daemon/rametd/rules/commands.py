@@ -1,69 +1,60 @@
-"""Rules against a shell's text: every command in it, and what those commands run in turn."""
+"""Rules against a shell's text: every command in it, what those run in turn, and the files that they name."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from functools import cached_property
+from itertools import pairwise
+from pathlib import Path
 
-from rametd.rules.files import Place
+from rametd.rules.escapes import escapes, may_escape
+from rametd.rules.files import Pattern, Place
 from rametd.rules.model import Call, Effect, Rule, Verdict
-from rametd.rules.parsing import CHANGERS, ParsedRule
+from rametd.rules.parsing import CHANGERS, READING, ParsedRule
 from rametd.rules.shell import Command, Script, read
-from rametd.rules.wrappers import SHELLS, base, inner
+from rametd.rules.tree import Tree, braces
+from rametd.rules.words import Word
+from rametd.rules.wrappers import EXECUTING, SHELLS, base, inner, launched, runs_another
 
-# Commands whose operands are files that they show, and files that they change (Claude Code knows about the same ones).
+# Commands that show what is in the files that they name, and commands that change those files. `cp` does both.
 _READERS = frozenset(
     [
-        "awk",
-        "base64",
-        "bat",
-        "cat",
-        "cp",
-        "cut",
-        "diff",
-        "dd",
-        "egrep",
-        "fgrep",
-        "grep",
-        "head",
-        "hexdump",
-        "jq",
-        "less",
-        "more",
-        "nl",
-        "od",
-        "rg",
-        "sed",
-        "sort",
-        "strings",
-        "tac",
-        "tail",
-        "xxd",
+        "7z", "ack", "ag", "awk", "base32", "base64", "bat", "batcat", "bzcat", "cat", "cmp", "cp", "cpio", "curl", "cut",
+        "dd", "diff", "egrep", "emacs", "expand", "fgrep", "file", "fmt", "fold", "gawk", "grep", "head", "hexdump", "iconv",
+        "install", "jq", "less", "ln", "look", "mapfile", "mawk", "more", "mv", "nano", "nl", "od", "openssl", "paste", "pax",
+        "pr", "readarray", "rev", "rg", "rsync", "scp", "sed", "shuf", "sort", "source", "split", "strings", "tac", "tail",
+        "tar", "tee", "ugrep", "uniq", "vi", "view", "vim", "wc", "xargs", "xxd", "xz", "xzcat", "yq", "zcat", "zip",
+        "zstdcat"
     ]
-)
+)  # fmt: skip
 _WRITERS = frozenset(
     [
-        "chmod",
-        "chown",
-        "cp",
-        "dd",
-        "install",
-        "ln",
-        "mkdir",
-        "mv",
-        "patch",
-        "rm",
-        "rmdir",
-        "sed",
-        "shred",
-        "tee",
-        "touch",
-        "truncate",
-        "unlink",
+        "chmod", "chown", "cp", "cpio", "csplit", "dd", "ed", "emacs", "ex", "git", "install", "ln", "mkdir", "mkfifo",
+        "mknod", "mktemp", "mv", "nano", "patch", "perl", "pax", "rename", "rm", "rmdir", "rsync", "scp", "sed", "setfacl",
+        "shred", "split", "sponge", "tar", "tee", "touch", "truncate", "unlink", "unzip", "vi", "vim"
     ]
-)
+)  # fmt: skip
+# Commands that neither show nor change what is in a file that they name.
+_QUIET = frozenset(
+    [
+        ":", "[", "[[", "basename", "cd", "command", "date", "dirname", "du", "echo", "exit", "export", "false", "hash",
+        "kill", "ls", "popd", "printf", "pushd", "pwd", "readlink", "realpath", "sleep", "stat", "test", "true", "type",
+        "unset", "wait", "whereis", "which", "whoami"
+    ]
+)  # fmt: skip
+_SEARCHERS = frozenset({"ack", "ag", "rg", "ugrep"})  # they search the directory in which they stand, if none is named
+_GREPS = frozenset({"grep", "egrep", "fgrep"})
+_GIT_WRITERS = frozenset({"apply", "checkout", "clean", "mv", "restore", "rm", "stash"})
 _GOING = frozenset({"cd", "pushd"})
-_DEPTH = 8
+# In some shells these calculate, and a subscript in their operands may run commands: `[ 'a[$(x)]' -eq 0 ]`.
+_CALCULATING = frozenset({"[", "printf", "test"})
+_DEPTH = 16  # commands that run commands
+_MOST_BASES = 8  # directories in which a text may stand
+_MOST_OPERANDS = 500  # that are held against paths
+
+_Words = tuple[Word, ...]
+_Withheld = Sequence[tuple[Rule, ParsedRule]]
 
 
 class Judge:
@@ -74,38 +65,31 @@ class Judge:
         self._known = isinstance(command, str)
         self._text = command.strip() if isinstance(command, str) else ""
         self._unconfined = bool(call.input.get("dangerouslyDisableSandbox"))
-        self._place = place
+        self._start = call.directory
         self._script = read(self._text)
+        self._unreadable: list[str] = []
+        self._place = replace(place, bases=self._bases(place))
+        self._tree = Tree(self._place)
 
-    # Deny and ask
+    # Deny and ask: commands
 
     def touched(self, rule: ParsedRule) -> bool:
         """Whether any command, behind whatever wrappers, is one that the rule names."""
         if rule.exact and rule.exact == self._text:
             return True
-        return bool(rule.words) and any(self._names(rule, words) for words in self._everything)
+        return bool(rule.words) and any(
+            self._names(rule, tuple(word.text for word in words)) for words in self._everything
+        )
+
+    @property
+    def unreadable(self) -> str:
+        """Why a command may be hidden in the text; empty if all that it runs could be read."""
+        _ = self._everything  # fills the list
+        return next(iter(self._unreadable), self._script.unreadable)
 
     @cached_property
-    def read(self) -> frozenset[str]:
-        """Paths that the text seems to show to the agent."""
-        return self._operands(_READERS) | {path for command in self._script.commands for path in command.reads}
-
-    @cached_property
-    def written(self) -> frozenset[str]:
-        """Paths that the text seems to change."""
-        return self._operands(_WRITERS) | {path for command in self._script.commands for path in command.writes}
-
-    def _operands(self, names: frozenset[str]) -> frozenset[str]:
-        found: set[str] = set()
-        for words in self._everything:
-            if base(words[0]) in names:
-                # An option's value after `=` is an operand too, as in `dd of=x`.
-                found.update(part for word in words[1:] for part in (word, word.partition("=")[2]) if part)
-        return frozenset(found)
-
-    @cached_property
-    def _everything(self) -> frozenset[tuple[str, ...]]:
-        found: set[tuple[str, ...]] = set()
+    def _everything(self) -> frozenset[_Words]:
+        found: set[_Words] = set()
         fed, seen = set[str](), set[str]()
         texts = {self._text}
         for _ in range(_DEPTH):
@@ -115,32 +99,52 @@ class Judge:
             # A shell without a script of its own runs what it is fed: here-documents, and what is printed.
             if not any(_reads_commands(words) for words in found):
                 break
-            printed = {" ".join(words[1:]) for words in found if base(words[0]) in {"echo", "printf"}}
+            if not fed:
+                self._unreadable.append("a shell reads its commands from elsewhere")
+            printed = {
+                " ".join(word.text for word in words[1:])
+                for words in found
+                if base(words[0].text) in {"echo", "printf"}
+            }
             texts = (fed | printed) - seen
         return frozenset(found)
 
-    def _collect(self, script: Script, found: set[tuple[str, ...]], depth: int) -> set[str]:
+    def _collect(self, script: Script, found: set[_Words], depth: int) -> set[str]:
         """Add the words of every command, whatever runs it; returns the texts of here-documents on the way."""
         fed = set(script.feeds)
+        if script.unreadable:
+            self._unreadable.append(script.unreadable)
         for command in script.commands:
             for words in _spelled(command):
                 fed |= self._collect_words(words, found, depth)
         return fed
 
-    def _collect_words(self, words: tuple[str, ...], found: set[tuple[str, ...]], depth: int) -> set[str]:
+    def _collect_words(self, words: _Words, found: set[_Words], depth: int) -> set[str]:
         fed: set[str] = set()
         if words in found:
             return fed
         found.add(words)
-        for other in inner(words) if depth else ():
-            if other.script is not None:
+        name = base(words[0].text)
+        if not words[0].written_out:
+            self._unreadable.append("the name of a command is not written out")
+        if name == "alias" or (name in {"hash", "enable"} and len(words) > 1 and words[1].text.startswith("-")):
+            self._unreadable.append(f"`{name}` gives a command another name")
+        for other in launched([word.text for word in words]):
+            rest = words[other.start :]
+            if not depth:
+                self._unreadable.append("too many commands run each other")
+            elif other.script is not None:
+                if any(word.open for word in rest):
+                    self._unreadable.append("a script is not written out")
                 fed |= self._collect(read(other.script), found, depth - 1)
             else:
-                fed |= self._collect_words(other.words, found, depth - 1)
+                # What xargs reads are more words: they stand for anything beneath the directory, as find's `{}` does.
+                more = (Word("{}", literal=False),) if name in {"xargs", "parallel"} else ()
+                fed |= self._collect_words(rest + more, found, depth - 1)
         return fed
 
     def _names(self, rule: ParsedRule, words: Sequence[str]) -> bool:
-        name = base(words[0])
+        name = base(words[0]).removeprefix("=")  # zsh takes `=name` for the program of that name
         wanted, called = self._place.fold(base(rule.words[0])), self._place.fold(name)
         if wanted != called and not (re.search(r"[*?\[]", name) and fnmatchcase(wanted, called)):
             return False
@@ -152,17 +156,136 @@ class Judge:
             [w for w in rule.words[1:] if w not in options], words
         )
 
+    # Deny and ask: paths
+
+    def reaches(self, pattern: Pattern, *, edits: bool) -> bool:
+        """Whether the text names a path that the pattern covers, and shows it to the agent or changes it."""
+        return any(map(pattern.matcher(self._place, tree=True), self._changed_paths if edits else self._shown_paths))
+
+    def may_reach(self, pattern: Pattern, *, edits: bool) -> str:
+        """Why a command may show or change what the pattern covers, though it does not name it; empty if none may."""
+        _, unclear, directories = self._changed if edits else self._shown
+        if self._script.unreadable or unclear:
+            return self._script.unreadable or unclear
+        for path in directories:
+            if self._tree.holds(path, [pattern]):
+                return f"`{path}` holds some of it" if path != "." else "the directory holds some of it"
+        return ""
+
+    @cached_property
+    def _shown_paths(self) -> set[Path]:
+        return {meaning for path in self._shown[0] for meaning in self._place.meanings(path)}
+
+    @cached_property
+    def _changed_paths(self) -> set[Path]:
+        return {meaning for path in self._changed[0] for meaning in self._place.meanings(path)}
+
+    @cached_property
+    def _shown(self) -> tuple[set[str], str, list[str]]:
+        operands = [words for words in self._everything if _shows(words)]
+        sure = [words for words in operands if base(words[0].text) in _READERS or _searches(words)]
+        return self._operands(operands, sure, [word for command in self._commands for word in command.reads])
+
+    @cached_property
+    def _changed(self) -> tuple[set[str], str, list[str]]:
+        operands = [words for words in self._everything if _changes(words)]
+        return self._operands(operands, operands, [word for command in self._commands for word in command.writes])
+
+    @cached_property
+    def _commands(self) -> list[Command]:
+        """Those that are written in the text, and in the scripts for other shells in it."""
+        return [command for text in (self._text, *self._scripts) for command in read(text).commands]
+
+    @cached_property
+    def _scripts(self) -> list[str]:
+        texts = [[word.text for word in words] for words in self._everything]
+        return [other.script for words in texts for other in launched(words) if other.script is not None]
+
+    def _operands(
+        self, commands: Iterable[_Words], sure: Sequence[_Words], redirected: Iterable[Word]
+    ) -> tuple[set[str], str, list[str]]:
+        """The paths that words name; why more may be meant; and directories of which all may be meant.
+
+        ``sure``: the commands that are known to work on files, of which an unknown operand and a directory count.
+        """
+        found, unclear, directories = set[str](), "", list[str]()
+        known = set(map(id, sure))
+        for words in commands:
+            certain = id(words) in known
+            for word in words[1:]:
+                if word.text == "{}" and certain:
+                    directories.append(".")
+                if word.open and certain:
+                    unclear = unclear or "a variable or a substitution says which files"
+                paths, complete = self._paths(word)
+                found |= paths
+                if certain:
+                    directories += [path for path in paths if path and not path.startswith("-")]
+                    unclear = unclear or ("" if complete else "a glob matches too much to look at")
+            if certain and _searches(words) and not _names_a_place(words):
+                directories.append(".")
+        for word in redirected:
+            found |= self._paths(word)[0]
+            if word.open:
+                unclear = unclear or "a variable or a substitution says which file"
+        if len(found) > _MOST_OPERANDS:
+            return set(), "it names too many files", []
+        return found, unclear, list(dict.fromkeys(directories))
+
+    def _paths(self, word: Word) -> tuple[set[str], bool]:
+        """The paths that a word may name. An option's value is one, as in `dd of=x`, `-d@x` and `git show HEAD:x`."""
+        text = word.text
+        texts = {text, text.partition("=")[2], text.partition(":")[2]}
+        if text.startswith("-") and not text.startswith("--"):
+            texts.add(text[2:])
+        texts |= {each.lstrip("@") for each in texts}
+        texts.discard("")
+        if not word.pattern:
+            return texts, True
+        found, complete = set[str](), True
+        for each in texts:
+            paths, all_of_them = self._tree.expand(each)
+            found |= paths
+            complete = complete and all_of_them
+        return found, complete
+
+    def _bases(self, place: Place) -> tuple[Path, ...]:
+        """The directories in which its commands may run: where the agent stands, the top, and where a `cd` or a `-C` leads."""
+        bases = [self._start, place.worktree]
+        for words in self._everything:
+            texts = [word.text for word in words]
+            goals = texts[1:] if base(texts[0]) in _GOING else []
+            goals += [goal for option, goal in pairwise(texts) if option in {"-C", "--directory"}]
+            goals += [text.partition("=")[2] for text in texts if text.startswith(("--directory=", "--chdir="))]
+            for goal in goals:
+                bases += [
+                    reading for each in bases[:_MOST_BASES] for reading in replace(place, bases=(each,)).readings(goal)
+                ]
+        return tuple(dict.fromkeys(bases))[:_MOST_BASES]
+
     # Allow
 
-    def allowed(self, rules: Sequence[tuple[Rule, ParsedRule]]) -> Verdict:
-        """Whether every command is covered by a rule; no effect, and the reason, if not."""
+    def exactly(self, rules: Sequence[tuple[Rule, ParsedRule]]) -> Verdict | None:
+        """Whether a rule holds this very text."""
+        if not self._text or self._unconfined or (self._moved and self._relative):
+            return None
+        found = next((rule for rule, parsed in rules if parsed.exact == self._text), None)
+        return Verdict(Effect.ALLOW, found, f"{found.text} allows it") if found is not None else None
+
+    def allowed(self, rules: Sequence[tuple[Rule, ParsedRule]], withheld: _Withheld = ()) -> Verdict:
+        """Whether every command is covered by a rule; no effect, and the reason, if not.
+
+        ``withheld``: the rules that deny or ask about paths. A command that may reach them by an expansion, or by a directory
+        that holds them, is not covered.
+        """
         if not self._known or not self._text:
             return Verdict(None, None, "there is no command to judge")
         if self._unconfined:
             return Verdict(None, None, "it asks to run outside the sandbox")
-        for rule, parsed in rules:
-            if parsed.exact == self._text:
-                return Verdict(Effect.ALLOW, rule, f"{rule.text} allows it")
+        if (exact := self.exactly(rules)) is not None:
+            return exact
+        if not self._inside("."):
+            return Verdict(None, None, "the agent stands outside its worktree")
         if self._script.doubts:
             return Verdict(None, None, f"it cannot be judged by rules: {self._script.doubts[0]}")
         used: list[Rule] = []
@@ -172,10 +295,35 @@ class Judge:
             if found is None:
                 shown = " ".join(word.text for word in command.words[:4])
                 return Verdict(None, None, f"no rule covers `{shown}`")
+            hidden = self._hidden(command, withheld)
+            if hidden is not None:
+                return Verdict(None, None, f"it may reach what {hidden.text} withholds")
             used.append(found)
         if not used:
             return Verdict(None, None, "there is no command to judge")
         return Verdict(Effect.ALLOW, used[0], f"{', '.join(dict.fromkeys(rule.text for rule in used))} allows it")
+
+    @property
+    def _moved(self) -> bool:
+        """Whether the agent stands elsewhere than at the top, so that a relative name is another program."""
+        return self._place.resolve(self._start) != self._place.resolve(self._place.worktree)
+
+    @property
+    def _relative(self) -> bool:
+        names = [command.words[0].text for command in self._script.commands if command.words]
+        return any("/" in name and not name.startswith("/") for name in names)
+
+    def _hidden(self, command: Command, withheld: _Withheld) -> Rule | None:
+        """The rule about paths that the command may pass by."""
+        for rule, parsed in withheld:
+            if parsed.pattern is None:
+                continue
+            if not (_shows if parsed.tool in READING else _changes)(command.words, unknown=True):
+                continue
+            for word in command.words[1:]:
+                if not word.written_out or self._tree.holds(word.text, [parsed.pattern]):
+                    return rule
+        return None
 
     def _covers(self, rule: ParsedRule, command: Command, *, going: int) -> bool:
         size = len(rule.words)
@@ -187,7 +335,7 @@ class Judge:
             return False
         texts = [word.text for word in command.words]
         name = texts[0]
-        if going and "/" in name and not name.startswith("/"):
+        if (going or self._moved) and "/" in name and not name.startswith("/"):
             return False  # elsewhere it is another program
         if not rule.prefix:
             return True
@@ -195,45 +343,80 @@ class Judge:
             name in CHANGERS
             or (name == "printf" and _has(texts, "-v"))
             or (name in {"test", "["} and _has(texts, "-v", "-R"))
+            or (name in _CALCULATING and any("[" in text and re.search(r"[$`]", text) for text in texts[1:]))
         ):
             return False
         if name in _GOING and not (
             going == 1 and len(texts) == 2 and command.words[1].literal and self._inside(texts[1])
         ):
             return False
-        # What a wrapper runs must stand in the rule itself, or the rule would allow anything.
+        # What a wrapper runs must stand in the rule itself, or the rule would allow anything: no expansion may hide where it begins.
+        if may_escape(command.words, size) or escapes(texts, size) is not None:
+            return False
+        if _runs_words(base(name)) and not all(word.literal for word in command.words):
+            return False
         return all(other.start < size for other in inner(texts))
 
     def _inside(self, path: str) -> bool:
         top = self._place.resolve(self._place.worktree)
-        return not path.startswith(("-", "+", "~")) and self._place.resolve(self._place.worktree / path).is_relative_to(
-            top
-        )
+        return not path.startswith(("-", "+", "~")) and self._place.resolve(self._start / path).is_relative_to(top)
 
 
 def _has(words: Sequence[str], *options: str) -> bool:
     return any(word.startswith(options) for word in words[1:])
 
 
-def _spelled(command: Command) -> Iterator[tuple[str, ...]]:
+def _runs_words(name: str) -> bool:
+    return runs_another(name) or name in EXECUTING
+
+
+def _searches(words: _Words) -> bool:
+    """Whether it looks through a directory, though none may be named."""
+    name, texts = base(words[0].text), [word.text for word in words[1:]]
+    if name == "git":
+        return "grep" in texts
+    if name in _GREPS:
+        return any(re.match(r"-[A-Za-z]*[rR]|--(?:dereference-)?recursive|--directories=", text) for text in texts)
+    return name in _SEARCHERS
+
+
+def _names_a_place(words: _Words) -> bool:
+    """Whether a search names a place: an operand after its pattern."""
+    return sum(not word.text.startswith("-") for word in words[1:]) > (2 if base(words[0].text) == "git" else 1)
+
+
+def _shows(words: _Words, *, unknown: bool = True) -> bool:
+    """Whether a command shows files that it names, for all that is known of it; ``unknown``: or may."""
+    name = base(words[0].text) if words else ""
+    return name in _READERS or (unknown and name not in _QUIET and name not in _WRITERS - {"git"})
+
+
+def _changes(words: _Words, *, unknown: bool = False) -> bool:
+    """Whether a command is known to change files that it names; ``unknown``: or may."""
+    name = base(words[0].text) if words else ""
+    if name == "git":
+        return unknown or any(word.text in _GIT_WRITERS for word in words[1:])
+    return name in _WRITERS or (unknown and name not in _QUIET and name not in _READERS)
+
+
+def _spelled(command: Command) -> Iterator[_Words]:
     """The words as written, and as a shell may take them: an expansion yields any number of words, none included."""
     if not command.words:
         return
-    yield tuple(word.text for word in command.words)
-    taken: list[str] = []
+    yield command.words
+    taken: list[Word] = []
     for word in command.words:
-        if word.literal or word.quoted:
-            taken.append(word.text)
-        elif word.text.startswith("{") and word.text.endswith("}") and "," in word.text:
-            taken += filter(None, word.text[1:-1].split(","))
+        if word.literal or (word.quoted and not word.pattern):
+            taken.append(word)
         else:
-            taken += word.text.split()
+            texts = [part for text in braces(word.text) for part in ([text] if word.quoted else text.split())]
+            taken += [replace(word, text=text) for text in texts]
     if taken:
         yield tuple(taken)
 
 
-def _reads_commands(words: Sequence[str]) -> bool:
-    return base(words[0]) in SHELLS and all(word.startswith("-") for word in words[1:])
+def _reads_commands(words: _Words) -> bool:
+    return base(words[0].text) in SHELLS and all(word.text.startswith("-") for word in words[1:])
 
 
 def _follows(wanted: Sequence[str], words: Sequence[str]) -> bool:

@@ -2,18 +2,21 @@
 
 A rule that denies or asks matches if it matches *any* part of the call, and the shell's commands are searched for behind wrappers,
 in substitutions and in texts for other shells. A rule that allows covers only what can be judged, and a shell's text is allowed only
-if *every* command in it is covered.
+if *every* command in it is covered. Where such a rule exists and the text may hide what it denies or asks about, the person is asked.
 """
 
 import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+from pathspec import GitIgnoreSpec
+
 from rametd.rules import web
 from rametd.rules.commands import Judge
 from rametd.rules.files import Place
 from rametd.rules.model import Call, Effect, Rule, Verdict
 from rametd.rules.parsing import AGENTS, EDITING, READING, SHELL_TOOLS, ParsedRule, parse
+from rametd.rules.tree import Tree, braces
 
 _TREES = frozenset({"Glob", "Grep", "LS"})
 _PATH_KEYS = ("file_path", "notebook_path", "path")
@@ -36,7 +39,15 @@ def evaluate(
     """What ``rules`` say of ``call``. ``home`` is what ``~`` means to the agent (None: the daemon's own home), ``ignore_case``
     that the file system does. Raises BadRuleError for a rule that cannot be read.
     """
-    place = Place(call.cwd, home or Path.home(), resolve, ignore_case)
+    known: dict[Path, Path] = {}
+
+    def resolved(path: Path) -> Path:
+        if path not in known:
+            known[path] = resolve(path)
+        return known[path]
+
+    bases = tuple(dict.fromkeys((call.directory, call.worktree)))
+    place = Place(call.worktree, home or Path.home(), resolved, ignore_case, bases)
     by_effect: dict[Effect, list[_Pair]] = {effect: [] for effect in Effect}
     for rule in rules:
         by_effect[rule.effect].append((rule, parse(rule.text, rule.effect)))
@@ -45,17 +56,32 @@ def evaluate(
         for rule, parsed in by_effect[effect]:
             if _touches(parsed, call, place, judge):
                 return Verdict(effect, rule, f"{rule.text} {verb} it")
+    withheld = by_effect[Effect.DENY] + by_effect[Effect.ASK]
     if judge is not None:
-        return judge.allowed(
-            [(rule, parsed) for rule, parsed in by_effect[Effect.ALLOW] if parsed.tool in _shells(call.tool)]
-        )
+        allowing = [(rule, parsed) for rule, parsed in by_effect[Effect.ALLOW] if parsed.tool in _shells(call.tool)]
+        return judge.exactly(allowing) or _unsure(judge, withheld) or judge.allowed(allowing, withheld)
+    hidden = _may_show(withheld, call, place)
+    if hidden is not None and _text(call, "output_mode") == "content":
+        return Verdict(Effect.ASK, hidden, f"the search may show what {hidden.text} withholds")
     for rule, parsed in by_effect[Effect.ALLOW]:
         if _covers(parsed, call, place):
-            hidden = _may_show(by_effect[Effect.DENY] + by_effect[Effect.ASK], call, place)
             if hidden is not None:
                 return Verdict(None, None, f"the search may show what {hidden.text} withholds")
             return Verdict(Effect.ALLOW, rule, f"{rule.text} allows it")
     return Verdict(None, None, f"no rule covers this use of {call.tool}")
+
+
+def _unsure(judge: Judge, withheld: list[_Pair]) -> Verdict | None:
+    """The question for a shell's text that may hide what a rule denies or asks about."""
+    for rule, parsed in withheld:
+        why = ""
+        if parsed.pattern is not None:
+            why = judge.may_reach(parsed.pattern, edits=parsed.tool in EDITING)
+        elif parsed.tool in SHELL_TOOLS and not parsed.bare:
+            why = judge.unreadable
+        if why:
+            return Verdict(Effect.ASK, rule, f"it may reach what {rule.text} withholds: {why}")
+    return None
 
 
 def _shells(tool: str) -> frozenset[str]:
@@ -81,8 +107,7 @@ def _touches(parsed: ParsedRule, call: Call, place: Place, judge: Judge | None) 
     if parsed.tool.startswith("mcp"):
         return call.tool == parsed.tool or call.tool.startswith(parsed.tool + "__")
     if judge is not None and parsed.pattern is not None:
-        paths = judge.written if parsed.tool in EDITING else judge.read
-        return any(parsed.pattern.touches(path, place, tree=True) for path in paths)
+        return judge.reaches(parsed.pattern, edits=parsed.tool in EDITING)
     family = EDITING if parsed.tool in EDITING and parsed.pattern else _family(parsed)
     if call.tool not in family:
         return False
@@ -152,8 +177,11 @@ def _may_show(withheld: list[_Pair], call: Call, place: Place) -> Rule | None:
     """The rule that withholds something beneath the directory that is searched."""
     if call.tool not in _TREES:
         return None
+    tree, paths = Tree(place), _paths(call, spelled=False)
+    names = braces(_text(call, "glob")) if call.tool == "Grep" else []
+    only = GitIgnoreSpec.from_lines(names) if names and not names[0].startswith("!") else None
     for rule, parsed in withheld:
         about = parsed.tool in READING and call.tool in _family(parsed)
-        if about and parsed.pattern and any(parsed.pattern.within(path, place) for path in _paths(call, spelled=False)):
+        if about and parsed.pattern and any(tree.holds(path, [parsed.pattern], only) for path in paths):
             return rule
     return None

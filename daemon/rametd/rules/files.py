@@ -29,6 +29,8 @@ from rametd.domain.errors import BadRuleError
 PROTECTED = frozenset({".git", ".claude", ".mcp.json"})
 # What counts as a bracket expression (or an escaped character); others mean different things to different readers.
 _CLASS = re.compile(r"\\.|\[[!^]?\]?(?:(?!--)[^\[\]\\&~|])*\]")
+# The working directory and the root of a process, as another name for the paths beneath them.
+_OF_A_PROCESS = re.compile(r"/+proc/+[^/]+(?:/+task/+[^/]+)?/+(cwd|root)(?=/|$)")
 _PROBES = ("qzv7/K/w_x.t9k", "jx/m-3", "zzy.q0")
 
 
@@ -40,25 +42,40 @@ class Anchor(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """What paths are relative to, and how they are resolved. ``resolve`` follows symlinks in what exists and never raises."""
+    """What paths are relative to, and how they are resolved. ``resolve`` follows symlinks in what exists and never raises.
+
+    Patterns are relative to ``worktree``; a call's paths to any of ``bases``, the directories in which it may be made.
+    """
 
     worktree: Path
     home: Path
     resolve: Callable[[Path], Path]
     ignore_case: bool = False
+    bases: tuple[Path, ...] = ()
 
     def root(self, anchor: Anchor) -> Path:
         return {Anchor.WORKTREE: self.worktree, Anchor.HOME: self.home, Anchor.ROOT: Path("/")}[anchor]
 
     def readings(self, path: str) -> tuple[Path, ...]:
-        """The absolute paths that a tool may take ``path`` for; more than one only if it begins with ``~``."""
-        path = (
-            path.replace("\0", "").encode(errors="replace").decode()
-        )  # such a path exists nowhere, and cannot be resolved
-        plain = self.worktree / path
+        """The absolute paths that a tool may take ``path`` for: from each base, and from home if it begins with ``~``."""
+        # A path with NUL or lone surrogates exists nowhere, and cannot be resolved.
+        path = path.replace("\0", "").encode(errors="replace").decode()
+        bases = self.bases or (self.worktree,)
+        if match := _OF_A_PROCESS.match(path):
+            rest = path[match.end() :].lstrip("/")
+            return (*((base / rest for base in bases) if match[1] == "cwd" else (Path("/", rest),)), Path(path))
+        plain = tuple(dict.fromkeys(base / path for base in bases))
         if path == "~" or path.startswith("~/"):
-            return plain, self.home / path[2:]
-        return (plain,)
+            return *plain, self.home / path[2:]
+        if path.startswith("~+/"):  # a shell's name for the directory in which it stands
+            return *plain, *(base / path[3:] for base in bases)
+        return plain
+
+    def meanings(self, path: str) -> Iterator[Path]:
+        """The absolute paths that ``path`` may mean, as written and as resolved."""
+        for reading in self.readings(path):
+            yield Path(posixpath.normpath(reading))
+            yield self.resolve(reading)
 
     def fold(self, text: str) -> str:
         return unicodedata.normalize("NFC", text).casefold() if self.ignore_case else text
@@ -119,19 +136,21 @@ class Pattern:
 
     def touches(self, path: str, place: Place, *, tree: bool) -> bool:
         """Whether it covers a path as written or as resolved."""
-        return any(
-            spelled._matches(place, root, Path(candidate), tree=tree)
-            for spelled, root in self._spellings(place, place.root(self.anchor))
-            for reading in place.readings(path)
-            for candidate in (posixpath.normpath(reading), place.resolve(reading))
-        )
+        return any(map(self.matcher(place, tree=tree), place.meanings(path)))
+
+    def matcher(self, place: Place, *, tree: bool) -> Callable[[Path], bool]:
+        """A test for many absolute paths: whether it covers one, its own place being spelled in any way."""
+        spellings = list(self._spellings(place, place.root(self.anchor)))
+        return lambda path: any(spelled._matches(place, root, path, tree=tree) for spelled, root in spellings)
 
     def within(self, directory: str, place: Place) -> bool:
         """Whether what it covers may lie beneath a directory (so that a search there may show it)."""
         fixed = self._fixed()
         target = place.resolve(place.root(self.anchor) / fixed)
-        top = place.resolve(place.readings(directory)[-1])
-        return _relative(place, top, target) is not None or _relative(place, target, top) is not None
+        tops = [place.resolve(reading) for reading in place.readings(directory)]
+        return any(
+            _relative(place, top, target) is not None or _relative(place, target, top) is not None for top in tops
+        )
 
     def _protects(self, real: Path, root: Path) -> bool:
         inside = real.relative_to(root).parts if real.is_relative_to(root) else real.parts

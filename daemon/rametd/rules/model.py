@@ -26,11 +26,18 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A tool call that an agent wants to make; ``cwd`` is its worktree, absolute."""
+    """A tool call that an agent wants to make. Rules are relative to ``worktree``, absolute; ``cwd`` is the directory in which
+    the agent stands, None for the worktree's top.
+    """
 
     tool: str
     input: Mapping[str, Any]
-    cwd: Path
+    worktree: Path
+    cwd: Path | None = None
+
+    @property
+    def directory(self) -> Path:
+        return self.cwd or self.worktree
 
 
 @dataclass(frozen=True, slots=True)

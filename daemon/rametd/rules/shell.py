@@ -19,6 +19,7 @@ _OPERATOR = re.compile(r"&&|\|\||;;&|;;|;&|\|&|&>>|&>|<<<|<<-|<<|<&|<>|<\(|>>|>&
 _SEPARATORS = frozenset({"&&", "||", ";", "|", "|&", "&", ";;", ";&", ";;&"})
 _DOUBTFUL = {"&": "something in the background", ";;": "a case", ";&": "a case", ";;&": "a case"}
 _MOST = 5000  # commands in one text: more would keep the daemon busy, and no one writes them
+_LONGEST = 64 << 10  # bytes of a text: longer ones are not judged
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
 _TRANSPARENT = frozenset({"if", "then", "elif", "else", "fi", "while", "until", "do", "done", "{", "}", "!"})
 _OPAQUE = frozenset({"for", "select", "case", "esac", "function", "coproc", "[["})
@@ -29,8 +30,8 @@ class Command:
     """A simple command: its words, and the files that it redirects from and to."""
 
     words: tuple[Word, ...]
-    reads: tuple[str, ...] = ()
-    writes: tuple[str, ...] = ()
+    reads: tuple[Word, ...] = ()
+    writes: tuple[Word, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,20 +41,26 @@ class Script:
     commands: tuple[Command, ...]
     doubts: tuple[str, ...] = ()
     feeds: tuple[str, ...] = ()
+    unreadable: str = ""
+    """Why commands may be missing among those found; empty if the text could be read to its end."""
 
 
 @lru_cache(maxsize=64)
 def read(text: str) -> Script:
     """The commands of a shell text. Never raises: what it cannot read is a doubt, and is searched crudely for commands."""
-    reader = _Reader(text)
+    if len(text.encode(errors="replace")) > _LONGEST:
+        why = f"it is longer than {_LONGEST >> 10} KiB"
+        return Script((), (why,), unreadable=why)
+    reader, unreadable = _Reader(text), ""
     if _CONTROL.search(text):
         reader.doubt("a control character")
     try:
         reader.script()
     except NotUnderstoodError as error:
-        reader.doubt(f"not understood: {error}")
+        unreadable = f"not understood: {error}"
+        reader.doubt(unreadable)
         reader.commands += _crude(text)
-    return Script(tuple(reader.commands), tuple(dict.fromkeys(reader.doubts)), tuple(reader.feeds))
+    return Script(tuple(reader.commands), tuple(dict.fromkeys(reader.doubts)), tuple(reader.feeds), unreadable)
 
 
 def _crude(text: str) -> list[Command]:
@@ -84,9 +91,10 @@ class _Reader(WordReader):
 
     def _reset(self) -> None:
         self._words: list[Word] = []
-        self._reads: list[str] = []
-        self._writes: list[str] = []
+        self._reads: list[Word] = []
+        self._writes: list[Word] = []
         self._redirected_first = False
+        self._split: list[int] = []  # where `&>` stands among the words
 
     # Commands
 
@@ -156,6 +164,9 @@ class _Reader(WordReader):
         return False
 
     def _end(self) -> None:
+        # Where `&>` is no redirection (dash), `a &>f b` runs `a` and then `b`.
+        for at in self._split:
+            self.commands += [Command(tuple(part)) for part in (self._words[:at], self._words[at:]) if part]
         words, opaque = self._words, ""
         # A reserved word is one only unquoted and before everything else, redirections included.
         while words and words[0].literal and not words[0].quoted and not self._redirected_first:
@@ -199,8 +210,11 @@ class _Reader(WordReader):
         if operator in {"<(", ">("}:
             self.doubt("a process substitution")
             self.nested()
-            self._words.append(Word("", literal=False))
+            self._words.append(Word("", literal=False, open=True))
             return
+        if operator in {"&>", "&>>"}:
+            self.doubt("a redirection that is `&` and `>` to other shells")
+            self._split.append(len(self._words))
         self._redirected_first = self._redirected_first or not self._words
         if not self._skip_blanks() or self.text[self.at] in META:
             raise NotUnderstoodError("a redirection to nowhere")
@@ -214,7 +228,7 @@ class _Reader(WordReader):
         elif operator in {"<&", ">&"} and target.literal and re.fullmatch(r"[0-9]+-?|-", target.text):
             pass
         else:
-            (self._reads if operator == "<" else self._writes).append(target.text)
+            (self._reads if operator == "<" else self._writes).append(target)
             if target != Word("/dev/null"):
                 self.doubt("a redirection to a file" if operator != "<" else "a redirection from a file")
 

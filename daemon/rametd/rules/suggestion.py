@@ -1,4 +1,4 @@
-"""Rules that would cover calls like one that a person has just approved, narrowest first."""
+"""Rules to allow calls like one that a person has just approved, narrowest first, and cautions about rules that allow much."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -6,10 +6,11 @@ from pathlib import Path
 
 from rametd.domain.errors import BadRuleError
 from rametd.rules import web
+from rametd.rules.escapes import GUARDED
 from rametd.rules.evaluation import evaluate, realpath
 from rametd.rules.files import named
 from rametd.rules.model import Call, Effect, Rule
-from rametd.rules.parsing import AGENTS, EDITING, READING, SHELL_TOOLS
+from rametd.rules.parsing import AGENTS, EDITING, READING, SHELL_TOOLS, parse
 from rametd.rules.shell import read
 from rametd.rules.wrappers import base, runs_another
 
@@ -60,6 +61,25 @@ _RUNNERS = frozenset(
 )
 _SUBCOMMAND = re.compile(r"[a-z][a-z0-9_:-]*", re.ASCII)
 _LONGEST = 500
+
+
+def caution(text: str) -> str:
+    """What a rule that allows also covers, for the person who makes it; empty if it is no more than it says."""
+    parsed = parse(text, Effect.ALLOW)
+    if not parsed.prefix or parsed.tool not in SHELL_TOOLS:
+        return ""
+    name = base(parsed.words[0])
+    why = UNSAFE_SUBCOMMANDS.get(parsed.words[:2]) or (UNSAFE.get(name) if len(parsed.words) == 1 else None)
+    if why is None and name in GUARDED and len(parsed.words) == 1:
+        why = "has options that run commands or write files"
+    if why is None:
+        return ""
+    asked = (
+        f"; options of {name} that are known to run commands or write files are still asked about"
+        if name in GUARDED
+        else ""
+    )
+    return f"{text}: `{' '.join(parsed.words[:2])}` {why}{asked}"
 
 
 def suggest(
@@ -125,7 +145,7 @@ def _files(call: Call, resolve: Callable[[Path], Path]) -> Iterator[str]:
     path = next(
         (value for key in ("file_path", "notebook_path", "path") if isinstance(value := call.input.get(key), str)), "."
     )
-    top, real = resolve(call.cwd), resolve(call.cwd / path)
+    top, real = resolve(call.worktree), resolve(call.directory / path)
     anchor, names = ("/", real.relative_to(top).parts) if real.is_relative_to(top) else ("//", real.parts[1:])
     directory = call.tool in {"Glob", "Grep", "LS"}
     if names and not directory:

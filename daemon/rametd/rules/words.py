@@ -17,7 +17,10 @@ _ESCAPE = re.compile(
 )
 _ESCAPED = {"a": "\a", "b": "\b", "e": "\x1b", "E": "\x1b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
 _LONE = frozenset({"{", "[", "[["})  # special inside a word, plain as one
+_SELF = frozenset({"_", "OPTARG", "REPLY", "argv", "dirstack", "DIRSTACK", "history", "historywords", "reply"})
+_LONE_BRACES = re.compile(r"(?:[^*?\[{},.]|\.(?!\.)|\{[^*?\[{},.]*\}|[,}])*")
 _DEPTH = 25
+_KNOWN = {"PWD": ".", "HOME": "~"}  # where the shell stands, and the home directory, as a path spells them
 
 
 class NotUnderstoodError(Exception):
@@ -26,12 +29,23 @@ class NotUnderstoodError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Word:
-    """One word after quote removal. ``text`` is what runs only if ``literal``; else it is a guess at what an expansion yields."""
+    """One word after quote removal. ``text`` is what runs only if ``literal``; otherwise it is a guess at what an expansion yields.
+
+    ``pattern``: it holds a glob or braces, which can be expanded. ``open``: it holds a variable or a substitution whose value the
+    text does not give. ``$PWD`` and ``$HOME`` are written as ``.`` and ``~``.
+    """
 
     text: str
     literal: bool = True
     quoted: bool = False
     assigns: bool = False
+    pattern: bool = False
+    open: bool = False
+
+    @property
+    def written_out(self) -> bool:
+        """Whether no expansion decides what this word is."""
+        return not (self.pattern or self.open)
 
 
 class WordReader(ABC):
@@ -43,7 +57,8 @@ class WordReader(ABC):
     def __init__(self, text: str, at: int = 0, parent: Self | None = None) -> None:
         self.text, self.at = text, at
         self.doubts: list[str] = parent.doubts if parent else []
-        self.values: dict[str, str] = parent.values if parent else {}
+        self.values: dict[str, str] = parent.values if parent else dict(_KNOWN)
+        self._open = False
         self._depth: int = parent._depth if parent else 0
         self._deeper()
 
@@ -64,7 +79,8 @@ class WordReader(ABC):
 
     def word(self) -> Word:
         parts: list[str] = []
-        literal, quoted, assigns = True, False, False
+        literal, quoted, assigns, pattern = True, False, False, False
+        self._open = False
         while self.at < len(self.text) and (char := self.text[self.at]) not in META:
             self.at += 1
             if char == "\\":
@@ -92,11 +108,17 @@ class WordReader(ABC):
                 if char == "=" and not quoted and "=" not in parts:
                     assigns = _ASSIGNED.fullmatch("".join(parts)) is not None
                 # Globs, braces and tildes are expanded; a lone brace is a reserved word.
-                if char in "*?[" or (char == "~" and (not parts or parts[-1] in ":=")) or char == "{":
+                if char in "*?[{":
+                    literal, pattern = False, True
+                elif char == "~" and (not parts or parts[-1] in ":="):
                     literal = False
                 parts.append(char)
         text = "".join(parts)
-        return Word(text, literal or (text in _LONE and not quoted), quoted, assigns)
+        if text in _LONE and not quoted:
+            return Word(text)
+        # Braces without a comma or a range stand for themselves, as in `stash@{0}`.
+        pattern = pattern and (not _LONE_BRACES.fullmatch(text))
+        return Word(text, literal, quoted, assigns, pattern, self._open)
 
     def quoted_text(self, end: str | None, parts: list[str]) -> bool:
         """The inside of double quotes, or of a here-document (``end`` is None). False if something in it is expanded."""
@@ -126,11 +148,12 @@ class WordReader(ABC):
         elif following == "(":
             self.at += 1
             self.doubt("a command substitution")
+            self._open = True
             self.nested()
         elif following == "{":
             if match := _PARAMETER.match(text, self.at):
                 self.at = match.end()
-                parts.append(self.values.get(match[1] or "", ""))
+                self._value(match[1] or "", parts)
             else:
                 self._modified_parameter()
         elif following == "'" and not quoted:
@@ -140,9 +163,10 @@ class WordReader(ABC):
             self.quoted_text('"', parts)
         elif match := _NAME.match(text, self.at):
             self.at = match.end()
-            parts.append(self.values.get(match[0], ""))
+            self._value(match[0], parts)
         elif following and following in "0123456789@*#?$!-":
             self.at += 1
+            self._open = True
         elif following == "[" or text.startswith("\\\n", self.at):
             raise NotUnderstoodError("an odd use of $")
         else:
@@ -151,6 +175,12 @@ class WordReader(ABC):
             return following in ("", '"') or following in META
         return False
 
+    def _value(self, name: str, parts: list[str]) -> None:
+        if name.startswith(("BASH", "ZSH")) or name in _SELF:
+            self.doubt("a variable that holds words of the text itself")
+        parts.append(self.values.get(name, ""))
+        self._open = self._open or name not in _KNOWN
+
     def nested(self) -> None:
         inner = self.inside(self.text, self.at)
         inner.script(nested=True)
@@ -158,6 +188,7 @@ class WordReader(ABC):
 
     def _backquoted(self) -> None:
         self.doubt("a command substitution")
+        self._open = True
         match = _BACKQUOTED.match(self.text, self.at)
         if match is None:
             raise NotUnderstoodError("a backquote is not closed")
@@ -167,6 +198,7 @@ class WordReader(ABC):
     def _modified_parameter(self) -> None:
         """``${name…}``: its inside may run commands (which are found) and may assign."""
         self.doubt("a parameter expansion that does more than read")
+        self._open = True
         self.at += 1
         self._deeper()
         while self.at < len(self.text) and self.text[self.at] != "}":

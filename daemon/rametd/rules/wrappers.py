@@ -12,6 +12,7 @@ SHELLS = frozenset({"sh", "bash", "rbash", "dash", "ash", "zsh", "ksh", "mksh", 
 
 # How many operands come before the command, and the short options that take the next word.
 _WRAPPERS: dict[str, tuple[int, str]] = {
+    "-": (0, ""),
     "builtin": (0, ""),
     "busybox": (0, ""),
     "caffeinate": (0, "tw"),
@@ -30,6 +31,7 @@ _WRAPPERS: dict[str, tuple[int, str]] = {
     "nohup": (0, ""),
     "nsenter": (0, "tSG"),
     "parallel": (0, "jaIN"),
+    "repeat": (1, ""),
     "setsid": (0, ""),
     "stdbuf": (0, "ioe"),
     "strace": (0, "eoPpsuEaIObSUX"),
@@ -44,10 +46,30 @@ _WRAPPERS: dict[str, tuple[int, str]] = {
 }
 _JOINED = frozenset({"eval", "watch"})  # their words, joined, are a text for a shell
 _FIRST = frozenset({"trap"})  # their first word is
-_EXECUTING = {
+EXECUTING = {
     "find": frozenset({"-exec", "-execdir", "-ok", "-okdir"}),
     "fd": frozenset({"-x", "-X", "--exec", "--exec-batch"}),
 }
+# Commands that start others but exist for more: a rule that denies looks through them, one that allows takes them as they are.
+_LAUNCHERS: dict[tuple[str, ...], tuple[int, str]] = {
+    **dict.fromkeys((("npx",), ("bunx",), ("uvx",)), (0, "p")),
+    **dict.fromkeys(
+        ((tool, verb) for tool in ("npm", "pnpm", "yarn", "bun") for verb in ("exec", "x", "dlx")), (0, "")
+    ),
+    **dict.fromkeys(((tool, "run") for tool in ("uv", "poetry", "pdm", "pipenv", "pipx", "hatch", "rye")), (0, "")),
+    ("bundle", "exec"): (0, ""),
+    ("direnv", "exec"): (1, ""),
+    ("mise", "exec"): (0, ""),
+    ("fakeroot",): (0, "lsbi"),
+    ("setpriv",): (0, ""),
+    ("script",): (1, ""),
+    ("unbuffer",): (0, ""),
+    ("ltrace",): (0, "eopu"),
+    ("torsocks",): (0, ""),
+}
+_SCRIPTED = frozenset({"flock", "hyperfine", "nix-shell", "parallel", "runuser", "script", "watchexec"})
+"""Commands of which `-c TEXT` or an operand may be a text for a shell."""
+_LOADER = re.compile(r"ld-linux.*\.so.*|ld-musl.*\.so.*|ld\.so")
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=", re.ASCII)
 
 
@@ -91,8 +113,26 @@ def inner(words: Sequence[str]) -> Iterator[Inner]:
         for start in _starts(words, *_WRAPPERS[name]):
             yield Inner(start, tuple(words[start:]))
     for i, word in enumerate(words):
-        if i and word in _EXECUTING.get(name, ()) and i + 1 < len(words):
+        if i and word in EXECUTING.get(name, ()) and i + 1 < len(words):
             yield Inner(i + 1, tuple(words[i + 1 :]))
+
+
+def launched(words: Sequence[str]) -> Iterator[Inner]:
+    """`inner`, and what launchers run: to deny by, never to allow by."""
+    yield from inner(words)
+    name = base(words[0]) if words else ""
+    for called, rest in ((words[:1], words), (words[:2], words[1:])):
+        how = _LAUNCHERS.get((name, *called[1:]))
+        for start in _starts(rest, *how) if how else ():
+            at = start + len(words) - len(rest)
+            yield Inner(at, tuple(words[at:]))
+    if _LOADER.fullmatch(name):
+        for start in _starts(words, 0, ""):
+            yield Inner(start, tuple(words[start:]))
+    if name in _SCRIPTED:
+        for i in range(1, len(words)):
+            if not words[i].startswith("-"):
+                yield Inner(i, script=words[i])
 
 
 def _starts(words: Sequence[str], operands: int, valued: str) -> list[int]:

@@ -6,7 +6,7 @@ from ramet.v1 import attention_pb2
 
 from rametd.domain.errors import InvalidInputError, RuleNotFoundError
 from rametd.domain.models import OWNER, Request, RequestKind, Session, StoredRule
-from rametd.rules import Call, Effect, parse, suggest
+from rametd.rules import Call, Effect, caution, parse, suggest
 from rametd.services.ids import new_id
 from rametd.store import Unit
 
@@ -36,6 +36,12 @@ def create(
             match_time=None,
         )
     )
+
+
+def cautions(effect: Effect, text: str) -> list[str]:
+    """Warnings about a new rule that allows more than its words say."""
+    found = caution(text) if effect is Effect.ALLOW else ""
+    return [found] if found else []
 
 
 def remember(unit: Unit, session: Session, request: Request, scope: int) -> StoredRule | None:

@@ -1,4 +1,4 @@
-"""The guard: every call of every agent is judged before it is made, by whose the paths are and then by the rules. No mode is above it."""
+"""The guard: judges every call of every agent before it is made, by who owns the paths and then by the rules, in every mode."""
 
 import asyncio
 import os
@@ -21,7 +21,7 @@ WRITES = {"Write": "file_path", "Edit": "file_path", "MultiEdit": "file_path", "
 
 
 async def judge(core: Core, session: Session, use: ToolUse) -> Judged:
-    """What ownership and the rules of the repository and of the session say to a call; no rule, no opinion."""
+    """The verdict of ownership, then of the repository's and the session's rules. Without rules there is no opinion."""
     refused = await refuse(core, session, use)
     if refused is not None:
         return refused
@@ -32,8 +32,7 @@ async def judge(core: Core, session: Session, use: ToolUse) -> Judged:
     def rule_of(each: StoredRule) -> Rule:
         return Rule(each.id, Effect(each.effect), each.text)
 
-    # Rules speak of the worktree, wherever in it the agent stands.
-    call = Call(use.tool, use.input, session.worktree)
+    call = Call(use.tool, use.input, session.worktree, Path(use.cwd) if use.cwd else None)
     rules = [rule_of(each) for each in stored]
     verdict = await asyncio.to_thread(evaluate, rules, call, home=core.home, ignore_case=IGNORE_CASE)
     if verdict.effect is None or verdict.rule is None:

@@ -1,0 +1,139 @@
+"""Options by which a command that looks harmless runs another one, or writes a file: no prefix rule covers them.
+
+``Bash(sort:*)`` means sorting. ``sort -o FILE`` overwrites a file and ``sort --compress-program=X`` runs X, so both are left to the
+person unless the rule itself names the option. The table knows common commands only; see the reference for what that leaves open.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+
+from rametd.rules.words import Word
+from rametd.rules.wrappers import base
+
+# Per command: long options (an unambiguous beginning of one counts too), letters of short options, and words that stand alone.
+_OPTIONS: dict[str, tuple[frozenset[str], str, frozenset[str]]] = {
+    name: (frozenset(long.split()), short, frozenset(words.split()))
+    for name, long, short, words in (
+        ("cargo", "--config", "", ""),
+        (
+            "curl",
+            "--output --output-dir --remote-name --remote-name-all --config --dump-header --cookie-jar --trace",
+            "oOKDc",
+            "",
+        ),
+        ("fd", "--exec --exec-batch", "xX", ""),
+        (
+            "find",
+            "",
+            "",
+            "-delete -exec -execdir -fls -fprint -fprint0 -fprintf -ok -okdir",
+        ),
+        ("gh", "", "", "alias extension"),
+        (
+            "git",
+            "--config-env --exec --exec-path --ext-diff --extcmd --open-files-in-pager --output --receive-pack --upload-pack",
+            "",
+            "",
+        ),
+        ("go", "", "", "-exec -toolexec -vettool -overlay"),
+        ("man", "--html --pager --preprocessor", "HP", ""),
+        ("npm", "--node-options --script-shell --shell", "", ""),
+        ("pnpm", "--node-options --script-shell --shell-emulator", "", ""),
+        ("rg", "--hostname-bin --pre", "", ""),
+        ("rsync", "--rsh --rsync-path", "e", ""),
+        ("sort", "--compress-program --output", "o", ""),
+        ("split", "--filter", "", ""),
+        (
+            "tar",
+            "--checkpoint-action --info-script --new-volume-script --rmt-command --rsh-command --to-command --use-compress-program",
+            "FI",
+            "",
+        ),
+        ("tree", "--output", "o", ""),
+        ("wget", "--config --execute --output-document --output-file --use-askpass", "eoO", ""),
+        ("yarn", "--node-options --script-shell", "", ""),
+        ("yq", "--inplace --split-exp", "is", ""),
+        ("zip", "--unzip-command", "T", ""),
+    )
+}
+_PROGRAMMED = frozenset({"awk", "gawk", "gsed", "mawk", "nawk", "sed"})  # their operands are programs
+GUARDED = frozenset(_OPTIONS) | _PROGRAMMED
+"""Commands of which some options or operands are never covered by a prefix."""
+# Options of single git commands; `-c` and its like stand before the command.
+_GIT = {
+    "archive": frozenset({"-o"}),
+    "bisect": frozenset({"run"}),
+    "difftool": frozenset({"-x"}),
+    "format-patch": frozenset({"-o"}),
+    "grep": frozenset({"-O"}),
+    "rebase": frozenset({"-x", "-i", "--interactive"}),
+    "submodule": frozenset({"foreach"}),
+}
+_SED_OPTIONS = re.compile(r"-[nErsuz]+|--(?:quiet|silent|regexp-extended|null-data|separate|unbuffered|posix|debug)")
+_SED_ADDRESS = r"(?:\d+|\$|/[^/\\\n\[]*/)"
+_SED_SAFE = re.compile(
+    rf"\s*(?:{_SED_ADDRESS}(?:\s*,\s*[+~]?{_SED_ADDRESS})?)?\s*!?\s*(?:[pdqQ=GgHhxnND]?|s([/|,#@])(?:(?!\1)[^\\\n\[]|\\.)*\1(?:(?!\1)[^\\\n]|\\.)*\1[gpiI0-9]*)\s*"
+)
+_AWK_UNSAFE = re.compile(r"[|>@]|\bsystem\b|\bgetline\b")
+_AWK_OPTIONS = re.compile(r"-F.*|-v|--field-separator=.*|--assign=.*|--version")
+
+
+def escapes(words: Sequence[str], since: int = 1) -> str | None:
+    """The word, from ``since`` on, by which the command runs another or writes a file; None if there is none."""
+    name = base(words[0]) if words else ""
+    more = list(words[max(since, 1) :])
+    if name in {"sed", "gsed"}:
+        return next((word for word in _sed(more) if word), None)
+    if name in _PROGRAMMED:
+        return next(_awk(more), None)
+    if name == "git":
+        verb = next((i for i, word in enumerate(words) if i and not word.startswith("-")), len(words))
+        if since <= verb and (found := next((w for w in words[since:verb] if w.startswith("-c")), None)):
+            return found
+        own = _GIT.get(words[verb] if verb < len(words) else "", frozenset())
+        if found := next((w for w in more if w in own or any(len(o) == 2 and w.startswith(o) for o in own)), None):
+            return found
+    if name == "tar" and since < 2 and more and not more[0].startswith("-"):
+        more[0] = f"-{more[0]}"  # the old style: `tar cIf`
+    long, short, alone = _OPTIONS.get(name, (frozenset[str](), "", frozenset[str]()))
+    for word in more:
+        stem = word.partition("=")[0]
+        if word in alone or (len(stem) > 3 and stem.startswith("--") and any(o.startswith(stem) for o in long)):
+            return word
+        if short and re.fullmatch(r"-[A-Za-z0-9].*", word) and any(letter in word for letter in short):
+            return word
+    return None
+
+
+def may_escape(words: Sequence[Word], since: int) -> bool:
+    """Whether an expansion, from word ``since`` on, may yield such an option: of a glob, a file's name may be one."""
+    name = base(words[0].text) if words else ""
+    return name in GUARDED and any(word.pattern and (word.open or word.text[0] in "-*?[{") for word in words[since:])
+
+
+def _sed(words: Sequence[str]) -> list[str]:
+    """The options and scripts that are not known to print, delete or replace only."""
+    scripts: list[str] = []
+    operands: list[str] = []
+    bad: list[str] = []
+    at = 0
+    while at < len(words):
+        word = words[at]
+        if word in {"-e", "--expression"}:
+            scripts += words[at + 1 : at + 2]
+            at += 1
+        elif word.startswith("-") and word != "-":
+            bad += [] if _SED_OPTIONS.fullmatch(word) else [word]
+        else:
+            operands.append(word)
+        at += 1
+    scripts = scripts or operands[:1]
+    return bad + [text for text in scripts if not all(_SED_SAFE.fullmatch(part) for part in text.split(";"))]
+
+
+def _awk(words: Sequence[str]) -> Iterator[str]:
+    for i, word in enumerate(words):
+        if (word.startswith("-") and word != "-" and not _AWK_OPTIONS.fullmatch(word)) or (
+            _AWK_UNSAFE.search(word) and not (i and words[i - 1] == "-F")
+        ):
+            yield word
