@@ -69,7 +69,9 @@ def caution(text: str) -> str:
     if not parsed.prefix or parsed.tool not in SHELL_TOOLS:
         return ""
     name = base(parsed.words[0])
-    why = UNSAFE_SUBCOMMANDS.get(parsed.words[:2]) or (UNSAFE.get(name) if len(parsed.words) == 1 else None)
+    why = next((said for words, said in UNSAFE_SUBCOMMANDS.items() if words == parsed.words[:2]), None) or (
+        UNSAFE.get(name) if len(parsed.words) == 1 else None
+    )
     if why is None and name in GUARDED and len(parsed.words) == 1:
         why = "has options that run commands or write files"
     if why is None:

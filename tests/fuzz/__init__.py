@@ -1,0 +1,1 @@
+"""Fuzzes that run for as long as they are given."""
