@@ -20,12 +20,12 @@ from tests.support.eventually import eventually_sync
 
 
 async def rows(scale: Scale) -> AsyncIterator[Figure]:
-    with make_sandbox() as sandbox, daemon_process(sandbox):
+    with make_sandbox() as sandbox, daemon_process(sandbox, forked=False):
         repository = sandbox.repository(files=scale.files)
         progress(f"making sessions on {scale.files} files")
         yield await the_call(scale, sandbox, repository)
         yield the_command(scale, sandbox, repository)
-    with make_sandbox(config="[pool]\nsize = 1\n") as sandbox, daemon_process(sandbox):
+    with make_sandbox(config="[pool]\nsize = 1\n") as sandbox, daemon_process(sandbox, forked=False):
         repository = sandbox.repository(files=scale.monorepo)
         progress(f"making sessions of spares on {scale.monorepo} files")
         yield await the_call(scale, sandbox, repository, spare=True)
@@ -155,7 +155,10 @@ async def first_requests(scale: Scale) -> AsyncIterator[Figure]:
         for warm in (False, True):
             progress(f"waiting for first model requests of the real program, {'warm' if warm else 'cold'}")
             config = f"[pool]\nsize = 1\nwarm_agents = {int(warm)}\n"
-            with make_sandbox(model_port=port, real_cli=True, config=config) as sandbox, daemon_process(sandbox):
+            with (
+                make_sandbox(model_port=port, real_cli=True, config=config) as sandbox,
+                daemon_process(sandbox, forked=False),
+            ):
                 repository = sandbox.repository(files=scale.monorepo)
                 sandbox.ctl("new", "--name", "first", cwd=repository)
                 bare, trees, ours = [], [], []

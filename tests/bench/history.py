@@ -43,7 +43,7 @@ async def rows(scale: Scale) -> AsyncIterator[Figure]:
         progress(f"storing {scale.sessions} sessions and {scale.events} events")
         await store_history(sandbox, scale)
         what = f"{scale.sessions} sessions and {scale.events} events stored"
-        daemon = DaemonProcess(sandbox)
+        daemon = DaemonProcess(sandbox, forked=False)
         python = [sys.executable, "-c", "import grpc"]
         environ = {**sandbox.environ, "RAMET_AUTOSTART": "0"}
 

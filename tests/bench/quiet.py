@@ -15,7 +15,7 @@ SETTLE_S = 1.0
 async def rows(scale: Scale) -> AsyncIterator[Figure]:
     count = scale.live
     settle = min(SETTLE_S, scale.idle_s)
-    with make_sandbox(config=CONFIG) as sandbox, daemon_process(sandbox) as daemon:
+    with make_sandbox(config=CONFIG) as sandbox, daemon_process(sandbox, forked=False) as daemon:
         repository = sandbox.repository()
         async with connected(sandbox) as client:
             await gather_herd(client, repository, 1)

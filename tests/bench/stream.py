@@ -68,7 +68,7 @@ class Heard:
 
 
 async def rows(scale: Scale) -> AsyncIterator[Figure]:
-    with make_sandbox(config=CONFIG) as sandbox, daemon_process(sandbox) as daemon:
+    with make_sandbox(config=CONFIG) as sandbox, daemon_process(sandbox, forked=False) as daemon:
         async with connected(sandbox) as client:
             ids = await gather_herd(client, sandbox.repository(), scale.agents)
         async for figure in steady(scale, sandbox, ids):

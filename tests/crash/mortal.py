@@ -81,7 +81,7 @@ class Mortal:
         await self.patiently(serves_or_ended)
         if process.poll() is None:
             return True
-        self._was_killed(process.returncode)
+        self._was_killed(process.wait(timeout=0))
         return False
 
     def kill(self) -> None:

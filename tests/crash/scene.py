@@ -174,7 +174,7 @@ def leftovers(sandbox: Sandbox, repository: Path, *sessions: str) -> list[str]:
     found = [
         f"process {process.pid}: {' '.join(command_of(process))}"
         for process in sandbox.processes()
-        if "rametd" not in command_of(process)
+        if "rametd" not in command_of(process) and process.pid not in sandbox.forked
     ]
     found += [f"directory {path}" for path in (state / "agents").glob("*")]
     found += [f"worktree {path}" for path in (state / "worktrees").glob("*/*")]
