@@ -485,3 +485,19 @@ async def test_gh_speaks_with_the_token_of_whoever_made_the_session_and_the_agen
         await shop.create("keyed")
     assert reason_of(caught.value) == "FORGE_LOGIN", "the scripted GitHub knows another token alone"
     assert {each.authorization for each in shop.github.requests} == {"token another-token"}
+
+
+async def test_a_submodule_commit_that_nobody_can_fetch_is_not_pushed(shop: Shop) -> None:
+    session = await shop.session("point")
+    tree = Path(session.worktree)
+    git(tree, "update-index", "--add", "--cacheinfo", f"160000,{session.base_commit},lib")
+    (tree / "lib").mkdir()
+    git(tree / "lib", "init", "-q")
+    git(tree / "lib", "commit", "-q", "--allow-empty", "-m", "only here")
+    shop.commit(session, {".gitmodules": '[submodule "lib"]\n\tpath = lib\n\turl = https://example.org/lib\n'})
+
+    with pytest.raises(grpc.aio.AioRpcError) as refused:
+        await shop.create("point")
+
+    assert reason_of(refused.value) == "PUSH_REFUSED"
+    assert git(shop.bare, "branch", "--list", "ramet/point") == ""

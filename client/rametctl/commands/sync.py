@@ -82,6 +82,8 @@ def _show(app: App, answer: "SyncSessionResponse", *, rebased: bool, options: st
         if answer.HasField("checkpoint"):
             undo = f"rametctl rewind {reference(answer.session)} {answer.checkpoint.number}"
             app.output.text(f"to undo this: {undo}")
+        for warning in answer.warnings:
+            app.output.note(f"rametctl: {printable(warning)}")
         return
     app.output.show(line((name, "bold"), "  conflicts with its base; nothing was changed:"))
     for path in answer.conflicts:

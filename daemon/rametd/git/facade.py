@@ -491,23 +491,34 @@ class Git:
         *,
         rebase: bool,
         message: str,
+        source: Path | None = None,
         before_changing: Callable[[Synced], Awaitable[None]] | None = None,
     ) -> Synced:
         """Bring the commits of ``commit`` into the branch checked out, by a merge or by a rebase onto it; where that conflicts nothing was touched.
+        Submodules follow the commits that it brings, from what ``source``, the person's checkout, has of them.
         ``before_changing`` is awaited with what it comes to, once it is known that it will succeed and before git writes a file.
 
         Raises WorktreeChangedError in the middle of a merge or the like, and where uncommitted changes or untracked or ignored files are in the way.
         """
         return await syncing.sync(
-            self._context, worktree, branch, commit, rebase=rebase, message=message, before_changing=before_changing
+            self._context,
+            worktree,
+            branch,
+            commit,
+            rebase=rebase,
+            message=message,
+            source=source,
+            before_changing=before_changing,
         )
 
-    async def settle_sync(self, worktree: Path, branch: str | None, old: str, new: str) -> CutOff:
+    async def settle_sync(
+        self, worktree: Path, branch: str | None, old: str, new: str, source: Path | None = None
+    ) -> CutOff:
         """End a sync from ``old`` to ``new`` that was cut off, where its files are complete; what else it has left stays as it is.
 
         Waits for a git of it that is still writing.
         """
-        return await syncing.settle(self._context, worktree, branch, old, new)
+        return await syncing.settle(self._context, worktree, branch, old, new, source)
 
     def matrix(self, repo: RepositoryInfo) -> Matrix:
         """What compares the work of a repository's sessions, and keeps what it computed: made once for each."""

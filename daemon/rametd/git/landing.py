@@ -6,12 +6,15 @@ tree. What comes of it is a commit, whose files are put into the tree for the ch
 
 import os
 import re
+import shlex
 from collections import Counter
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+from ramet.words import plural
 
 from rametd.domain.errors import WorktreeChangedError, WrongStateError
 from rametd.git import removal, worktrees
@@ -20,7 +23,7 @@ from rametd.git.inside import new_links
 from rametd.git.process import failed
 from rametd.git.registrations import REASON, registered_at, verify_worktree
 from rametd.git.repository import RepositoryInfo
-from rametd.git.submodules import populate_submodules
+from rametd.git.submodules import Unpublished, links_that_go_back, populate_submodules, unpublished
 from rametd.git.targets import Targets, under_way
 
 RAMET: Final = ("Ramet", "ramet@localhost")
@@ -104,6 +107,10 @@ class Landing:
         records = (record.split("\n", 3) for record in output.decode(errors="replace").split("\0") if record)
         return tuple(Commit(commit, subject, name, email) for commit, name, email, subject in records)
 
+    async def unpublished(self, repo: RepositoryInfo, worktree: Path, old: str, new: str) -> tuple[Unpublished, ...]:
+        """Submodule commits that ``new`` records, ``old`` does not, and nobody else could fetch; ``worktree`` is the session's."""
+        return await unpublished(self._git, repo, worktree, old, new)
+
     async def uncommitted(self, worktree: Path) -> tuple[str, ...]:
         """What a worktree has that its branch has not: changed and untracked files, an untracked directory once."""
         git_dir = await self._git.compute(verify_worktree, worktree, None)
@@ -146,6 +153,14 @@ class Landing:
                 hint="ignore it, make a submodule of it (`git submodule add`), or move it away; to have its files land delete its .git",
                 files="\n".join(links),
             )
+        if back := await links_that_go_back(git, worktree, there):
+            named = " ".join(shlex.quote(place) for place in back)
+            raise WrongStateError(
+                f"{plural(len(back), 'submodule')} in {worktree} would go back: what is checked out lacks the recorded commit: {', '.join(back[:3])}",
+                hint=f"`git -C {shlex.quote(str(worktree))} submodule update -- {named}` checks the recorded commit out; "
+                "to go back on purpose, commit that yourself",
+                files="\n".join(back),
+            )
         await git.compute(verify_worktree, worktree, branch)
         await git.process.write(worktree, *there, "add", "--all")
         author = await identity(git, worktree)
@@ -170,8 +185,12 @@ class LandingTree:
         self.cleaned = False
         """Whether bringing it to its commit has removed anything, such as what a setup has made."""
 
-    async def check_out(self, commit: str) -> None:
-        """Bring the tree to ``commit``: tracked files as they are there, untracked ones gone, ignored ones (caches) left."""
+    async def check_out(self, commit: str, trees: Sequence[Path] = ()) -> tuple[str, ...]:
+        """Bring the tree to ``commit``: tracked files as they are there, untracked ones gone, ignored ones (caches) left.
+
+        Submodules are filled from the person's checkout, else from ``trees``, those of the sessions whose work lands. Returns a line
+        for each submodule that is not at its commit.
+        """
         there = await self._there()
         git_dir = await self._git.compute(verify_worktree, self.path, None)
         # Whoever made it has held our lock, and is gone: it can only be left over.
@@ -181,7 +200,10 @@ class LandingTree:
         # Not `reset --hard`: a check may have checked out a branch in here, and that is what a reset would move.
         await self._write(*there, "checkout", "--quiet", "--force", "--detach", "--no-recurse-submodules", commit)
         self.cleaned = bool(await self._write(*there, "clean", "-ffd"))
-        await populate_submodules(self._git, self._repo.worktree_root, self.path)
+        warnings = await populate_submodules(self._git, self._repo.worktree_root, self.path)
+        for tree in trees if warnings else ():
+            warnings = await populate_submodules(self._git, tree, self.path)
+        return warnings
 
     async def merge(self, onto: str, tip: str, message: str) -> Combined | Conflict:
         """A merge commit of ``tip`` on ``onto``, also where it could be a fast-forward: it says whose work it is."""

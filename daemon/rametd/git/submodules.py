@@ -1,52 +1,298 @@
-"""Submodules of a new worktree, filled from what the user's checkout already has; the network is never asked."""
+"""Submodules: their files follow the commit that a worktree records, and a commit that nobody can fetch is found before it is published.
 
+Files come from what the person's checkout has; the network is never asked.
+"""
+
+import os
+import shlex
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
+from urllib.parse import unquote, urlsplit
 
 from rametd.git.context import GitContext
 from rametd.git.registrations import existing_git_dir
+from rametd.git.repository import RepositoryInfo
 
-# Only local clones: a URL of any other kind is refused by git itself instead of being fetched from.
-_LOCAL_ONLY = {"GIT_ALLOW_PROTOCOL": "file"}
+# Only local clones: git refuses a URL of any other kind instead of fetching from it.
+_LOCAL_ONLY: Final = {"GIT_ALLOW_PROTOCOL": "file"}
+_GITLINK: Final = "160000"
+_PATH_KEY: Final = r"^submodule\..*\.path$"
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """A submodule's recorded commit before and after a change; None where that side has no submodule at ``place``."""
+
+    place: str
+    old: str | None
+    new: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Unpublished:
+    """A recorded submodule commit that no remote of the submodule is known to have. ``directory``: a checkout that has it, if any."""
+
+    place: str
+    commit: str
+    directory: Path | None
+
+    @property
+    def words(self) -> str:
+        return f"submodule {self.place} is at {self.commit[:12]}, which no remote of it is known to have: nobody could check it out"
+
+    @property
+    def hint(self) -> str:
+        if self.directory is None:
+            return f"fetch {self.commit[:12]} in your checkout's {self.place}, or restore the session that made it; then try again"
+        where = shlex.quote(str(self.directory))
+        return (
+            f"push it with `git -C {where} push origin {self.commit[:12]}:refs/heads/BRANCH`; if the remote has it already, "
+            f"`git -C {where} fetch` is enough; then try again"
+        )
 
 
 async def populate_submodules(git: GitContext, source: Path | None, worktree: Path) -> tuple[str, ...]:
-    """Populate in ``worktree`` each submodule that is populated in ``source``; a line for each that could not be.
+    """Check out in ``worktree`` each submodule that is populated in ``source``; returns a line for each that failed.
 
-    A linked worktree has submodule repositories of its own, so that git would clone each from its URL. Here the URL is overridden
-    for one command by the git directory next door (git hard-links its objects), and the clone's origin is set right afterwards;
-    the repository's configuration, which all worktrees share, is not written.
+    A linked worktree has submodule repositories of its own, so git would clone each from its URL. One command's configuration
+    replaces the URL by the git directory next door (git hard-links its objects); afterwards the clone's origin is set right. The
+    repository's configuration, which all worktrees share, is not written.
     """
     if source is None or not await git.compute((worktree / ".gitmodules").is_file):
         return ()
     warnings: list[str] = []
-    for name, place in await _declared(git, worktree):
-        local = await git.compute(existing_git_dir, source / place)
-        if local is None:
-            continue
-        done = await git.process.run(
-            worktree,
-            *("-c", f"submodule.{name}.url={local}", "-c", f"submodule.{name}.active=true"),
-            *("submodule", "--quiet", "update", "--init", "--checkout", "--no-recommend-shallow", "--", place),
-            environment=_LOCAL_ONLY,
-        )
-        if done.returncode != 0 or await git.compute(existing_git_dir, worktree / place) is None:
-            warnings.append(f"submodule {place} is not populated: {done.words}")
-            continue
-        await _restore_origin(git, local, worktree / place)
-        warnings += await populate_submodules(git, source / place, worktree / place)
+    for name, place in (await _declared(git, worktree)).items():
+        warnings += await _populate(git, source, worktree, name, place)
     return tuple(warnings)
 
 
-async def _declared(git: GitContext, worktree: Path) -> list[tuple[str, str]]:
-    done = await git.process.run(
-        worktree, "config", "-z", "--file", str(worktree / ".gitmodules"), "--get-regexp", r"^submodule\..*\.path$"
+async def follow_submodules(
+    git: GitContext, source: Path | None, worktree: Path, old: str, new: str
+) -> tuple[str, ...]:
+    """Bring submodules of ``worktree`` from the commits that ``old`` records to those of ``new``; returns a line for each that stays behind.
+
+    Only a submodule that stands at its old commit moves, and git refuses where uncommitted changes are in the way.
+    """
+    there = await _there(git, worktree)
+    if there is None:
+        return ()
+    links = [link for link in await changed_links(git, worktree, there, old, new) if link.new is not None]
+    names = {place: name for name, place in (await _declared(git, worktree)).items()} if links else {}
+    warnings: list[str] = []
+    for link in links:
+        place, now = link.place, link.new
+        directory, local = worktree / place, source / place if source is not None else None
+        inner = await _there(git, directory)
+        if inner is None:
+            if local is not None and source is not None and place in names:
+                warnings += await _populate(git, source, worktree, names[place], place)
+            continue
+        assert now is not None
+        why = await _bring(git, local, directory, inner, link.old, now)
+        if why:
+            warnings.append(
+                f"submodule {place} stays behind the recorded commit {now[:12]}: {why}; "
+                f"`git -C {shlex.quote(str(worktree))} submodule update -- {shlex.quote(place)}` checks it out"
+            )
+        elif link.old is not None:
+            warnings += await follow_submodules(git, local, directory, link.old, now)
+    return tuple(warnings)
+
+
+async def links_that_go_back(git: GitContext, worktree: Path, there: tuple[str, str]) -> tuple[str, ...]:
+    """Paths of submodules whose checked-out commit does not contain the recorded one: a commit of everything would drop what that has."""
+    output = await git.process.read(
+        worktree, *there, "diff-files", "--raw", "-z", "--no-abbrev", "--ignore-submodules=dirty"
     )
-    entries = [entry.partition("\n") for entry in done.stdout.decode(errors="surrogateescape").split("\0") if entry]
-    return [(key.removeprefix("submodule.").removesuffix(".path"), place) for key, _, place in entries]
+    found = []
+    for place, recorded in _moved(output):
+        inner = await _there(git, worktree / place)
+        if inner is None:
+            continue
+        contained = await git.process.run(worktree / place, *inner, "merge-base", "--is-ancestor", recorded, "HEAD")
+        if contained.returncode != 0:
+            found.append(place)
+    return tuple(sorted(found))
+
+
+async def changed_links(git: GitContext, where: Path, there: Iterable[str], old: str, new: str) -> list[Link]:
+    """The submodules whose recorded commit differs between two commits."""
+    output = os.fsdecode(
+        await git.process.read(where, *there, "diff-tree", "--raw", "-r", "-z", "--no-abbrev", "--no-renames", old, new)
+    )
+    fields = output.split("\0")
+    found = []
+    for record, place in zip(fields[0::2], fields[1::2], strict=False):
+        before, after, from_, to, _ = record.removeprefix(":").split(" ")
+        if _GITLINK in {before, after}:
+            found.append(Link(place, from_ if before == _GITLINK else None, to if after == _GITLINK else None))
+    return found
+
+
+async def unpublished(
+    git: GitContext, repo: RepositoryInfo, tree: Path | None, old: str, new: str
+) -> tuple[Unpublished, ...]:
+    """Submodule commits that ``new`` records, ``old`` does not, and no remote of the submodule is known to have.
+
+    Asked are the person's checkout, the repository's own ``modules`` and the session's ``tree``, by their remote-tracking refs, and
+    the submodule's URL where that is a local path. `push.recurseSubmodules=no` turns the question off, as it does for git.
+    """
+    links = [link for link in await changed_links(git, repo.common_dir, (), old, new) if link.new is not None]
+    if not links or await push_mode(git, repo) == "no":
+        return ()
+    declared = await _declared_at(git, repo, new)
+    found = []
+    for link in links:
+        homes = (repo.worktree_root, None if repo.is_bare else repo.root)
+        places = [home / link.place for home in homes if home is not None]
+        own = {place: await git.compute(existing_git_dir, place) for place in places}
+        if name := declared.get(link.place):
+            kept = repo.common_dir / "modules" / name
+            own.setdefault(kept, kept if await git.compute((kept / "HEAD").is_file) else None)
+        lone = await _lone(git, link, own, tree)
+        if lone is not None:
+            found.append(lone)
+    return tuple(found)
+
+
+async def push_mode(git: GitContext, repo: RepositoryInfo) -> str:
+    """`push.recurseSubmodules` as the person has set it; "" where unset."""
+    done = await git.process.run(repo.standpoint, "config", "--get", "push.recurseSubmodules")
+    return done.stdout.decode(errors="replace").strip()
+
+
+async def _lone(git: GitContext, link: Link, own: Mapping[Path, Path | None], tree: Path | None) -> Unpublished | None:
+    """Why a link's new commit counts as unpublished, None where it does not. ``own``: git directories of the person's, by where they are.
+
+    The person's repository decides where it has the commit: the session's was cloned from it, so its `origin/*` were the person's branches.
+    """
+    commit = link.new or ""
+    theirs = await git.compute(existing_git_dir, tree / link.place) if tree is not None else None
+    session = {tree / link.place: theirs} if tree is not None else {}
+    for directory, module in [*own.items(), *session.items()]:
+        if module is not None and await _has(git, module, commit):
+            return None if await _on_remote(git, module, commit) else Unpublished(link.place, commit, directory)
+    if tree is not None and theirs is None and await git.compute(tree.is_dir):
+        return None  # the session never had the submodule's files: the commit came from elsewhere
+    return Unpublished(link.place, commit, None)
+
+
+async def _has(git: GitContext, module: Path, commit: str) -> bool:
+    done = await git.process.run(module, f"--git-dir={module}", "cat-file", "-e", f"{commit}^{{commit}}")
+    return done.returncode == 0
+
+
+async def _on_remote(git: GitContext, module: Path, commit: str) -> bool:
+    there = (f"--git-dir={module}", f"--work-tree={module}")
+    refs = await git.process.run(module, *there, "for-each-ref", "--count=1", f"--contains={commit}", "refs/remotes")
+    if refs.stdout.strip():
+        return True
+    url = os.fsdecode((await git.process.run(module, *there, "config", "remote.origin.url")).stdout).strip()
+    path = _local_path(url)
+    if path is None or not await git.compute(path.is_dir):
+        return False
+    done = await git.process.run(path, "for-each-ref", "--count=1", f"--contains={commit}")
+    return bool(done.stdout.strip())
+
+
+def _local_path(url: str) -> Path | None:
+    """The directory that a URL names on this machine; None for any other."""
+    if url.startswith("file://"):
+        return Path(unquote(urlsplit(url).path))
+    return Path(url) if url.startswith("/") else None
+
+
+async def _populate(git: GitContext, source: Path, worktree: Path, name: str, place: str) -> tuple[str, ...]:
+    local = await git.compute(existing_git_dir, source / place)
+    if local is None:
+        return ()
+    inner = await _there(git, worktree / place)
+    if inner is not None:
+        recorded = os.fsdecode(
+            (await git.process.run(worktree, "rev-parse", "--verify", "--quiet", f":0:{place}")).stdout
+        ).strip()
+        if recorded:
+            await _obtain(git, local, worktree / place, inner, recorded)
+    done = await git.process.run(
+        worktree,
+        *("-c", f"submodule.{name}.url={local}", "-c", f"submodule.{name}.active=true"),
+        *("submodule", "--quiet", "update", "--init", "--checkout", "--no-recommend-shallow", "--", place),
+        environment=_LOCAL_ONLY,
+    )
+    if done.returncode != 0 or await git.compute(existing_git_dir, worktree / place) is None:
+        return (f"submodule {place} is not populated: {done.words}",)
+    if inner is None:
+        await _restore_origin(git, local, worktree / place)
+    return await populate_submodules(git, source / place, worktree / place)
+
+
+async def _bring(
+    git: GitContext, source: Path | None, directory: Path, inner: tuple[str, str], old: str | None, new: str
+) -> str:
+    """Check out ``new`` in a populated submodule; returns why not, "" when it stands there."""
+    head = os.fsdecode(
+        (await git.process.run(directory, *inner, "rev-parse", "--verify", "--quiet", "HEAD")).stdout
+    ).strip()
+    if head == new:
+        return ""
+    if head != old:
+        return f"it is at {head[:12]}, which its worktree chose itself"
+    local = await git.compute(existing_git_dir, source) if source is not None else None
+    if not await _obtain(git, local, directory, inner, new):
+        return "your own checkout does not have that commit either"
+    words = ("checkout", "--quiet", "--no-overwrite-ignore", "--no-recurse-submodules", "--detach", new)
+    done = await git.process.run(directory, *inner, *words)
+    return "" if done.returncode == 0 else done.words
+
+
+async def _obtain(git: GitContext, local: Path | None, directory: Path, inner: tuple[str, str], commit: str) -> bool:
+    """Whether a submodule has a commit, which is fetched from the git directory ``local`` if need be."""
+    has = (*inner, "cat-file", "-e", f"{commit}^{{commit}}")
+    if (await git.process.run(directory, *has)).returncode == 0:
+        return True
+    if local is None:
+        return False
+    fetch = ("-c", "protocol.version=2", "fetch", "--quiet", "--no-tags", "--no-recurse-submodules", str(local), commit)
+    await git.process.run(directory, *inner, *fetch, environment=_LOCAL_ONLY)
+    return (await git.process.run(directory, *has)).returncode == 0
+
+
+async def _there(git: GitContext, directory: Path) -> tuple[str, str] | None:
+    """Both ends of a repository, for git; None where there is none at ``directory``."""
+    git_dir = await git.compute(existing_git_dir, directory)
+    return None if git_dir is None else (f"--git-dir={git_dir}", f"--work-tree={directory}")
+
+
+def _moved(output: bytes) -> Iterator[tuple[str, str]]:
+    """Places and recorded commits of the submodules in the raw output of `git diff-files -z`."""
+    fields = os.fsdecode(output).split("\0")
+    for record, place in zip(fields[0::2], fields[1::2], strict=False):
+        before, after, recorded, _, _ = record.removeprefix(":").split(" ")
+        if before == after == _GITLINK:
+            yield place, recorded
+
+
+async def _declared(git: GitContext, worktree: Path) -> dict[str, str]:
+    """Places of submodules by name, as ``.gitmodules`` says."""
+    return await _modules(git, worktree, "--file", str(worktree / ".gitmodules"))
+
+
+async def _declared_at(git: GitContext, repo: RepositoryInfo, commit: str) -> dict[str, str]:
+    """Names of submodules by place, as ``.gitmodules`` of a commit says."""
+    places = await _modules(git, repo.common_dir, "--blob", f"{commit}:.gitmodules")
+    return {place: name for name, place in places.items()}
+
+
+async def _modules(git: GitContext, where: Path, *source: str) -> dict[str, str]:
+    done = await git.process.run(where, "config", "-z", *source, "--get-regexp", _PATH_KEY)
+    entries = [entry.partition("\n") for entry in os.fsdecode(done.stdout).split("\0") if entry]
+    return {key.removeprefix("submodule.").removesuffix(".path"): place for key, _, place in entries}
 
 
 async def _restore_origin(git: GitContext, local: Path, submodule: Path) -> None:
     origin = await git.process.run(submodule, f"--git-dir={local}", "config", "remote.origin.url")
-    url = origin.stdout.decode(errors="surrogateescape").rstrip("\n")
+    url = os.fsdecode(origin.stdout).rstrip("\n")
     if url:
         await git.process.write(submodule, "remote", "set-url", "origin", url)

@@ -27,6 +27,7 @@ from rametd.git.registrations import verify_worktree
 from rametd.git.repository import head_of, open_repository, peel
 from rametd.git.scratch import without_files
 from rametd.git.snapshot import current_tree
+from rametd.git.submodules import follow_submodules
 from rametd.git.targets import under_way, ways_out
 
 _REFLOG: Final = "ramet: sync"
@@ -39,12 +40,13 @@ _REBASE: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Synced:
-    """``commits`` were brought in. With ``conflicts`` (paths) everything is as it was before."""
+    """``commits`` were brought in. With ``conflicts`` (paths) everything is as it was before; ``warnings`` name submodules that stay behind."""
 
     old: str
     new: str
     commits: int
     conflicts: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
 
 
 class CutOff(StrEnum):
@@ -66,6 +68,7 @@ async def sync(
     *,
     rebase: bool,
     message: str,
+    source: Path | None = None,
     before_changing: Callable[[Synced], Awaitable[None]] | None = None,
 ) -> Synced:
     """See `Git.sync`."""
@@ -99,7 +102,7 @@ async def sync(
             raise _refused(done, words)
         if branch is not None:
             await _take_along(git, worktree, there, branch, old, new)
-    return Synced(old, new, missing)
+    return Synced(old, new, missing, warnings=await follow_submodules(git, source, worktree, old, new))
 
 
 async def _take_along(git: GitContext, worktree: Path, there: tuple[str, ...], branch: str, old: str, new: str) -> None:
@@ -115,8 +118,17 @@ async def _take_along(git: GitContext, worktree: Path, there: tuple[str, ...], b
     await git.process.write(worktree, *there, "symbolic-ref", "-m", _REFLOG, "HEAD", ref)
 
 
-async def settle(git: GitContext, worktree: Path, branch: str | None, old: str, new: str) -> CutOff:
+async def settle(
+    git: GitContext, worktree: Path, branch: str | None, old: str, new: str, source: Path | None = None
+) -> CutOff:
     """See `Git.settle_sync`."""
+    left = await _settle(git, worktree, branch, old, new)
+    if left == CutOff.DONE:
+        await follow_submodules(git, source, worktree, old, new)
+    return left
+
+
+async def _settle(git: GitContext, worktree: Path, branch: str | None, old: str, new: str) -> CutOff:
     git_dir = await git.compute(verify_worktree, worktree, None)
     there = (f"--git-dir={git_dir}", f"--work-tree={worktree}")
 

@@ -1098,6 +1098,7 @@ class SyncSessionResponse(_message.Message):
     CONFLICTS_FIELD_NUMBER: _builtins.int
     PROMPT_FIELD_NUMBER: _builtins.int
     CHECKPOINT_FIELD_NUMBER: _builtins.int
+    WARNINGS_FIELD_NUMBER: _builtins.int
     commits: _builtins.int
     """Commits that were brought in."""
     old_commit: _builtins.str
@@ -1120,6 +1121,10 @@ class SyncSessionResponse(_message.Message):
     def checkpoint(self) -> Global___Checkpoint:
         """What the worktree was before; rewind to it undoes this. Unset where nothing was changed."""
 
+    @_builtins.property
+    def warnings(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """What was not done, such as a submodule that stays behind."""
+
     def __init__(
         self,
         *,
@@ -1130,10 +1135,11 @@ class SyncSessionResponse(_message.Message):
         conflicts: _abc.Iterable[_builtins.str] | None = ...,
         prompt: _session_pb2.Prompt | None = ...,
         checkpoint: Global___Checkpoint | None = ...,
+        warnings: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["checkpoint", b"checkpoint", "prompt", b"prompt", "session", b"session"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["checkpoint", b"checkpoint", "commits", b"commits", "conflicts", b"conflicts", "new_commit", b"new_commit", "old_commit", b"old_commit", "prompt", b"prompt", "session", b"session"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["checkpoint", b"checkpoint", "commits", b"commits", "conflicts", b"conflicts", "new_commit", b"new_commit", "old_commit", b"old_commit", "prompt", b"prompt", "session", b"session", "warnings", b"warnings"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
+from pathlib import Path
 
 from rametd.domain.commands import Command
 from rametd.domain.landing import AT_WORK, LandingState
@@ -45,7 +46,8 @@ class Bisection:
             # The last one first: mostly all is well. Then halves, until the first bad one stands right behind the last good one.
             middle = len(steps)
             while bad - good > 1:
-                checked = await self._check_one(scene, steps[middle - 1].new, checks)
+                trees = [step.ready.session.worktree for step in steps]
+                checked = await self._check_one(scene, steps[middle - 1].new, checks, trees)
                 if checked is None:
                     return None
                 if checked.passed:
@@ -69,11 +71,14 @@ class Bisection:
 
         await self._core.store.write(work)
 
-    async def _check_one(self, scene: Scene, commit: str, checks: Sequence[str]) -> Checked | None:
+    async def _check_one(
+        self, scene: Scene, commit: str, checks: Sequence[str], trees: Sequence[Path] = ()
+    ) -> Checked | None:
         """None when `stop` has ended it."""
         if not checks:
             return Checked("", "")
-        await scene.tree.check_out(commit)
+        if warnings := await scene.tree.check_out(commit, trees):
+            return Checked("; ".join(warnings), "", in_setup=True)
         batch = self.busy_with
 
         def note(unit: Unit, command: Command) -> None:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rametd.config import Config
-from rametd.domain.errors import RametError, UnavailableError
+from rametd.domain.errors import RametError, UnavailableError, WrongStateError
 from rametd.domain.landing import Landing, LandingState
 from rametd.domain.models import Repo, Session
 from rametd.domain.states import BUSY_STATES
@@ -95,10 +95,12 @@ class Composer:
                         await self._outcomes.release([each.landing])
                         continue
                     combined = alone
+                if isinstance(combined, Combined):
+                    await self._refuse_unpublished(scene, each, onto, combined.commit)
             except UnavailableError:
                 raise
             except RametError as error:
-                await self._outcomes.hold(each.landing, error.message)
+                await self._outcomes.hold(each.landing, "; ".join(filter(None, [error.message, error.hint])))
                 off = True
                 continue
             if isinstance(combined, Conflict):
@@ -114,6 +116,11 @@ class Composer:
                 onto = combined.commit
         self._core.failpoint.hit("land.composed")
         return steps, off
+
+    async def _refuse_unpublished(self, scene: Scene, each: Ready, old: str, new: str) -> None:
+        """Raises `WrongStateError` where a submodule would land at a commit that nobody else can fetch."""
+        if alone := await self._core.git.landing.unpublished(scene.info, each.session.worktree, old, new):
+            raise WrongStateError(alone[0].words, hint=alone[0].hint)
 
     async def _combine(self, scene: Scene, each: Ready, onto: str) -> Combined | Conflict:
         landing, session = each.landing, each.session

@@ -87,6 +87,9 @@ class PullRequests(PullRequestBook):
     async def _push(self, session: Session, target: Target, principal: str) -> Pushed:
         core = self._core
         tip = await self._tip(session, target)
+        # What the base records already is not this push's to refuse.
+        if alone := await core.git.landing.unpublished(target.info, session.worktree, session.base_commit, tip):
+            raise PushRefusedError(alone[0].words, hint=alone[0].hint, remote=target.remote)
         now = core.clock()
         intent = Intent(new_id(), PULL_REQUEST, session.id, {"commit": tip, "remote": target.remote}, now)
 

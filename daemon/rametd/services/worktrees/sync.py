@@ -105,6 +105,7 @@ class Syncer:
     async def _bring_in(self, session: Session, base: Base, ref: str, wanted: Sync) -> Answer:
         core = self._core
         repo = await core.store.read(lambda reader: reader.repos.get(session.repo_id))
+        info = await info_of(core, repo)
         data = {
             "commit": base.commit,
             "ref": ref,
@@ -139,6 +140,7 @@ class Syncer:
                 base.commit,
                 rebase=wanted.rebase,
                 message=message,
+                source=info.worktree_root,
                 before_changing=keep,
             )
             core.failpoint.hit("sync.synced")
@@ -146,11 +148,11 @@ class Syncer:
             await write_for_sure(core.store, lambda unit: unit.intents.remove(intent.id))
             core.wake()
             raise
-        unsure = ""
+        warnings = list(synced.warnings)
         try:
-            await core.git.make_durable(await info_of(core, repo), session.worktree)
+            await core.git.make_durable(info, session.worktree)
         except RametError as error:  # it is done all the same
-            unsure = f"whether all that the sync has written is on the disk cannot be told: {error.message}"
+            warnings.append(f"the sync is done, but may not survive a loss of power: {error.message}")
 
         def record(unit: Unit) -> Answer:
             unit.intents.remove(intent.id)
@@ -159,10 +161,12 @@ class Syncer:
                 text = request_to_merge(base.ref, base.commit, synced.conflicts)
                 prompt, now = post(unit, core.kind(now.agent), now, text, wanted.principal)
             now = log_synced(unit, now, synced, data)
-            if unsure:
-                warning = event_pb2.Warning(message=unsure)
+            for words in warnings:
+                warning = event_pb2.Warning(message=words)
                 unit.events.append(events.make(warning, session_id=now.id, repo_id=now.repo_id))
-            done = Done(now, synced, prompt, kept[0] if kept and synced.commits else None)
+            done = Done(
+                now, replace(synced, warnings=tuple(warnings)), prompt, kept[0] if kept and synced.commits else None
+            )
             return remember(unit, done, data)
 
         answer = await write_for_sure(core.store, record)
@@ -203,7 +207,10 @@ class Syncer:
         left, words = CutOff.NOTHING, ""
         if "new" in data:  # else git had not begun
             try:
-                left = await core.git.settle_sync(session.worktree, session.branch or None, data["old"], data["new"])
+                repo = await core.store.read(lambda reader: reader.repos.get(session.repo_id))
+                source = (await info_of(core, repo)).worktree_root
+                branch = session.branch or None
+                left = await core.git.settle_sync(session.worktree, branch, data["old"], data["new"], source)
                 words = words_for(left, session, data)
             except (RametError, OSError, pygit2.GitError) as error:
                 said = error.message if isinstance(error, RametError) else str(error)
@@ -236,6 +243,7 @@ def remember(unit: Unit, done: Done, data: Mapping[str, str]) -> Answer:
         conflicts=done.synced.conflicts,
         prompt=prompt_message(done.prompt) if done.prompt is not None else None,
         checkpoint=checkpoint_message(done.before) if done.before is not None else None,
+        warnings=done.synced.warnings,
     )
     if request_id := data.get("request_id"):
         unit.calls.put(request_id, "SyncSession", bytes.fromhex(data["digest"]), answer.SerializeToString())

@@ -1,0 +1,191 @@
+"""Submodules of a worktree: files follow the recorded commit, and a commit that nobody can fetch is not published."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from rametd.domain.errors import WrongStateError
+from rametd.git import Git, RepositoryInfo
+
+from tests.support import repositories
+from tests.support.git_fixtures import environment, git
+from tests.support.repositories import Sample
+
+__all__ = ["environment", "git"]
+
+
+@dataclass(frozen=True)
+class Super:
+    """A repository with the submodule `lib`, whose origin is bare and lies beside it; ``tree`` is a session's worktree on `work`."""
+
+    sample: Sample
+    repo: RepositoryInfo
+    tree: Sample
+    first: str
+
+    @property
+    def lib(self) -> Path:
+        return self.sample.path / "lib"
+
+    def bump(self, *, push: bool = True) -> tuple[str, str]:
+        """Commit in the person's submodule and record it on main; the submodule's commit, and main's."""
+        self.sample.write("lib/src/app.py", "print('bumped')\n")
+        inner = self.sample.commit("lib", at=self.lib)
+        if push:
+            self.sample.git("push", "-q", "origin", "HEAD:main", at=self.lib)
+        return inner, self.sample.commit("bump")
+
+    def checked_out(self) -> str:
+        return self.tree.git("rev-parse", "HEAD", at=self.tree.path / "lib")
+
+
+@pytest.fixture
+async def super_(git: Git, tmp_path: Path, environment: dict[str, str]) -> Super:
+    source = repositories.plain(tmp_path / "lib-source", environment)
+    source.git("clone", "-q", "--bare", str(source.path), str(tmp_path / "lib.git"))
+    sample = repositories.plain(tmp_path / "super", environment)
+    allow = ("-c", "protocol.file.allow=always")
+    sample.git(*allow, "submodule", "--quiet", "add", str(tmp_path / "lib.git"), "lib")
+    sample.commit("lib")
+    repo = await git.discover(sample.path)
+    (tmp_path / "trees").mkdir()
+    place = tmp_path / "trees" / "s-1"
+    assert await git.create_worktree(repo, place, "work", sample.head, new_branch=True) == ()
+    return Super(sample, repo, Sample(place, environment), source.head)
+
+
+async def sync(git: Git, super_: Super, commit: str, *, rebase: bool = False) -> tuple[str, ...]:
+    tree = super_.tree.path
+    synced = await git.sync(tree, "work", commit, rebase=rebase, message="base", source=super_.sample.path)
+    assert synced.commits == 1
+    return synced.warnings
+
+
+@pytest.mark.parametrize("rebase", [False, True])
+@pytest.mark.parametrize("ahead", [False, True])
+async def test_files_of_a_submodule_follow_a_sync(git: Git, super_: Super, rebase: bool, ahead: bool) -> None:
+    if ahead:
+        super_.tree.write("own")
+        super_.tree.commit("own")
+    inner, base = super_.bump()
+
+    assert await sync(git, super_, base, rebase=rebase) == ()
+
+    assert super_.checked_out() == inner
+    assert (super_.tree.path / "lib/src/app.py").read_text() == "print('bumped')\n"
+    assert super_.tree.git("status", "--porcelain") == ""
+    super_.tree.write("f")
+    tip = await git.landing.commit_all(super_.tree.path, "work", "f")
+    assert super_.tree.git("diff", "--name-only", base, tip).splitlines() == (["f", "own"] if ahead else ["f"])
+
+
+async def test_a_submodule_that_a_sync_adds_is_populated(git: Git, super_: Super, environment: dict[str, str]) -> None:
+    url = super_.sample.git("config", "remote.origin.url", at=super_.lib)
+    super_.sample.git("-c", "protocol.file.allow=always", "submodule", "--quiet", "add", url, "more")
+
+    assert await sync(git, super_, super_.sample.commit("more")) == ()
+
+    assert (super_.tree.path / "more/src/app.py").exists()
+
+
+async def test_a_sync_that_was_cut_off_brings_the_files_too(git: Git, super_: Super) -> None:
+    inner, base = super_.bump()
+    old = super_.tree.head
+    super_.tree.git("merge", "-q", "--ff-only", base)
+
+    await git.settle_sync(super_.tree.path, "work", old, base, super_.sample.path)
+
+    assert super_.checked_out() == inner
+
+
+def changed_in_the_way(super_: Super) -> None:
+    super_.tree.write("lib/src/app.py", "mine\n")
+
+
+def commits_of_its_own(super_: Super) -> None:
+    super_.tree.write("lib/mine")
+    super_.tree.commit("mine", at=super_.tree.path / "lib")
+
+
+def nobody_has_the_commit(super_: Super) -> None:
+    super_.lib.rename(super_.lib.with_name("elsewhere"))
+
+
+@pytest.mark.parametrize("hindrance", [changed_in_the_way, commits_of_its_own, nobody_has_the_commit])
+async def test_a_submodule_that_stays_behind_is_named_and_never_taken_back(
+    git: Git, super_: Super, hindrance: object
+) -> None:
+    _, base = super_.bump()
+    assert callable(hindrance)
+    hindrance(super_)
+    before = super_.checked_out()
+
+    (warning,) = await sync(git, super_, base)
+
+    assert warning.startswith("submodule lib stays behind the recorded commit")
+    assert f"`git -C {super_.tree.path} submodule update -- lib`" in warning
+    assert super_.checked_out() == before
+    super_.tree.write("f")
+    with pytest.raises(WrongStateError, match=r"1 submodule in .* would go back"):
+        await git.landing.commit_all(super_.tree.path, "work", "f")
+    assert super_.tree.git("rev-parse", "HEAD:lib") == super_.sample.git("rev-parse", "main:lib")
+
+
+async def test_a_submodule_that_went_forward_is_committed(git: Git, super_: Super) -> None:
+    commits_of_its_own(super_)
+
+    tip = await git.landing.commit_all(super_.tree.path, "work", "forward")
+
+    assert super_.tree.git("rev-parse", f"{tip}:lib") == super_.checked_out()
+
+
+async def unpublished(git: Git, super_: Super, new: str) -> list[str]:
+    main = super_.sample.git("rev-parse", "main")
+    found = await git.landing.unpublished(super_.repo, super_.tree.path, super_.tree.git("merge-base", main, new), new)
+    return [f"{each.place} {each.commit} {each.directory}" for each in found]
+
+
+async def test_a_commit_of_a_submodule_that_only_the_session_has_is_unpublished(git: Git, super_: Super) -> None:
+    commits_of_its_own(super_)
+    tip, inner = super_.tree.commit("point"), super_.checked_out()
+
+    assert await unpublished(git, super_, tip) == [f"lib {inner} {super_.tree.path / 'lib'}"]
+    super_.sample.git("config", "push.recurseSubmodules", "no")
+    assert await unpublished(git, super_, tip) == []
+    super_.sample.git("config", "push.recurseSubmodules", "check")
+    assert await unpublished(git, super_, tip) == [f"lib {inner} {super_.tree.path / 'lib'}"]
+    super_.tree.git("push", "-q", "origin", f"{inner}:refs/heads/mine", at=super_.tree.path / "lib")
+    assert await unpublished(git, super_, tip) == []
+
+
+async def test_a_commit_that_the_local_url_of_a_submodule_has_is_published(git: Git, super_: Super) -> None:
+    commits_of_its_own(super_)
+    tip, inner = super_.tree.commit("point"), super_.checked_out()
+    lib = super_.tree.path / "lib"
+    super_.tree.git("push", "-q", "origin", f"{inner}:refs/heads/mine", at=lib)
+    super_.tree.git("update-ref", "-d", "refs/remotes/origin/mine", at=lib)
+
+    assert await unpublished(git, super_, tip) == []
+
+
+async def test_a_branch_of_the_persons_own_submodule_is_no_remote(git: Git, super_: Super) -> None:
+    """The session's submodule is cloned from the person's, so that `origin/main` there was a local branch."""
+    inner, _ = super_.bump(push=False)
+    super_.sample.git("checkout", "-q", "-B", "main", inner, at=super_.lib)
+    place = super_.tree.path.with_name("s-2")
+    await git.create_worktree(super_.repo, place, "two", super_.sample.head, new_branch=True)
+
+    found = await git.landing.unpublished(super_.repo, place, super_.tree.head, super_.sample.head)
+
+    assert [(each.commit, each.directory) for each in found] == [(inner, super_.lib)]
+
+
+async def test_a_commit_that_went_with_the_sessions_tree_is_unpublished(git: Git, super_: Super) -> None:
+    commits_of_its_own(super_)
+    tip = super_.tree.commit("point")
+    super_.tree.path.rename(super_.tree.path.with_name("gone"))
+
+    found = await git.landing.unpublished(super_.repo, super_.tree.path, super_.sample.head, tip)
+
+    assert [each.directory for each in found] == [None]
+    assert "restore the session" in found[0].hint
