@@ -35,6 +35,11 @@ class Super:
             self.sample.git("push", "-q", "origin", "HEAD:main", at=self.lib)
         return inner, self.sample.commit("bump")
 
+    async def commit_all(self, git: Git) -> str:
+        tree = self.tree.path
+        made = await git.landing.commit_all(self.repo, tree, "work", "all", trusted=False, environment={})
+        return made.commit
+
     def checked_out(self) -> str:
         return self.tree.git("rev-parse", "HEAD", at=self.tree.path / "lib")
 
@@ -75,7 +80,7 @@ async def test_files_of_a_submodule_follow_a_sync(git: Git, super_: Super, rebas
     assert (super_.tree.path / "lib/src/app.py").read_text() == "print('bumped')\n"
     assert super_.tree.git("status", "--porcelain") == ""
     super_.tree.write("f")
-    tip = await git.landing.commit_all(super_.tree.path, "work", "f")
+    tip = await super_.commit_all(git)
     assert super_.tree.git("diff", "--name-only", base, tip).splitlines() == (["f", "own"] if ahead else ["f"])
 
 
@@ -127,14 +132,14 @@ async def test_a_submodule_that_stays_behind_is_named_and_never_taken_back(
     assert super_.checked_out() == before
     super_.tree.write("f")
     with pytest.raises(WrongStateError, match=r"1 submodule in .* would go back"):
-        await git.landing.commit_all(super_.tree.path, "work", "f")
+        await super_.commit_all(git)
     assert super_.tree.git("rev-parse", "HEAD:lib") == super_.sample.git("rev-parse", "main:lib")
 
 
 async def test_a_submodule_that_went_forward_is_committed(git: Git, super_: Super) -> None:
     commits_of_its_own(super_)
 
-    tip = await git.landing.commit_all(super_.tree.path, "work", "forward")
+    tip = await super_.commit_all(git)
 
     assert super_.tree.git("rev-parse", f"{tip}:lib") == super_.checked_out()
 

@@ -53,6 +53,7 @@ def command(
     from rametctl.connection import GRACE
     from rametctl.errors import UsageError
     from rametctl.landings import check_landed, follow_landings, wait_landings
+    from rametctl.lines import printable
     from rametctl.render.landing import landing_line
 
     if detach and timeout is not None:
@@ -71,7 +72,10 @@ def command(
     with app.connection.within(None if timeout is None else timeout + GRACE):
         # The log's end first: what happens between the call and the first look is then seen too.
         cursor = app.connection.info().cursor
-        landings = list(app.connection.call(lambda daemon: daemon.landing.LandSessions, request).landings)
+        queued = app.connection.call(lambda daemon: daemon.landing.LandSessions, request)
+        landings = list(queued.landings)
+        for warning in queued.warnings:
+            app.output.note(f"rametctl: {printable(warning)}")
         left = None if timeout is None else max(timeout - (time.monotonic() - begin), SHORTEST)
         try:
             if not detach:

@@ -36,8 +36,9 @@ class LandingCalls:
         who = principal.get()
 
         async def work(call: Call) -> landing_pb2.LandSessionsResponse:
-            def answer(unit: Unit, made: list[Landing]) -> landing_pb2.LandSessionsResponse:
-                response = landing_pb2.LandSessionsResponse(landings=[message(unit, each) for each in made])
+            def answer(unit: Unit, made: list[Landing], warnings: list[str]) -> landing_pb2.LandSessionsResponse:
+                entries = [message(unit, each) for each in made]
+                response = landing_pb2.LandSessionsResponse(landings=entries, warnings=warnings)
                 call.remember(unit, response)
                 return response
 

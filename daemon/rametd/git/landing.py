@@ -16,11 +16,12 @@ from typing import Final
 
 from ramet.words import plural
 
-from rametd.domain.errors import WorktreeChangedError, WrongStateError
+from rametd.domain.errors import GitFailedError, WorktreeChangedError, WrongStateError
 from rametd.git import removal, worktrees
 from rametd.git.context import GitContext
+from rametd.git.hooks import COMMIT, find_hooks, words_of_hooks
 from rametd.git.inside import new_links
-from rametd.git.process import failed
+from rametd.git.process import clean_environment, failed
 from rametd.git.registrations import REASON, registered_at, verify_worktree
 from rametd.git.repository import RepositoryInfo
 from rametd.git.submodules import Unpublished, links_that_go_back, populate_submodules, unpublished
@@ -57,6 +58,15 @@ class Commit:
     subject: str
     name: str
     email: str
+
+
+@dataclass(frozen=True, slots=True)
+class CommittedAll:
+    """``warnings``: what hooks printed. ``skipped`` names hooks that did not run."""
+
+    commit: str
+    warnings: tuple[str, ...] = ()
+    skipped: tuple[str, ...] = ()
 
 
 class Landing:
@@ -121,10 +131,19 @@ class Landing:
         )
         return tuple(record[3:] for record in output.decode(errors="surrogateescape").split("\0") if record)
 
-    async def commit_all(self, worktree: Path, branch: str, message: str) -> str:
-        """Commit all changes in a worktree of ours, untracked files included, as the person; returns the commit.
+    async def commit_all(
+        self,
+        repo: RepositoryInfo,
+        worktree: Path,
+        branch: str,
+        message: str,
+        *,
+        trusted: bool,
+        environment: Mapping[str, str],
+    ) -> "CommittedAll":
+        """Commit all changes in a worktree, untracked files included, as the person. Hooks of a ``trusted`` repository run, with ``environment``.
 
-        Raises WorktreeChangedError when it is no longer that worktree, GitFailedError when there is nothing to commit, WrongStateError in the middle
+        Raises WorktreeChangedError when it is no longer that worktree, GitFailedError when there is nothing to commit or a hook refuses, WrongStateError in the middle
         of a merge or the like: `git add` would call every conflict resolved, and its markers would be committed; and where a repository inside would be
         committed as a mere pointer.
         """
@@ -164,14 +183,29 @@ class Landing:
         await git.compute(verify_worktree, worktree, branch)
         await git.process.write(worktree, *there, "add", "--all")
         author = await identity(git, worktree)
-        await git.process.write(
+        hooks = await find_hooks(git, repo, environment, COMMIT)
+        options = hooks.options if trusted else ()
+        # Hooks see the variables that the person's own `git commit` there would give them, so git finds the repository itself.
+        done = await git.process.run(
             worktree,
-            *there,
-            *("-c", "commit.gpgSign=false", "commit", "--quiet", "--no-verify", "--cleanup=whitespace", "--file=-"),
+            *(options or there),
+            *("-c", "commit.gpgSign=false", "commit", "--quiet", "--cleanup=whitespace", "--file=-"),
             stdin=message.encode(),
-            environment=by(author, author),
+            environment=clean_environment(environment)
+            | by(author, author)
+            | {"GIT_CEILING_DIRECTORIES": str(worktree.parent)},
         )
-        return (await git.process.read(worktree, *there, "rev-parse", "HEAD")).decode().strip()
+        said = words_of_hooks(done) if options else ""
+        if done.returncode != 0:
+            if not said:
+                raise failed(done, ("commit",))
+            raise GitFailedError(
+                f"the commit was refused, by a hook ({', '.join(hooks.names)}): {said}",
+                hint="mend what it says and land again; everything is staged there as it would have been committed",
+                command="commit",
+            )
+        commit = (await git.process.read(worktree, *there, "rev-parse", "HEAD")).decode().strip()
+        return CommittedAll(commit, (f"commit hooks: {said}",) if said else (), () if trusted else hooks.names)
 
 
 class LandingTree:

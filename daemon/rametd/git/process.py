@@ -250,5 +250,10 @@ def _busy(where: Path, lock_file: str) -> GitBusyError:
 
 def failed(done: Completed, arguments: Sequence[str]) -> GitFailedError:
     """The error for a git command that ended badly."""
-    verb = next((word for word in arguments if not word.startswith("-") and "=" not in word), "git")
+    verb = verb_of(arguments)
     return GitFailedError(f"git {verb}: {done.words}", command=verb)
+
+
+def verb_of(arguments: Sequence[str]) -> str:
+    """The command of git among its arguments."""
+    return next((word for word in arguments if not word.startswith("-") and "=" not in word), "git")

@@ -10,12 +10,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from rametd.domain.errors import ForgeUnavailableError, GitFailedError, PushRefusedError
+from rametd.domain.errors import ForgeUnavailableError, GitFailedError, PushRefusedError, WorktreeChangedError
 from rametd.git.context import GitContext
-from rametd.git.process import Completed, clean_environment, failed
+from rametd.git.hooks import PUSH, find_hooks, words_of_hooks
+from rametd.git.process import Completed, clean_environment, failed, verb_of
+from rametd.git.registrations import verify_worktree
 from rametd.git.repository import RepositoryInfo, open_repository
+from rametd.git.submodules import push_mode, push_submodule, unpublished
 
 DEADLINE_S: Final = 180.0
+HOOK_DEADLINE_S: Final = 1800.0
+"""For a push whose hook may run tests."""
 _UNREACHABLE: Final = re.compile(
     r"Could not resolve host|Connection (?:refused|timed out|reset)|Could not read from remote repository|Failed to connect"
     r"|unable to access|Operation timed out|Network is unreachable|early EOF|The requested URL returned error: 5"
@@ -35,7 +40,7 @@ class Remote:
 
 @dataclass(frozen=True, slots=True)
 class Pushed:
-    """A branch on a remote. ``address``: where the server said that a pull request is opened, or ""."""
+    """A branch on a remote. ``address``: where the server said that a pull request is opened, or "". ``skipped`` names hooks that did not run."""
 
     remote: str
     branch: str
@@ -43,6 +48,7 @@ class Pushed:
     changed: bool
     address: str = ""
     warnings: tuple[str, ...] = ()
+    skipped: tuple[str, ...] = ()
 
 
 class Remotes:
@@ -86,8 +92,14 @@ class Remotes:
         *,
         ours: frozenset[str],
         environment: Mapping[str, str],
+        base: str,
+        worktree: Path,
+        trusted: bool,
     ) -> Pushed:
         """Bring ``branch`` on the remote to ``commit``. What is there is replaced only where it is one of ``ours``, which we pushed before.
+
+        The pre-push hook of a ``trusted`` repository runs, in ``worktree`` where that exists. What the commit needs goes first: contents
+        in LFS, and submodule commits that differ from those of ``base``, which the remotes of the submodules must have.
 
         Between our look and the push somebody else may push there: a push that only adds is then refused by the server, and one
         that replaces carries the commit that we saw as its lease, so that it is refused too. Raises PushRefusedError,
@@ -106,13 +118,29 @@ class Remotes:
                     commit=there,
                 )
             lease = (f"--force-with-lease=refs/heads/{branch}:{there}",)
-        warnings = await self._push_large_files(repo, remote, commit, environment)
-        arguments = ("push", "--porcelain", *lease, "--", remote, f"{commit}:refs/heads/{branch}")
-        done = await self._talk(repo.common_dir, arguments, environment)
+        await self._push_submodules(repo, worktree, remote, base, commit, environment)
+        await self._push_large_files(repo, remote, commit, environment)
+        hooks = await find_hooks(self._git, repo, environment, PUSH)
+        options = hooks.options if trusted else ()
+        where = await self._git.compute(_where_hooks_run, repo, worktree) if options else repo.common_dir
+        push = ("push", "--porcelain", "--recurse-submodules=no", *lease, "--", remote, f"{commit}:refs/heads/{branch}")
+        deadline = HOOK_DEADLINE_S if options else DEADLINE_S
+        done = await self._talk(where, (*options, *push), environment, deadline)
         if done.returncode != 0:
+            if options and not _reached_remote(done) and (said := words_of_hooks(done)):
+                raise _unreachable(done, remote) or PushRefusedError(
+                    f"the pre-push hook refused {branch}: {said}",
+                    hint="mend what it says and try again; to pass over it, push by hand with --no-verify",
+                    remote=remote,
+                )
             raise _unreachable(done, remote) or _refused(done, remote, branch)
         address = _ADDRESS.search(done.stderr.decode(errors="replace"))
-        return Pushed(remote, branch, commit, True, address[1] if address else "", warnings)
+        said = words_of_hooks(done) if options else ""
+        return Pushed(
+            *(remote, branch, commit, True, address[1] if address else ""),
+            warnings=(f"pre-push: {said}",) if said else (),
+            skipped=() if trusted else hooks.names,
+        )
 
     async def delete_branch(
         self, repo: RepositoryInfo, remote: str, branch: str, commit: str, environment: Mapping[str, str]
@@ -132,21 +160,40 @@ class Remotes:
 
     async def _push_large_files(
         self, repo: RepositoryInfo, remote: str, commit: str, environment: Mapping[str, str]
-    ) -> tuple[str, ...]:
-        """What LFS holds is pushed by its pre-push hook, and hooks do not run here: so it is told to."""
+    ) -> None:
+        """Push what LFS holds, as its pre-push hook would: that one runs only in a trusted repository where it is installed."""
         if not await asyncio.to_thread((repo.common_dir / "lfs").is_dir):
-            return ()
+            return
         done = await self._talk(repo.common_dir, ("lfs", "push", remote, commit), environment)
-        return () if done.returncode == 0 else (f"files in LFS were not pushed: {done.words}",)
+        if done.returncode != 0:
+            raise _unreachable(done, remote) or PushRefusedError(
+                f"files in LFS were not pushed, so neither was the branch: {done.words}",
+                hint=f"see whether `git lfs push {remote} {commit[:12]}` works in your shell",
+                remote=remote,
+            )
 
-    async def _talk(self, where: Path, arguments: tuple[str, ...], environment: Mapping[str, str]) -> Completed:
+    async def _push_submodules(
+        self, repo: RepositoryInfo, worktree: Path, remote: str, base: str, commit: str, environment: Mapping[str, str]
+    ) -> None:
+        """Refuse submodule commits that nobody could fetch; with `push.recurseSubmodules=on-demand` push them first, as git would."""
+        lone = await unpublished(self._git, repo, worktree, base, commit)
+        if lone and await push_mode(self._git, repo) == "on-demand":
+            lone = tuple(
+                [each for each in lone if not await push_submodule(self._git, each, clean_environment(environment))]
+            )
+        if lone:
+            raise PushRefusedError(lone[0].words, hint=lone[0].hint, remote=remote)
+
+    async def _talk(
+        self, where: Path, arguments: tuple[str, ...], environment: Mapping[str, str], deadline: float = DEADLINE_S
+    ) -> Completed:
         """Run git against a remote, for a limited time."""
         try:
-            async with asyncio.timeout(DEADLINE_S):
+            async with asyncio.timeout(deadline):
                 return await self._git.process.run(where, *arguments, environment=clean_environment(environment))
         except TimeoutError:
             raise ForgeUnavailableError(
-                f"git {arguments[0]} did not end within {DEADLINE_S:.0f} seconds", hint="try again later"
+                f"git {verb_of(arguments)} did not end within {deadline:.0f} seconds", hint="try again later"
             ) from None
 
 
@@ -181,6 +228,20 @@ def _is_ancestor(repo: RepositoryInfo, old: str, new: str) -> bool:
     """Whether ``new`` holds ``old``; a commit that is not here is in nothing."""
     repository = open_repository(repo.common_dir)
     return old in repository and repository.descendant_of(new, old)
+
+
+def _where_hooks_run(repo: RepositoryInfo, worktree: Path) -> Path:
+    """The session's worktree, as hooks read the files around them; the person's checkout where that is gone."""
+    try:
+        verify_worktree(worktree, None)
+    except WorktreeChangedError:
+        return repo.standpoint
+    return worktree
+
+
+def _reached_remote(done: Completed) -> bool:
+    """Whether a push got as far as to an answer of the remote about the branch."""
+    return any(line.startswith(b"!") for line in done.stdout.splitlines())
 
 
 def _unreachable(done: Completed, remote: str) -> ForgeUnavailableError | None:

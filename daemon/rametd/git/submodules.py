@@ -157,6 +157,20 @@ async def unpublished(
     return tuple(found)
 
 
+async def push_submodule(git: GitContext, lone: Unpublished, environment: Mapping[str, str]) -> bool:
+    """Push the branch that a submodule has checked out to its origin; returns whether that published the commit."""
+    inner = await _there(git, lone.directory) if lone.directory is not None else None
+    if inner is None or lone.directory is None:
+        return False
+    branch = os.fsdecode(
+        (await git.process.run(lone.directory, *inner, "symbolic-ref", "--quiet", "HEAD")).stdout
+    ).strip()
+    if branch:
+        push = ("push", "--quiet", "--no-recurse-submodules", "--", "origin", f"{branch}:{branch}")
+        await git.process.run(lone.directory, *inner, *push, environment=environment)
+    return await _on_remote(git, Path(inner[0].removeprefix("--git-dir=")), lone.commit)
+
+
 async def push_mode(git: GitContext, repo: RepositoryInfo) -> str:
     """`push.recurseSubmodules` as the person has set it; "" where unset."""
     done = await git.process.run(repo.standpoint, "config", "--get", "push.recurseSubmodules")

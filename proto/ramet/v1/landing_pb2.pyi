@@ -270,18 +270,24 @@ class LandSessionsResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     LANDINGS_FIELD_NUMBER: _builtins.int
+    WARNINGS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def landings(self) -> _containers.RepeatedCompositeFieldContainer[Global___Landing]:
         """The entries, in the order of the queue."""
+
+    @_builtins.property
+    def warnings(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """What hooks printed, or that they did not run."""
 
     def __init__(
         self,
         *,
         landings: _abc.Iterable[Global___Landing] | None = ...,
+        warnings: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["landings", b"landings"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["landings", b"landings", "warnings", b"warnings"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -2,6 +2,7 @@
 
 import shutil
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -397,9 +398,10 @@ async def test_what_was_put_aside_for_a_rebase_is_a_risk(
 
 
 async def test_a_commit_of_everything_refuses_what_it_would_only_point_at(
-    git: Git, sample: Sample, tree: Sample
+    git: Git, repo: RepositoryInfo, sample: Sample, tree: Sample
 ) -> None:
     inner = tree.path / "vendor/lib"
+    commit_all = partial(git.landing.commit_all, repo, tree.path, "work", "all of it", trusted=False, environment={})
     tree.write("vendor/lib/lib.c", "the only copy\n")
     for words in ("init -q -b main", "add -A", "commit -q -m inner"):
         tree.git(*words.split(), at=inner)
@@ -407,13 +409,12 @@ async def test_a_commit_of_everything_refuses_what_it_would_only_point_at(
         if staged:
             tree.git("add", "-A")
         with pytest.raises(WrongStateError, match="vendor/lib") as refused:
-            await git.landing.commit_all(tree.path, "work", "all of it")
+            await commit_all()
         assert refused.value.data["files"] == "vendor/lib"
         assert tree.git("diff", "--cached", "--name-only") == ("vendor/lib" if staged else "")
     tree.git("reset", "-q")
     tree.git("-c", "protocol.file.allow=always", "submodule", "add", "-q", "--force", str(inner), "vendor/lib")
-    made = await git.landing.commit_all(tree.path, "work", "all of it")
-    assert "160000" in tree.git("ls-tree", "-r", made)
+    assert "160000" in tree.git("ls-tree", "-r", (await commit_all()).commit)
 
 
 async def test_a_repository_inside_that_was_committed_as_a_mere_pointer_is_at_risk(

@@ -1,7 +1,7 @@
 """Commands that a repository brings, and that wait until it is trusted; and what there is to be told about them."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from rametd.config import Config
@@ -18,6 +18,12 @@ def check_trust(settings: Settings, repo: Repo, wanted: Callable[[Config], bool]
         raise NotTrustedError(
             f"{repo.name} is not trusted, so that its own commands do not run", hint=f"rametctl repo trust {repo.name}"
         )
+
+
+def hooks_withheld(repo: Repo, names: Sequence[str]) -> str:
+    """The warning that git hooks did not run."""
+    hooks = f"{names[0]} hook" if len(names) == 1 else f"hooks {', '.join(names)}"
+    return f"{repo.name} is not trusted: its {hooks} did not run; `rametctl repo trust {repo.name}` has git run them"
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,7 @@
 """What is to be landed: asked for by a person, held against the session, its worktree and its target."""
 
 import asyncio
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -8,10 +9,12 @@ from fnmatch import fnmatchcase
 from rametd.config import Config
 from rametd.domain.errors import InvalidInputError, ProtectedBranchError, RefNotFoundError, WrongStateError
 from rametd.domain.landing import Landing, LandingState
-from rametd.domain.models import Session, WorktreeKind
+from rametd.domain.models import Repo, Session, WorktreeKind
 from rametd.domain.states import BUSY_STATES, State
+from rametd.environment import build
 from rametd.git import Landed, Target
 from rametd.git.repository import RepositoryInfo
+from rametd.services.commands.trust import hooks_withheld
 from rametd.services.core import Core
 from rametd.services.ids import new_id
 from rametd.services.repos import info_of
@@ -33,7 +36,15 @@ class NewLandings:
     repo_id: str | None = None  # whose sessions are meant where a name fits several
 
 
-async def draft_entry(core: Core, session: Session, new: NewLandings) -> Landing:
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """An entry that is not stored yet, and what there is to warn of."""
+
+    landing: Landing
+    warnings: tuple[str, ...]
+
+
+async def draft_entry(core: Core, session: Session, new: NewLandings) -> Draft:
     """An entry for the work of a session, with what is to be committed for it committed.
 
     Raises RefNotFoundError, ProtectedBranchError, InvalidInputError, WrongStateError.
@@ -49,9 +60,9 @@ async def draft_entry(core: Core, session: Session, new: NewLandings) -> Landing
     config = await for_repository(core, repo, info)
     target = new.target or (plan.target if plan is not None else "") or session.base_ref
     await check_target(core, info, config, session, target)
-    await check_work(core, info, session, target, new.commit_message)
+    warnings = await check_work(core, repo, info, session, target, new.commit_message)
     now = core.clock()
-    return Landing(
+    landing = Landing(
         id=new_id(),
         repo_id=repo.id,
         session_id=session.id,
@@ -75,6 +86,7 @@ async def draft_entry(core: Core, session: Session, new: NewLandings) -> Landing
         create_time=now,
         update_time=now,
     )
+    return Draft(landing, warnings)
 
 
 async def check_target(core: Core, info: RepositoryInfo, config: Config, session: Session, target: str) -> None:
@@ -103,17 +115,23 @@ async def check_target(core: Core, info: RepositoryInfo, config: Config, session
         )
 
 
-async def check_work(core: Core, info: RepositoryInfo, session: Session, target: str, message: str) -> None:
-    """Commit what is not committed, where that is asked for; raise `WrongStateError` where there is nothing to land, or not all of it."""
+async def check_work(
+    core: Core, repo: Repo, info: RepositoryInfo, session: Session, target: str, message: str
+) -> tuple[str, ...]:
+    """Commit what is not committed, where that is asked for; returns what there is to warn of.
+
+    Raises `WrongStateError` where there is nothing to land, or not all of it.
+    """
     git = core.git
     tip, onto = await git.branch_tip(info, session.branch), await git.branch_tip(info, target)
     if tip is None:
         raise RefNotFoundError(f"the branch {session.branch} of {session.name} is gone", hint="bring it back")
     if session.state in BUSY_STATES | {State.QUEUED, State.LOST}:
-        return  # it is waited for
+        return ()  # it is waited for
+    warnings: tuple[str, ...] = ()
     if await asyncio.to_thread(session.worktree.is_dir):
         async with core.still(session.id):
-            tip = await _committed(core, session, tip, message)
+            tip, warnings = await _committed(core, repo, info, session, tip, message)
     there = Landed(False, "")
     if onto is not None:
         there = await git.landed(info, tip, session.base_commit, (Target(target, onto),))
@@ -127,18 +145,33 @@ async def check_work(core: Core, info: RepositoryInfo, session: Session, target:
             f"{session.name} has nothing to land: {target} has all commits of {session.branch}",
             hint=f"`rametctl diff {session.name}` shows what it has done",
         )
+    return warnings
 
 
-async def _committed(core: Core, session: Session, tip: str, message: str) -> str:
-    """The commit that holds all that is in the worktree; ``tip`` where that is committed."""
+async def _committed(
+    core: Core, repo: Repo, info: RepositoryInfo, session: Session, tip: str, message: str
+) -> tuple[str, tuple[str, ...]]:
+    """The commit that holds all that is in the worktree (``tip`` where that is committed), and what there is to warn of."""
     dirty = await core.git.landing.uncommitted(session.worktree)
     if not dirty:
-        return tip
-    if not message or session.worktree_kind != WorktreeKind.OWN:
+        return tip, ()
+    if message and session.worktree_kind == WorktreeKind.IN_PLACE:
+        raise WrongStateError(
+            f"{session.name} works in your own checkout, where --commit commits nothing",
+            hint=f"commit there yourself (`git -C {shlex.quote(str(session.worktree))} commit`), then land again",
+            files="\n".join(dirty),
+        )
+    if not message:
         listed = ", ".join(dirty[:3]) + (f" and {len(dirty) - 3} more" if len(dirty) > 3 else "")
         raise WrongStateError(
             f"{session.name} has work that is not committed: {listed}",
             hint="commit it first: tell the agent to, or add --commit MESSAGE",
             files="\n".join(dirty),
         )
-    return await core.git.landing.commit_all(session.worktree, session.branch, message)
+    callers = await asyncio.to_thread(core.environments.read, session.id) or {}
+    made = await core.git.landing.commit_all(
+        *(info, session.worktree, session.branch, message),
+        trusted=repo.trusted,
+        environment=build(core.daemon_environment, callers),
+    )
+    return made.commit, (*made.warnings, *([hooks_withheld(repo, made.skipped)] if made.skipped else []))

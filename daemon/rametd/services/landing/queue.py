@@ -122,10 +122,10 @@ class LandingQueue:
 
     # ── what people do ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def land(self, new: NewLandings, answer: Callable[[Unit, list[Landing]], Answer]) -> Answer:
+    async def land(self, new: NewLandings, answer: Callable[[Unit, list[Landing], list[str]], Answer]) -> Answer:
         """Put sessions into the queue of their target, all or none. One that is in it stays; one that is held, or with its agent, is tried again.
 
-        ``answer`` makes what is returned, in the unit of work that does it.
+        ``answer`` makes what is returned, of the entries and what there is to warn of, in the unit of work that does it.
 
         Raises SessionNotFoundError, RefNotFoundError, ProtectedBranchError, InvalidInputError, and WrongStateError for a session whose work
         is not committed, or that has none.
@@ -147,7 +147,8 @@ class LandingQueue:
         drafts = [await draft_entry(core, session, new) for session in sessions.values()]
 
         def work(unit: Unit) -> Answer:
-            return answer(unit, [queue(unit, draft, new.principal) for draft in drafts])
+            queued = [queue(unit, draft.landing, new.principal) for draft in drafts]
+            return answer(unit, queued, [words for draft in drafts for words in draft.warnings])
 
         made = await core.store.write(work)
         core.failpoint.hit("land.queued")

@@ -22,6 +22,7 @@ from rametd.domain.models import Intent, Prompt, Session
 from rametd.domain.pull_requests import PullRequest
 from rametd.domain.states import State
 from rametd.git.remotes import Pushed
+from rametd.services.commands.trust import hooks_withheld
 from rametd.services.ids import new_id
 from rametd.services.mail import post
 from rametd.services.pull_requests.body import describe, marked, updated
@@ -87,9 +88,7 @@ class PullRequests(PullRequestBook):
     async def _push(self, session: Session, target: Target, principal: str) -> Pushed:
         core = self._core
         tip = await self._tip(session, target)
-        # What the base records already is not this push's to refuse.
-        if alone := await core.git.landing.unpublished(target.info, session.worktree, session.base_commit, tip):
-            raise PushRefusedError(alone[0].words, hint=alone[0].hint, remote=target.remote)
+        repo = await core.store.read(lambda reader: reader.repos.get(session.repo_id))
         now = core.clock()
         intent = Intent(new_id(), PULL_REQUEST, session.id, {"commit": tip, "remote": target.remote}, now)
 
@@ -103,7 +102,12 @@ class PullRequests(PullRequestBook):
         core.failpoint.hit("pr.intended")
         try:
             pushed = await core.git.remotes.push(
-                target.info, target.remote, session.branch, tip, ours=ours, environment=target.environment
+                *(target.info, target.remote, session.branch, tip),
+                ours=ours,
+                environment=target.environment,
+                base=session.base_commit,
+                worktree=session.worktree,
+                trusted=repo.trusted,
             )
         except PushRefusedError:
             await core.store.write(lambda unit: unit.intents.remove(intent.id))
@@ -121,6 +125,8 @@ class PullRequests(PullRequestBook):
                 unit.intents.remove(each.id)
 
         await core.store.write(done)
+        if pushed.skipped:
+            pushed = replace(pushed, warnings=(*pushed.warnings, hooks_withheld(repo, pushed.skipped)))
         return pushed
 
     async def open_or_update(self, session: Session, wanted: Wanted, principal: str) -> Opened:

@@ -1,0 +1,62 @@
+"""The person's git hooks: git itself runs those of a trusted repository for what leaves the machine and for commits in the person's name.
+
+Everything else that we do with git runs without hooks. A relative `core.hooksPath` is taken from the person's own checkout: the
+worktree's copy is the agent's to write.
+"""
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from rametd.git.context import GitContext
+from rametd.git.process import Completed, clean_environment
+from rametd.git.repository import RepositoryInfo
+
+PUSH: Final = ("pre-push",)
+COMMIT: Final = ("pre-commit", "prepare-commit-msg", "commit-msg")
+
+_LINES: Final = 20
+"""Lines of a hook's output that a message repeats: the last ones, where the reason is."""
+_PORCELAIN: Final = re.compile(r"[ +\-*=!]\t")
+"""How a line about a ref begins in the output of `git push --porcelain`."""
+_GITS_OWN: Final = ("remote:", "To ", "hint:", "error: failed to push some refs", "Done", "Everything up-to-date")
+
+
+@dataclass(frozen=True, slots=True)
+class Hooks:
+    """``names`` are those that exist and can run; empty where git would run none."""
+
+    folder: Path
+    names: tuple[str, ...]
+
+    @property
+    def options(self) -> tuple[str, ...]:
+        """What has git run them: it comes after, and so overrules, the option that turns hooks off."""
+        return ("-c", f"core.hooksPath={self.folder}") if self.names else ()
+
+
+async def find_hooks(
+    git: GitContext, repo: RepositoryInfo, environment: Mapping[str, str], wanted: Sequence[str]
+) -> Hooks:
+    """The hooks among ``wanted`` that the person's git would run."""
+    listing = ("config", "--type=path", "--show-scope", "-z", "--get-all", "core.hooksPath")
+    done = await git.process.run(repo.standpoint, *listing, environment=clean_environment(environment))
+    fields = os.fsdecode(done.stdout).split("\0")
+    configured = [value for scope, value in zip(fields[0::2], fields[1::2], strict=False) if scope != "command"]
+    folder = repo.root / configured[-1] if configured else repo.common_dir / "hooks"
+
+    def present() -> tuple[str, ...]:
+        return tuple(name for name in wanted if os.access(folder / name, os.X_OK) and (folder / name).is_file())
+
+    return Hooks(folder, await git.compute(present))
+
+
+def words_of_hooks(done: Completed) -> str:
+    """What hooks printed, in one line: the output of a git command without git's own lines."""
+    text = (done.stderr + b"\n" + done.stdout).decode(errors="replace")
+    lines = [line.strip() for line in text.splitlines() if not _PORCELAIN.match(line)]
+    kept = [line for line in lines if line and not line.startswith(_GITS_OWN)]
+    return "; ".join(kept[-_LINES:])[:1200]
