@@ -10,7 +10,7 @@ from rametctl.lines import Line, line, printable
 if TYPE_CHECKING:
     from ramet.v1.daemon_pb2 import GetConfigResponse
 
-RUNNING = ("setup", "teardown", "run.NAME", "land.check", "carry", "carry_link", "carry_rewrite")
+RUNNING = ("setup", "teardown", "run.NAME", "land.check", "carry", "carry_rewrite")
 """Settings of a repository that have something run, or copied."""
 LOADED = (".claude/settings.json", ".mcp.json")
 """Files of Claude's own that have something run."""

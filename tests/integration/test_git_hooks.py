@@ -55,7 +55,7 @@ async def test_a_push_that_the_hook_of_a_trusted_repository_refuses_does_not_lea
 ) -> None:
     hook(repo.common_dir / "hooks", "pre-push", f"echo 'SECRET in app.py'{stream}; exit 1")
 
-    with pytest.raises(PushRefusedError, match="the pre-push hook refused work: SECRET in app.py"):
+    with pytest.raises(PushRefusedError, match=r"the pre-push hook refused work: SECRET in app\.py"):
         await push(git, repo, tree, trusted=True)
 
     assert on_remote(sample, remote) == ""
@@ -101,7 +101,7 @@ async def test_a_refusal_of_the_server_is_not_the_hooks(
     hook(repo.common_dir / "hooks", "pre-push", "echo fine")
     hook(remote / "hooks", "pre-receive", "echo 'no such ticket'; exit 1")
 
-    with pytest.raises(PushRefusedError, match="origin refused work: .*no such ticket"):
+    with pytest.raises(PushRefusedError, match=r"origin refused work: .*no such ticket"):
         await push(git, repo, tree, trusted=True)
 
 

@@ -31,8 +31,8 @@ def tree(tmp_path: Path) -> Path:
     return made
 
 
-def order(*carry: str, link: tuple[str, ...] = (), rewrite: tuple[str, ...] = (), limit: int = MIB) -> Order:
-    return Order((*carry, *link), link, rewrite, limit)
+def order(*carry: str, rewrite: tuple[str, ...] = (), limit: int = MIB) -> Order:
+    return Order(carry, rewrite, limit)
 
 
 def carried(
@@ -46,7 +46,7 @@ def carried(
     """``but`` is what git would not ignore in the tree."""
     done = Carried()
     chosen = choose(source, tree, candidates, wanted, done)
-    bring(source, tree, chosen, set(chosen.asked) - set(but), wanted, given or Given(), done)
+    bring(source, tree, chosen, set(chosen.paths) - set(but), wanted, given or Given(), done)
     return done
 
 
@@ -92,18 +92,74 @@ def test_a_repository_s_own_directory_is_never_carried(source: Path, tree: Path)
     assert files(tree) == {"vendor/lib.c"}
 
 
-def test_links_stay_links_and_nothing_is_read_or_written_through_them(source: Path, tree: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("link", "carried_as"),
+    [
+        ("nowhere", "nowhere"),  # each link is in node_modules
+        ("../packages/core", "../packages/core"),
+        ("{source}/packages/core", "{tree}/packages/core"),
+        ("{outside}/file", "a copy"),
+        ("../../outside/file", "a copy"),
+        ("{outside}/program", "{outside}/program"),
+        ("../../outside/program", "../../outside/program"),
+        ("{outside}", None),
+        ("../../outside", None),
+    ],
+)
+def test_no_link_leads_from_the_tree_into_files_of_the_person(
+    source: Path, tree: Path, tmp_path: Path, link: str, carried_as: str | None
+) -> None:
+    names = {"source": str(source), "tree": str(tree), "outside": str(tmp_path / "outside")}
+    put(tmp_path, "outside/file", "outside")
+    put(tmp_path, "outside/program", mode=0o755)
+    put(source, "packages/core/v", "the person's")
+    put(source, "node_modules/x/index.js")
+    (source / "node_modules/link").symlink_to(link.format(**names))
+
+    done = carried(source, tree, ["node_modules/"], order("node_modules"))
+
+    made = tree / "node_modules/link"
+    if carried_as is None:
+        assert not made.is_symlink()
+        assert "node_modules/link is not carried: it is a link to a directory elsewhere" in done.words[0]
+    elif carried_as == "a copy":
+        assert not made.is_symlink()
+        assert made.read_text() == "outside"
+    else:
+        assert str(made.readlink()) == carried_as.format(**names)
+    assert (tree / "node_modules/x/index.js").exists()
+
+
+def test_nothing_written_in_a_carried_directory_reaches_the_source(source: Path, tree: Path) -> None:
+    store = put(source.parent, "store/index.js", "mine")
+    (source / "node_modules/pkg").mkdir(parents=True)
+    (source / "node_modules/pkg/index.js").hardlink_to(store)
+    put(source, "node_modules/.bin/run", mode=0o755)
+
+    done = carried(source, tree, ["node_modules/"], order("node_modules"))
+    for file in (tree / "node_modules").rglob("*.js"):
+        with file.open("a") as out:
+            out.write("broken")
+    subprocess.run(["find", ".", "-delete"], cwd=tree / "node_modules", check=True)
+
+    assert done.files == 2
+    assert store.read_text() == (source / "node_modules/pkg/index.js").read_text() == "mine"
+    assert stat.S_IMODE((source / "node_modules/.bin/run").stat().st_mode) == 0o755
+
+
+def test_a_link_to_a_directory_elsewhere_and_what_lies_behind_a_link_of_the_branch_are_left_out(
+    source: Path, tree: Path, tmp_path: Path
+) -> None:
     outside = put(tmp_path, "outside/secret").parent
     (source / "data").symlink_to(outside)
-    (source / "one").symlink_to("nowhere")
     (tree / "conf").symlink_to(outside)
     put(source, "conf/.env")
-    done = carried(source, tree, ["data", "one", "conf/.env"], order("*"))
-    assert (tree / "data").readlink() == outside
-    assert (tree / "one").readlink() == Path("nowhere")
+
+    done = carried(source, tree, ["data", "conf/.env"], order("*"))
+
+    assert not (tree / "data").is_symlink()
     assert os.listdir(outside) == ["secret"]  # noqa: PTH208 - names alone
-    assert len(done.words) == 1
-    assert "conf/.env is not carried" in done.words[0]
+    assert sorted(line.partition(" is not carried")[0] for line in done.words) == ["conf/.env", "data"]
 
 
 def test_what_is_there_stays_as_it_is(source: Path, tree: Path) -> None:
@@ -146,20 +202,9 @@ def test_a_session_is_given_each_file_once(source: Path, tree: Path) -> None:
 def test_what_would_be_committed_in_the_new_tree_is_left_out_and_told(source: Path, tree: Path) -> None:
     put(source, ".env")
     put(source, "models/big")
-    done = carried(
-        source, tree, [".env", "models/"], order(".env", link=("models/",)), but=(".env", "models", "models/")
-    )
+    done = carried(source, tree, [".env", "models/"], order(".env", "models/"), but=(".env", "models/"))
     assert files(tree) == set()
     assert done.words[0].startswith("2 files are not carried, for the branch tracks them or does not ignore them")
-
-
-def test_of_a_directory_that_is_ignored_only_as_one_what_is_in_it_is_linked(source: Path, tree: Path) -> None:
-    put(source, "node_modules/a/index.js")
-    put(source, "node_modules/.bin/a")
-    done = carried(source, tree, ["node_modules/"], order(link=("node_modules",)), but=("node_modules",))
-    assert not (tree / "node_modules").is_symlink()
-    assert (tree / "node_modules" / "a").readlink() == source / "node_modules" / "a"
-    assert done == Carried(links=2)
 
 
 CUT_OFF = """
@@ -189,11 +234,31 @@ def test_what_is_too_much_is_left_out_and_told(source: Path, tree: Path) -> None
     assert done.words == ["1 file is not carried, for that would be more than 1 MiB (carry_limit): b.bin"]
 
 
-def test_on_request_it_is_linked_instead(source: Path, tree: Path) -> None:
-    put(source, "models/big")
-    done = carried(source, tree, ["models/"], order(link=("models/",)))
-    assert (tree / "models").readlink() == source / "models"
-    assert done == Carried(links=1)
+def test_a_directory_that_is_too_much_is_left_out_as_a_whole(source: Path, tree: Path) -> None:
+    put(source, "models/a.bin", "x" * MIB)
+    put(source, "models/b.bin", "x")
+    put(source, "z.bin", "x" * 10)
+    done = carried(source, tree, ["models/", "z.bin"], order("*.bin", "models"))
+    assert files(tree) == {"z.bin"}
+    assert (done.files, done.bytes) == (1, 10)
+    assert done.words == ["1 file is not carried, for that would be more than 1 MiB (carry_limit): models"]
+
+
+def test_a_directory_that_holds_the_new_worktree_is_not_copied_into_it(source: Path) -> None:
+    tree = source / "trees/one"
+    tree.mkdir(parents=True)
+    done = carried(source, tree, ["trees/"], order("trees"))
+    assert done.words == ["trees is not carried: the new worktree lies in it"]
+
+
+def test_a_directory_that_nobody_may_write_to_is_carried_with_its_mode(source: Path, tree: Path) -> None:
+    folder = put(source, "cache/mod/a", mode=0o444).parent
+    folder.chmod(0o555)
+    folder.parent.chmod(0o555)
+    carried(source, tree, ["cache/"], order("cache"))
+    assert [stat.S_IMODE((tree / name).stat().st_mode) for name in ("cache", "cache/mod")] == [0o555, 0o555]
+    for made in (folder, folder.parent, tree / "cache", tree / "cache/mod"):
+        made.chmod(0o755)
 
 
 def test_paths_into_the_old_tree_are_rewritten_in_files_named_for_that_and_in_no_other(
@@ -202,10 +267,14 @@ def test_paths_into_the_old_tree_are_rewritten_in_files_named_for_that_and_in_no
     text = f"A={source}\nB={source}/x:{source}-old/y {source}.bak\n"
     put(source, ".env", text, 0o400)
     put(source, "other", text)
-    carried(source, tree, [".env", "other"], order(".env", "other", rewrite=(".env",)))
+    put(source, ".venv/bin/activate", text)
+    carried(
+        source, tree, [".env", "other", ".venv/"], order(".env", "other", ".venv", rewrite=(".env", "/.venv/bin/*"))
+    )
     assert (tree / ".env").read_text() == f"A={tree}\nB={tree}/x:{source}-old/y {source}.bak\n"
     assert stat.S_IMODE((tree / ".env").stat().st_mode) == 0o400
     assert (tree / "other").read_text() == text
+    assert (tree / ".venv/bin/activate").read_text() == (tree / ".env").read_text()
 
 
 NAMES = st.text("ab.*?/ [!]\\", min_size=1, max_size=12)

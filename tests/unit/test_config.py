@@ -19,7 +19,6 @@ setup_timeout = "5m"
 teardown = ["a", "b"]
 teardown_timeout = "5s"
 carry = [".env", "config/*.local"]
-carry_link = ["models/"]
 carry_rewrite = [".env"]
 carry_limit = "1GiB"
 
@@ -167,7 +166,7 @@ def test_a_repository_cannot_set_what_is_the_owners(item: Any) -> None:
 def test_exactly_the_settings_marked_for_repositories_may_be_set_by_them() -> None:
     assert {item.key for item in SETTINGS if item.repository} == {
         *("permissions.default_mode", "worktrees.branch_prefix", "pool.size", "pool.warm_agents", "setup", "teardown"),
-        *("setup_files", "setup_timeout", "teardown_timeout", "carry_link", "carry_rewrite", "carry_limit"),
+        *("setup_files", "setup_timeout", "teardown_timeout", "carry_rewrite", "carry_limit"),
         *("run.NAME", "carry", "ports.per_session", "land.method", "land.check", "land.protected", "radar.tell_agents"),
         *("land.check_timeout", "pr.draft", "pr.remote"),
     }

@@ -217,10 +217,7 @@ class Config:
         NAMED_COMMANDS, MappingProxyType({}), "Commands that can be run in a worktree by name.", repository=True
     )
     carry: tuple[str, ...] = setting(
-        PATTERNS_INSIDE, (), "Untracked files that new worktrees get from the main one.", repository=True
-    )
-    carry_link: tuple[str, ...] = setting(
-        PATTERNS_INSIDE, (), "Those of them that are linked instead of copied.", repository=True
+        PATTERNS_INSIDE, (), "Ignored files and directories that new worktrees get copies of.", repository=True
     )
     carry_rewrite: tuple[str, ...] = setting(
         PATTERNS_INSIDE,
@@ -228,7 +225,12 @@ class Config:
         "Those of them in which absolute paths into the main worktree become the new one's.",
         repository=True,
     )
-    carry_limit: int = setting(SIZE, 256 * MIB, "How much is copied into a new worktree at most.", repository=True)
+    carry_limit: int = setting(
+        SIZE,
+        256 * MIB,
+        "How much space copies may take in a new worktree; blocks that are shared do not count.",
+        repository=True,
+    )
     ports: Ports = field(default_factory=Ports)
     caps: Caps = field(default_factory=Caps)
     budget: Budget = field(default_factory=Budget)

@@ -192,7 +192,7 @@ class Landing:
             *("-c", "commit.gpgSign=false", "commit", "--quiet", "--cleanup=whitespace", "--file=-"),
             stdin=message.encode(),
             environment=clean_environment(environment)
-            | by(author, author)
+            | dict(by(author, author))
             | {"GIT_CEILING_DIRECTORIES": str(worktree.parent)},
         )
         said = words_of_hooks(done) if options else ""

@@ -1,10 +1,14 @@
-"""Carrying ignored files that a tree needs from the main worktree into a new one.
+"""Carry ignored files that a tree needs from the main worktree into a new one.
 
-Candidates are what git ignores there. A directory that is ignored as a whole (``node_modules``) is one candidate: what is in it is looked at
-only where a pattern names a place inside it, so that ``.env*`` does not gather the environments of a thousand packages.
+Candidates are what git ignores there. A directory that is ignored as a whole (``node_modules``) is one candidate. A pattern that names it
+copies it as one piece; one that names a place inside it copies the files there, so that ``.env*`` does not gather the environments of a
+thousand packages.
 
-What comes into the new worktree is ignored there too, or is left out: the next ``git add`` must not take a secret along. Nothing takes the place of
-what is there, but for what a spare was given earlier and nobody has changed since (`given`).
+Everything is a copy, cheap where the file system can share blocks (`clone_file`): through a link, a setup or an agent would write into
+the person's files. Links keep pointing where they did, but into the new tree where they pointed into the old one.
+
+What arrives in the new worktree is ignored there too, or is left out: the next ``git add`` must not take a secret along. Nothing replaces what
+is there, except what a spare was given earlier and nobody has changed since (`given`).
 """
 
 import asyncio
@@ -13,7 +17,7 @@ import re
 import shutil
 import stat
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -22,6 +26,7 @@ from ramet.words import plural
 
 from rametd.config import Config
 from rametd.domain.errors import RametError
+from rametd.platform.cloning import clone_file
 from rametd.services.commands.given import Given, read_given, write_given
 from rametd.services.core import Core
 from rametd.services.words import listed
@@ -33,11 +38,10 @@ REWRITE_LIMIT = 16 << 20
 
 @dataclass(slots=True)
 class Carried:
-    """What came of it: files and bytes copied, links made, and one line for each thing that was not done."""
+    """Files copied, bytes among them that take space of their own, and one line for each thing that was not done."""
 
     files: int = 0
     bytes: int = 0
-    links: int = 0
     words: list[str] = field(default_factory=list)
 
 
@@ -46,22 +50,15 @@ class Order:
     """What to carry, as patterns in gitignore's syntax. ``limit`` is bytes."""
 
     carry: tuple[str, ...]
-    link: tuple[str, ...]
     rewrite: tuple[str, ...]
     limit: int
 
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """Paths from the source; a directory, of which there are only those to be linked, ends in ``/``."""
+    """Paths from the source; a directory that is copied as one piece ends in ``/``."""
 
-    copied: tuple[str, ...] = ()
-    linked: tuple[str, ...] = ()
-
-    @property
-    def asked(self) -> tuple[str, ...]:
-        """What may be ignored in the new worktree: in the place of a directory that is linked, a link or a directory."""
-        return (*self.copied, *self.linked, *(path.rstrip("/") for path in self.linked if path.endswith("/")))
+    paths: tuple[str, ...] = ()
 
 
 async def carry(core: Core, source: Path, tree: Path, config: Config, *, settle: bool) -> Carried:
@@ -70,16 +67,16 @@ async def carry(core: Core, source: Path, tree: Path, config: Config, *, settle:
     ``settle``: a session has the tree, and what it has been given is its own from now on.
     """
     included = await asyncio.to_thread(_included, source)
-    patterns = (*config.carry, *included, *config.carry_link)
+    patterns = (*config.carry, *included)
     if not patterns or source == tree:
         return Carried()
     done = Carried()
-    order = Order(patterns, config.carry_link, config.carry_rewrite, config.carry_limit)
+    order = Order(patterns, config.carry_rewrite, config.carry_limit)
     try:
         candidates = await core.git.ignored_files(source)
         chosen = await asyncio.to_thread(choose, source, tree, candidates, order, done)
-        if chosen.asked:
-            ignored = await core.git.ignored_among(tree, chosen.asked)
+        if chosen.paths:
+            ignored = await core.git.ignored_among(tree, chosen.paths)
             given = await asyncio.to_thread(read_given, tree)
             await asyncio.to_thread(bring, source, tree, chosen, ignored, order, given, done)
             given.settled |= settle
@@ -100,31 +97,31 @@ def _included(source: Path) -> tuple[str, ...]:
 
 def choose(source: Path, tree: Path, candidates: Sequence[str], order: Order, done: Carried) -> Chosen:
     """Those of ``candidates`` (paths from ``source``, directories ending in ``/``) that the order names. Blocks."""
-    wanted, linked = (_spec(lines, done) for lines in (order.carry, order.link))
-    copies: list[str] = []
-    links: list[str] = []
-    for path in _named(source, candidates, wanted, linked, order.carry):
+    found: list[str] = []
+    for path in _named(source, candidates, _spec(order.carry, done), order.carry):
         if not _is_open(tree, path):
             words = "what lies above it in the new worktree is no directory"
             done.words.append(f"{path.rstrip('/')} is not carried: {words}")
+        elif tree.is_relative_to(source / path):
+            done.words.append(f"{path.rstrip('/')} is not carried: the new worktree lies in it")
         else:
-            (links if linked.match_file(path) else copies).append(path)
-    return Chosen(tuple(copies), tuple(links))
+            found.append(path)
+    return Chosen(tuple(found))
 
 
 def bring(
     source: Path, tree: Path, chosen: Chosen, ignored: Collection[str], order: Order, given: Given, done: Carried
 ) -> None:
-    """Copy and link what was chosen and is ``ignored`` in the tree; ``given`` and ``done`` tell of it then. Blocks."""
-    rewritten = _spec(order.rewrite, done)
+    """Copy what was chosen and is ``ignored`` in the tree; ``given`` and ``done`` record it. Blocks."""
+    copying = _Copying(source, tree, _spec(order.rewrite, done) if order.rewrite else None, order.limit, done)
     too_much: list[str] = []
     exposed: list[str] = []
     with _scratch(tree) as scratch:
-        for path in (*chosen.linked, *chosen.copied):
+        for path in chosen.paths:
             name = path.rstrip("/")
             if given.settled and name in given.files:
                 continue  # it had it once: whatever has become of that is not ours
-            if name not in ignored and path not in ignored:
+            if path not in ignored:
                 exposed.append(name)
                 continue
             try:
@@ -132,17 +129,10 @@ def bring(
                 if not _is_wanted(name, seen, target, given, done):
                     continue
                 target.parent.mkdir(parents=True, exist_ok=True)
-                if path in chosen.linked:
-                    done.links += _link(source / name, target, whole=name in ignored)
-                elif done.bytes + seen.st_size > order.limit and stat.S_ISREG(seen.st_mode):
-                    too_much.append(name)
-                    continue
-                else:
-                    moves = (str(source), str(tree)) if rewritten.match_file(path) else None
-                    _copy(source / name, seen, target, scratch, moves)
-                    done.files += 1
-                    done.bytes += seen.st_size if stat.S_ISREG(seen.st_mode) else 0
-                given.note(name, seen, target)
+                if copying.put(path, scratch / "copy", target):
+                    given.note(name, seen, target)
+            except _TooMuchError:
+                too_much.append(name)
             except OSError as error:
                 done.words.append(f"{name} is not carried: {error.strerror}")
     if too_much:
@@ -185,9 +175,7 @@ def _spec(lines: Sequence[str], done: Carried) -> GitIgnoreSpec:
     return GitIgnoreSpec.from_lines(good)
 
 
-def _named(
-    source: Path, candidates: Sequence[str], wanted: GitIgnoreSpec, linked: GitIgnoreSpec, patterns: Sequence[str]
-) -> Iterator[str]:
+def _named(source: Path, candidates: Sequence[str], wanted: GitIgnoreSpec, patterns: Sequence[str]) -> Iterator[str]:
     inside = [pattern.strip().lstrip("!/") for pattern in patterns]
     for candidate in candidates:
         if _is_forbidden(candidate):
@@ -195,10 +183,10 @@ def _named(
         if not candidate.endswith("/"):
             if wanted.match_file(candidate):
                 yield candidate
-        elif linked.match_file(candidate):
-            yield candidate
-        elif wanted.match_file(candidate) or any(pattern.startswith(candidate) for pattern in inside):
+        elif any(pattern.startswith(candidate) for pattern in inside if pattern != candidate):
             yield from (path for path in _files_in(source, candidate) if wanted.match_file(path))
+        elif wanted.match_file(candidate):
+            yield candidate
 
 
 def _files_in(source: Path, directory: str) -> Iterator[str]:
@@ -242,33 +230,98 @@ def _scratch(tree: Path) -> Iterator[Path]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _copy(source: Path, seen: os.stat_result, target: Path, scratch: Path, moves: tuple[str, str] | None) -> None:
-    """Whole or not at all; with ``moves`` the path that is its first is replaced by the second."""
-    made = scratch / "copy"
-    with suppress(FileNotFoundError):
-        made.unlink()
-    if stat.S_ISLNK(seen.st_mode):
-        made.symlink_to(source.readlink())
+class _TooMuchError(Exception):
+    """Raised when a copy would take more space than is left of the limit."""
+
+
+class _Copying:
+    """Copies of one call, and how much space they take together."""
+
+    def __init__(self, source: Path, tree: Path, rewritten: GitIgnoreSpec | None, limit: int, done: Carried) -> None:
+        self._source, self._tree = source, tree
+        self._rewritten = rewritten
+        self._limit = limit
+        self._done = done
+
+    def put(self, path: str, scratch: Path, target: Path) -> bool:
+        """Copy one path, whole or not at all, by way of ``scratch``; returns whether there is a copy. Raises _TooMuchError, OSError."""
+        _clear(scratch)
+        files, used = self._done.files, self._done.bytes
+        try:
+            self._copy(path.rstrip("/"), scratch)
+            if not os.path.lexists(scratch):
+                return False
+            mode = stat.S_IMODE(scratch.lstat().st_mode)
+            is_directory = scratch.is_dir() and not scratch.is_symlink()
+            if is_directory:
+                scratch.chmod(0o700)  # one that nobody may write to cannot be moved
+            scratch.rename(target)
+            if is_directory:
+                target.chmod(mode)
+            return True
+        except (_TooMuchError, OSError):
+            self._done.files, self._done.bytes = files, used
+            raise
+        finally:
+            _clear(scratch)
+
+    def _copy(self, name: str, made: Path) -> None:
+        place = self._source / name
+        seen = place.lstat()
+        if stat.S_ISDIR(seen.st_mode):
+            self._copy_directory(name, seen, made)
+            return
+        if stat.S_ISLNK(seen.st_mode):
+            self._copy_link(name, place, made)
+        elif stat.S_ISREG(seen.st_mode):
+            self._copy_file(name, place, seen, made)
+        else:
+            return  # a socket or a pipe belongs to a process, not to a tree
+        self._done.files += 1
+
+    def _copy_directory(self, name: str, seen: os.stat_result, made: Path) -> None:
+        made.mkdir(mode=0o700)
+        with os.scandir(self._source / name) as found:
+            entries = sorted(entry.name for entry in found if entry.name != ".git")
+        for entry in entries:
+            self._copy(f"{name}/{entry}", made / entry)
+        made.chmod(stat.S_IMODE(seen.st_mode))
+
+    def _copy_file(self, name: str, place: Path, seen: os.stat_result, made: Path) -> None:
+        shared = clone_file(place, made, at_most=self._limit - self._done.bytes)
+        if shared is None:
+            raise _TooMuchError
+        self._done.bytes += 0 if shared else seen.st_size
+        if self._rewritten is not None and seen.st_size <= REWRITE_LIMIT and self._rewritten.match_file(name):
+            _rewrite(made, str(self._source), str(self._tree))
+        shutil.copystat(place, made)
+
+    def _copy_link(self, name: str, place: Path, made: Path) -> None:
+        """A link into the main worktree becomes one into this tree. One that leads out of it is followed where it is a file, else left out:
+        a tool that works on the tree would write through it."""
+        text = place.readlink()
+        end = Path(os.path.normpath(place.parent / text))
+        if end.is_relative_to(self._source):
+            inside = self._tree / end.relative_to(self._source)
+            made.symlink_to(inside if text.is_absolute() else text)
+        elif place.is_dir():
+            self._done.words.append(f"{name} is not carried: it is a link to a directory elsewhere ({end})")
+        elif _is_program(place) or not place.is_file():
+            made.symlink_to(end if text.is_absolute() else os.path.relpath(end, (self._tree / name).parent))
+        else:
+            self._copy_file(name, place, place.stat(), made)
+
+
+def _is_program(place: Path) -> bool:
+    """Whether a link leads to something to be run, such as the interpreter of a virtual environment, which looks for its library beside it."""
+    return place.is_file() and os.access(place, os.X_OK)
+
+
+def _clear(place: Path) -> None:
+    if place.is_dir() and not place.is_symlink():
+        shutil.rmtree(place, ignore_errors=True)
     else:
-        descriptor = os.open(made, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(descriptor, "wb") as out, source.open("rb") as file:
-            shutil.copyfileobj(file, out, 1 << 20)
-        if moves is not None and seen.st_size <= REWRITE_LIMIT:
-            _rewrite(made, *moves)
-        shutil.copystat(source, made)
-    made.rename(target)
-
-
-def _link(source: Path, target: Path, *, whole: bool) -> int:
-    """Links made: one in its place, or, where only a directory is ignored there (``node_modules/``), one for each thing that is in it."""
-    if whole:
-        target.symlink_to(source, target_is_directory=source.is_dir())
-        return 1
-    target.mkdir()
-    within = [each for each in source.iterdir() if each.name != ".git"]
-    for each in within:
-        (target / each.name).symlink_to(each, target_is_directory=each.is_dir())
-    return len(within)
+        place.unlink(missing_ok=True)
 
 
 def _rewrite(file: Path, old: str, new: str) -> None:
