@@ -27,8 +27,12 @@ def connect(path: Path, mode: Literal["ro", "rw"]) -> sqlite3.Connection:
     """
     uri = f"file:{quote(os.fsencode(path))}?mode={mode}"
     db = sqlite3.connect(uri, uri=True, isolation_level=None, cached_statements=256, check_same_thread=False)
-    db.execute(f"PRAGMA busy_timeout = {_BUSY_MS}")
-    db.execute(f"PRAGMA cache_size = -{_PAGE_CACHE_KIB}")
+    try:
+        db.execute(f"PRAGMA busy_timeout = {_BUSY_MS}")
+        db.execute(f"PRAGMA cache_size = -{_PAGE_CACHE_KIB}")
+    except sqlite3.Error:  # a damaged file shows itself here
+        db.close()
+        raise
     return db
 
 
