@@ -187,6 +187,11 @@ def leftovers(sandbox: Sandbox, repository: Path, *sessions: str) -> list[str]:
     return [line for line in found if any(name in line for name in wanted)]
 
 
+def operations(sandbox: Sandbox) -> list[tuple[object, ...]]:
+    """Kind and session of every operation that is not finished."""
+    return rows(sandbox, "SELECT kind, session_id FROM intents")
+
+
 def rows(sandbox: Sandbox, query: str) -> list[tuple[object, ...]]:
     """Read the daemon's database beside it."""
     with contextlib.closing(sqlite3.connect(f"file:{sandbox.root / 'state' / 'ramet.db'}?mode=ro", uri=True)) as db:
