@@ -1,7 +1,7 @@
 """The daemon's parts: what there is, how it hangs together, and in which order it begins and ends."""
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import Any
@@ -9,6 +9,7 @@ from typing import Any
 import structlog
 
 from rametd.domain.models import DAEMON, Mode, Session
+from rametd.domain.operations import Caller
 from rametd.keeper.executor import Executor
 from rametd.services.agents.supervisor import Supervisor
 from rametd.services.agents.warm import Warmer
@@ -16,18 +17,15 @@ from rametd.services.commands.setup import Setup
 from rametd.services.commands.terminals import Terminals
 from rametd.services.core import Core
 from rametd.services.creation.creator import Creator
-from rametd.services.creation.forking import FORK, Forker
-from rametd.services.creation.inserting import CREATE
+from rametd.services.creation.forking import Forker
 from rametd.services.creation.pool import Pool
 from rametd.services.departures.archive import Archiver
 from rametd.services.departures.departures import Departures
 from rametd.services.departures.removal import Remover
 from rametd.services.departures.restoring import Restorer
-from rametd.services.departures.trash import undo_drop
-from rametd.services.departures.unfinished import Recovery, Unfinished, attempt
+from rametd.services.departures.trash import Trash
 from rametd.services.landing.landed import LandedTracker
 from rametd.services.landing.queue import LandingQueue
-from rametd.services.leaving import ARCHIVE, DELETE, DROP, RESTORE, REWIND, SYNC
 from rametd.services.lifecycle import log_update
 from rametd.services.orchestration import Orchestration
 from rametd.services.ownership.handover import Ownership
@@ -67,7 +65,6 @@ class Parts:
     creator: Creator
     forker: Forker
     departures: Departures
-    unfinished: Unfinished
     checkpointer: Checkpointer
     beginnings: Beginnings
     power: Power
@@ -85,26 +82,6 @@ class Parts:
     plan_cleaner: PlanCleaner
     converger: Converger
 
-    @property
-    def recoveries(self) -> Mapping[str, Recovery]:
-        """What finishes or undoes each kind of intent that is done before anything is served."""
-        return {
-            CREATE: self.creator.undo,
-            FORK: self.forker.undo,
-            DROP: lambda intent: undo_drop(self.core, intent),
-        }
-
-    @property
-    def in_hand(self) -> Mapping[str, Recovery]:
-        """The same for those that need not be over by then: meanwhile they hold their session. All other kinds are their parts' own."""
-        return {
-            REWIND: self.rewinder.complete,
-            SYNC: self.syncer.complete,
-            DELETE: self.departures.remover.recover,
-            ARCHIVE: self.departures.archiver.recover,
-            RESTORE: self.departures.restorer.recover,
-        }
-
     async def recover(self, stack: AsyncExitStack) -> None:
         """Finish or undo what was begun, then take up every agent and command. ``stack`` ends what this begins."""
         core = self.core
@@ -116,22 +93,13 @@ class Parts:
             core.trackers.close,
             self.checkpointer.close,
             self.beginnings.close,
-            self.rewinder.close,
-            self.syncer.close,
-            self.departures.close,
+            core.operations.close,
         ):
             stack.push_async_callback(close)
         await self.power.recover()  # before anything is written by git
         await self.terminals.recover()
         await self.warmer.recover()
-        recoveries, in_hand = self.recoveries, self.in_hand
-        intents = await core.store.read(lambda reader: reader.intents.list())
-        for intent in intents:
-            if intent.kind in recoveries:
-                await attempt(recoveries[intent.kind], intent)
-        stack.push_async_callback(self.unfinished.close)
-        begun = [(in_hand[each.kind], each) for each in intents if each.kind in in_hand]
-        late = await self.unfinished.begin(begun, self._take_up)
+        late = await core.operations.recover(self._take_up)
         if not core.config.permissions.allow_bypass:
             await core.store.write(forbid_bypass)
         await self.supervisor.recover(but=late)
@@ -155,7 +123,7 @@ class Parts:
         for name, run in (
             ("warm-up", self.core.kinds["claude"].prepare),
             ("power", self.power.run),
-            ("housekeeping", lambda: housekeeping.run(self.core)),
+            ("housekeeping", lambda: housekeeping.run(self.core, self.departures.trash)),
             ("trackers", self.core.trackers.run),
             ("landed", self.departures.landed.run),
             ("radar", self.radar.run),
@@ -203,7 +171,9 @@ def assemble(core: Core, commands: Executor) -> Parts:
     pool = Pool(core, warmer)
     creator = Creator(core, pool)
     landed = LandedTracker(core)
-    departures = Departures(Remover(core, supervisor), Archiver(core, supervisor, sessions), Restorer(core), landed)
+    departures = Departures(
+        Remover(core, supervisor), Archiver(core, supervisor, sessions), Restorer(core), Trash(core), landed
+    )
     checkpointer = Checkpointer(core)
     beginnings = Beginnings(core, checkpointer)
     terminals = Terminals(core, commands)
@@ -221,7 +191,7 @@ def assemble(core: Core, commands: Executor) -> Parts:
     core.trackers.on_begun.append(radar.follow)
 
     async def archive(session: Session, principal: str) -> tuple[str, ...]:
-        return tuple((await departures.archiver.archive(session.id, force=False, principal=principal)).warnings)
+        return tuple((await departures.archiver.archive(session.id, force=False, caller=Caller(principal))).warnings)
 
     return Parts(
         core=core,
@@ -233,7 +203,6 @@ def assemble(core: Core, commands: Executor) -> Parts:
         creator=creator,
         forker=Forker(core, creator, checkpointer),
         departures=departures,
-        unfinished=Unfinished(),
         checkpointer=checkpointer,
         beginnings=beginnings,
         power=Power(core, checkpointer),

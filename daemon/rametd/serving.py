@@ -87,7 +87,6 @@ def server_factory(
         parts.checkpointer,
         parts.rewinder,
         parts.departures,
-        parts.unfinished,
         parts.pool,
         parts.radar,
         parts.syncer,

@@ -182,14 +182,14 @@ def leftovers(sandbox: Sandbox, repository: Path, *sessions: str) -> list[str]:
     found += [f"index {path}" for path in (state / "index").glob("*")]
     found += [f"branch {line}" for line in git(repository, "branch", "--format=%(refname:short)").splitlines()]
     found += git(repository, "worktree", "list").splitlines()[1:]
-    found += [f"intent {row}" for row in rows(sandbox, "SELECT kind, session_id FROM intents")]
+    found += [f"intent {row}" for row in rows(sandbox, "SELECT kind, session_id FROM operations")]
     found.remove("branch main")
     return [line for line in found if any(name in line for name in wanted)]
 
 
 def operations(sandbox: Sandbox) -> list[tuple[object, ...]]:
     """Kind and session of every operation that is not finished."""
-    return rows(sandbox, "SELECT kind, session_id FROM intents")
+    return rows(sandbox, "SELECT kind, session_id FROM operations")
 
 
 def rows(sandbox: Sandbox, query: str) -> list[tuple[object, ...]]:

@@ -9,7 +9,7 @@ import pytest
 from ramet.v1 import session_pb2, worktree_pb2
 
 from tests.crash.scene import delete, rows
-from tests.crash.test_failpoints import die_in, start_to_die
+from tests.crash.test_failpoints import die_in
 from tests.support.agents import script
 from tests.support.daemon import Client, DaemonProcess, Sandbox, connected, git
 from tests.support.doctor import findings
@@ -61,57 +61,12 @@ def state_of(tree: Path) -> list[str]:
 WORKED = ["## ramet/one", " M committed.txt", "A  staged.txt", "?? own/", "?? untracked.txt", "stashed.txt"]
 
 
-async def no_intents(sandbox: Sandbox) -> None:
+async def no_operations(sandbox: Sandbox) -> None:
     def nothing() -> bool:
-        assert rows(sandbox, "SELECT kind FROM intents") == []
+        assert rows(sandbox, "SELECT kind FROM operations") == []
         return True
 
     await eventually(nothing)
-
-
-async def test_an_archiving_that_is_killed_after_each_step_ends_complete(
-    killed: DaemonProcess, sandbox: Sandbox, repository: Path
-) -> None:
-    killed.start(RAMET_FAILPOINT="archive.intended")
-    async with connected(sandbox) as client:
-        made, tree = await worked_on(client, repository)
-    await die_in(killed, sandbox, archive)
-    for step in ("agent-ended", "kept", "tree-removed"):
-        start_to_die(killed, f"archive.{step}")
-        assert rows(sandbox, "SELECT kind FROM intents") == [("archive",)]
-    killed.start()
-
-    async with connected(sandbox) as client:
-        await client.reach("one", ARCHIVED)
-        assert not tree.exists()
-        assert rows(sandbox, "SELECT kind FROM intents") == []
-        assert (await archive(client)).session.id == made.id  # the answer that the first caller did not get
-        await restore(client)
-        assert state_of(tree) == WORKED
-        assert not (tree.parent / ".kept").exists()
-    killed.kill()
-
-
-async def test_a_restoring_that_is_killed_after_each_step_ends_complete(
-    killed: DaemonProcess, sandbox: Sandbox, repository: Path
-) -> None:
-    killed.start(RAMET_FAILPOINT="restore.intended")
-    async with connected(sandbox) as client:
-        made, tree = await worked_on(client, repository)
-        await archive(client)
-    await die_in(killed, sandbox, restore)
-    for step in ("tree-made", "stored", "dropped"):
-        start_to_die(killed, f"restore.{step}")
-        assert rows(sandbox, "SELECT kind FROM intents") == [("restore",)]
-    killed.start()
-
-    await no_intents(sandbox)
-    async with connected(sandbox) as client:
-        assert (await client.get("one")).state == session_pb2.SESSION_STATE_IDLE
-        assert state_of(tree) == WORKED
-        assert not git(repository, "for-each-ref", "refs/ramet/archive")
-        assert (await restore(client)).session.id == made.id
-    killed.kill()
 
 
 async def test_what_is_written_to_a_tree_that_is_being_brought_back_while_no_daemon_runs_stays_and_is_told(
@@ -126,7 +81,7 @@ async def test_what_is_written_to_a_tree_that_is_being_brought_back_while_no_dae
         (tree / name).write_text("theirs, since\n")
     killed.start()
 
-    await no_intents(sandbox)
+    await no_operations(sandbox)
     for name in ("committed.txt", "untracked.txt", "since.txt"):
         assert (tree / name).read_text() == "theirs, since\n", name
     async with connected(sandbox) as client:
@@ -151,7 +106,7 @@ async def test_a_tree_that_cannot_be_brought_back_after_all_goes_aside_with_what
     git(repository, "update-ref", "-d", ref)
     killed.start()
 
-    await no_intents(sandbox)
+    await no_operations(sandbox)
     assert not tree.exists()
     async with connected(sandbox) as client:
         (words,) = [told for event in await client.log("one") if (told := event.warning.message)]
@@ -161,31 +116,6 @@ async def test_a_tree_that_cannot_be_brought_back_after_all_goes_aside_with_what
         git(repository, "update-ref", ref, kept)
         await restore(client)
         assert state_of(tree) == WORKED
-    killed.kill()
-
-
-async def test_a_removed_session_that_is_being_brought_back_is_there_once_however_often_that_is_killed(
-    killed: DaemonProcess, sandbox: Sandbox, repository: Path
-) -> None:
-    def bring_back(client: Client) -> grpc.aio.UnaryUnaryCall[Any, Any]:
-        return client.worktrees.RestoreTrash(worktree_pb2.RestoreTrashRequest(entry="one", request_id="back"))
-
-    killed.start(RAMET_FAILPOINT="restore.intended")
-    async with connected(sandbox) as client:
-        made, tree = await worked_on(client, repository)
-        await delete(client, "one")
-    await die_in(killed, sandbox, bring_back)
-    assert rows(sandbox, "SELECT id FROM trash") == [(made.id,)]
-    for step in ("tree-made", "stored", "dropped"):
-        start_to_die(killed, f"restore.{step}")
-    killed.start()
-
-    await no_intents(sandbox)
-    async with connected(sandbox) as client:
-        assert (await client.get("one")).id == made.id
-        assert state_of(tree) == WORKED
-        assert rows(sandbox, "SELECT id FROM trash") == []
-        assert (await bring_back(client)).session.id == made.id
     killed.kill()
 
 
@@ -200,11 +130,11 @@ async def test_a_removal_that_is_killed_when_what_git_cannot_store_was_moved_asi
         made, tree = await worked_on(client, repository)
     (tree / "secret").write_text("only here\n")
     await die_in(killed, sandbox, lambda client: delete(client, "one", "remove"))
-    assert rows(sandbox, "SELECT kind FROM intents") == [("delete",)]
+    assert rows(sandbox, "SELECT kind FROM operations") == [("remove",)]
     assert not tree.exists()
     killed.start()
 
-    await no_intents(sandbox)
+    await no_operations(sandbox)
     async with connected(sandbox) as client:
         (kept,) = (tree.parent / ".kept" / made.id).glob("tree-*")
         answer = await delete(client, "one", "remove")  # what the first caller did not hear
@@ -215,28 +145,6 @@ async def test_a_removal_that_is_killed_when_what_git_cannot_store_was_moved_asi
         assert sorted(state_of(tree)) == sorted([*WORKED, "?? secret"])
         assert not (tree.parent / ".kept").exists()
         assert not git(repository, "for-each-ref", "refs/ramet/trash")
-    killed.kill()
-
-
-async def test_an_emptying_that_is_killed_is_finished_by_the_same_call(
-    killed: DaemonProcess, sandbox: Sandbox, repository: Path
-) -> None:
-    def empty(client: Client) -> grpc.aio.UnaryUnaryCall[Any, Any]:
-        return client.worktrees.EmptyTrash(worktree_pb2.EmptyTrashRequest(request_id="empty"))
-
-    killed.start(RAMET_FAILPOINT="trash.dropped")
-    async with connected(sandbox) as client:
-        made, _ = await worked_on(client, repository)
-        await delete(client, "one")
-    await die_in(killed, sandbox, empty)
-    assert rows(sandbox, "SELECT id FROM trash") == [(made.id,)]
-    killed.start()
-
-    async with connected(sandbox) as client:
-        assert [entry.id for entry in (await empty(client)).entries] == [made.id]
-        assert rows(sandbox, "SELECT id FROM trash") == []
-        assert not git(repository, "for-each-ref", "refs/ramet")
-        assert not list((sandbox.root / "state").rglob(f"{made.id}.env"))
     killed.kill()
 
 
@@ -256,7 +164,7 @@ async def test_a_removal_that_git_holds_up_does_not_hold_up_the_start_and_ends_b
 
     async with connected(sandbox) as client:
         await client.reach("other", session_pb2.SESSION_STATE_WORKING)
-        assert rows(sandbox, "SELECT session_id FROM intents") == [(made.id,)], "git is still waiting for the lock"
+        assert rows(sandbox, "SELECT session_id FROM operations") == [(made.id,)], "git is still waiting for the lock"
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await archive(client)
         assert "is being removed" in str(caught.value.details())
@@ -264,7 +172,7 @@ async def test_a_removal_that_git_holds_up_does_not_hold_up_the_start_and_ends_b
         assert (told.code, told.severity, told.subject) == ("removal-unfinished", "info", "one")
         assert "goes on since the daemon started" in told.message
         lock.unlink()
-        await no_intents(sandbox)
+        await no_operations(sandbox)
         assert rows(sandbox, "SELECT id FROM sessions") == [(other.id,)]
         assert git(repository, "show", f"refs/ramet/trash/{made.id}:untracked.txt") == "untracked"
         await delete(client, "other")
@@ -282,7 +190,7 @@ async def test_a_removal_that_fails_at_the_start_is_taken_back_and_its_agent_wor
     killed.start()
 
     async with connected(sandbox) as client:
-        await no_intents(sandbox)
+        await no_operations(sandbox)
         assert state_of(tree) == WORKED
         await client.send("one", script({"text": "on"}))
         done = await client.reach("one", session_pb2.SESSION_STATE_IDLE)

@@ -24,7 +24,7 @@ from tests.crash.scene import (
     transcript,
 )
 from tests.support.agents import script
-from tests.support.daemon import IDLE, PAUSED, WAITING, WORKING, Client, DaemonProcess, Sandbox, connected, git
+from tests.support.daemon import IDLE, PAUSED, WAITING, WORKING, Client, DaemonProcess, Sandbox, connected
 from tests.support.eventually import eventually
 
 pytestmark = pytest.mark.crash
@@ -74,34 +74,6 @@ async def gone(sandbox: Sandbox, repository: Path) -> None:
     await eventually(nothing)
 
 
-async def test_a_creation_that_is_killed_is_undone_and_the_repeated_call_makes_one_session(
-    killed: DaemonProcess, sandbox: Sandbox, repository: Path
-) -> None:
-    text = script({"text": "made"})
-
-    async def create(client: Client) -> session_pb2.Session:
-        return await client.create(repository, text, name="made", request_id="the one")
-
-    for point in ("create.intended", "create.worktree-made", "create.files-written"):
-        killed.start(RAMET_FAILPOINT=point)
-        assert not leftovers(sandbox, repository)
-        await die_in(killed, sandbox, create)
-        assert rows(sandbox, "SELECT kind FROM intents") == [("create",)]
-    killed.start(RAMET_FAILPOINT="create.inserted")
-    assert not leftovers(sandbox, repository)
-    await die_in(killed, sandbox, create)
-    killed.start()
-
-    async with connected(sandbox) as client:
-        session = await settle_down(client, "made")
-        assert (await create(client)).id == session.id
-        assert rows(sandbox, "SELECT count(*) FROM sessions") == [(1,)]
-        await check_prompts(client, sandbox, session, [text])
-        await delete(client, "made")
-    assert not leftovers(sandbox, repository)
-    killed.kill()
-
-
 async def test_a_start_and_its_prompt_that_are_killed_five_times_are_one_process_and_one_turn(
     killed: DaemonProcess, sandbox: Sandbox, repository: Path
 ) -> None:
@@ -148,31 +120,6 @@ async def test_an_answer_that_is_killed_on_its_way_counts_once(
         assert session.turns == 1
         assert the_pid(sandbox, made.conversation_id) == pid
         assert (await approve(client, "asks", "the answer")).answered_by == "owner"
-    killed.kill()
-
-
-async def test_a_removal_that_is_killed_after_each_step_ends_complete(
-    killed: DaemonProcess, sandbox: Sandbox, gates: Gates, repository: Path
-) -> None:
-    gates.close("work")
-    write = {"tool": "Write", "input": {"file_path": "only.txt", "content": "copy\n"}}
-    killed.start(RAMET_FAILPOINT="remove.intended")
-    async with connected(sandbox) as client:
-        made = await client.create(repository, script(write, gates.wait_for_gate("work")), name="goes", mode=BYPASS)
-        await eventually((Path(made.worktree) / "only.txt").exists)
-    await die_in(killed, sandbox, lambda client: delete(client, "goes", "the removal"))
-    assert the_pid(sandbox, made.conversation_id)
-
-    steps = ("agent-ended", "trashed", "worktree-removed", "processes-destroyed", "forgotten")
-    for step in steps:
-        start_to_die(killed, f"remove.{step}")
-        assert the_pid(sandbox, made.conversation_id) == 0, "no process works in a tree that is going"
-    killed.start()
-
-    await gone(sandbox, repository)
-    assert git(repository, "show", f"refs/ramet/trash/{made.id}:only.txt") == "copy"
-    assert rows(sandbox, "SELECT count(*) FROM sessions") == [(0,)]
-    assert rows(sandbox, "SELECT id FROM trash") == [(made.id,)]
     killed.kill()
 
 

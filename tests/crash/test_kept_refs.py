@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.crash.scene import rows
-from tests.crash.test_departure_failpoints import no_intents, state_of, worked_on
+from tests.crash.test_departure_failpoints import no_operations, state_of, worked_on
 from tests.crash.test_failpoints import die_in
 from tests.support.daemon import DaemonProcess, Sandbox, connected, git
 from tests.support.departures import archive, bring_back, remove
@@ -72,7 +72,7 @@ async def test_the_removal_of_an_archived_session_that_others_went_on_with_is_ki
         blows.aim("")
         killed.start(PATH=path)
 
-        await no_intents(sandbox)
+        await no_operations(sandbox)
         assert not tree.exists(), when
         kept = f"refs/ramet/trash/{made.id}"
         assert git(repository, "for-each-ref", "--format=%(refname)", "refs/ramet/trash", "refs/ramet/archive") == kept

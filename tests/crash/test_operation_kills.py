@@ -16,7 +16,7 @@ import pytest
 import rametd
 from ramet.v1 import landing_pb2, session_pb2, worktree_pb2
 
-from tests.crash.scene import operations, rows, the_pid
+from tests.crash.scene import check_prompts, operations, rows, settle_down, the_pid
 from tests.support.agents import script
 from tests.support.daemon import WORKING, Client, DaemonProcess, Sandbox, connected, git
 from tests.support.eventually import eventually
@@ -25,6 +25,7 @@ from tests.support.landing import LANDED, Landings, moves, with_work
 
 pytestmark = pytest.mark.crash
 
+CREATED = script({"text": "made"})
 WORKED = ["## ramet/one", " M committed.txt", "A  staged.txt", "?? own/", "?? untracked.txt", "stashed.txt"]
 
 
@@ -53,7 +54,10 @@ Check = Callable[[Client, Scene, Any], Awaitable[None]]
 
 @dataclass(frozen=True)
 class Case:
-    """``steps`` are failpoints in order. ``recovers`` are those that a recovering daemon runs into by itself, without another call."""
+    """``steps`` are failpoints in order. At those with a ``~`` a recovering daemon is killed; with ``recovers`` that is so for all but the first.
+
+    At all others the repeated call runs into the failpoint, as recovery undoes the operation.
+    """
 
     name: str
     steps: str
@@ -64,8 +68,14 @@ class Case:
     kind: str = ""
 
     @property
-    def points(self) -> list[str]:
-        return [step if "." in step else f"{self.kind or self.name}.{step}" for step in self.steps.split()]
+    def points(self) -> list[tuple[str, bool]]:
+        """Failpoints, and whether recovery runs into them."""
+        steps = self.steps.split()
+        named = [step.strip("~") if "." in step else f"{self.kind or self.name}.{step.strip('~')}" for step in steps]
+        return [
+            (name, step.startswith("~") or (self.recovers and number > 0))
+            for number, (name, step) in enumerate(zip(named, steps, strict=True))
+        ]
 
 
 async def work_on(client: Client, scene: Scene) -> None:
@@ -94,9 +104,7 @@ async def archive(client: Client, scene: Scene) -> Any:
 
 
 async def restore(client: Client, scene: Scene, request_id: str = "the one") -> Any:
-    return await client.sessions.RestoreSession(
-        session_pb2.RestoreSessionRequest(session="one", request_id=request_id)
-    )
+    return await client.sessions.RestoreSession(session_pb2.RestoreSessionRequest(session="one", request_id=request_id))
 
 
 async def remove(client: Client, scene: Scene, request_id: str = "the one") -> Any:
@@ -123,6 +131,12 @@ async def removed(client: Client, scene: Scene) -> None:
     await remove(client, scene, "")
 
 
+async def at_work(client: Client, scene: Scene) -> None:
+    await work_on(client, scene)
+    await client.send("one", script({"hang": True}))
+    await client.reach("one", WORKING)
+
+
 async def is_archived(client: Client, scene: Scene, answer: Any) -> None:
     assert answer.session.state == session_pb2.SESSION_STATE_ARCHIVED
     assert not scene.tree.exists()
@@ -131,6 +145,7 @@ async def is_archived(client: Client, scene: Scene, answer: Any) -> None:
 
 
 async def is_removed(client: Client, scene: Scene, answer: Any) -> None:
+    assert the_pid(scene.sandbox, scene.one.conversation_id) == 0
     assert rows(scene.sandbox, "SELECT name FROM sessions") == [("other",)]
     assert rows(scene.sandbox, "SELECT id FROM trash") == [(scene.one.id,)]
     assert not scene.tree.exists()
@@ -159,7 +174,7 @@ async def is_dropped(client: Client, scene: Scene, answer: Any) -> None:
 
 async def create(client: Client, scene: Scene) -> Any:
     return await client.sessions.CreateSession(
-        session_pb2.CreateSessionRequest(path=str(scene.repository), name="new", request_id="the one")
+        session_pb2.CreateSessionRequest(path=str(scene.repository), name="new", prompt=CREATED, request_id="the one")
     )
 
 
@@ -170,6 +185,8 @@ async def fork(client: Client, scene: Scene) -> Any:
 
 
 async def is_created(client: Client, scene: Scene, answer: Any) -> None:
+    session = await settle_down(client, "new")
+    await check_prompts(client, scene.sandbox, session, [CREATED])
     assert rows(scene.sandbox, "SELECT name FROM sessions ORDER BY name") == [("new",), ("one",), ("other",)]
     assert git(Path(answer.session.worktree), "status", "--porcelain") == ""
     assert len(git(scene.repository, "worktree", "list").splitlines()) == 4
@@ -180,7 +197,9 @@ async def is_forked(client: Client, scene: Scene, answer: Any) -> None:
     assert (Path(answer.session.worktree) / "untracked.txt").read_text() == "untracked\n"
     assert (Path(answer.session.worktree) / "committed.txt").read_text() == "changed\n"
     reasons = [each.reason for each in await client.checkpoints("one")]
-    assert reasons.count(worktree_pb2.CHECKPOINT_REASON_FORK) == 1, "of the forks that were undone no checkpoint is left"
+    assert reasons.count(worktree_pb2.CHECKPOINT_REASON_FORK) == 1, (
+        "of the forks that were undone no checkpoint is left"
+    )
     refs = git(scene.repository, "for-each-ref", "--format=%(refname)", f"refs/ramet/checkpoints/{scene.one.id}")
     assert len(refs.split()) == len(reasons)
     assert scene.work() == WORKED
@@ -252,7 +271,7 @@ CASES = [
         "intended agent-ended trashed worktree-removed processes-destroyed forgotten",
         remove,
         is_removed,
-        work_on,
+        at_work,
         recovers=True,
     ),
     Case(
@@ -274,11 +293,11 @@ CASES = [
         recovers=True,
         kind="restore",
     ),
-    Case("drop", "trash.dropped", empty_trash, is_dropped, removed),
+    Case("drop", "intended forgotten", empty_trash, is_dropped, removed, recovers=True),
     Case("create", "intended worktree-made files-written inserted", create, is_created),
     Case(
         "fork",
-        "checkpoint.fork-kept kept create.intended create.worktree-made create.files-written create.inserted",
+        "checkpoint.fork-kept kept ~dropped create.intended create.worktree-made create.files-written create.inserted",
         fork,
         is_forked,
         work_on,
@@ -314,8 +333,8 @@ async def die_at(daemon: DaemonProcess, scene: Scene, point: str, case: Case, *,
 
 async def sweep(daemon: DaemonProcess, scene: Scene, case: Case) -> None:
     """Kill a daemon at each step of the case, then check what the last daemon made of it."""
-    for number, point in enumerate(case.points):
-        await die_at(daemon, scene, point, case, calls=number == 0 or not case.recovers)
+    for point, by_itself in case.points:
+        await die_at(daemon, scene, point, case, calls=not by_itself)
     daemon.start()
     async with connected(scene.sandbox) as client:
         answer = await case.call(client, scene)
@@ -393,12 +412,13 @@ async def test_a_pull_request_whose_opening_is_killed_at_every_step_is_opened_on
 
 # ── the table is complete ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
-ELSEWHERE = frozenset({"create.claimed", "fork.dropped", "remove.moved-aside"})
-"""Failpoints with a scene of their own: a spare, a recovery that is killed, a filter that git cannot run."""
+ELSEWHERE = frozenset({"create.claimed", "remove.moved-aside"})
+"""Failpoints with a scene of their own: a spare, a filter that git cannot run."""
 
 
 def test_the_table_has_every_step_of_every_kind() -> None:
-    kinds = {point.partition(".")[0] for case in CASES for point in case.points} - {"checkpoint"}
+    points = {point for case in CASES for point, _ in case.points}
+    kinds = {point.partition(".")[0] for point in points} - {"checkpoint"}
     source = "\n".join(path.read_text() for path in Path(rametd.__path__[0]).rglob("*.py"))
     hit = {point for point in re.findall(r'hit\("([a-z]+\.[a-z-]+)"\)', source) if point.partition(".")[0] in kinds}
-    assert hit - {point for case in CASES for point in case.points} == ELSEWHERE
+    assert hit - points == ELSEWHERE

@@ -152,7 +152,7 @@ async def test_no_plan_is_half_there_no_target_moves_twice_and_no_entry_is_lost(
     async with connected(sandbox) as client:
         told = [event.target_moved for event in await client.log() if event.HasField("target_moved")]
     assert len({each.new_commit for each in told}) == len(told) == moves(repository)
-    assert rows(sandbox, "SELECT kind FROM intents") == []
+    assert rows(sandbox, "SELECT kind FROM operations") == []
     for number in range(rounds):
         for name in ("a", "b"):
             path = f"{name}{number}/work.txt"

@@ -111,7 +111,7 @@ async def test_a_claim_that_is_killed_is_undone_and_the_repeated_call_makes_one_
         with pytest.raises(grpc.aio.AioRpcError):
             await client.create(repository, name="two", request_id="the one")
         wait_for_death(killed)
-    assert rows(sandbox, "SELECT session_id FROM intents") == [(spare.id,)]
+    assert rows(sandbox, "SELECT session_id FROM operations") == [(spare.id,)]
     assert rows(sandbox, "SELECT count(*) FROM spares") == [(0,)], "from the intent on it is no spare"
 
     async with serving(killed) as client:

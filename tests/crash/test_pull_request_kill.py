@@ -60,25 +60,6 @@ async def die_in(daemon: DaemonProcess, sandbox: Sandbox, point: str, call: Any)
     assert daemon.process.wait(timeout=30) == -9
 
 
-async def test_an_opening_that_is_killed_after_each_step_is_one_pull_request(
-    daemon: DaemonProcess, sandbox: Sandbox, github: GitHubModel
-) -> None:
-    async with connected(sandbox) as client:
-        made = await make(sandbox, client, "once")
-    for point in ("pr.intended", "pr.pushed", "pr.opening", "pr.opened"):
-        await die_in(daemon, sandbox, point, lambda client: create(client, "once"))
-        assert ("pull-request",) in rows(sandbox, "SELECT kind FROM intents")
-        assert bool(github.pulls) == (point == "pr.opened")
-    daemon.start()
-    async with connected(sandbox) as client:
-        answer = await create(client, "once")
-        assert (await create(client, "once")) == answer, "the same call"
-    (pull,) = github.pulls
-    assert answer.pull_request.number == pull.number
-    assert answer.pull_request.commit == github.tip(made.branch)
-    assert rows(sandbox, "SELECT kind FROM intents") == []
-
-
 async def test_what_a_killed_daemon_opened_is_found_by_the_next_without_being_asked(
     daemon: DaemonProcess, sandbox: Sandbox, github: GitHubModel
 ) -> None:
@@ -86,7 +67,7 @@ async def test_what_a_killed_daemon_opened_is_found_by_the_next_without_being_as
         await make(sandbox, client, "found")
     await die_in(daemon, sandbox, "pr.opened", lambda client: create(client, "found"))
     daemon.start()
-    await eventually(lambda: rows(sandbox, "SELECT count(*) FROM intents") == [(0,)])
+    await eventually(lambda: rows(sandbox, "SELECT count(*) FROM operations") == [(0,)])
     assert rows(sandbox, "SELECT number FROM pull_requests") == [(github.pulls[0].number,)]
 
 

@@ -57,9 +57,9 @@ async def warnings(client: Client) -> list[str]:
     return [words for event in await client.log("made") if (words := event.warning.message)]
 
 
-async def no_intents(sandbox: Sandbox) -> None:
+async def no_operations(sandbox: Sandbox) -> None:
     def nothing() -> bool:
-        assert rows(sandbox, "SELECT kind FROM intents") == []
+        assert rows(sandbox, "SELECT kind FROM operations") == []
         return True
 
     await eventually(nothing)
@@ -79,7 +79,7 @@ async def test_what_is_written_between_the_kill_and_the_next_start_stays(
     edit(tree)
     daemon.start()
 
-    await no_intents(sandbox)
+    await no_operations(sandbox)
     is_edited(tree)
     assert git(tree, "branch", "--show-current") == made.branch
     assert (tree / "theirs").exists() == done
@@ -91,31 +91,6 @@ async def test_what_is_written_between_the_kill_and_the_next_start_stays(
         assert [event.session_synced.new_commit for event in told] == ([git(tree, "rev-parse", "HEAD")] if done else [])
         git(tree, "checkout", "-q", "--", "dir0/file0.txt")
         assert (await sync(client, method)).commits == (0 if done else 1)
-    daemon.kill()
-
-
-@pytest.mark.parametrize("step", ["sync.kept", "sync.synced"])
-async def test_the_call_that_is_made_again_gets_the_answer_of_what_was_done_for_it(
-    sandbox: Sandbox, repository: Path, step: str
-) -> None:
-    daemon = DaemonProcess(sandbox)
-    daemon.start(RAMET_FAILPOINT=step)
-    async with connected(sandbox) as client:
-        tree = Path((await worked_on(client, repository)).worktree)
-    git(repository, "commit", "-q", "--allow-empty", "-m", "another")
-    old = git(tree, "rev-parse", "HEAD")
-    await die_in(daemon, sandbox, lambda client: sync(client, MERGE, "the one"))
-    daemon.start()
-
-    async with connected(sandbox) as client:
-        answer = await sync(client, MERGE, "the one")
-        assert (answer.commits, answer.old_commit, list(answer.conflicts)) == (2, old, [])
-        assert answer.new_commit == git(tree, "rev-parse", "HEAD") == git(tree, "rev-parse", answer.session.branch)
-        assert answer.session.base_commit == git(repository, "rev-parse", "HEAD")
-        assert await sync(client, MERGE, "the one") == answer
-        back = worktree_pb2.RewindSessionRequest(session="made", checkpoint=str(answer.checkpoint.number))
-        await client.worktrees.RewindSession(back, metadata=client.metadata)
-    assert (git(tree, "rev-parse", "HEAD"), (tree / "draft").read_text()) == (old, "mine\n")
     daemon.kill()
 
 
@@ -145,14 +120,14 @@ async def test_a_git_that_outlives_the_daemon_is_waited_for_and_what_it_did_coun
         tree = Path(made.worktree)
         edit(tree)
         daemon.start()
-        assert rows(sandbox, "SELECT kind FROM intents") == [("sync",)]
+        assert rows(sandbox, "SELECT kind FROM operations") == [("sync",)]
         async with connected(sandbox) as client:
             again = asyncio.ensure_future(sync(client, REBASE, "the one"))
 
             gate.unlink()
 
             assert (await again).commits == 1
-        await no_intents(sandbox)
+        await no_operations(sandbox)
     is_edited(tree)
     assert (tree / "dir1/file1.txt").read_text() == "the base's\n"
     assert git(tree, "branch", "--show-current") == made.branch
@@ -174,7 +149,7 @@ async def test_what_a_git_that_is_killed_too_has_half_written_is_told_and_can_be
         (tree / name).write_text("edited since\n")
     daemon.start()
 
-    await no_intents(sandbox)
+    await no_operations(sandbox)
     assert (tree / "dir0/file0.txt").read_text() == "the base's\n"
     assert (tree / "own").read_text() == "edited since\n"
     async with connected(sandbox) as client:

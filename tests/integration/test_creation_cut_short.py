@@ -58,7 +58,7 @@ async def test_nothing_is_left_of_one_whose_caller_hangs_up_just_then(
                 await asyncio.wait_for(undoing.wait(), 10)
             finally:
                 go_on.set()
-        assert await eventually(lambda: intents(sandbox) == [])
+        assert await eventually(lambda: operations(sandbox) == [])
         assert "cut" not in git(repository, "branch", "--list", "--all")
         with pytest.raises(grpc.aio.AioRpcError):
             await client.get("cut")
@@ -67,9 +67,9 @@ async def test_nothing_is_left_of_one_whose_caller_hangs_up_just_then(
         assert (await client.create(repository, name="cut")).name == "cut"
 
 
-def intents(sandbox: Sandbox) -> list[str]:
+def operations(sandbox: Sandbox) -> list[str]:
     database = sqlite3.connect(sandbox.root / "state" / "ramet.db")
     try:
-        return [row[0] for row in database.execute("SELECT kind FROM intents")]
+        return [row[0] for row in database.execute("SELECT kind FROM operations")]
     finally:
         database.close()

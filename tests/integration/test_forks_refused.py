@@ -61,7 +61,7 @@ async def test_a_fork_that_is_refused_leaves_no_checkpoint(
     assert reason_of(caught.value) == why, caught.value.details()
     assert await reasons(client) == [START]
     assert refs(repository, session) == ["1"]
-    assert rows(sandbox, "SELECT kind FROM intents") == []
+    assert rows(sandbox, "SELECT kind FROM operations") == []
 
     await client.sessions.ForkSession(session_pb2.ForkSessionRequest(session="one"))  # the number is given again
     assert await reasons(client) == [START, FORK]
@@ -92,7 +92,7 @@ async def test_a_fork_whose_caller_hangs_up_is_made_or_leaves_nothing(
         await asyncio.wait([asyncio.ensure_future(call.wait_for_connection())])
         await asyncio.wait([asyncio.ensure_future(call)], timeout=hundredth / 100)
         call.cancel()
-    await eventually(lambda: rows(sandbox, "SELECT kind FROM intents") == [])
+    await eventually(lambda: rows(sandbox, "SELECT kind FROM operations") == [])
 
     [(forks,)] = rows(sandbox, "SELECT count(*) FROM sessions WHERE forked_from != ''")
     assert (await reasons(client)).count(FORK) == forks

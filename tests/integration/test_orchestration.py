@@ -166,7 +166,7 @@ async def test_a_spawn_in_which_the_daemon_is_killed_makes_one_child(sandbox: Sa
             assert (await client.get("lead")).turns == (await client.get("kid")).turns == 1
             assert len(git(path, "worktree", "list").splitlines()) == 3, "the first checkout, lead's and kid's"
             assert git(path, "branch", "--format=%(refname:short)").split() == ["main", "ramet/kid", "ramet/lead"]
-            assert rows(sandbox, "SELECT kind FROM intents") == []
+            assert rows(sandbox, "SELECT kind FROM operations") == []
 
 
 async def test_a_wait_goes_on_with_the_next_daemon(sandbox: Sandbox, daemon: DaemonProcess, client: Client) -> None:

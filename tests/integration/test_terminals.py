@@ -278,7 +278,10 @@ async def test_only_what_touches_its_worktree_keeps_commands_of_a_session_waitin
     session = await client.create(repository, name="one")
     with closing(sqlite3.connect(sandbox.root / "state" / "ramet.db")) as db:
         with db:
-            db.execute("INSERT INTO intents VALUES ('i', ?, ?, '{}', 0)", (kind, session.id))
+            db.execute(
+                "INSERT INTO operations (id, kind, session_id, create_time, update_time) VALUES ('i', ?, ?, 0, 0)",
+                (kind, session.id),
+            )
         try:
             if words:
                 with pytest.raises(grpc.aio.AioRpcError, match=words):
@@ -287,4 +290,4 @@ async def test_only_what_touches_its_worktree_keeps_commands_of_a_session_waitin
                 assert (await start(client, "one", "true")).state == RUNNING
         finally:
             with db:
-                db.execute("DELETE FROM intents")
+                db.execute("DELETE FROM operations")

@@ -40,7 +40,7 @@ class World:
             for path in (state / folder).rglob("*")
         )
         with closing(sqlite3.connect(f"file:{state}/ramet.db?mode=ro", uri=True)) as db:
-            tables = ("sessions", "prompts", "requests", "agents", "intents", "trash")
+            tables = ("sessions", "prompts", "requests", "agents", "operations", "trash")
             rows = tuple((table, db.execute(f"SELECT count(*) FROM {table}").fetchone()[0]) for table in tables)  # noqa: S608
         refs = git(repo, "for-each-ref") if repo is not None else ""
         worktrees = git(repo, "worktree", "list", "--porcelain") if repo is not None else ""

@@ -26,7 +26,10 @@ class SlowStore:
 
 async def hang_up_during(work: Callable[[Any], None]) -> None:
     store = SlowStore()
-    creator = Creator(cast(Core, SimpleNamespace(store=store)), cast(Pool, None))
+    creator = Creator(
+        cast(Core, SimpleNamespace(store=store, operations=SimpleNamespace(handle=lambda *kind: None))),
+        cast(Pool, None),
+    )
     storing = asyncio.create_task(creator._insert(work))
     await store.begun.wait()
     storing.cancel()

@@ -3,7 +3,7 @@
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import fields, replace
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 
 import pytest
@@ -24,7 +24,6 @@ from rametd.domain.models import (
     Agent,
     AgentState,
     Hold,
-    Intent,
     Mode,
     NewEvent,
     OutgoingKind,
@@ -33,6 +32,7 @@ from rametd.domain.models import (
     Session,
     Tokens,
 )
+from rametd.domain.operations import Caller, Kind, Operation
 from rametd.domain.states import State
 from rametd.store import Grouping, Unit, dump_repo, dump_session, load_repo, load_session
 from rametd.store.agents import AgentColumns
@@ -342,13 +342,33 @@ class TestTheRest:
         assert unit.calls.prune(NOW) == 0
         assert unit.calls.prune(NOW + 1) == 1
 
-    def test_intents_stay_until_they_are_removed(self, unit: Unit) -> None:
-        intent = unit.intents.add(Intent("i", "create", "one", {"path": "/trees/one"}, 1.0))
-        assert unit.intents.list() == unit.intents.list("one") == [intent]
-        assert unit.intents.list("two") == []
-        unit.intents.remove("i")
-        unit.intents.remove("i")
-        assert unit.intents.get("i") is None
+    def test_an_operation_keeps_its_steps_until_it_ends(self, unit: Unit) -> None:
+        begun = unit.operations.begin(Operation("i", Kind.CREATE, "one", data={"path": "/trees/one"}))
+        assert unit.operations.list() == unit.operations.list("one") == [begun]
+        assert unit.operations.list("two") == unit.operations.list("one", kinds=(Kind.SYNC,)) == []
+        assert unit.operations.exclusive("one") is None, "a creation keeps nothing else from its session"
+        advanced = unit.operations.advance("i", "made", {"branch": "ramet/one"})
+        assert advanced is not None
+        assert (advanced.step, advanced.data) == ("made", {"path": "/trees/one", "branch": "ramet/one"})
+        assert unit.operations.undo("i")
+        assert not unit.operations.undo("i")
+        assert unit.operations.advance("i", "made") is None
+
+    def test_a_failed_operation_that_another_call_takes_over_answers_that_call(self, unit: Unit) -> None:
+        first, second = (Caller("owner", name, "ArchiveSession", b"digest") for name in ("first", "second"))
+        begun = unit.operations.begin(Operation("i", Kind.ARCHIVE, "one", **asdict(first)))
+        failed = unit.operations.fail("i", "the disk is full")
+        assert failed == unit.operations.exclusive("one")
+        assert failed is not None
+        assert (failed.failed, failed.caller) == ("the disk is full", first)
+        again = unit.operations.take_over(failed, second)
+        assert (again.failed, again.caller) == ("", second)
+        unit.operations.finish(begun, b"answer")
+        assert unit.operations.list() == []
+        assert unit.calls.get("first") is None
+        known = unit.calls.get("second")
+        assert known is not None
+        assert (known.method, known.digest, known.response) == ("ArchiveSession", b"digest", b"answer")
 
     def test_the_trash_expires(self, unit: Unit) -> None:
         entry = unit.trash.add(a_trash_entry(commit="1" * 40))

@@ -9,8 +9,9 @@ from typing import Protocol, TypeVar
 from google.protobuf.message import Message
 
 from rametd.api.context import principal
-from rametd.domain.errors import NotFoundError, RequestIdReusedError
+from rametd.domain.errors import RequestIdReusedError
 from rametd.domain.models import OWNER
+from rametd.domain.operations import Caller
 from rametd.services.core import Core
 from rametd.store import Unit
 
@@ -40,6 +41,9 @@ class Call:
     request_id: str
     method: str
     digest: bytes
+
+    def caller(self, principal: str) -> Caller:
+        return Caller(principal, self.request_id, self.method, self.digest)
 
     def remember(self, unit: Unit, response: Message) -> None:
         if self.request_id:
@@ -73,6 +77,8 @@ class Calls:
             await asyncio.wait([running])
         done = self._running[call.request_id] = asyncio.get_running_loop().create_future()
         try:
+            # A former daemon, or a call whose caller hung up, may have begun an operation for this very call.
+            await self._core.operations.settled(call.request_id)
             known = await self._core.store.read(lambda reader: reader.calls.get(call.request_id))
             if known is not None:
                 if (known.method, known.digest) != (method, digest):
@@ -80,14 +86,7 @@ class Calls:
                         f"request id {request.request_id} came with another request before", hint="use a new one"
                     )
                 return response_type.FromString(known.response)
-            try:
-                response = await work(call)
-            except NotFoundError:
-                # Recovery may have finished this very call since the look-up above, and removed what it names.
-                known = await self._core.store.read(lambda reader: reader.calls.get(call.request_id))
-                if known is None:
-                    raise
-                return response_type.FromString(known.response)
+            response = await work(call)
             await self._core.store.write(lambda unit: call.remember(unit, response))
             return response
         finally:

@@ -72,12 +72,7 @@ class CheckpointCalls:
                 lambda reader: find_checkpoint(reader, session, request.checkpoint)
             )
             return await self._rewinder.rewind(
-                session,
-                checkpoint,
-                files_only=request.files_only,
-                principal=who,
-                request_id=call.request_id,
-                digest=call.digest,
+                session, checkpoint, files_only=request.files_only, caller=call.caller(who)
             )
 
         return await self._calls.once("RewindSession", request, worktree_pb2.RewindSessionResponse, work)

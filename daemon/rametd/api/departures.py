@@ -28,9 +28,7 @@ class DepartureCalls(SessionCalls):
 
         async def work(call: Call) -> session_pb2.ArchiveSessionResponse:
             session_id = await self._find(request.session)
-            return await self._departures.archiver.archive(
-                session_id, force=request.force, principal=who, request_id=call.request_id, digest=call.digest
-            )
+            return await self._departures.archiver.archive(session_id, force=request.force, caller=call.caller(who))
 
         return await self._calls.once("ArchiveSession", request, session_pb2.ArchiveSessionResponse, work)
 
@@ -41,10 +39,7 @@ class DepartureCalls(SessionCalls):
 
         async def work(call: Call) -> session_pb2.RestoreSessionResponse:
             session_id = await self._find(request.session)
-            restored = await self._departures.restorer.from_archive(
-                session_id, principal=who, request_id=call.request_id, digest=call.digest
-            )
-            return session_pb2.RestoreSessionResponse(session=restored.session, warnings=restored.warnings)
+            return await self._departures.restorer.from_archive(session_id, call.caller(who))
 
         return await self._calls.once("RestoreSession", request, session_pb2.RestoreSessionResponse, work)
 
@@ -55,9 +50,7 @@ class DepartureCalls(SessionCalls):
 
         async def work(call: Call) -> session_pb2.DeleteSessionResponse:
             session = await self._core.store.read(lambda reader: find_session(reader, request.session))
-            response = await self._departures.remover.remove(
-                session, force=request.force, principal=who, request_id=call.request_id, digest=call.digest
-            )
+            response = await self._departures.remover.remove(session, force=request.force, caller=call.caller(who))
             self._messages.forget(session.id)
             return response
 

@@ -110,10 +110,7 @@ class ReviewCalls:
                 rebase=request.method == worktree_pb2.SYNC_METHOD_REBASE,
                 fetch=request.fetch,
                 ask_agent=request.ask_agent,
-                principal=who,
-                request_id=call.request_id,
-                digest=call.digest,
             )
-            return await self._syncer.sync(session, wanted)
+            return await self._syncer.sync(session, wanted, call.caller(who))
 
         return await self._calls.once("SyncSession", request, worktree_pb2.SyncSessionResponse, work)

@@ -10,8 +10,8 @@ from rametd.api.context import principal
 from rametd.api.paging import position_of, size_of, time_and_id, token_of
 from rametd.api.repo import resolve_repo
 from rametd.services.core import Core
-from rametd.services.departures.restoring import Restorer
-from rametd.services.departures.trash import drop, find_entry, message
+from rametd.services.departures.departures import Departures
+from rametd.services.departures.trash import find_entry, message
 from rametd.store import Reader
 
 Context = grpc.aio.ServicerContext[Any, Any]
@@ -20,7 +20,7 @@ Context = grpc.aio.ServicerContext[Any, Any]
 class TrashCalls:
     _core: Core
     _calls: Calls
-    _restorer: Restorer
+    _departures: Departures
 
     async def ListTrash(
         self, request: worktree_pb2.ListTrashRequest, context: Context
@@ -49,16 +49,15 @@ class TrashCalls:
 
         async def work(call: Call) -> worktree_pb2.RestoreTrashResponse:
             entry = await self._core.store.read(lambda reader: find_entry(reader, request.entry))
-            restored = await self._restorer.from_trash(
-                entry, principal=who, request_id=call.request_id, digest=call.digest
-            )
-            return worktree_pb2.RestoreTrashResponse(session=restored.session, warnings=restored.warnings)
+            return await self._departures.restorer.from_trash(entry, call.caller(who))
 
         return await self._calls.once("RestoreTrash", request, worktree_pb2.RestoreTrashResponse, work)
 
     async def EmptyTrash(
         self, request: worktree_pb2.EmptyTrashRequest, context: Context
     ) -> worktree_pb2.EmptyTrashResponse:
+        who = principal.get()
+
         async def work(call: Call) -> worktree_pb2.EmptyTrashResponse:
             repo_id = (await resolve_repo(self._core, request.repo)).id if request.repo else None
 
@@ -71,10 +70,7 @@ class TrashCalls:
                 return worktree_pb2.EmptyTrashResponse(entries=found.values())
 
             response = await self._core.store.read(find)
-            for each in response.entries:
-                entry = await self._core.store.read(lambda reader, each=each: reader.trash.get(each.id))  # type: ignore[misc]
-                if entry is not None:
-                    await drop(self._core, entry)
+            await self._departures.trash.empty(response, call.caller(who))
             return response
 
         return await self._calls.once("EmptyTrash", request, worktree_pb2.EmptyTrashResponse, work)

@@ -13,7 +13,6 @@ from rametd.api.upkeep import UpkeepCalls
 from rametd.services.core import Core
 from rametd.services.creation.pool import Pool
 from rametd.services.departures.departures import Departures
-from rametd.services.departures.unfinished import Unfinished
 from rametd.services.radar.radar import Radar
 from rametd.services.upkeep.collector import Collector
 from rametd.services.upkeep.doctor import Doctor
@@ -40,7 +39,6 @@ class WorktreeServicer(
         checkpointer: Checkpointer,
         rewinder: Rewinder,
         departures: Departures,
-        unfinished: Unfinished,
         pool: Pool,
         radar: Radar,
         syncer: Syncer,
@@ -53,6 +51,6 @@ class WorktreeServicer(
         self._radar = radar
         self._reviewer = Reviewer(core)
         self._syncer = syncer
-        self._restorer = departures.restorer
+        self._departures = departures
         self._collector = Collector(core, departures.remover)
-        self._doctor = Doctor(core, unfinished)
+        self._doctor = Doctor(core)

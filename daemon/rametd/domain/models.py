@@ -1,6 +1,6 @@
 """What the daemon knows, as values. Times are seconds since the epoch (UTC), money is US dollars."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
@@ -28,13 +28,14 @@ STRICTNESS = (Mode.PLAN, Mode.DONT_ASK, Mode.DEFAULT, Mode.ACCEPT_EDITS, Mode.BY
 
 
 class Hold(StrEnum):
-    """Why a session is PAUSED."""
+    """Why a session is PAUSED; or, of an operation, QUEUED."""
 
     NONE = ""
     STOPPED = "stopped"  # `stop` in the middle of something; the next prompt or `resume` goes on
     PERSON = "person"  # `pause`
     BUDGET = "budget"
     LIMIT = "limit"
+    OPERATION = "operation"  # it is being archived, rewound, …
 
 
 class WorktreeKind(StrEnum):
@@ -343,14 +344,3 @@ class StoredRule:
     matches: int
     create_time: float
     match_time: float | None
-
-
-@dataclass(frozen=True, slots=True)
-class Intent:
-    """Something begun that spans the database and the world; recovery completes or undoes it."""
-
-    id: str
-    kind: str
-    session_id: str
-    data: dict[str, str] = field(default_factory=dict)
-    create_time: float = 0.0

@@ -20,6 +20,7 @@ from rametd.git import Git
 from rametd.keeper.executor import Executor
 from rametd.services.hub import Hub
 from rametd.services.index import SessionIndex
+from rametd.services.operations.runner import Operations
 from rametd.services.policy import Policy
 from rametd.services.tokens import Tokens
 from rametd.services.trackers import Trackers
@@ -97,9 +98,11 @@ class Core:
     resolvers: dict[RequestKind, Resolver] = field(default_factory=dict)
 
     trackers: Trackers = field(init=False)  # of the worktrees of live sessions
+    operations: Operations = field(init=False)
 
     def __post_init__(self) -> None:
         self.trackers = Trackers(self.store, self.git)
+        self.operations = Operations(self.store, self.failpoint)
 
     @property
     def policy(self) -> Policy:

@@ -11,8 +11,8 @@ from rametd.services import budgets
 from rametd.services.agents.supervisor import Supervisor
 from rametd.services.core import Core
 from rametd.services.delivery import deliver
-from rametd.services.leaving import FAILED, PASSING, leaving, passing
 from rametd.services.lifecycle import change_state
+from rametd.services.operations.busy import unfinished
 from rametd.services.persistence import write_for_sure
 from rametd.services.predecessors import blocked_by
 from rametd.services.sessions import release
@@ -63,12 +63,12 @@ class Scheduler:
         to_launch: list[tuple[Session, Agent]] = []
         to_send: list[str] = []
         for session in self._by_turns(unit):
-            if (intent := leaving(unit, session.id)) is not None:
-                why = intent.data.get(FAILED, "") or passing(intent)
-                if session.state_reason != why:
-                    change_state(unit, session, State.QUEUED, reason=why)
+            if (operation := unit.operations.exclusive(session.id)) is not None:
+                why = unfinished(operation) or f"it is {operation.doing}"
+                if (session.hold, session.state_reason) != (Hold.OPERATION, why):
+                    change_state(unit, session, State.QUEUED, reason=why, hold=Hold.OPERATION)
                 continue  # no process may start in a worktree that is going
-            if session.state_reason in PASSING:
+            if session.hold == Hold.OPERATION:  # it is over
                 session = change_state(unit, session, State.QUEUED)
             if session.checkpoint_due:
                 self._unkept.append(session.id)

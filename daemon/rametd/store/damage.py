@@ -18,7 +18,7 @@ from rametd.store.schema import Migration
 
 # Small tables that all else hangs on. A check of everything reads everything, which at a million events takes far longer than a
 # start may; damage further out is met when it is read, noted, and dealt with at the next start.
-_CHECKED = ("meta", "runs", "repos", "sessions", "agents", "intents")
+_CHECKED = ("meta", "runs", "repos", "sessions", "agents", "operations")
 
 
 def id_note(path: Path) -> Path:

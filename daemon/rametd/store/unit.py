@@ -9,9 +9,9 @@ from rametd.store.conflicts import ConflictReads, Conflicts
 from rametd.store.control import Control, ControlReads, Outbox, OutboxReads
 from rametd.store.events import EventReads, Events
 from rametd.store.health import HealthReads
-from rametd.store.intents import IntentReads, Intents
 from rametd.store.landings import LandingReads, Landings
 from rametd.store.ledger import Ledger, LedgerReads
+from rametd.store.operations import OperationReads, Operations
 from rametd.store.plans import PlanReads, Plans
 from rametd.store.prompts import PromptReads, Prompts
 from rametd.store.pull_requests import PullRequestReads, PullRequests
@@ -40,7 +40,7 @@ class Reader:
     ledger: LedgerReads
     events: EventReads
     calls: CallReads
-    intents: IntentReads
+    operations: OperationReads
     trash: TrashReads
     health: HealthReads
     rules: RuleReads
@@ -66,7 +66,7 @@ class Reader:
         self.ledger = LedgerReads(scope)
         self.events = EventReads(scope)
         self.calls = CallReads(scope)
-        self.intents = IntentReads(scope)
+        self.operations = OperationReads(scope)
         self.trash = TrashReads(scope)
         self.health = HealthReads(scope)
         self.rules = RuleReads(scope)
@@ -95,7 +95,7 @@ class Unit(Reader):
     ledger: Ledger
     events: Events
     calls: Calls
-    intents: Intents
+    operations: Operations
     trash: Trash
     rules: Rules
     commands: Commands
@@ -122,7 +122,7 @@ class Unit(Reader):
         self.ledger = Ledger(scope)
         self.events = Events(scope)
         self.calls = Calls(scope)
-        self.intents = Intents(scope)
+        self.operations = Operations(scope)
         self.trash = Trash(scope)
         self.rules = Rules(scope)
         self.commands = Commands(scope)

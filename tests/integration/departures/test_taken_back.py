@@ -1,6 +1,5 @@
 """Removals and archivings that come to nothing, whose caller hangs up, or that find the world other than it should be."""
 
-import asyncio
 import shutil
 import subprocess
 from pathlib import Path
@@ -8,12 +7,12 @@ from pathlib import Path
 import grpc
 import pytest
 from ramet.v1 import session_pb2, worktree_pb2
-from rametd.domain.models import Intent, Session
+from rametd.domain.models import Session
+from rametd.domain.operations import Operation
 from rametd.services.core import Core
 from rametd.services.departures import archive as archiving
 from rametd.services.departures import clearing
 from rametd.services.departures import removal as removing
-from rametd.services.leaving import Running
 
 from tests.support.daemon import Client, git, reason_of
 from tests.support.departures import archive, remove, restore
@@ -173,29 +172,6 @@ async def test_a_failure_of_any_kind_is_said_on_the_session_and_can_be_tried_aga
     assert (await client.sessions.RestoreSession(session_pb2.RestoreSessionRequest(session=made.id))).session.id
 
 
-async def test_a_caller_that_hangs_up_cuts_off_neither_the_intent_nor_what_carries_it_out() -> None:
-    running: Running[str] = Running()
-    stored, gate, done = asyncio.Event(), asyncio.Event(), asyncio.Event()
-
-    async def carry_out() -> str:
-        stored.set()
-        await gate.wait()
-        done.set()
-        return "done"
-
-    caller = asyncio.create_task(running.join("one", carry_out))
-    await stored.wait()
-    caller.cancel()
-    await asyncio.wait([caller])
-    second = asyncio.create_task(running.join("one", carry_out))
-    gate.set()
-
-    assert await second == "done"
-    assert caller.cancelled()
-    assert done.is_set()
-    await running.close()
-
-
 async def test_a_lock_that_a_killed_daemon_left_on_a_checkpoint_does_not_keep_it_from_being_made(
     client: Client, repository: Path
 ) -> None:
@@ -237,9 +213,9 @@ async def test_a_commit_that_is_made_while_its_branch_is_removed_keeps_the_branc
     made = await client.create(repository, name="late")
     tree, goes = Path(made.worktree), clearing.tree_goes
 
-    async def commit(core: Core, intent: Intent, session: Session) -> None:
+    async def commit(core: Core, operation: Operation, session: Session) -> None:
         git(tree, "commit", "-q", "--allow-empty", "-m", "late")
-        await goes(core, intent, session)
+        await goes(core, operation, session)
 
     monkeypatch.setattr(removing, "tree_goes", commit)
 

@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 from ramet.v1 import session_pb2, worktree_pb2
-from rametd.domain.models import Intent
-from rametd.services.leaving import Undertaking
-from rametd.store import Unit
+from rametd.domain.operations import Operation
+from rametd.services.operations.runner import Admit, Operations
 
 from tests.support.daemon import Client, git
 from tests.support.departures import archive
@@ -19,18 +18,18 @@ from tests.support.family import refusal
 @pytest.fixture
 def first(monkeypatch: pytest.MonkeyPatch) -> Callable[[Awaitable[Any], Callable[[], Awaitable[Any]]], Awaitable[Any]]:
     """Make a call that has looked, and begins only once what is done meanwhile is over."""
-    begin = Undertaking.begin
+    run = Operations.run
 
     async def make(call: Awaitable[Any], meanwhile: Callable[[], Awaitable[Any]]) -> asyncio.Future[Any]:
         looked, done = asyncio.Event(), asyncio.Event()
 
-        async def late(self: Undertaking[Any], session_id: str, store: Callable[[Unit], Intent]) -> Any:
+        async def late(self: Operations, wanted: Operation, admit: Admit) -> Any:
             if not looked.is_set():
                 looked.set()
                 await done.wait()
-            return await begin(self, session_id, store)
+            return await run(self, wanted, admit)
 
-        monkeypatch.setattr(Undertaking, "begin", late)
+        monkeypatch.setattr(Operations, "run", late)
         asked = asyncio.ensure_future(call)
         await looked.wait()
         await meanwhile()

@@ -18,12 +18,13 @@ from tests.support.doctor import codes, commands_in, diagnose, follow, garbage
 from tests.support.eventually import eventually
 
 
-def begin(sandbox: Sandbox, kind: str, session_id: str, **data: str) -> None:
-    """An intent as a removal or the like leaves it that did not get to its end."""
+def begin(sandbox: Sandbox, kind: str, session_id: str, *, step: str = "", failed: str = "", **data: str) -> None:
+    """Store an operation as one leaves it that did not get to its end."""
     with closing(sqlite3.connect(sandbox.root / "state" / "ramet.db", timeout=10)) as database, database:
         database.execute(
-            "INSERT INTO intents (id, kind, session_id, data, create_time) VALUES (?, ?, ?, ?, 1.0)",
-            (f"{kind[:3]}{session_id[:5]}", kind, session_id, json.dumps(data)),
+            "INSERT INTO operations (id, kind, session_id, principal, step, data, failed, create_time, update_time)"
+            " VALUES (?, ?, ?, 'owner', ?, ?, ?, 1.0, 1.0)",
+            (f"{kind[:3]}{session_id[:5]}", kind, session_id, step, json.dumps(data), failed),
         )
 
 
@@ -32,11 +33,9 @@ async def test_what_was_begun_with_a_session_and_not_finished_is_told_with_the_w
 ) -> None:
     made = {name: await client.create(repository, name=name) for name in ("half gone", "cut", "back", "whole")}
     await client.sessions.ArchiveSession(session_pb2.ArchiveSessionRequest(session="back"))
-    caller = {"principal": "owner", "request_id": "", "digest": ""}
-    why = "its removal could not be finished: no space left on device; `rametctl rm 'half gone'` tries again"
-    begin(sandbox, "delete", made["half gone"].id, **caller, tree="1", failed=why)
-    begin(sandbox, "archive", made["cut"].id, **caller)
-    begin(sandbox, "restore", made["back"].id, **caller, origin="archive")
+    begin(sandbox, "remove", made["half gone"].id, step="tree-goes", tree="1", failed="no space left on device")
+    begin(sandbox, "archive", made["cut"].id)
+    begin(sandbox, "restore", made["back"].id, origin="archive")
     shutil.rmtree(made["half gone"].worktree)
 
     found = await diagnose(client)

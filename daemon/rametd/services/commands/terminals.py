@@ -13,8 +13,9 @@ import structlog
 from ramet.v1 import event_pb2
 
 from rametd.domain.commands import Command, CommandKind, CommandState
-from rametd.domain.errors import KeeperFencedError, NotFoundError, RametError, WrongStateError
+from rametd.domain.errors import KeeperFencedError, NotFoundError, RametError
 from rametd.domain.models import Event, Repo, Session
+from rametd.domain.operations import Kind
 from rametd.domain.states import State
 from rametd.keeper.executor import Executor, ExitRecord, Handle, JournalLine, LaunchSpec
 from rametd.keeper.place import Place
@@ -23,7 +24,7 @@ from rametd.services.commands.ending import GRACE_S, REMOVAL_GRACE_S, Ender
 from rametd.services.commands.outputs import Outputs, log_command
 from rametd.services.commands.wanted import NewCommand, Remember, draft, remember_nothing
 from rametd.services.core import Core
-from rametd.services.leaving import RESTORE, leaving, words_of
+from rametd.services.operations.busy import busy_error
 from rametd.services.persistence import write_for_sure
 from rametd.services.views import command_message
 from rametd.store import Reader, Unit
@@ -61,7 +62,7 @@ class Terminals:
 
         def insert(unit: Unit) -> Command:
             if new.kind != CommandKind.TEARDOWN:
-                _refuse_leaving(unit, unit.sessions.get(session.id))
+                _refuse_busy(unit, unit.sessions.get(session.id))
             return unit.commands.find(command.id) or unit.commands.insert(command)
 
         command = await self._core.store.write(insert)
@@ -291,10 +292,8 @@ class Terminals:
             log.error("work on commands failed", exc_info=error)
 
 
-def _refuse_leaving(reader: Reader, session: Session) -> None:
+def _refuse_busy(reader: Reader, session: Session) -> None:
     """A fork of it, or a landing, is in nobody's way; nor is the end of its coming back, when its tree is there."""
-    found = leaving(reader, session.id)
-    if found is not None and not (found.kind == RESTORE and session.state != State.ARCHIVED):
-        raise WrongStateError(
-            f"{session.name} is being {words_of(found)}", hint="wait until that is done, then try again"
-        )
+    found = reader.operations.exclusive(session.id)
+    if found is not None and not (found.kind == Kind.RESTORE and session.state != State.ARCHIVED):
+        raise busy_error(session.name, found)

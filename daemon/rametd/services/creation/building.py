@@ -7,7 +7,8 @@ from pathlib import Path
 import structlog
 
 from rametd.domain.errors import RametError, RefNotFoundError, WorktreeChangedError
-from rametd.domain.models import Intent, WorktreeKind
+from rametd.domain.models import WorktreeKind
+from rametd.domain.operations import Operation
 from rametd.domain.spares import Spare
 from rametd.git.repository import RepositoryInfo
 from rametd.services.commands.trust import Notes, notes
@@ -24,7 +25,7 @@ class SpareLostError(WorktreeChangedError):
 
 
 class Builder:
-    """Builds what an intent names; `undo` takes back whatever is there of it, at any time."""
+    """Builds what an operation names; `undo` takes back whatever is there of it, at any time."""
 
     def __init__(self, core: Core, pool: Pool) -> None:
         self._core = core
@@ -81,34 +82,34 @@ class Builder:
             link_by_name(session)
         core.index.write(made.wanted.repo, session)
 
-    async def undo(self, intent: Intent) -> None:
+    async def undo(self, operation: Operation) -> None:
         """Take back what a creation left that did not finish; a worktree that was there before stays as it is."""
         core = self._core
         # In turn with what was handed to the store before: a session that is stored after all keeps everything.
-        if await core.store.write(lambda unit: unit.intents.get(intent.id)) is None:
+        if await core.store.write(lambda unit: unit.operations.get(operation.id)) is None:
             return
-        path, branch = Path(intent.data["worktree"]), intent.data["branch"]
-        await self._pool.warmer.end(intent.session_id)
-        if intent.data.get("kind", WorktreeKind.OWN) == WorktreeKind.OWN:
+        path, branch = Path(operation.data["worktree"]), operation.data["branch"]
+        await self._pool.warmer.end(operation.session_id)
+        if operation.data.get("kind", WorktreeKind.OWN) == WorktreeKind.OWN:
             try:
-                info = await core.git.discover(Path(intent.data["repo"]))
+                info = await core.git.discover(Path(operation.data["repo"]))
             except RametError as error:
                 log.warning("repository of an unfinished creation is gone", error=error.message)
             else:
-                await self._unmake(info, path, branch, intent)
+                await self._unmake(info, path, branch, operation)
             await asyncio.to_thread(unlink_by_name, path)
-        await asyncio.to_thread(core.environments.delete, intent.session_id)
-        await asyncio.to_thread(core.index.delete, intent.session_id)
-        await core.store.write(lambda unit: unit.intents.remove(intent.id))
+        await asyncio.to_thread(core.environments.delete, operation.session_id)
+        await asyncio.to_thread(core.index.delete, operation.session_id)
+        await core.store.write(lambda unit: unit.operations.undo(operation.id))
 
-    async def _unmake(self, info: RepositoryInfo, path: Path, branch: str, intent: Intent) -> None:
-        git, created_at = self._core.git, intent.data["created_at"] or None
-        if spare := intent.data.get("spare"):
-            commits = (spare, intent.data["commit"])
+    async def _unmake(self, info: RepositoryInfo, path: Path, branch: str, operation: Operation) -> None:
+        git, created_at = self._core.git, operation.data["created_at"] or None
+        if spare := operation.data.get("spare"):
+            commits = (spare, operation.data["commit"])
             removal = await git.remove_spare(
                 info, path, *commits, branch=branch, created_branch_at=created_at, unfinished=True
             )
-            await self._pool.spares.handwork.stays(removal.kept, path, intent.data["repo_id"])
+            await self._pool.spares.handwork.stays(removal.kept, path, operation.data["repo_id"])
             return
         removal = await git.undo_create(info, path, branch, created_at)
         for kept in removal.kept:

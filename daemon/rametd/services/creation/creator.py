@@ -1,7 +1,7 @@
 """Making a session: worktree and row, or nothing at all.
 
-An intent is stored first, then the worktree is made or a spare claimed, then one unit of work stores the session with its prompt and takes the intent
-back. A daemon killed in between finds the intent and undoes what the world shows of it.
+The operation is stored first, then the worktree is made or a spare claimed, then one unit of work stores the session with its prompt and ends the
+operation. A daemon killed in between finds the operation and undoes what the world shows of it.
 """
 
 import asyncio
@@ -18,6 +18,7 @@ from rametd.domain.errors import (
     RametError,
 )
 from rametd.domain.models import Hold, Mode, Session, SetupState, Tokens, WorktreeKind
+from rametd.domain.operations import Kind, Operation
 from rametd.domain.spares import Spare
 from rametd.domain.states import State
 from rametd.git import names
@@ -26,7 +27,7 @@ from rametd.services import ports, repos
 from rametd.services.checks import check_budget, check_model, check_prompt, choose_name
 from rametd.services.core import Core
 from rametd.services.creation.building import Builder, SpareLostError
-from rametd.services.creation.inserting import begin, insert, intent_of
+from rametd.services.creation.inserting import begin, insert, operation_of
 from rametd.services.creation.pool import Pool
 from rametd.services.creation.start import Start, check_start, find_start
 from rametd.services.creation.wanted import Created, Made, NewSession, Wanted
@@ -40,8 +41,6 @@ from rametd.store import Unit
 
 log = structlog.get_logger()
 
-CREATE = "create"
-
 
 class Creator:
     """Creations in one repository choose names in turns, by looking at what is there; their trees are filled side by side."""
@@ -50,9 +49,12 @@ class Creator:
         self._core = core
         self._pool = pool
         self._builder = Builder(core, pool)
-        self.undo = self._builder.undo
+        core.operations.handle(Kind.CREATE, self._undo)
         self._locks: dict[Path, asyncio.Lock] = {}
         self._drafts: dict[str, Session] = {}  # by id; they have their names and branches, and no row yet
+
+    async def _undo(self, operation: Operation, error: BaseException | None) -> None:
+        await self._builder.undo(operation)
 
     async def create(self, new: NewSession) -> Created:
         """Raises the typed errors of bad input before anything is made."""
@@ -88,7 +90,7 @@ class Creator:
                     if one.offer and unit.commands.note_offer(repo.id):
                         offers[one.session.id] = (one.offer,)
                     session = ports.with_ports(unit, one.session, one.wanted.config)
-                    stored[session.id] = insert(unit, session, one.wanted.new, one.intent.id)
+                    stored[session.id] = insert(unit, session, one.wanted.new, one.operation)
                 remember(unit, [one.session for one in made])
 
             await self._insert(insert_all)
@@ -96,7 +98,7 @@ class Creator:
         except (RametError, asyncio.CancelledError, OSError):
             # Also when the caller hung up: what is not stored must not be left in the world.
             for one in reversed(made):
-                await asyncio.shield(self._builder.undo(one.intent))
+                await asyncio.shield(self._builder.undo(one.operation))
             raise
         finally:
             for one in made:
@@ -255,12 +257,12 @@ class Creator:
             core.failpoint.hit("create.files-written")
         except (RametError, asyncio.CancelledError, OSError):
             self._drafts.pop(session.id, None)
-            await asyncio.shield(self._builder.undo(made.intent))
+            await asyncio.shield(self._builder.undo(made.operation))
             raise
         return replace(made, warnings=(*made.wanted.warnings, *warnings, *notes.told), offer=notes.offer, spare=spare)
 
     async def _begin(self, wanted: Wanted, before: Sequence[Session]) -> tuple[Made, Spare | None]:
-        """Choose names, reserve what is needed, and store the intent; a spare that is taken is no spare any more then."""
+        """Choose names, reserve what is needed, and store the operation; a spare that is taken is no spare any more then."""
         core, info, new = self._core, wanted.info, wanted.new
         spare: Spare | None = None
         async with self._locks.setdefault(info.common_dir, asyncio.Lock()):
@@ -270,13 +272,13 @@ class Creator:
                     spare = await self._pool.take(wanted.repo, info, wanted.config, start.commit)
                 identity = spare.id if spare is not None else new_id()
                 session = await self._draft(wanted, start, before, identity, spare)
-                made = Made(session, wanted, start, intent_of(session, info, start, spare))
+                made = Made(session, wanted, start, operation_of(session, info, start, spare))
                 try:
                     await core.store.write(lambda unit: begin(unit, wanted.repo, made, spare))
                 except asyncio.CancelledError:
                     # The caller hangs up, or the daemon stops, while the store has the work in hand: it is done all the same, the spare is
-                    # no spare any more, and nobody but us knows of the intent. Where it was not done there is nothing to undo.
-                    await asyncio.shield(self._builder.undo(made.intent))
+                    # no spare any more, and nobody but us knows of the operation. Where it was not done there is nothing to undo.
+                    await asyncio.shield(self._builder.undo(made.operation))
                     raise
             finally:
                 if spare is not None:

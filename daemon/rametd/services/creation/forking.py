@@ -1,27 +1,26 @@
 """Forking a session: the same conversation and the same files, in a worktree and branch of its own.
 
-What it begins from becomes a checkpoint of the one that is forked, with an intent that the fork's row ends: of a fork that is refused, or of a daemon that
+What it begins from becomes a checkpoint of the one that is forked, with an operation that the fork's row ends: of a fork that is refused, or of a daemon that
 is killed before it is made, nothing is left.
 """
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rametd.domain.checkpoints import Checkpoint, CheckpointReason, ConversationCut
 from rametd.domain.errors import WrongStateError
-from rametd.domain.models import Intent, Session
+from rametd.domain.models import Session
+from rametd.domain.operations import Caller, Kind, Operation
 from rametd.domain.states import BUSY_STATES, State
 from rametd.services.core import Core
 from rametd.services.creation.creator import Creator
 from rametd.services.creation.wanted import Created, Fork, NewSession
-from rametd.services.ids import new_id
 from rametd.services.missing import require_tree
+from rametd.services.operations.busy import new_operation
 from rametd.services.worktrees.checkpoints import Checkpointer
 from rametd.services.worktrees.history import find_checkpoint
 from rametd.store import Unit
-
-FORK = "fork"
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +38,7 @@ class Forker:
         self._core = core
         self._creator = creator
         self._checkpointer = checkpointer
+        core.operations.handle(Kind.FORK, self._undo)
 
     async def fork(
         self, session: Session, wanted: Wanted, principal: str, remember: Callable[[Unit, Session], None]
@@ -52,13 +52,13 @@ class Forker:
             found = await self._core.store.read(lambda reader: find_checkpoint(reader, session, wanted.checkpoint))
             return await self._create(session, wanted, found, principal, remember)
         await require_tree(self._core, session)
-        intent_id = new_id()
+        operation = new_operation(Kind.FORK, session.id, Caller(principal))
 
         def note(unit: Unit, made: Checkpoint) -> None:
-            unit.intents.add(Intent(intent_id, FORK, session.id, {"checkpoint": made.id}, unit.now))
+            unit.operations.begin(replace(operation, data={"checkpoint": made.id}))
 
         def remember_all(unit: Unit, made: Session) -> None:
-            unit.intents.remove(intent_id)
+            unit.operations.finish(operation)
             remember(unit, made)
 
         try:
@@ -66,26 +66,20 @@ class Forker:
             self._core.failpoint.hit("fork.kept")
             return await self._create(session, wanted, checkpoint, principal, remember_all)
         finally:  # nothing, where it was made
-            await asyncio.shield(self._take_back(intent_id))
+            await asyncio.shield(self._undo(operation, None))
 
-    async def undo(self, intent: Intent) -> None:
-        """What recovery does with a fork that was not made."""
-        await self._take_back(intent.id)
-
-    async def _take_back(self, intent_id: str) -> None:
+    async def _undo(self, operation: Operation, error: BaseException | None) -> None:
         def look(unit: Unit) -> Checkpoint | None:
-            intent = unit.intents.get(intent_id)
-            return (
-                next(iter(unit.checkpoints.find_by_prefix(intent.session_id, intent.data["checkpoint"])), None)
-                if intent
-                else None
-            )
+            now = unit.operations.get(operation.id)
+            if now is None:
+                return None
+            return next(iter(unit.checkpoints.find_by_prefix(now.session_id, now.data["checkpoint"])), None)
 
         # Written, to be in turn with what was handed to the store before: of a caller that hangs up that is done all the same.
         checkpoint = await self._core.store.write(look)
         if checkpoint is not None:
             await self._checkpointer.drop(checkpoint)
-        await self._core.store.write(lambda unit: unit.intents.remove(intent_id))
+        await self._core.store.write(lambda unit: unit.operations.undo(operation.id))
 
     async def _create(
         self,

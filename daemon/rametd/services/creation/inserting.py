@@ -1,9 +1,10 @@
-"""The two units of work of a creation: its intent, with which a spare becomes the creation's, and the session's row, which ends the intent."""
+"""The two units of work of a creation: its operation, with which a spare becomes the creation's, and the session's row, which ends the operation."""
 
 from ramet.v1 import event_pb2
 
 from rametd.domain.errors import ChangedError
-from rametd.domain.models import Intent, Repo, Session, WorktreeKind
+from rametd.domain.models import Repo, Session, WorktreeKind
+from rametd.domain.operations import Kind, Operation
 from rametd.domain.spares import Spare
 from rametd.git.repository import RepositoryInfo
 from rametd.services import events
@@ -15,14 +16,12 @@ from rametd.services.ownership.claims import check_claims
 from rametd.services.views import one_session_message
 from rametd.store import Unit
 
-CREATE = "create"
 
-
-def intent_of(session: Session, info: RepositoryInfo, start: Start, spare: Spare | None) -> Intent:
+def operation_of(session: Session, info: RepositoryInfo, start: Start, spare: Spare | None) -> Operation:
     """What a later daemon must know to undo the creation; of a spare the commit that it stands at too."""
-    return Intent(
+    return Operation(
         id=new_id(),
-        kind=CREATE,
+        kind=Kind.CREATE,
         session_id=session.id,
         data={
             "repo": str(info.common_dir),
@@ -41,10 +40,10 @@ def begin(unit: Unit, repo: Repo, made: Made, spare: Spare | None) -> None:
         require_alone(unit, repo, made.start.worktree)
     if spare is not None and not unit.spares.remove(spare.id):
         raise ChangedError("the spare was taken by somebody else", hint="try again")
-    unit.intents.add(made.intent)
+    unit.operations.begin(made.operation)
 
 
-def insert(unit: Unit, session: Session, new: NewSession, intent_id: str) -> Session:
+def insert(unit: Unit, session: Session, new: NewSession, operation: Operation) -> Session:
     """Store it with all that comes with it. Returns it as it is then."""
     new.admit(unit, session)
     if not session.forked_from:  # a fork is its original once more, until the person says whose what is
@@ -59,7 +58,7 @@ def insert(unit: Unit, session: Session, new: NewSession, intent_id: str) -> Ses
         )
     if new.prompt:
         add_prompt(unit, session, new.prompt, new.principal)
-    unit.intents.remove(intent_id)
+    unit.operations.finish(operation)
     stored = unit.sessions.get(session.id)
     new.remember(unit, stored)
     return stored

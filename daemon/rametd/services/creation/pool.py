@@ -1,6 +1,6 @@
 """The pool: prepared worktrees, so that a session starts in milliseconds.
 
-A claim takes a spare's row away in the unit of work that stores the creation's intent: from then on the tree is the creation's, to be completed or
+A claim takes a spare's row away in the unit of work that stores the creation's operation: from then on the tree is the creation's, to be completed or
 undone by it. What is done to a spare, and what stands between a claim and that, is told in `spares`.
 """
 

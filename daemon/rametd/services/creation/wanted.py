@@ -5,7 +5,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from rametd.config import Config
-from rametd.domain.models import Intent, Mode, Repo, Session
+from rametd.domain.models import Mode, Repo, Session
+from rametd.domain.operations import Operation
 from rametd.domain.spares import Spare
 from rametd.git.repository import Base, RepositoryInfo
 from rametd.services.creation.start import Start
@@ -86,7 +87,7 @@ class Made:
     session: Session
     wanted: Wanted
     start: Start
-    intent: Intent
+    operation: Operation
     warnings: tuple[str, ...] = ()
     offer: str = ""  # told too, unless it was once before in the repository
     spare: Spare | None = None  # what its worktree was

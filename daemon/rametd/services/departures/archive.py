@@ -7,7 +7,8 @@ import structlog
 from ramet.v1 import event_pb2, session_pb2
 
 from rametd.domain.errors import RefNotFoundError, WrongStateError
-from rametd.domain.models import Hold, Intent, Session, WorktreeKind
+from rametd.domain.models import Hold, Session, WorktreeKind
+from rametd.domain.operations import Caller, Kind, Operation
 from rametd.domain.states import State
 from rametd.git.trash import TrashRecord
 from rametd.platform.disk import tree_bytes
@@ -27,9 +28,8 @@ from rametd.services.departures.clearing import (
 )
 from rametd.services.departures.farewell import what_ends, what_is_ignored
 from rametd.services.departures.whole import last_whole
-from rametd.services.ids import new_id
-from rametd.services.leaving import ARCHIVE, Undertaking, leaving, refuse_other
 from rametd.services.lifecycle import change_state
+from rametd.services.operations.busy import new_operation
 from rametd.services.repos import info_of
 from rametd.services.sessions import Sessions
 from rametd.services.views import one_session_message
@@ -59,43 +59,31 @@ class Archiver:
         self._core = core
         self._supervisor = supervisor
         self._sessions = sessions
-        self._undertaking = Undertaking(core, "archive", self._complete, partial(give_up, core))
+        core.operations.handle(Kind.ARCHIVE, partial(give_up, core), self._complete)
 
-    async def archive(
-        self, session_id: str, *, force: bool, principal: str, request_id: str = "", digest: bytes = b""
-    ) -> Archived:
+    async def archive(self, session_id: str, *, force: bool, caller: Caller) -> Archived:
         """Raises `WrongStateError` while it is at work unless ``force``, and for one that is archived already."""
         core = self._core
         session = await core.store.read(lambda reader: reader.sessions.get(session_id))
         check_state(session, force=force)
         if session.state not in AT_REST:
             await core.store.read(lambda reader: refuse_around(reader, session))  # before anything is stopped
-            await self._sessions.stop(session_id, principal)
-        data = {"principal": principal, "request_id": request_id, "digest": digest.hex()}
-        new = Intent(new_id(), ARCHIVE, session_id, data, core.clock())
+            await self._sessions.stop(session_id, caller.principal)
 
-        def begin(unit: Unit) -> Intent:
+        def admit(unit: Unit, failed: Operation | None) -> None:
             now = unit.sessions.get(session_id)
             refuse_around(unit, now)
-            found = refuse_other(leaving(unit, session_id), now, ARCHIVE)
-            if found is None:
+            if failed is None:
                 # A prompt may have come, or another call have archived it, since we looked: its tree is gone then, and what is kept of it is all there is.
                 check_state(now, force=force)
-            return found or unit.intents.add(new)
 
-        return await self._undertaking.begin(session_id, begin)
+        archived: Archived = await core.operations.run(new_operation(Kind.ARCHIVE, session_id, caller), admit)
+        return archived
 
-    async def recover(self, intent: Intent) -> None:
-        """Carry on with what a killed daemon had begun."""
-        await self._undertaking.carry_on(intent)
-
-    async def close(self) -> None:
-        await self._undertaking.close()
-
-    async def _complete(self, intent: Intent) -> Archived:
-        """Carry it through; every step may have been done before."""
+    async def _complete(self, operation: Operation) -> Archived:
+        """Archive the session; every step may have been done before."""
         core = self._core
-        session = await core.store.read(lambda reader: reader.sessions.get(intent.session_id))
+        session = await core.store.read(lambda reader: reader.sessions.get(operation.session_id))
         repo = await core.store.read(lambda reader: reader.repos.get(session.repo_id))
         told = await what_ends(core, session)
         await end_agent(core, self._supervisor, session, "archive")
@@ -106,21 +94,21 @@ class Archiver:
         record: TrashRecord | None = None
         freed, warnings = 0, list[str]()
         if session.worktree_kind == WorktreeKind.OWN:
-            record, freed, warnings = await self._clear(intent, session)
-        return await core.store.write(lambda unit: self._archived(unit, intent, record, freed, [*told, *warnings]))
+            record, freed, warnings = await self._clear(operation, session)
+        return await core.store.write(lambda unit: self._archived(unit, operation, record, freed, [*told, *warnings]))
 
-    async def _clear(self, intent: Intent, session: Session) -> tuple[TrashRecord | None, int, list[str]]:
+    async def _clear(self, operation: Operation, session: Session) -> tuple[TrashRecord | None, int, list[str]]:
         """Keep the files and remove the tree; the branch stays. What was kept, the bytes that were freed, and what was not as it should be."""
         core = self._core
         repo = await core.store.read(lambda reader: reader.repos.get(session.repo_id))
         info = await info_of(core, repo)
-        afresh = await is_first(core, intent)
+        afresh = await is_first(core, operation)
         # Of an earlier run that got as far as that, the files are kept already.
         last, lost = await last_whole(core, info, session) if afresh else (None, [])
         record: TrashRecord | None = None
         # Before the files are kept: what is written between that and the removal would be lost.
         freed = await asyncio.to_thread(tree_bytes, session.worktree)
-        async with kept_under(core, info, intent, session, archive_ref(session.id)):
+        async with kept_under(core, info, operation, session, archive_ref(session.id)):
             try:
                 record = await core.git.archive(info, session.id, session.worktree, session.branch, last, afresh=afresh)
             except RefNotFoundError as error:
@@ -129,7 +117,7 @@ class Archiver:
                 raise unread_error(session, record.unread, "")
             freed = max(0, freed - await keep_git_dirs(core, session, record))
             core.failpoint.hit("archive.kept")
-            await tree_goes(core, intent, session)
+            await tree_goes(core, operation, session)
             removal = await core.git.remove_worktree(info, session.worktree, session.branch, delete_branch=False)
         warnings = list(dict.fromkeys((*lost, *(record.skipped if record is not None else ()), *removal.kept)))
         # From the disk, for an earlier run of this may have copied it there.
@@ -141,10 +129,10 @@ class Archiver:
         return record, freed, warnings
 
     def _archived(
-        self, unit: Unit, intent: Intent, record: TrashRecord | None, freed: int, warnings: list[str]
+        self, unit: Unit, operation: Operation, record: TrashRecord | None, freed: int, warnings: list[str]
     ) -> Archived:
-        session = unit.sessions.get(intent.session_id)
-        principal = intent.data["principal"]
+        session = unit.sessions.get(operation.session_id)
+        principal = operation.principal
         # A prompt may have come meanwhile: it is kept, and begins a turn once the session is back.
         if session.state not in AT_REST:
             session = change_state(unit, session, State.PAUSED, hold=Hold.STOPPED, principal=principal)
@@ -161,8 +149,5 @@ class Archiver:
         told = event_pb2.SessionArchived(ref=ref, freed_bytes=freed, commit=commit)
         unit.events.append(events.make(told, session_id=session.id, repo_id=session.repo_id, principal=principal))
         answer = Archived(session=one_session_message(unit, session), ref=ref, freed_bytes=freed, warnings=warnings)
-        unit.intents.remove(intent.id)
-        if request_id := intent.data["request_id"]:
-            digest = bytes.fromhex(intent.data["digest"])
-            unit.calls.put(request_id, "ArchiveSession", digest, answer.SerializeToString())
+        unit.operations.finish(operation, answer.SerializeToString())
         return answer

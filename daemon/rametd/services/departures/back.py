@@ -1,6 +1,7 @@
 """What is told of a session that is back, and what its row can be again."""
 
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 
 from google.protobuf.message import Message
 from ramet.v1 import session_pb2, worktree_pb2
@@ -18,17 +19,11 @@ ARCHIVE = "archive"
 """Where a session is brought back from, as its event says it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Restored:
-    session: session_pb2.Session
-    warnings: tuple[str, ...]
-
-
-def answer_of(origin: str, restored: Restored) -> tuple[str, Message]:
-    """The call that asked for it, and what it is answered."""
+def answer_of(origin: str, session: session_pb2.Session, warnings: Sequence[str]) -> Message:
+    """What the call is answered that asked for it."""
     if origin == TRASH:
-        return "RestoreTrash", worktree_pb2.RestoreTrashResponse(session=restored.session, warnings=restored.warnings)
-    return "RestoreSession", session_pb2.RestoreSessionResponse(session=restored.session, warnings=restored.warnings)
+        return worktree_pb2.RestoreTrashResponse(session=session, warnings=warnings)
+    return session_pb2.RestoreSessionResponse(session=session, warnings=warnings)
 
 
 def is_back(reader: Reader, session_id: str) -> bool:

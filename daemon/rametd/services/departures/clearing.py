@@ -1,21 +1,22 @@
 """What removing and archiving a session have in common: its agent and all it started end, and only then its worktree goes."""
 
 import asyncio
+import shlex
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import replace
 
 import structlog
 
 from rametd.domain.errors import RametError, WorkAtRiskError, WrongStateError
-from rametd.domain.models import Intent, Session, WorktreeKind
+from rametd.domain.models import Session, WorktreeKind
+from rametd.domain.operations import Operation
 from rametd.domain.states import State
 from rametd.git.repository import RepositoryInfo
 from rametd.git.trash import ARCHIVE, TrashRecord
 from rametd.platform.disk import tree_bytes
 from rametd.services.core import Core
-from rametd.services.leaving import DELETE, FAILED, TREE
 from rametd.services.lifecycle import change_state
+from rametd.services.operations.busy import unfinished
 from rametd.services.persistence import write_for_sure
 from rametd.services.standing import standing
 from rametd.services.worktrees.places import next_git_dirs_aside
@@ -36,36 +37,41 @@ def refuse_around(reader: Reader, session: Session) -> None:
             )
 
 
-async def tree_goes(core: Core, intent: Intent, session: Session) -> None:
-    """Note that the tree may be gone from here on."""
+TREE_GOES = "tree-goes"
+"""The step from which on the worktree may be gone."""
+TREE = "tree"
+"""In the operation's data: "1" where the worktree was there at that step."""
+
+
+async def tree_goes(core: Core, operation: Operation, session: Session) -> None:
+    """Store that the worktree may be gone from here on."""
     there = "1" if await asyncio.to_thread(session.worktree.exists) else "0"
 
     def note(unit: Unit) -> None:
-        now = unit.intents.get(intent.id)
-        if now is not None and TREE not in now.data:
-            unit.intents.remove(now.id)
-            unit.intents.add(replace(now, data={**now.data, TREE: there}))
+        now = unit.operations.get(operation.id)
+        if now is not None and now.step != TREE_GOES:
+            unit.operations.advance(now.id, TREE_GOES, {TREE: there})
 
     await core.store.write(note)
 
 
-async def is_touched(core: Core, intent: Intent, session: Session) -> bool:
+async def is_touched(core: Core, operation: Operation, session: Session) -> bool:
     """Whether something was removed already, so that there is no way back."""
-    now = await core.store.read(lambda reader: reader.intents.get(intent.id))
+    now = await core.store.read(lambda reader: reader.operations.get(operation.id))
     noted = now.data.get(TREE) if now is not None else None
     return noted == "0" or (noted == "1" and not await asyncio.to_thread(session.worktree.exists))
 
 
 @asynccontextmanager
 async def kept_under(
-    core: Core, info: RepositoryInfo, intent: Intent, session: Session, ref: str
+    core: Core, info: RepositoryInfo, operation: Operation, session: Session, ref: str
 ) -> AsyncIterator[None]:
     """Inside, the work is kept under ``ref`` and the tree goes. What fails before the tree went leaves no ref that was not there."""
     before = (await core.git.refs_below(info, ref)).get(ref)
     try:
         yield
     except RametError:
-        if before is None and not await is_touched(core, intent, session):
+        if before is None and not await is_touched(core, operation, session):
             try:
                 if ref in await core.git.refs_below(info, ref):  # else whatever held us up would do so again
                     await core.git.drop_ref(info, ref)
@@ -83,22 +89,21 @@ async def keep_git_dirs(core: Core, session: Session, record: TrashRecord | None
     return await asyncio.to_thread(tree_bytes, folder)
 
 
-async def give_up(core: Core, intent: Intent, error: Exception) -> None:
-    """After a failure, whatever it was, for nobody would carry the intent on before the next start: take the intent back while the session is whole; else say on the session what waits to be tried again."""
-    session = await core.store.read(lambda reader: reader.sessions.find(intent.session_id))
-    touched = session is not None and await is_touched(core, intent, session)
+async def give_up(core: Core, operation: Operation, error: BaseException | None) -> None:
+    """Undo a removal or an archiving that failed, while the session is whole; else say on the session what waits to be tried again."""
+    session = await core.store.read(lambda reader: reader.sessions.find(operation.session_id))
+    touched = session is not None and await is_touched(core, operation, session)
     words = error.message if isinstance(error, RametError) else str(error)
-    what, verb = ("removal", "rm") if intent.kind == DELETE else ("archiving", "archive")
 
     def work(unit: Unit) -> None:
-        found, now = unit.sessions.find(intent.session_id), unit.intents.get(intent.id)
-        if now is None:
-            return
-        unit.intents.remove(intent.id)
-        if found is not None and touched:
-            why = f"its {what} could not be finished: {words}; `rametctl {verb} {found.name}` tries again"
-            unit.intents.add(replace(now, data={**now.data, FAILED: why}))
-            change_state(unit, found, found.state, reason=why, hold=found.hold)
+        found = unit.sessions.find(operation.session_id)
+        if found is None or not touched:
+            unit.operations.undo(operation.id)
+        elif (failed := unit.operations.fail(operation.id, words)) is not None:
+            again = shlex.join(("rametctl", *failed.traits.retry, found.name))
+            change_state(
+                unit, found, found.state, reason=f"{unfinished(failed)}; `{again}` tries again", hold=found.hold
+            )
 
     await write_for_sure(core.store, work)
     core.wake()
@@ -113,10 +118,10 @@ def unread_error(session: Session, unread: Sequence[str], hint: str) -> WorkAtRi
     )
 
 
-async def is_first(core: Core, intent: Intent) -> bool:
-    """Whether the tree cannot be gone by this removal or archiving, so that what its ref keeps is of an earlier one."""
-    now = await core.store.read(lambda reader: reader.intents.get(intent.id))
-    return now is None or TREE not in now.data
+async def is_first(core: Core, operation: Operation) -> bool:
+    """Whether the worktree cannot be gone by this operation, so that what its ref keeps is of an earlier one."""
+    now = await core.store.read(lambda reader: reader.operations.get(operation.id))
+    return now is None or now.step != TREE_GOES
 
 
 def last_known(reader: Reader, session: Session) -> tuple[str, str]:

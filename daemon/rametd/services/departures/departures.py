@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from rametd.services.departures.archive import Archiver
 from rametd.services.departures.removal import Remover
 from rametd.services.departures.restoring import Restorer
+from rametd.services.departures.trash import Trash
 from rametd.services.landing.landed import LandedTracker
 
 
@@ -13,8 +14,5 @@ class Departures:
     remover: Remover
     archiver: Archiver
     restorer: Restorer
+    trash: Trash
     landed: LandedTracker
-
-    async def close(self) -> None:
-        for each in (self.remover, self.archiver, self.restorer):
-            await each.close()

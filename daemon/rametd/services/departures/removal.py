@@ -9,7 +9,8 @@ import structlog
 from ramet.v1 import event_pb2, session_pb2
 
 from rametd.domain.errors import GitFailedError, NotFoundError, RefNotFoundError, WrongStateError
-from rametd.domain.models import Intent, PromptState, Session, TrashEntry, WorktreeKind
+from rametd.domain.models import PromptState, Session, TrashEntry, WorktreeKind
+from rametd.domain.operations import Caller, Kind, Operation
 from rametd.domain.states import State
 from rametd.git.repository import RepositoryInfo
 from rametd.git.trash import TrashRecord
@@ -30,9 +31,8 @@ from rametd.services.departures.clearing import (
 )
 from rametd.services.departures.farewell import what_ends, what_is_ignored
 from rametd.services.departures.whole import last_whole, lost_archive
-from rametd.services.ids import new_id
 from rametd.services.landing import entries as landing_entries
-from rametd.services.leaving import DELETE, Undertaking, leaving, refuse_other
+from rametd.services.operations.busy import new_operation
 from rametd.services.predecessors import settle_successors
 from rametd.services.repos import info_of
 from rametd.services.views import one_session_message, stamp
@@ -50,19 +50,14 @@ class Remover:
     def __init__(self, core: Core, supervisor: Supervisor) -> None:
         self._core = core
         self._supervisor = supervisor
-        self._undertaking = Undertaking(core, "remove", self._complete, partial(give_up, core))
+        core.operations.handle(Kind.REMOVE, partial(give_up, core), self._complete)
 
-    async def remove(
-        self, session: Session, *, force: bool, principal: str, request_id: str = "", digest: bytes = b""
-    ) -> Removed:
-        """Raises `WorkAtRiskError` with a list unless ``force``, `WrongStateError` while it is at work unless ``force``.
-
-        ``request_id`` and ``digest`` are the call's, to be remembered with its answer.
-        """
+    async def remove(self, session: Session, *, force: bool, caller: Caller) -> Removed:
+        """Raises `WorkAtRiskError` with a list unless ``force``, `WrongStateError` while it is at work unless ``force``."""
         core = self._core
-        begun = await core.store.read(lambda reader: leaving(reader, session.id))
+        begun = await core.store.read(lambda reader: reader.operations.exclusive(session.id))
         # Of one whose removal is under way that was looked at when it began.
-        judged = force or begun is None or begun.kind != DELETE
+        judged = force or begun is None or begun.kind != Kind.REMOVE
         if judged and not force:
             if session.state in {State.STARTING, State.WORKING, State.WAITING}:
                 raise WrongStateError(
@@ -71,35 +66,21 @@ class Remover:
             risk = await work_at_risk(core, session)
             if risk:
                 raise at_risk(session, await with_unstored(core, session, risk))
-        data = {
-            "principal": principal,
-            "request_id": request_id,
-            "digest": digest.hex(),
-            "force": "yes" if force else "",
-        }
-        new = Intent(new_id(), DELETE, session.id, data, core.clock())
+        new = new_operation(Kind.REMOVE, session.id, caller, force="yes" if force else "")
 
-        def begin(unit: Unit) -> Intent:
+        def admit(unit: Unit, failed: Operation | None) -> None:
             refuse_around(unit, session)
-            found = refuse_other(leaving(unit, session.id), session, DELETE)
-            if found is None and not judged:
+            if failed is None and not judged:
                 # It was given up between our look and now: what it holds is at risk again.
                 raise WrongStateError(f"the removal of {session.name} came to nothing", hint="look at it and try again")
-            return found or unit.intents.add(new)
 
-        return await self._undertaking.begin(session.id, begin)
+        removed: Removed = await core.operations.run(new, admit)
+        return removed
 
-    async def recover(self, intent: Intent) -> None:
-        """Carry on with what a killed daemon had begun."""
-        await self._undertaking.carry_on(intent)
-
-    async def close(self) -> None:
-        await self._undertaking.close()
-
-    async def _complete(self, intent: Intent) -> Removed:
-        """Carry a removal through; every step may have been done before."""
+    async def _complete(self, operation: Operation) -> Removed:
+        """Remove the session; every step may have been done before."""
         core = self._core
-        session = await core.store.read(lambda reader: reader.sessions.get(intent.session_id))
+        session = await core.store.read(lambda reader: reader.sessions.get(operation.session_id))
         repo = await core.store.read(lambda reader: reader.repos.get(session.repo_id))
         told = await what_ends(core, session)
         await end_agent(core, self._supervisor, session, "remove")
@@ -118,7 +99,7 @@ class Remover:
             except NotFoundError as error:
                 log.warning("repository of a removed session is gone", session=session.id, error=error.message)
             else:
-                entry, warnings = await self._clear(intent, session, info)
+                entry, warnings = await self._clear(operation, session, info)
             core.failpoint.hit("remove.worktree-removed")
             await asyncio.to_thread(unlink_by_name, session.worktree)
         if entry is None:  # else it is kept as long as the trash is
@@ -127,35 +108,35 @@ class Remover:
         await asyncio.to_thread(core.index.delete, session.id)
         await destroy_processes(core, session.id)
         core.failpoint.hit("remove.processes-destroyed")
-        removed = await core.store.write(lambda unit: self._forget(unit, session, entry, intent, [*told, *warnings]))
+        removed = await core.store.write(lambda unit: self._forget(unit, session, entry, operation, [*told, *warnings]))
         core.failpoint.hit("remove.forgotten")
         core.wake()
         return removed
 
     async def _clear(
-        self, intent: Intent, session: Session, info: RepositoryInfo
+        self, operation: Operation, session: Session, info: RepositoryInfo
     ) -> tuple[TrashEntry | None, list[str]]:
         """Keep the work and remove tree and branch. What is in the trash, and what is not as it should be."""
         core = self._core
         if session.state == State.ARCHIVED:  # what is kept moves to the trash first
-            await tree_goes(core, intent, session)
-        async with kept_under(core, info, intent, session, f"refs/ramet/trash/{session.id}"):
-            record, told = await self._trash(session, info, afresh=await is_first(core, intent))
+            await tree_goes(core, operation, session)
+        async with kept_under(core, info, operation, session, f"refs/ramet/trash/{session.id}"):
+            record, told = await self._trash(session, info, afresh=await is_first(core, operation))
             unread = record.unread if record is not None else ()
-            if unread and not intent.data.get("force"):
+            if unread and not operation.data.get("force"):
                 # Not there yet when the risk was looked at, or of a kind that only reading everything finds.
                 raise unread_error(session, unread, ", or add --force: they are kept as they are, beside the trash")
             try:
                 await keep_git_dirs(core, session, record)
             except GitFailedError as error:
-                if record is None or not intent.data.get("force") or any(each.module for each in record.git_dirs):
+                if record is None or not operation.data.get("force") or any(each.module for each in record.git_dirs):
                     raise
                 unread = (f"repositories inside cannot be copied: {error.message}",)
                 record = replace(
                     record, skipped=(*record.skipped, *unread), aside=()
                 )  # all of the worktree stays, aside
             core.failpoint.hit("remove.trashed")
-            await tree_goes(core, intent, session)
+            await tree_goes(core, operation, session)
             removal = await core.git.remove_worktree(
                 info,
                 session.worktree,
@@ -223,15 +204,15 @@ class Remover:
         )
 
     def _forget(
-        self, unit: Unit, session: Session, entry: TrashEntry | None, intent: Intent, warnings: list[str]
+        self, unit: Unit, session: Session, entry: TrashEntry | None, operation: Operation, warnings: list[str]
     ) -> Removed:
         # Here and not before: of a removal that comes to nothing its work is still queued.
-        target = landing_entries.leave(unit, session.id, intent.data["principal"])
+        target = landing_entries.leave(unit, session.id, operation.principal)
         removed = Removed(
             session=one_session_message(unit, session),
             trash_ref=entry.ref if entry else "",
             expire_time=stamp(entry.expire_time) if entry else None,
-            landing_target=target or intent.data.get("target", ""),  # a daemon of before took it out as it began
+            landing_target=target,
             warnings=warnings,
         )
         if entry is not None and unit.trash.get(entry.id) is None:
@@ -242,15 +223,11 @@ class Remover:
         gone = session.worktree_kind == WorktreeKind.OWN and session.state != State.ARCHIVED
         for each in (*((tree,) if gone else ()), payload):
             unit.events.append(
-                events.make(each, session_id=session.id, repo_id=session.repo_id, principal=intent.data["principal"])
+                events.make(each, session_id=session.id, repo_id=session.repo_id, principal=operation.principal)
             )
         unit.sessions.delete(session.id)
         unit.rules.remove_session(session.id)
-        unit.intents.remove(intent.id)
-        if request_id := intent.data.get("request_id"):
-            unit.calls.put(
-                request_id, "DeleteSession", bytes.fromhex(intent.data["digest"]), removed.SerializeToString()
-            )
+        unit.operations.finish(operation, removed.SerializeToString())
         return removed
 
 

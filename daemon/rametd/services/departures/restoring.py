@@ -1,37 +1,39 @@
 """Bringing a session back, from the archive or the trash: branch, worktree, files, conversation.
 
 What was kept is never overwritten: where the branch has moved or is taken, the work comes back on a branch beside it, and what could
-not be the same again is told. The branch is chosen before the intent is stored, so that a daemon that finds it does the same again.
+not be the same again is told. The branch is chosen before the operation is stored, so that a daemon that finds it does the same again.
 """
 
 import asyncio
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 
 import structlog
-from ramet.v1 import event_pb2
+from google.protobuf.message import Message
+from ramet.v1 import event_pb2, session_pb2, worktree_pb2
 
 from rametd.domain.errors import (
+    RametError,
     RefNotFoundError,
     RepoNotFoundError,
     TrashEntryNotFoundError,
     WorktreeChangedError,
     WrongStateError,
 )
-from rametd.domain.models import Hold, Intent, Session, SetupState, TrashEntry, WorktreeKind
+from rametd.domain.models import Hold, Session, SetupState, TrashEntry, WorktreeKind
+from rametd.domain.operations import Caller, Kind, Operation
 from rametd.domain.states import State
 from rametd.git.repository import RepositoryInfo
 from rametd.services import events
 from rametd.services.core import Core
 from rametd.services.departures.alone import is_alone
-from rametd.services.departures.back import ARCHIVE, TRASH, Restored, answer_of, is_back, not_laid, row
+from rametd.services.departures.back import ARCHIVE, TRASH, answer_of, is_back, not_laid, row
 from rametd.services.departures.clearing import archive_ref
 from rametd.services.departures.place import Place, place_of
 from rametd.services.departures.whole import archived_as, ref_gone
-from rametd.services.ids import new_id
-from rametd.services.leaving import RESTORE, Undertaking, leaving, refuse_landing, refuse_other
 from rametd.services.lifecycle import change_state
+from rametd.services.operations.busy import new_operation, refuse_landing
 from rametd.services.persistence import write_for_sure
 from rametd.services.repos import info_of
 from rametd.services.views import one_session_message
@@ -51,36 +53,27 @@ log = structlog.get_logger()
 class Restorer:
     def __init__(self, core: Core) -> None:
         self._core = core
-        self._undertaking = Undertaking(core, "restore", self._complete, self._undo)
+        core.operations.handle(Kind.RESTORE, self._undo, self._complete)
 
-    async def from_archive(
-        self, session_id: str, *, principal: str, request_id: str = "", digest: bytes = b""
-    ) -> Restored:
+    async def from_archive(self, session_id: str, caller: Caller) -> session_pb2.RestoreSessionResponse:
         """Raises `WrongStateError` for one that is not archived, `PathTakenError`, `RefNotFoundError` when nothing was kept."""
         session = await self._core.store.read(lambda reader: reader.sessions.get(session_id))
         if session.state != State.ARCHIVED:
             raise WrongStateError(
                 f"{session.name} is not archived: it is {session.state}", hint="there is nothing to restore"
             )
-        return await self._restore(session, ARCHIVE, archive_ref(session_id), principal, request_id, digest)
+        restored = await self._restore(session, ARCHIVE, archive_ref(session_id), caller)
+        assert isinstance(restored, session_pb2.RestoreSessionResponse)
+        return restored
 
-    async def from_trash(
-        self, entry: TrashEntry, *, principal: str, request_id: str = "", digest: bytes = b""
-    ) -> Restored:
+    async def from_trash(self, entry: TrashEntry, caller: Caller) -> worktree_pb2.RestoreTrashResponse:
         """The same for one that was removed; it has the id that it had, and its name unless that is taken by now."""
         session = load_session(entry.session)
-        return await self._restore(session, TRASH, entry.ref, principal, request_id, digest, entry.commit)
+        restored = await self._restore(session, TRASH, entry.ref, caller, entry.commit)
+        assert isinstance(restored, worktree_pb2.RestoreTrashResponse)
+        return restored
 
-    async def _restore(
-        self,
-        session: Session,
-        origin: str,
-        ref: str,
-        principal: str,
-        request_id: str,
-        digest: bytes,
-        commit: str = "",
-    ) -> Restored:
+    async def _restore(self, session: Session, origin: str, ref: str, caller: Caller, commit: str = "") -> Message:
         core = self._core
         place = Place(session.branch, "", new=False)
         tree = session.worktree_kind == WorktreeKind.OWN
@@ -96,44 +89,37 @@ class Restorer:
                 hint="it was not made by Ramet: bring the directory back first",
                 worktree=str(session.worktree),
             )
-        data = {
-            "origin": origin,
-            "ref": ref if tree else "",
-            "branch": place.branch,
-            "commit": place.commit,
-            "new": "1" if place.new else "",
-            "warnings": json.dumps(place.warnings),
-            "session": dump_session(session),
-            "principal": principal,
-            "request_id": request_id,
-            "digest": digest.hex(),
-        }
-        new = Intent(new_id(), RESTORE, session.id, data, core.clock())
+        new = new_operation(
+            Kind.RESTORE,
+            session.id,
+            caller,
+            origin=origin,
+            ref=ref if tree else "",
+            branch=place.branch,
+            commit=place.commit,
+            new="1" if place.new else "",
+            warnings=json.dumps(place.warnings),
+            session=dump_session(session),
+        )
 
-        def begin(unit: Unit) -> Intent:
-            found = refuse_other(leaving(unit, session.id), session, RESTORE)
-            if found is None and origin == TRASH and unit.trash.get(session.id) is None:
+        def admit(unit: Unit, failed: Operation | None) -> None:
+            if failed is not None:
+                return
+            if origin == TRASH and unit.trash.get(session.id) is None:
                 raise TrashEntryNotFoundError(f"{session.name} is in the trash no more", hint="`rametctl trash ls`")
-            if found is None and origin == ARCHIVE and unit.sessions.get(session.id).state != State.ARCHIVED:
-                # Another call brought it back since we looked: a second one would drop what that told to be kept.
+            if origin == ARCHIVE and unit.sessions.get(session.id).state != State.ARCHIVED:
+                # Another call restored it since we looked: a second one would drop what that told to be kept.
                 raise WrongStateError(f"{session.name} is back already", hint="there is nothing to restore")
-            if found is None and tree:
+            if tree:
                 refuse_landing(unit, session, place.branch)
-            return found or unit.intents.add(new)
 
-        return await self._undertaking.begin(session.id, begin)
+        restored: Message = await core.operations.run(new, admit)
+        return restored
 
-    async def recover(self, intent: Intent) -> None:
-        """Carry on with what a killed daemon had begun, or take it back: what is half brought back can be asked for again then."""
-        await self._undertaking.carry_on(intent)
-
-    async def close(self) -> None:
-        await self._undertaking.close()
-
-    async def _undo(self, intent: Intent, error: Exception) -> None:
-        """Take a restoring back that cannot be finished, whatever the error: what was kept stays kept."""
-        log.warning("a restoring is taken back", session=intent.session_id, error=str(error))
-        core, data = self._core, intent.data
+    async def _undo(self, operation: Operation, error: BaseException | None) -> None:
+        """Take a restoring back that cannot be finished, whatever the error: the archive or the trash keeps what it has."""
+        log.warning("undoing a restoring", session=operation.session_id, error=str(error))
+        core, data = self._core, operation.data
         session = load_session(data["session"])
         # Once the row is stored, the tree is the session's: what failed then is the clearing up alone.
         if data["ref"] and not await core.store.read(lambda reader: is_back(reader, session.id)):
@@ -141,7 +127,7 @@ class Restorer:
             created_at = data["commit"] if data["new"] else None
             await self._set_aside(info, session, data)
             await core.git.undo_create(info, session.worktree, data["branch"], created_at)
-        await write_for_sure(core.store, lambda unit: unit.intents.remove(intent.id))
+        await write_for_sure(core.store, lambda unit: unit.operations.undo(operation.id))
 
     async def _set_aside(self, info: RepositoryInfo, session: Session, data: Mapping[str, str]) -> None:
         """Before the half made tree goes: what somebody wrote there since a daemon was killed comes back with the session."""
@@ -166,37 +152,42 @@ class Restorer:
                 f"the repository of {session.name} is gone: {error.message}", hint="move it back first"
             ) from error
 
-    async def _complete(self, intent: Intent) -> Restored:
-        """Carry it through; every step may have been done before."""
-        core, data = self._core, intent.data
-        session = load_session(data["session"])
-        before: Sequence[str] = json.loads(data["warnings"])
-        stored: Restored | None = None
+    async def _complete(self, operation: Operation) -> Message:
+        """Restore the session; every step may have been done before."""
+        core = self._core
+        session = load_session(operation.data["session"])
         if not await core.store.read(lambda reader: is_back(reader, session.id)):
-            warnings = [*before, *await self._bring_back(session, data)]
+            warnings = [*json.loads(operation.data["warnings"]), *await self._bring_back(session, operation.data)]
             core.failpoint.hit("restore.tree-made")
-            stored = await core.store.write(lambda unit: self._store(unit, intent, session, warnings))
+            await core.store.write(lambda unit: self._store(unit, operation, session, warnings))
             core.failpoint.hit("restore.stored")
         restored = await core.store.read(lambda reader: reader.sessions.get(session.id))
         repo = await core.store.read(lambda reader: reader.repos.get(session.repo_id))
         await asyncio.to_thread(core.index.write, repo, restored)
         if restored.worktree_kind == WorktreeKind.OWN:
             await asyncio.to_thread(link_by_name, restored)
-        if stored is None:  # a former daemon got that far
-            latest = await core.store.read(lambda reader: reader.intents.get(intent.id)) or intent
-            warnings = json.loads(latest.data["warnings"])
-            message = await core.store.read(lambda reader: one_session_message(reader, restored))
-            stored = Restored(message, tuple(warnings))
-        if data["ref"] and not stored.warnings:
+        latest = await core.store.read(lambda reader: reader.operations.get(operation.id)) or operation
+        told: list[str] = json.loads(latest.data["warnings"])
+        if operation.data["ref"] and not told:
             # What came back whole need not be kept twice; anything else stays until it expires.
-            await self._drop(session, data["ref"])
+            try:
+                await self._drop(session, operation.data["ref"])
+            except RametError as error:  # then it is kept twice until it expires: the session is back all the same
+                log.warning("a restored session's ref stays", session=session.id, error=error.message)
         core.failpoint.hit("restore.dropped")
         if restored.worktree_kind == WorktreeKind.OWN:  # a new tree: setup, trackers
             for hook in core.after_creation:
                 hook(restored)
-        await core.store.write(lambda unit: unit.intents.remove(intent.id))
+
+        def finish(unit: Unit) -> Message:
+            message = one_session_message(unit, unit.sessions.get(session.id))
+            answer = answer_of(operation.data["origin"], message, told)
+            unit.operations.finish(operation, answer.SerializeToString())
+            return answer
+
+        answer = await core.store.write(finish)
         core.wake()
-        return stored
+        return answer
 
     async def _drop(self, session: Session, ref: str) -> None:
         core, info = self._core, await self._info(session)
@@ -234,8 +225,9 @@ class Restorer:
             warnings = (*warnings, words)
         return (*warnings, *await core.store.read(lambda reader: not_laid(reader, session, kept)))
 
-    def _store(self, unit: Unit, intent: Intent, session: Session, warnings: list[str]) -> Restored:
-        data = intent.data
+    def _store(self, unit: Unit, operation: Operation, session: Session, warnings: list[str]) -> None:
+        """Store that the session is back; adds to ``warnings`` what its row could not have again."""
+        data = operation.data
         own = session.worktree_kind == WorktreeKind.OWN
         created = session.created_branch or bool(data["new"])
         setup = SetupState.RUNNING if own and session.setup else session.setup
@@ -251,7 +243,7 @@ class Restorer:
             for prompt in (load_prompt(text) for text in kept.get("prompts", ())):
                 unit.prompts.add(prompt.id, session.id, prompt.text, prompt.source, hops=prompt.hops)
         else:
-            change_state(unit, unit.sessions.get(session.id), State.IDLE, principal=data["principal"])
+            change_state(unit, unit.sessions.get(session.id), State.IDLE, principal=operation.principal)
         back = unit.sessions.update(
             session.id,
             branch=data["branch"],
@@ -264,13 +256,9 @@ class Restorer:
         if back.interrupted or unit.prompts.open(back.id):
             # It does not go on by itself with what it was doing: whoever put it away did not want that.
             reason = f"brought back: `rametctl resume {back.name}` goes on"
-            back = change_state(unit, back, State.PAUSED, reason=reason, hold=Hold.STOPPED, principal=data["principal"])
+            back = change_state(
+                unit, back, State.PAUSED, reason=reason, hold=Hold.STOPPED, principal=operation.principal
+            )
         told = event_pb2.SessionRestored(origin=data["origin"], warnings=warnings)
-        unit.events.append(events.make(told, session_id=back.id, repo_id=back.repo_id, principal=data["principal"]))
-        unit.intents.remove(intent.id)
-        unit.intents.add(replace(intent, data={**data, "warnings": json.dumps(warnings)}))
-        restored = Restored(one_session_message(unit, unit.sessions.get(back.id)), tuple(warnings))
-        if data["request_id"]:
-            method, answer = answer_of(data["origin"], restored)
-            unit.calls.put(data["request_id"], method, bytes.fromhex(data["digest"]), answer.SerializeToString())
-        return restored
+        unit.events.append(events.make(told, session_id=back.id, repo_id=back.repo_id, principal=operation.principal))
+        unit.operations.advance(operation.id, "stored", {"warnings": json.dumps(warnings)})

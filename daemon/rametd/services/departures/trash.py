@@ -1,23 +1,24 @@
 """The trash: what was removed, until it is brought back, emptied, or expires."""
 
 import asyncio
+from collections.abc import Callable
 
 import structlog
 from ramet.v1 import event_pb2, worktree_pb2
 
 from rametd.domain.errors import AmbiguousError, NotFoundError, RametError, TrashEntryNotFoundError, WrongStateError
-from rametd.domain.models import Intent, TrashEntry, WorktreeKind
+from rametd.domain.models import DAEMON, Session, TrashEntry, WorktreeKind
+from rametd.domain.operations import Caller, Kind, Operation
 from rametd.git import CHECKPOINTS, COMMITS
 from rametd.services.core import Core
 from rametd.services.departures.back import TRASH
-from rametd.services.ids import new_id
-from rametd.services.leaving import DROP, leaving
 from rametd.services.lookup import SHORTEST_PREFIX
+from rametd.services.operations.busy import new_operation, refuse_other
 from rametd.services.persistence import write_for_sure
 from rametd.services.repos import info_of
 from rametd.services.views import stamp
 from rametd.services.worktrees.checkpoints import drop_checkpoints
-from rametd.services.worktrees.places import folder_aside
+from rametd.services.worktrees.places import all_aside, folder_aside, tidy_aside
 from rametd.store import Reader, Unit, load_session
 
 log = structlog.get_logger()
@@ -64,54 +65,113 @@ def message(reader: Reader, entry: TrashEntry) -> worktree_pb2.TrashEntry:
     )
 
 
-async def drop(core: Core, entry: TrashEntry) -> None:
-    """Forget what a removed session had. Nothing is done for one that is in the trash no more; raises `WrongStateError` while it is brought back."""
-    new = Intent(new_id(), DROP, entry.session_id, {}, core.clock())
+class Trash:
+    """Drops what removed sessions had, and what restored ones have left over, for good."""
 
-    def begin(unit: Unit) -> Intent | None:
-        if unit.trash.get(entry.id) is None:
-            return None
-        found = leaving(unit, entry.session_id)
-        if found is not None and found.kind != DROP:
-            raise WrongStateError(f"{entry.name} is being brought back", hint="wait until that is done")
-        return found or unit.intents.add(new)
+    def __init__(self, core: Core) -> None:
+        self._core = core
+        core.operations.handle(Kind.DROP, self._undo, self._complete)
 
-    intent: Intent | None = new
-    try:
-        intent = await core.store.write(begin)
-        if intent is None:
-            return
-        await _forget(core, entry)
-    except BaseException:  # also when the caller hangs up, be it while the intent is stored: nobody is to wait for it
-        await asyncio.shield(undo_drop(core, intent or new))
-        raise
+    async def empty(self, response: worktree_pb2.EmptyTrashResponse, caller: Caller) -> None:
+        """Drop all entries of ``response``, which is the call's answer. The drops are stored together, so that a daemon that is killed does all of them.
 
-    def done(unit: Unit) -> None:
-        unit.trash.remove(entry.id)
-        unit.intents.remove(intent.id)
+        Raises `WrongStateError` while one of them is being restored.
+        """
+        answer = response.SerializeToString().hex()
 
-    await core.store.write(done)
+        def begin(unit: Unit) -> list[Operation]:
+            found = [each for each in response.entries if unit.trash.get(each.id) is not None]
+            for each in found:
+                refuse_other(unit, each.session_id, each.name, Kind.DROP)
+            new = [new_operation(Kind.DROP, each.session_id, caller, answer=answer) for each in found]
+            return [unit.operations.exclusive(each.session_id) or unit.operations.begin(each) for each in new]
 
+        async def carry_out() -> None:
+            begun = await self._core.store.write(begin)
+            self._core.failpoint.hit("drop.intended")
+            drops = await asyncio.gather(*map(self._core.operations.resume, begun), return_exceptions=True)
+            for error in drops:
+                if isinstance(error, BaseException):
+                    raise error
 
-async def undo_drop(core: Core, intent: Intent) -> None:
-    """Leave the entry as far as it is dropped: the same call, or its expiry, drops the rest."""
-    await write_for_sure(core.store, lambda unit: unit.intents.remove(intent.id))
+        await self._core.operations.detached(carry_out())
 
+    async def drop(self, entry: TrashEntry) -> None:
+        """Drop an entry that has expired. Raises `WrongStateError` while it is being restored."""
+        new = new_operation(Kind.DROP, entry.session_id, Caller(DAEMON))
+        await self._core.operations.run(new, lambda unit, failed: None)
 
-async def _forget(core: Core, entry: TrashEntry) -> None:
-    """Refs and files go before the row, so that nothing is left that no row knows of."""
-    repo = await core.store.read(lambda reader: reader.repos.get(entry.repo_id))
-    try:
+    async def drop_ref(self, session: Session, ref: str, commit: str, admit: Callable[[Unit], None]) -> None:
+        """Drop a ref that keeps more of a restored session than came back, with the files beside its worktree.
+
+        An archiving that begins between the look and the deletion would find its files kept under that ref already and lose them: the operation keeps it out.
+        """
+        new = new_operation(Kind.DROP, session.id, Caller(DAEMON), ref=ref, commit=commit)
+        await self._core.operations.run(new, lambda unit, failed: admit(unit))
+
+    async def _complete(self, operation: Operation) -> None:
+        core = self._core
+        if "ref" in operation.data:
+            await self._forget_ref(operation)
+        elif (entry := await core.store.read(lambda reader: reader.trash.get(operation.session_id))) is not None:
+            await self._forget(entry)
+
+        def finish(unit: Unit) -> None:
+            if "ref" not in operation.data:
+                unit.trash.remove(operation.session_id)
+            answer = bytes.fromhex(operation.data.get("answer", ""))
+            # The call is answered with the last of its entries.
+            unit.operations.finish(operation, None if _others_of_call(unit, operation) else answer)
+
+        await core.store.write(finish)
+        core.wake()
+
+    async def _undo(self, operation: Operation, error: BaseException | None) -> None:
+        """Leave the entry as far as it is dropped: the same call, or its expiry, drops the rest."""
+
+        def work(unit: Unit) -> None:
+            for other in _others_of_call(unit, operation):
+                unit.operations.take_over(other, Caller(other.principal))  # the call has no answer any more
+            unit.operations.undo(operation.id)
+
+        await write_for_sure(self._core.store, work)
+        self._core.wake()
+
+    async def _forget_ref(self, operation: Operation) -> None:
+        core, ref = self._core, operation.data["ref"]
+        session = await core.store.read(lambda reader: reader.sessions.get(operation.session_id))
+        repo = await core.store.read(lambda reader: reader.repos.get(session.repo_id))
         info = await info_of(core, repo)
-    except NotFoundError as error:
-        log.warning("repository of dropped trash is gone", trash=entry.id, error=error.message)
-    else:
-        if entry.ref:
-            await core.git.drop_trash(info, entry.id)
-        await core.git.drop_refs(info, f"{CHECKPOINTS}{entry.session_id}/", f"{COMMITS}{entry.session_id}/")
-    await drop_checkpoints(core, entry.session_id)
-    core.failpoint.hit("trash.dropped")
-    session = load_session(entry.session)
-    if session.worktree_kind == WorktreeKind.OWN:
-        await core.git.delete_tree(folder_aside(session.worktree))
-    await asyncio.to_thread(core.environments.delete, entry.session_id)
+        kept = await core.git.kept(info, ref)
+        await core.git.drop_ref(info, ref, operation.data["commit"])
+        for folder in await asyncio.to_thread(all_aside, session.worktree, kept.tree) if kept is not None else ():
+            await core.git.delete_tree(folder)
+        await asyncio.to_thread(tidy_aside, session.worktree)
+
+    async def _forget(self, entry: TrashEntry) -> None:
+        """Refs and files go before the row, so that nothing is left that no row knows of."""
+        core = self._core
+        repo = await core.store.read(lambda reader: reader.repos.get(entry.repo_id))
+        try:
+            info = await info_of(core, repo)
+        except NotFoundError as error:
+            log.warning("repository of dropped trash is gone", trash=entry.id, error=error.message)
+        else:
+            if entry.ref:
+                await core.git.drop_trash(info, entry.id)
+            await core.git.drop_refs(info, f"{CHECKPOINTS}{entry.session_id}/", f"{COMMITS}{entry.session_id}/")
+        await drop_checkpoints(core, entry.session_id)
+        core.failpoint.hit("drop.forgotten")
+        session = load_session(entry.session)
+        if session.worktree_kind == WorktreeKind.OWN:
+            await core.git.delete_tree(folder_aside(session.worktree))
+        await asyncio.to_thread(core.environments.delete, entry.session_id)
+
+
+def _others_of_call(unit: Unit, operation: Operation) -> list[Operation]:
+    """The other drops that one call asked for and that are not finished."""
+    now = unit.operations.get(operation.id)
+    if now is None or not now.request_id:
+        return []
+    drops = unit.operations.list(kinds=(Kind.DROP,))
+    return [each for each in drops if each.request_id == now.request_id and each.id != now.id]

@@ -8,14 +8,14 @@ from ramet.v1 import attention_pb2, event_pb2, landing_pb2
 from rametd.agents.base import AgentKind
 from rametd.domain.errors import AmbiguousError, LandingNotFoundError, SessionNotFoundError, WrongStateError
 from rametd.domain.landing import AT_WORK, ENDED, Landing, LandingState
-from rametd.domain.models import DAEMON, Hold, Intent, Request, RequestKind, Session
+from rametd.domain.models import DAEMON, Hold, Request, RequestKind, Session
+from rametd.domain.operations import Caller, Kind, Operation
 from rametd.domain.states import State
 from rametd.services import events
-from rametd.services.ids import new_id
-from rametd.services.leaving import DELETE, LAND, REWIND, SYNC, holding, leaving, words_of
 from rametd.services.lifecycle import ask_person, log_request, log_update
 from rametd.services.lookup import find_session
 from rametd.services.mail import post
+from rametd.services.operations.busy import holder_of, new_operation
 from rametd.services.views import stamp
 from rametd.store import Reader, Unit
 from rametd.store.landings import LandingColumns
@@ -132,8 +132,8 @@ def leave(unit: Unit, session_id: str, principal: str) -> str:
 
 def in_hand(reader: Reader, session_id: str) -> str:
     """Why nothing of a session lands for the moment, "" when something may: its branch, or whether its work is complete, is about to be another."""
-    intent = leaving(reader, session_id)
-    return f"its session is being {words_of(intent)}" if intent and intent.kind in {DELETE, REWIND, SYNC} else ""
+    found = reader.operations.exclusive(session_id)
+    return f"its session is {found.doing}" if found and found.kind in {Kind.REMOVE, Kind.REWIND, Kind.SYNC} else ""
 
 
 def retry(unit: Unit, landing: Landing, principal: str) -> Landing:
@@ -188,9 +188,9 @@ def blockers(reader: Reader, landing: Landing, before: Sequence[str] = ()) -> li
     return [session.name for session in found if session is not None and not session.landed_reason]
 
 
-def move_of(reader: Reader, landing: Landing) -> Intent | None:
+def move_of(reader: Reader, landing: Landing) -> Operation | None:
     """The move of the target that would land the entry and is not known to be done."""
-    moves = (intent for intent in reader.intents.list() if intent.kind == LAND)
+    moves = reader.operations.list(kinds=(Kind.LAND,))
     return next((move for move in moves if landing.id in json.loads(move.data["steps"])), None)
 
 
@@ -205,7 +205,7 @@ def resolve(unit: Unit, request: Request, resolution: attention_pb2.Resolution, 
         remove(unit, found[0], resolution.deny.message or "a person said no", principal)
 
 
-def begin_move(unit: Unit, steps: Sequence[tuple[Landing, str, str, str]], target: tuple[str, str]) -> Intent | None:
+def begin_move(unit: Unit, steps: Sequence[tuple[Landing, str, str, str]], target: tuple[str, str]) -> Operation | None:
     """Record that a target is about to be moved: steps are (entry, tip of its branch, target before, target after), in order.
 
     None when one of the entries was taken out, or changed otherwise, while it was merged and checked, or its session is in other hands, or the one
@@ -214,7 +214,7 @@ def begin_move(unit: Unit, steps: Sequence[tuple[Landing, str, str, str]], targe
     for landing, *_ in steps:
         if unit.landings.get(landing.id).state not in AT_WORK or in_hand(unit, landing.session_id):
             return None
-    if holding(unit, *target) is not None:
+    if holder_of(unit, *target) is not None:
         return None
     data = {
         "repo": target[0],
@@ -226,31 +226,31 @@ def begin_move(unit: Unit, steps: Sequence[tuple[Landing, str, str, str]], targe
     for landing, tip, old, new in steps:
         now = unit.landings.get(landing.id)
         change(unit, now, S.MERGING, columns={"commit": tip, "old_target": old, "new_target": new})
-    return unit.intents.add(Intent(new_id(), LAND, steps[0][0].session_id, data, unit.now))
+    return unit.operations.begin(new_operation(Kind.LAND, steps[0][0].session_id, Caller(DAEMON), **data))
 
 
-def complete_move(unit: Unit, intent: Intent) -> None:
+def complete_move(unit: Unit, operation: Operation) -> None:
     """The target has moved."""
-    if unit.intents.get(intent.id) is None:
+    if unit.operations.get(operation.id) is None:
         return
-    steps: dict[str, list[str]] = json.loads(intent.data["steps"])
-    target = intent.data["target"]
+    steps: dict[str, list[str]] = json.loads(operation.data["steps"])
+    target = operation.data["target"]
     for identity, (_, _, new) in steps.items():
         landed(unit, unit.landings.get(identity), f"on {target} as {new[:12]}")
     payload = event_pb2.TargetMoved(
-        branch=target, old_commit=intent.data["old"], new_commit=intent.data["new"], landing_ids=list(steps)
+        branch=target, old_commit=operation.data["old"], new_commit=operation.data["new"], landing_ids=list(steps)
     )
-    unit.events.append(events.make(payload, repo_id=intent.data["repo"]))
-    unit.intents.remove(intent.id)
+    unit.events.append(events.make(payload, repo_id=operation.data["repo"]))
+    unit.operations.finish(operation)
 
 
-def undo_move(unit: Unit, intent: Intent, state: LandingState, reason: str) -> None:
+def undo_move(unit: Unit, operation: Operation, state: LandingState, reason: str) -> None:
     """The target has not moved."""
-    if unit.intents.get(intent.id) is None:
+    if unit.operations.get(operation.id) is None:
         return
-    for identity in json.loads(intent.data["steps"]):
+    for identity in json.loads(operation.data["steps"]):
         change(unit, unit.landings.get(identity), state, reason, columns={"new_target": ""})
-    unit.intents.remove(intent.id)
+    unit.operations.finish(operation)
 
 
 def landed(unit: Unit, landing: Landing, reason: str) -> None:
@@ -264,10 +264,7 @@ def landed(unit: Unit, landing: Landing, reason: str) -> None:
 def recover(unit: Unit) -> None:
     """After a start: what was merged or checked when the daemon ended begins anew; a move that was begun is settled by its queue."""
     moving = {
-        identity
-        for intent in unit.intents.list()
-        if intent.kind == LAND
-        for identity in json.loads(intent.data["steps"])
+        identity for move in unit.operations.list(kinds=(Kind.LAND,)) for identity in json.loads(move.data["steps"])
     }
     for landing in unit.landings.open():
         if landing.state in AT_WORK and landing.id not in moving:

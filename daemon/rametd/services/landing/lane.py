@@ -4,8 +4,8 @@ A round puts the entries that are ready on top of each other, in order, checks t
 check fails, halving finds the first entry that it fails with: those before it land, it goes back to its agent, and those after it come
 again. An entry that does not go together with another of the round, but with the target, comes again too: only the target sends it back.
 
-What is durable: the entries' rows, and an intent while the target is moved. Everything before the intent is done again after a crash. With
-an intent, the branch itself says whether it has moved, and the rows follow it.
+What is durable: the entries' rows, and an operation while the target is moved. Everything before that operation is done again after a crash. With
+an operation, the branch itself says whether it has moved, and the rows follow it.
 """
 
 import asyncio

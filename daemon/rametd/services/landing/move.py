@@ -1,4 +1,4 @@
-"""Moving a target, once: an intent before, and the branch itself says afterwards whether it has moved."""
+"""Moving a target, once: an operation before, and the branch itself says afterwards whether it has moved."""
 
 import asyncio
 from collections.abc import Sequence
@@ -8,13 +8,12 @@ import structlog
 
 from rametd.domain.errors import RametError
 from rametd.domain.landing import LandingState
-from rametd.domain.models import Intent
+from rametd.domain.operations import Kind, Operation
 from rametd.git.repository import RepositoryInfo
 from rametd.services.core import Core
 from rametd.services.landing import entries
 from rametd.services.landing.outcomes import Outcomes
 from rametd.services.landing.steps import Step
-from rametd.services.leaving import LAND
 
 log = structlog.get_logger()
 
@@ -41,17 +40,17 @@ class Mover:
         moves = [step.move for step in steps]
         for step in steps:
             await self._outcomes.change(step.landing, S.MERGING, "")
-        intent = await core.store.write(lambda unit: entries.begin_move(unit, moves, (self._repo_id, self._target)))
-        if intent is None:
+        operation = await core.store.write(lambda unit: entries.begin_move(unit, moves, (self._repo_id, self._target)))
+        if operation is None:
             await self._outcomes.release([step.landing for step in steps])
             return True
         core.failpoint.hit("land.intended")
-        self._moving = asyncio.create_task(self._carry_out(info, intent), name=f"move-{self._target}")
+        self._moving = asyncio.create_task(self._carry_out(info, operation), name=f"move-{self._target}")
         return await asyncio.shield(self._moving)
 
-    async def _carry_out(self, info: RepositoryInfo, intent: Intent) -> bool:
+    async def _carry_out(self, info: RepositoryInfo, operation: Operation) -> bool:
         core = self._core
-        old, new = intent.data["old"], intent.data["new"]
+        old, new = operation.data["old"], operation.data["new"]
         try:
             why = await core.git.landing.targets.move(info, self._target, old, new, "ramet: land")
         except RametError as error:
@@ -60,9 +59,9 @@ class Mover:
         if why and not await core.git.landing.targets.holds(info, self._target, new):
             moved_on = await core.git.branch_tip(info, self._target) != old
             state, reason = (S.QUEUED, "") if moved_on else (S.WAITING, why)
-            await core.store.write(lambda unit: entries.undo_move(unit, intent, state, reason))
+            await core.store.write(lambda unit: entries.undo_move(unit, operation, state, reason))
             return moved_on
-        await core.store.write(lambda unit: entries.complete_move(unit, intent))
+        await core.store.write(lambda unit: entries.complete_move(unit, operation))
         core.failpoint.hit("land.recorded")
         log.info("landed", target=self._target, commit=new)
         return True
@@ -70,11 +69,12 @@ class Mover:
     async def settle(self, info: RepositoryInfo) -> None:
         """Finish in the rows what an earlier run, or a round that failed, began in the repository."""
         core = self._core
-        for intent in await core.store.read(lambda reader: reader.intents.list()):
-            mine = (intent.data.get("repo"), intent.data.get("target")) == (self._repo_id, self._target)
-            if intent.kind != LAND or not mine:
+        for operation in await core.store.read(lambda reader: reader.operations.list(kinds=(Kind.LAND,))):
+            mine = (operation.data.get("repo"), operation.data.get("target")) == (self._repo_id, self._target)
+            if not mine:
                 continue
-            if await core.git.landing.targets.holds(info, self._target, intent.data["new"]):
-                await core.store.write(partial(entries.complete_move, intent=intent))
+            if await core.git.landing.targets.holds(info, self._target, operation.data["new"]):
+                await core.store.write(partial(entries.complete_move, operation=operation))
+                core.failpoint.hit("land.recorded")
             else:
-                await core.store.write(partial(entries.undo_move, intent=intent, state=S.QUEUED, reason=""))
+                await core.store.write(partial(entries.undo_move, operation=operation, state=S.QUEUED, reason=""))

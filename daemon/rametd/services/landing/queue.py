@@ -12,13 +12,13 @@ from ramet.v1 import event_pb2
 from rametd.domain.errors import InvalidInputError, RametError, SessionNotFoundError, WrongStateError
 from rametd.domain.landing import ENDED, Landing, LandingState
 from rametd.domain.models import Event, RequestKind
+from rametd.domain.operations import Kind
 from rametd.services.commands.setup import Setup
 from rametd.services.core import Core
 from rametd.services.landing import entries
 from rametd.services.landing.check import Checker
 from rametd.services.landing.drafting import METHODS, NewLandings, draft_entry
 from rametd.services.landing.lane import Lane, Round
-from rametd.services.leaving import DELETE, leaving
 from rametd.services.lookup import find_session
 from rametd.services.persistence import write_for_sure
 from rametd.store import Reader, Unit
@@ -210,8 +210,8 @@ def is_settled(landings: Sequence[Landing]) -> bool:
 
 def queue(unit: Unit, draft: Landing, principal: str) -> Landing:
     """Store an entry, or take up the one that the session has. Raises `WrongStateError` for one that is to land elsewhere."""
-    going = leaving(unit, draft.session_id)
-    if unit.sessions.find(draft.session_id) is None or (going is not None and going.kind == DELETE):
+    going = unit.operations.exclusive(draft.session_id)
+    if unit.sessions.find(draft.session_id) is None or (going is not None and going.kind == Kind.REMOVE):
         raise SessionNotFoundError(f"{draft.session_name} was removed", hint="`rametctl ls` shows what there is")
     known = unit.landings.of_session(draft.session_id)
     if known is None or known.state in ENDED:

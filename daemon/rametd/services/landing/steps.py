@@ -15,8 +15,8 @@ from rametd.git.repository import RepositoryInfo
 from rametd.services.core import Core
 from rametd.services.landing import entries, words
 from rametd.services.landing.outcomes import Outcomes
-from rametd.services.leaving import holding, leaving, words_of
-from rametd.store import Reader, Unit, load_session
+from rametd.services.operations.busy import holder_of, name_of
+from rametd.store import Reader, Unit
 
 BATCH = 8
 """Entries that are checked together at most."""
@@ -174,8 +174,11 @@ class Composer:
     def _owner(self, reader: Reader, path: Path | None) -> tuple[Session | None, str]:
         """The session that works in a checkout; in words, what that goes through, or one that is about to check the target out."""
         owner = next((each for each in reader.sessions.list(repo_id=self._repo_id) if each.worktree == path), None)
-        intent = leaving(reader, owner.id) if owner is not None else holding(reader, self._repo_id, self._target)
-        if intent is None:
+        found = (
+            reader.operations.exclusive(owner.id)
+            if owner is not None
+            else holder_of(reader, self._repo_id, self._target)
+        )
+        if found is None:
             return owner, ""
-        session = reader.sessions.find(intent.session_id) or load_session(intent.data["session"])
-        return owner, f"{session.name}, which has {self._target} checked out, is being {words_of(intent)}"
+        return owner, f"{name_of(reader, found)}, which has {self._target} checked out, is {found.doing}"

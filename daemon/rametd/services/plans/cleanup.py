@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from ramet.v1 import event_pb2
 
 from rametd.domain.errors import RametError
+from rametd.domain.operations import Caller
 from rametd.domain.plans import Plan
 from rametd.domain.states import BUSY_STATES
 from rametd.services import events
@@ -35,7 +36,7 @@ class PlanCleaner:
     ) -> tuple[list[CleanedUp], bool]:
         """By thread, and whether the plan is forgotten.
 
-        A session is removed as by hand: an intent is stored, its work goes to the trash, recovery completes what a kill cuts off. Its thread's
+        A session is removed as by hand: an operation is stored, its work goes to the trash, recovery completes what a kill cuts off. Its thread's
         row says first that it has landed, so that applying the plan again does not make it anew, whatever is killed in between.
         """
         statuses = await plan_status(self._core, plan)
@@ -71,7 +72,7 @@ class PlanCleaner:
             await self._core.store.write(lambda unit: unit.plans.put_thread(ended))
             self._core.failpoint.hit("plan.ended")
             try:
-                warnings = tuple((await self._remover.remove(session, force=True, principal=principal)).warnings)
+                warnings = tuple((await self._remover.remove(session, force=True, caller=Caller(principal))).warnings)
             except RametError as error:
                 return CleanedUp(thread.id, False, f"it has landed, and cannot be removed now: {error.message}")
             self._core.failpoint.hit("plan.cleaned")

@@ -8,7 +8,8 @@ from urllib.parse import quote
 from weakref import WeakValueDictionary
 
 from rametd.domain.errors import ForgeUnavailableError, RametError
-from rametd.domain.models import Intent, Session
+from rametd.domain.models import Session
+from rametd.domain.operations import Kind, Operation
 from rametd.domain.pull_requests import OPEN_STATES, PullRequest
 from rametd.services.core import Core
 from rametd.services.pull_requests.github import GitHub
@@ -16,9 +17,6 @@ from rametd.services.pull_requests.look import look, seen
 from rametd.services.pull_requests.messages import store
 from rametd.services.pull_requests.target import Target, environment_of, find_target
 from rametd.store import Reader, Unit
-
-PULL_REQUEST = "pull-request"
-"""Kind of the intent of a push or an opening; it holds the commit that is pushed."""
 
 
 class PullRequestBook:
@@ -88,28 +86,28 @@ class PullRequestBook:
         """Also the end of what was intended: the row says what became of it."""
 
         def work(unit: Unit) -> PullRequest:
-            for intent in intents_of(unit, pull.session_id):
-                unit.intents.remove(intent.id)
+            for operation in operations_of(unit, pull.session_id):
+                unit.operations.finish(operation)
             return store(unit, pull, principal)
 
         return await self._core.store.write(work)
 
-    async def resolve(self, intent: Intent) -> None:
-        """Find out what became of a push or an opening that a killed daemon had begun. Raises what looking raises; the intent stays then."""
+    async def resolve(self, operation: Operation) -> None:
+        """Find out what became of a push or an opening that a killed daemon had begun. Raises what looking raises; the operation stays then."""
         core = self._core
-        async with self.lock(intent.session_id):
-            session = await core.store.read(lambda reader: reader.sessions.find(intent.session_id))
+        async with self.lock(operation.session_id):
+            session = await core.store.read(lambda reader: reader.sessions.find(operation.session_id))
             if session is None:
-                await core.store.write(lambda unit: unit.intents.remove(intent.id))
+                await core.store.write(lambda unit: unit.operations.undo(operation.id))
                 return
-            target = await self._target(session, intent.data["remote"])
+            target = await self._target(session, operation.data["remote"])
             there = await core.git.remotes.tip(target.info, target.remote, session.branch, target.environment)
             known = await core.store.read(lambda reader: reader.pull_requests.find(session.id))
-            if known is None and there != intent.data["commit"]:
-                await core.store.write(lambda unit: unit.intents.remove(intent.id))
+            if known is None and there != operation.data["commit"]:
+                await core.store.write(lambda unit: unit.operations.undo(operation.id))
                 return
             pull = known or first(session, target)
-            if there == intent.data["commit"]:
+            if there == operation.data["commit"]:
                 pull = replace(pull, commit=there)
             if target.github is not None:
                 pull = replace(pull, host=target.github.host, slug=target.slug)
@@ -144,8 +142,9 @@ def first(session: Session, target: Target) -> PullRequest:
     return PullRequest(session.id, session.repo_id, target.remote, session.branch, session.base_ref)
 
 
-def intents_of(reader: Reader, session_id: str) -> list[Intent]:
-    return [intent for intent in reader.intents.list(session_id) if intent.kind == PULL_REQUEST]
+def operations_of(reader: Reader, session_id: str) -> list[Operation]:
+    """Pushes and openings that are under way, or whose outcome is not known; each has the commit that was pushed."""
+    return reader.operations.list(session_id, kinds=(Kind.PULL_REQUEST,))
 
 
 def watched(pull: PullRequest) -> tuple[str, ...]:

@@ -1,6 +1,6 @@
 """Pull requests of sessions: pushing, opening, updating, linking, looking, and what reviewers said to the agent.
 
-A push and an opening span the world and the database, so an intent is stored first, with the commit that is pushed. A daemon killed in between leaves
+A push and an opening span the world and the database, so an operation is stored first, with the commit that is pushed. A daemon killed in between leaves
 it: what is at that commit on the remote was pushed by us, and may be replaced later. Before one is opened, an open one of the branch is looked for, so
 that the second try of a call whose first was killed after the opening takes up what that has opened.
 """
@@ -18,15 +18,16 @@ from rametd.domain.errors import (
     PushRefusedError,
     WrongStateError,
 )
-from rametd.domain.models import Intent, Prompt, Session
+from rametd.domain.models import Prompt, Session
+from rametd.domain.operations import Caller, Kind
 from rametd.domain.pull_requests import PullRequest
 from rametd.domain.states import State
 from rametd.git.remotes import Pushed
 from rametd.services.commands.trust import hooks_withheld
-from rametd.services.ids import new_id
 from rametd.services.mail import post
+from rametd.services.operations.busy import new_operation
 from rametd.services.pull_requests.body import describe, marked, updated
-from rametd.services.pull_requests.book import PULL_REQUEST, PullRequestBook, first, intents_of
+from rametd.services.pull_requests.book import PullRequestBook, first, operations_of
 from rametd.services.pull_requests.feedback import Feedback, gather
 from rametd.services.pull_requests.forges import opening_address
 from rametd.services.pull_requests.github import GitHub
@@ -89,13 +90,14 @@ class PullRequests(PullRequestBook):
         core = self._core
         tip = await self._tip(session, target)
         repo = await core.store.read(lambda reader: reader.repos.get(session.repo_id))
-        now = core.clock()
-        intent = Intent(new_id(), PULL_REQUEST, session.id, {"commit": tip, "remote": target.remote}, now)
+        operation = new_operation(Kind.PULL_REQUEST, session.id, Caller(principal), commit=tip, remote=target.remote)
 
         def begin(unit: Unit) -> frozenset[str]:
             known = unit.pull_requests.find(session.id)
-            ours = {each.data["commit"] for each in intents_of(unit, session.id)} | ({known.commit} if known else set())
-            unit.intents.add(intent)
+            ours = {each.data["commit"] for each in operations_of(unit, session.id)} | (
+                {known.commit} if known else set()
+            )
+            unit.operations.begin(operation)
             return frozenset(ours - {""})
 
         ours = await core.store.write(begin)
@@ -110,7 +112,7 @@ class PullRequests(PullRequestBook):
                 trusted=repo.trusted,
             )
         except PushRefusedError:
-            await core.store.write(lambda unit: unit.intents.remove(intent.id))
+            await core.store.write(lambda unit: unit.operations.undo(operation.id))
             raise
         core.failpoint.hit("pr.pushed")
 
@@ -121,8 +123,8 @@ class PullRequests(PullRequestBook):
                 address = self._address(target, session.branch, known.base, pushed.address)
                 url = address if pushed.address or not url else url
             store(unit, replace(known, remote=target.remote, commit=tip, url=url), principal)
-            for each in intents_of(unit, session.id):
-                unit.intents.remove(each.id)
+            for each in operations_of(unit, session.id):
+                unit.operations.finish(each)
 
         await core.store.write(done)
         if pushed.skipped:
@@ -171,10 +173,10 @@ class PullRequests(PullRequestBook):
             "base": await base_branch(core, session, target, wanted.base),
             "draft": draft,
         }
-        intent = Intent(
-            new_id(), PULL_REQUEST, session.id, {"commit": pull.commit, "remote": target.remote}, core.clock()
+        operation = new_operation(
+            Kind.PULL_REQUEST, session.id, Caller(principal), commit=pull.commit, remote=target.remote
         )
-        await core.store.write(lambda unit: unit.intents.add(intent))
+        await core.store.write(lambda unit: unit.operations.begin(operation))
         core.failpoint.hit("pr.opening")
         path = f"repos/{target.slug}/pulls"
         warnings: tuple[str, ...] = ()
@@ -187,7 +189,7 @@ class PullRequests(PullRequestBook):
                 warnings = ("it is no draft: the repository does not have them",)
                 told = await github.send("POST", path, {**payload, "draft": False})
         except (ForgeRefusedError, ForgeLoginError):
-            await core.store.write(lambda unit: unit.intents.remove(intent.id))
+            await core.store.write(lambda unit: unit.operations.undo(operation.id))
             raise
         core.failpoint.hit("pr.opened")
         kept = await self._look(github, replace(pull, number=told["number"]), principal)

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 import structlog
 
 from rametd.domain.errors import ForgeUnavailableError, RametError
-from rametd.domain.models import Intent
+from rametd.domain.operations import Kind, Operation
 from rametd.domain.pull_requests import OPEN_STATES, PullRequest
 from rametd.services.core import Core
-from rametd.services.pull_requests.book import PULL_REQUEST, PullRequestBook, patience_of
+from rametd.services.pull_requests.book import PullRequestBook, patience_of
 
 log = structlog.get_logger()
 
@@ -37,7 +37,7 @@ class PullRequestTracker:
         self._core = core
         self._pulls = pulls
         self._news = asyncio.Event()
-        self._turns: dict[str, _Turn] = {}  # by session, or by the id of an intent
+        self._turns: dict[str, _Turn] = {}  # by session, or by the id of an operation
         self._resting: dict[str, float] = {}  # host → until when it is left alone
         pulls.changed = self._news.set
 
@@ -59,32 +59,34 @@ class PullRequestTracker:
     async def tick(self) -> float | None:
         """Do what is due; returns the seconds until something is due next, None when there is nothing to be looked at."""
         core = self._core
-        intents, pulls = await core.store.read(lambda reader: (reader.intents.list(), reader.pull_requests.open()))
-        begun = [intent for intent in intents if intent.kind == PULL_REQUEST and self._is_left_over(intent)]
-        living = {intent.id for intent in begun} | {pull.session_id for pull in pulls}
+        operations, pulls = await core.store.read(
+            lambda reader: (reader.operations.list(kinds=(Kind.PULL_REQUEST,)), reader.pull_requests.open())
+        )
+        begun = [operation for operation in operations if self._is_left_over(operation)]
+        living = {operation.id for operation in begun} | {pull.session_id for pull in pulls}
         self._turns = {key: turn for key, turn in self._turns.items() if key in living}
-        for intent in begun:
-            await self._resolve(intent)
+        for operation in begun:
+            await self._resolve(operation)
         for pull in pulls:
             await self._look(pull)
         now = core.clock()
         return max(0.0, min(turn.due for turn in self._turns.values()) - now) if self._turns else None
 
-    def _is_left_over(self, intent: Intent) -> bool:
+    def _is_left_over(self, operation: Operation) -> bool:
         """Not one of a call that runs at this moment: that removes it itself."""
-        return not self._pulls.is_busy(intent.session_id)
+        return not self._pulls.is_busy(operation.session_id)
 
-    async def _resolve(self, intent: Intent) -> None:
-        turn = self._turns.setdefault(intent.id, _Turn())
+    async def _resolve(self, operation: Operation) -> None:
+        turn = self._turns.setdefault(operation.id, _Turn())
         if turn.due > self._core.clock():
             return
         try:
-            await self._pulls.resolve(intent)
+            await self._pulls.resolve(operation)
         except RametError as error:
             self._put_off(turn, error)
-            log.warning("cannot find out what became of a push", session=intent.session_id, error=error.message)
+            log.warning("cannot find out what became of a push", session=operation.session_id, error=error.message)
         else:
-            del self._turns[intent.id]
+            del self._turns[operation.id]
 
     async def _look(self, pull: PullRequest) -> None:
         core = self._core

@@ -14,6 +14,7 @@ from ramet.words import plural
 
 from rametd.domain.errors import NotFoundError, RametError, WorkAtRiskError
 from rametd.domain.models import NewEvent, Repo, Session, WorktreeKind
+from rametd.domain.operations import Caller
 from rametd.domain.states import State
 from rametd.keeper.place import Place
 from rametd.platform.disk import tree_bytes
@@ -23,7 +24,7 @@ from rametd.services.departures.at_risk import describe, work_at_risk
 from rametd.services.departures.removal import Remover
 from rametd.services.landing import trees as landing_trees
 from rametd.services.landing.landed import landed
-from rametd.services.leaving import FAILED, leaving
+from rametd.services.operations.busy import unfinished
 from rametd.services.repos import info_of
 from rametd.services.upkeep.garbage import DAY_S, KEPT, Garbage
 from rametd.services.upkeep.orphaned import orphaned, orphaned_agents
@@ -70,8 +71,8 @@ class Collector:
     async def _judge(self, session: Session) -> tuple[str, str]:
         core = self._core
         now = core.clock()
-        if (intent := await core.store.read(lambda reader: leaving(reader, session.id))) is not None:
-            return KEPT, intent.data.get(FAILED) or "it is being removed, archived or brought back"
+        if (found := await core.store.read(lambda reader: reader.operations.exclusive(session.id))) is not None:
+            return KEPT, unfinished(found) or f"it is {found.doing}"
         if session.worktree_kind != WorktreeKind.OWN:
             kind = "adopted" if session.worktree_kind == WorktreeKind.ADOPTED else "in place"
             return KEPT, f"its worktree is not ours: {kind}"
@@ -115,7 +116,7 @@ class Collector:
         session = await self._core.store.read(lambda reader: reader.sessions.find(item.session_id))
         if session is None:
             return item
-        removed = await self._remover.remove(session, force=False, principal=principal)
+        removed = await self._remover.remove(session, force=False, caller=Caller(principal))
         return replace(item, removed=True, warnings=tuple(removed.warnings))
 
     async def _gone(self, item: Garbage) -> bool:

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from rametd.domain.errors import RametError
 from rametd.domain.models import Repo
 from rametd.services.core import Core
-from rametd.services.departures.unfinished import Unfinished
 from rametd.services.upkeep.checks.agents import agents, keepers
 from rametd.services.upkeep.checks.branches import branches
 from rametd.services.upkeep.checks.directories import directories, root_directories
@@ -36,11 +35,10 @@ class Diagnosis:
 
 
 class Doctor:
-    """Made when the daemon starts: of what was begun before that only `Unfinished` is under way."""
+    """Made when the daemon starts: of what was begun before that only what `Operations` recovers is under way."""
 
-    def __init__(self, core: Core, unfinished: Unfinished) -> None:
+    def __init__(self, core: Core) -> None:
         self._core = core
-        self._unfinished = unfinished
         self._since = core.clock()
 
     async def diagnose(self, repo: Repo | None, *, fix: bool) -> Diagnosis:
@@ -69,7 +67,7 @@ class Doctor:
                     yield found
         async for found in agents(core, repo, checked):
             yield found
-        async for found in unfinished(core, repo, checked, self._since, self._unfinished.going):
+        async for found in unfinished(core, repo, checked, self._since, core.operations.recovering):
             yield found
         if repo is None:
             for whole in (keepers(core, checked), ports(core, checked), records(core, checked)):

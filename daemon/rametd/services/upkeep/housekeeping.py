@@ -7,7 +7,7 @@ import structlog
 
 from rametd.domain.errors import RametError
 from rametd.services.core import Core
-from rametd.services.departures.trash import drop
+from rametd.services.departures.trash import Trash
 from rametd.services.upkeep.still_kept import drop_expired
 
 log = structlog.get_logger()
@@ -16,27 +16,27 @@ PERIOD_S = 3600.0
 CALLS_KEPT_S = 7 * 86400.0
 
 
-async def run(core: Core, *, period: float = PERIOD_S) -> None:
+async def run(core: Core, trash: Trash, *, period: float = PERIOD_S) -> None:
     """Clean up now and every hour; a fault is logged and met again an hour later."""
     while True:
         try:
-            await clean(core, core.clock)
+            await clean(core, trash, core.clock)
         except RametError as error:
             log.warning("housekeeping", error=error.message)
         await asyncio.sleep(period)
 
 
-async def clean(core: Core, clock: Callable[[], float]) -> None:
+async def clean(core: Core, trash: Trash, clock: Callable[[], float]) -> None:
     """Drop what is expired at ``clock()``."""
     now = clock()
     await core.store.write(lambda unit: unit.calls.prune(now - CALLS_KEPT_S))
     for entry in await core.store.read(lambda reader: reader.trash.expired(now)):
         try:
-            await drop(core, entry)
+            await trash.drop(entry)
         except RametError as error:  # the others need not wait for it
             log.warning("housekeeping", trash=entry.id, error=error.message)
     for repo in await core.store.read(lambda reader: reader.repos.list()):
         try:
-            await drop_expired(core, repo)
+            await drop_expired(core, trash, repo)
         except RametError as error:
             log.warning("housekeeping", repo=repo.name, error=error.message)

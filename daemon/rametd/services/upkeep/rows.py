@@ -14,17 +14,17 @@ KINDS = frozenset({"trash", "archive", "checkpoints", "commits"})
 
 
 def known_ids(reader: Reader, *, trash: bool = True) -> set[str]:
-    """Ids that something may lie on disk for: sessions, spares, intents, and where it counts the trash."""
+    """Ids that something may lie on disk for: sessions, spares, operations, and where it counts the trash."""
     ids = {session.id for session in reader.sessions.list(include_archived=True)}
     ids |= {spare.id for spare in reader.spares.list()}
-    ids |= {intent.session_id for intent in reader.intents.list()}
+    ids |= {operation.session_id for operation in reader.operations.list()}
     return ids | {entry.id for entry in reader.trash.list()} if trash else ids
 
 
 def is_orphan(reader: Reader, ref: str) -> bool:
     """Whether a ref of ours keeps something for no row, be it a session or what is in the trash."""
     kind, identity = kind_and_id(ref)
-    if kind not in KINDS or reader.intents.list(identity):
+    if kind not in KINDS or reader.operations.list(identity):
         return False
     return is_departed(reader, identity) and reader.trash.get(identity) is None
 
@@ -41,7 +41,7 @@ def is_still_kept(reader: Reader, ref: str) -> bool:
     """Whether it keeps what a session had when it was put away that has been brought back since: more than came back."""
     kind, identity = kind_and_id(ref)
     session = reader.sessions.find(identity)
-    if session is None or reader.intents.list(identity):
+    if session is None or reader.operations.list(identity):
         return False
     if kind == "archive":
         return ref == archive_ref(identity) and session.state != State.ARCHIVED

@@ -14,7 +14,7 @@ from rametd.store import Reader
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """``sessions``: the repository's, archived ones too. ``known``: ids of sessions, spares and intents of any repository.
+    """``sessions``: the repository's, archived ones too. ``known``: ids of sessions, spares and operations of any repository.
 
     ``trash``: ids of what was removed and can come back: it may have a branch or refs, and has no directory. ``checked``: how many things
     were looked at, by kind. ``departed``: of the other ids that things in the repository are named by, those of sessions that were this Ramet's;

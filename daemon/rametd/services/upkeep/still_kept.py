@@ -1,23 +1,20 @@
 """What stays under its ref after a session was brought back, because not all of it could come back: until it expires."""
 
-import asyncio
 from dataclasses import dataclass
+from functools import partial
 
 import structlog
 from ramet.v1 import event_pb2
 
-from rametd.domain.errors import NotFoundError, RametError
-from rametd.domain.models import Intent, Repo, Session
+from rametd.domain.errors import ChangedError, NotFoundError, RametError
+from rametd.domain.models import Repo, Session
 from rametd.git.repository import RepositoryInfo
 from rametd.services.core import Core
 from rametd.services.departures import alone
-from rametd.services.departures.trash import undo_drop
-from rametd.services.ids import new_id
-from rametd.services.leaving import DROP
+from rametd.services.departures.trash import Trash
 from rametd.services.repos import info_of
 from rametd.services.upkeep.garbage import DAY_S
 from rametd.services.upkeep.rows import is_still_kept, kind_and_id
-from rametd.services.worktrees.places import all_aside, tidy_aside
 from rametd.store import Reader, Unit
 
 log = structlog.get_logger()
@@ -105,7 +102,7 @@ def _restored(reader: Reader, ref: str) -> tuple[tuple[str, ...], float]:
     return (), 0.0
 
 
-async def drop_expired(core: Core, repo: Repo) -> None:
+async def drop_expired(core: Core, trash: Trash, repo: Repo) -> None:
     """Forget what nobody has asked for in time."""
     if not await core.store.read(lambda reader: reader.sessions.list(repo_id=repo.id, include_archived=True)):
         return
@@ -116,32 +113,11 @@ async def drop_expired(core: Core, repo: Repo) -> None:
     for kept in await still_kept(core, info, await core.git.refs_below(info, *FOLDERS)):
         if kept.expire_time <= core.clock():
             try:
-                await _drop(core, info, kept)
+                await trash.drop_ref(kept.session, kept.ref, kept.commit, partial(_require_still_kept, kept))
             except RametError as error:  # the others need not wait for it
                 log.warning("housekeeping", ref=kept.ref, error=error.message)
 
 
-async def _drop(core: Core, info: RepositoryInfo, kept: StillKept) -> None:
-    """Delete the ref, and what is aside with it, while nothing else is done with the session.
-
-    An archiving that begins between the look and the deletion would find its files kept under that very ref already, leave it as it is, and
-    lose them to us: the intent keeps it out, and one that had begun before keeps us out.
-    """
-    new = Intent(new_id(), DROP, kept.session.id, {}, core.clock())
-
-    def begin(unit: Unit) -> Intent | None:
-        return unit.intents.add(new) if is_still_kept(unit, kept.ref) else None
-
-    intent = await core.store.write(begin)
-    if intent is None:
-        return
-    try:
-        known = await core.git.kept(info, kept.ref)
-        await core.git.drop_ref(info, kept.ref, kept.commit)
-        worktree = kept.session.worktree
-        for folder in await asyncio.to_thread(all_aside, worktree, known.tree) if known is not None else ():
-            await core.git.delete_tree(folder)
-        await asyncio.to_thread(tidy_aside, worktree)
-    finally:
-        await asyncio.shield(undo_drop(core, intent))
-        core.wake()
+def _require_still_kept(kept: StillKept, unit: Unit) -> None:
+    if not is_still_kept(unit, kept.ref):
+        raise ChangedError(f"{kept.ref} is in use again", hint="nothing is to be done")

@@ -24,7 +24,7 @@ from rametd.git import CHECKPOINTS, Depth
 from rametd.services import events
 from rametd.services.core import Core
 from rametd.services.ids import new_id
-from rametd.services.leaving import leaving, refuse_other
+from rametd.services.operations.busy import refuse_busy
 from rametd.services.persistence import write_for_sure
 from rametd.services.repos import info_of
 from rametd.services.worktrees.asked import asked_for
@@ -63,15 +63,13 @@ class Checkpointer:
 
     @asynccontextmanager
     async def still(self, session_id: str) -> AsyncIterator[None]:
-        """Inside, the daemon does nothing else to a session's files. Raises `WrongStateError` while a rewind, a sync or a departure has them in hand.
+        """Inside, the daemon does nothing else to a session's files. Raises `WrongStateError` while an exclusive operation has the session.
 
-        These store their intent first and take the session's lock next, be it only to pass through (`settle`): whoever has the lock and finds no
-        intent is over before they begin. Without that a checkpoint that is asked for would hold some files from before and some from after.
+        Operations are stored first and take the session's lock next, be it only to pass through (`settle`): whoever has the lock and finds no
+        operation is over before they begin. Without that a checkpoint that is asked for would hold some files from before and some from after.
         """
         async with self._lock(session_id):
-            await self._core.store.read(
-                lambda reader: refuse_other(leaving(reader, session_id), reader.sessions.get(session_id), "")
-            )
+            await self._core.store.read(lambda reader: refuse_busy(reader, reader.sessions.get(session_id)))
             yield
 
     async def make(

@@ -1,13 +1,12 @@
 """Bringing a session back to a checkpoint: its files, and its conversation as it was at the end of that turn.
 
-What is overwritten becomes a checkpoint first, so that a rewind is undone by another. The intent is stored with the judgement that no turn runs, and
+What is overwritten becomes a checkpoint first, so that a rewind is undone by another. The operation is stored with the judgement that no turn runs, and
 the scheduler gives a session that has one no work: no agent writes while its files are brought back. A daemon that is killed in between does all of
 it again, beginning with another checkpoint: what somebody wrote meanwhile is kept too.
 """
 
 import shlex
 import uuid
-from dataclasses import replace
 from fnmatch import fnmatchcase
 
 import structlog
@@ -16,16 +15,16 @@ from ramet.v1 import event_pb2, worktree_pb2
 
 from rametd.domain.checkpoints import Checkpoint, CheckpointReason, ConversationCut
 from rametd.domain.errors import GitFailedError, RametError, RefNotFoundError, WrongStateError
-from rametd.domain.models import Intent, Repo, Session, WorktreeKind
+from rametd.domain.models import Repo, Session, WorktreeKind
+from rametd.domain.operations import Caller, Kind, Operation
 from rametd.domain.states import BUSY_STATES, State
 from rametd.git import Moved
 from rametd.services import events
 from rametd.services.agents.stopping import end_agent
 from rametd.services.agents.supervisor import Supervisor
 from rametd.services.core import Core
-from rametd.services.ids import new_id
-from rametd.services.leaving import REWIND, Running, leaving, refuse_landing, refuse_other
 from rametd.services.lifecycle import log_update
+from rametd.services.operations.busy import new_operation, refuse_landing
 from rametd.services.persistence import write_for_sure
 from rametd.services.repos import info_of
 from rametd.services.settings import for_session
@@ -47,79 +46,50 @@ class Rewinder:
         self._core = core
         self._supervisor = supervisor
         self._checkpointer = checkpointer
-        self._running: Running[Rewound] = Running()
+        core.operations.handle(Kind.REWIND, self._undo, self._complete, self._recover)
 
-    async def rewind(
-        self,
-        session: Session,
-        checkpoint: Checkpoint,
-        *,
-        files_only: bool,
-        principal: str,
-        request_id: str = "",
-        digest: bytes = b"",
-    ) -> Rewound:
+    async def rewind(self, session: Session, checkpoint: Checkpoint, *, files_only: bool, caller: Caller) -> Rewound:
         """Raises `WrongStateError` while a turn runs or is about to, and for a checkout that is not ours."""
-        wanted = {
-            "checkpoint": checkpoint.id,
-            "files_only": "yes" if files_only else "",
-            "principal": principal,
-            "request_id": request_id,
-            "digest": digest.hex(),
-        }
-        new = Intent(new_id(), REWIND, session.id, wanted, self._core.clock())
+        new = new_operation(
+            Kind.REWIND, session.id, caller, checkpoint=checkpoint.id, files_only="yes" if files_only else ""
+        )
 
-        def begin(unit: Unit) -> Intent:
+        def admit(unit: Unit, failed: Operation | None) -> None:
             now = unit.sessions.get(session.id)
             check_state(now, checkpoint)
             refuse_landing(unit, now)
-            found = refuse_other(leaving(unit, now.id), now, REWIND)
-            if found is not None and key_of(found) != key_of(new):
-                raise WrongStateError(f"{now.name} is being rewound", hint="wait until that is done, then try again")
-            return found or unit.intents.add(new)
 
-        async def carry_out() -> Rewound:
-            intent = await self._core.store.write(begin)
-            self._core.failpoint.hit("rewind.intended")
-            return await self._complete(intent)
+        rewound: Rewound = await self._core.operations.run(new, admit)
+        return rewound
 
-        # A second caller waits for the first one's only where both want the same.
-        return await self._running.join(key_of(new), carry_out)
-
-    async def close(self) -> None:
-        await self._running.close()
-
-    async def complete(self, intent: Intent) -> None:
-        """Do again what a daemon that was killed had begun; one that cannot be done is given up, and said so."""
+    async def _recover(self, operation: Operation) -> Rewound:
+        """Do again what a daemon that was killed had begun; say on the session why one cannot be done."""
         try:
-            await self._running.join(key_of(intent), lambda: self._complete(intent))
+            return await self._complete(operation)
         except RametError as error:
-            log.warning("a rewind could not be finished", session=intent.session_id, error=error.message)
             words = f"the rewind could not be finished: {error.message}; the files before it are a checkpoint"
 
             def tell(unit: Unit) -> None:
-                session = unit.sessions.find(intent.session_id)
+                session = unit.sessions.find(operation.session_id)
                 if session is not None:
                     warning = event_pb2.Warning(message=words)
                     unit.events.append(events.make(warning, session_id=session.id, repo_id=session.repo_id))
 
             await write_for_sure(self._core.store, tell)
-
-    async def _complete(self, intent: Intent) -> Rewound:
-        try:
-            return await self._bring_back(intent)
-        except Exception:
-            # Git refused, the disk is full, or a fault of ours: nobody is to wait for a rewind that nobody carries on.
-            await write_for_sure(self._core.store, lambda unit: unit.intents.remove(intent.id))
-            self._core.wake()
             raise
 
-    async def _bring_back(self, intent: Intent) -> Rewound:
-        core, session_id = self._core, intent.session_id
+    async def _undo(self, operation: Operation, error: BaseException | None) -> None:
+        """Give a rewind up: git refused, the disk is full, or a fault of ours. What it overwrote is a checkpoint."""
+        await write_for_sure(self._core.store, lambda unit: unit.operations.undo(operation.id))
+        self._core.wake()
+
+    async def _complete(self, operation: Operation) -> Rewound:
+        """Rewind the session; every step may have been done before."""
+        core, session_id = self._core, operation.session_id
         session, [checkpoint] = await core.store.read(
             lambda reader: (
                 reader.sessions.get(session_id),
-                reader.checkpoints.find_by_prefix(session_id, intent.data["checkpoint"]),
+                reader.checkpoints.find_by_prefix(session_id, operation.data["checkpoint"]),
             )
         )
         await end_agent(core, self._supervisor, session, "rewind")
@@ -138,16 +108,16 @@ class Rewinder:
         stood: list[tuple[str, Checkpoint]] = []  # HEAD, and what was kept before anything was overwritten
 
         async def keep(tree: str) -> None:
-            noted = await core.store.read(lambda reader: noted_before(reader, intent))
+            noted = await core.store.read(lambda reader: noted_before(reader, operation))
             head = await core.git.head_commit(session.worktree)
             if noted is not None and tree == checkpoint.tree and head in {noted.head, checkpoint.head}:
                 stood.append((head or "", noted))  # a daemon that was killed had got that far: nothing is overwritten
                 return
             made = await self._checkpointer.make(
-                session_id, CheckpointReason.REWIND, tree=tree, principal=intent.data["principal"]
+                session_id, CheckpointReason.REWIND, tree=tree, principal=operation.principal
             )
             stood.append((made.head, made))
-            await write_for_sure(core.store, lambda unit: remember_before(unit, intent, made))
+            await write_for_sure(core.store, lambda unit: remember_before(unit, operation, made))
             core.failpoint.hit("rewind.kept")
 
         try:
@@ -175,9 +145,9 @@ class Rewinder:
         if moved == Moved(True) and checkpoint.head and session.base_commit:
             base = await core.git.merge_base(info, session.base_commit, checkpoint.head)
         core.failpoint.hit("rewind.branch-moved")
-        before = await core.store.read(lambda reader: noted_before(reader, intent))
+        before = await core.store.read(lambda reader: noted_before(reader, operation))
         assert before is not None, (
-            "it was noted before anything was overwritten, and only this rewind removes its intent"
+            "it was noted before anything was overwritten, and only this rewind ends its operation"
         )
         files = (await core.git.diff_commits(info, before.tree, checkpoint.tree, patch=False)).files
         kept = before
@@ -193,20 +163,19 @@ class Rewinder:
             now = unit.sessions.get(session_id)
             if base and base != now.base_commit:
                 now = unit.sessions.update(session_id, base_commit=base)
-                log_update(unit, now, ["base_commit"], intent.data["principal"])
-            if not intent.data["files_only"]:
+                log_update(unit, now, ["base_commit"], operation.principal)
+            if not operation.data["files_only"]:
                 cut_conversation(unit, now, checkpoint)
             rewound = event_pb2.SessionRewound(
                 before=checkpoint_message(kept),
                 checkpoint=checkpoint_message(checkpoint),
-                conversation=not intent.data["files_only"],
+                conversation=not operation.data["files_only"],
             )
             told: list[Message] = [rewound, *(event_pb2.Warning(message=words) for words in warnings)]
             for payload in told:
                 unit.events.append(
-                    events.make(payload, session_id=now.id, repo_id=now.repo_id, principal=intent.data["principal"])
+                    events.make(payload, session_id=now.id, repo_id=now.repo_id, principal=operation.principal)
                 )
-            unit.intents.remove(intent.id)
             answer = Rewound(
                 session=one_session_message(unit, unit.sessions.get(session_id)),
                 before=checkpoint_message(kept),
@@ -214,9 +183,7 @@ class Rewinder:
                 files=[change_message(file) for file in files],
                 warnings=warnings,
             )
-            if intent.data["request_id"]:
-                digest = bytes.fromhex(intent.data["digest"])
-                unit.calls.put(intent.data["request_id"], "RewindSession", digest, answer.SerializeToString())
+            unit.operations.finish(operation, answer.SerializeToString())
             return answer
 
         done = await write_for_sure(core.store, record)
@@ -232,22 +199,16 @@ class Rewinder:
         return not any(fnmatchcase(session.branch, glob) for glob in protected)
 
 
-def key_of(intent: Intent) -> str:
-    """The same for all who want the same."""
-    return " ".join((intent.session_id, intent.data["checkpoint"], intent.data["files_only"]))
-
-
-def remember_before(unit: Unit, intent: Intent, checkpoint: Checkpoint) -> None:
-    """Note what the rewind overwrites. The first note counts: a daemon that does it again finds files that are rewound already."""
-    now = unit.intents.get(intent.id)
+def remember_before(unit: Unit, operation: Operation, checkpoint: Checkpoint) -> None:
+    """Store what the rewind overwrites. The first checkpoint counts: a daemon that does it again finds files that are rewound already."""
+    now = unit.operations.get(operation.id)
     if now is not None and "before" not in now.data:
-        unit.intents.remove(now.id)
-        unit.intents.add(replace(now, data={**now.data, "before": checkpoint.id}))
+        unit.operations.advance(now.id, "kept", {"before": checkpoint.id})
 
 
-def noted_before(reader: Reader, intent: Intent) -> Checkpoint | None:
+def noted_before(reader: Reader, operation: Operation) -> Checkpoint | None:
     """The checkpoint of what the rewind overwrites, once it is made."""
-    now = reader.intents.get(intent.id)
+    now = reader.operations.get(operation.id)
     if now is None or "before" not in now.data:
         return None
     [before] = reader.checkpoints.find_by_prefix(now.session_id, now.data["before"])

@@ -195,13 +195,22 @@ CREATE TABLE calls (
 ) STRICT;
 CREATE INDEX calls_time ON calls (create_time);
 
-CREATE TABLE intents (
+-- Changes to sessions that span the database and the world; a row ends when its operation is complete or undone.
+CREATE TABLE operations (
     id TEXT PRIMARY KEY,
     kind TEXT NOT NULL,
     session_id TEXT NOT NULL,
-    data TEXT NOT NULL,
-    create_time REAL NOT NULL
+    request_id TEXT NOT NULL DEFAULT '',
+    principal TEXT NOT NULL DEFAULT '',
+    method TEXT NOT NULL DEFAULT '',
+    digest BLOB NOT NULL DEFAULT x'',
+    step TEXT NOT NULL DEFAULT '',
+    data TEXT NOT NULL DEFAULT '{}',
+    failed TEXT NOT NULL DEFAULT '',
+    create_time REAL NOT NULL,
+    update_time REAL NOT NULL
 ) STRICT, WITHOUT ROWID;
+CREATE INDEX operations_session ON operations (session_id, create_time);
 
 CREATE TABLE trash (
     id TEXT PRIMARY KEY,

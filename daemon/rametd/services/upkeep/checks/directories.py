@@ -8,9 +8,9 @@ from functools import partial
 from pathlib import Path
 
 from rametd.domain.models import Repo
+from rametd.domain.operations import Kind
 from rametd.git.registrations import git_dir_of
 from rametd.services.core import Core
-from rametd.services.creation.inserting import CREATE
 from rametd.services.landing import trees as landing_trees
 from rametd.services.upkeep.finding import Finding, shell
 from rametd.services.upkeep.ground import (
@@ -83,7 +83,7 @@ async def root_directories(
     """Beside the folders of all repositories."""
     # The first session of a repository has its tree before the repository has a row.
     made = await core.store.read(
-        lambda reader: [Path(intent.data["worktree"]) for intent in reader.intents.list() if intent.kind == CREATE]
+        lambda reader: [Path(each.data["worktree"]) for each in reader.operations.list(kinds=(Kind.CREATE,))]
     )
     for found in await asyncio.to_thread(lambda: list(_in_roots(core, list(repos), list(scenes), made, checked))):
         yield found

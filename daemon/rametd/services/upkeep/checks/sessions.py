@@ -29,10 +29,10 @@ async def sessions(scene: Scene) -> AsyncIterator[Finding]:
 
 async def _is_as_it_was(scene: Scene, session: Session) -> bool:
     """What is on its way in or out, or was a moment ago, differs for a while and is nobody's fault; `unfinished` tells what hangs."""
-    intents, now = await scene.core.store.read(
-        lambda reader: (reader.intents.list(session.id), reader.sessions.find(session.id))
+    operations, now = await scene.core.store.read(
+        lambda reader: (reader.operations.list(session.id), reader.sessions.find(session.id))
     )
-    return not intents and now is not None and (now.state == State.ARCHIVED) == (session.state == State.ARCHIVED)
+    return not operations and now is not None and (now.state == State.ARCHIVED) == (session.state == State.ARCHIVED)
 
 
 async def _archived(scene: Scene, session: Session) -> AsyncIterator[Finding]:
