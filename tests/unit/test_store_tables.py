@@ -339,6 +339,8 @@ class TestTheRest:
         assert unit.calls.put("id", "Create", b"digest", b"other") == first == unit.calls.get("id")
         with pytest.raises(RequestIdReusedError):
             unit.calls.put("id", "Create", b"another", b"answer")
+        given = unit.calls.put("id", "Create", b"digest", b"with a warning", given=True)
+        assert unit.calls.put("id", "Create", b"digest", b"other") == given == unit.calls.get("id")
         assert unit.calls.prune(NOW) == 0
         assert unit.calls.prune(NOW + 1) == 1
 

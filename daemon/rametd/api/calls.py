@@ -45,9 +45,10 @@ class Call:
     def caller(self, principal: str) -> Caller:
         return Caller(principal, self.request_id, self.method, self.digest)
 
-    def remember(self, unit: Unit, response: Message) -> None:
+    def remember(self, unit: Unit, response: Message, *, given: bool = False) -> None:
+        """Store the answer with what it answers; ``given`` for the one that the caller gets."""
         if self.request_id:
-            unit.calls.put(self.request_id, self.method, self.digest, response.SerializeToString())
+            unit.calls.put(self.request_id, self.method, self.digest, response.SerializeToString(), given=given)
 
 
 class Calls:
@@ -87,7 +88,7 @@ class Calls:
                     )
                 return response_type.FromString(known.response)
             response = await work(call)
-            await self._core.store.write(lambda unit: call.remember(unit, response))
+            await self._core.store.write(lambda unit: call.remember(unit, response, given=True))
             return response
         finally:
             del self._running[call.request_id]

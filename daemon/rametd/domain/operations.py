@@ -79,7 +79,7 @@ KINDS: Mapping[Kind, Traits] = MappingProxyType(
             wishes=("commit", "ref", "rebase", "ask_agent"),
             code="sync-unfinished",
         ),
-        Kind.LAND: Traits("landed", "landing", Recovery.BY_OWNER),
+        Kind.LAND: Traits("landed", "landing", Recovery.BY_OWNER, wishes=("target", "new")),
         Kind.PULL_REQUEST: Traits("pushed", "push", Recovery.BY_OWNER),
     }
 )

@@ -1,6 +1,6 @@
 """Answers to mutating calls, so that the same request id is answered alike."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rametd.domain.errors import RequestIdReusedError
 from rametd.store.rows import RowType, Table
@@ -24,8 +24,11 @@ class CallReads(Table):
 
 
 class Calls(CallReads):
-    def put(self, request_id: str, method: str, digest: bytes, response: bytes) -> Call:
-        """The stored call; the first answer stays. Raises ``RequestIdReusedError`` when the id came with another request."""
+    def put(self, request_id: str, method: str, digest: bytes, response: bytes, *, given: bool = False) -> Call:
+        """The stored call. The first answer stays, unless this is the one that its caller was ``given``, which may have more warnings than the first.
+
+        Raises ``RequestIdReusedError`` when the id came with another request.
+        """
         known = self.get(request_id)
         if known is None:
             known = Call(request_id, method, digest, response, self._scope.now)
@@ -34,6 +37,9 @@ class Calls(CallReads):
             raise RequestIdReusedError(
                 f"request id {request_id} belongs to another request", hint="use a new one", request_id=request_id
             )
+        elif given and known.response != response:
+            self._db.execute("UPDATE calls SET response = ? WHERE request_id = ?", (response, request_id))
+            known = replace(known, response=response)
         return known
 
     def prune(self, before: float) -> int:

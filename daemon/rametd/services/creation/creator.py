@@ -7,6 +7,7 @@ operation. A daemon killed in between finds the operation and undoes what the wo
 import asyncio
 import uuid
 from collections.abc import Callable, Collection, Sequence
+from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,7 +16,6 @@ import structlog
 from rametd.domain.errors import (
     BypassForbiddenError,
     PathTakenError,
-    RametError,
 )
 from rametd.domain.models import Hold, Mode, Session, SetupState, Tokens, WorktreeKind
 from rametd.domain.operations import Kind, Operation
@@ -80,9 +80,10 @@ class Creator:
         made: list[Made] = []
         stored: dict[str, Session] = {}  # by id, as they are then: with their ports
         offers: dict[str, tuple[str, ...]] = {}  # by session
-        try:
+        # Also when the caller hangs up: what is not stored must not be left in the world.
+        async with AsyncExitStack() as undoing:
             for each in wanted:
-                made.append(await self._make(each, [one.session for one in made]))
+                made.append(await self._make(each, [one.session for one in made], undoing))
 
             def insert_all(unit: Unit) -> None:
                 for one in made:
@@ -95,14 +96,6 @@ class Creator:
 
             await self._insert(insert_all)
             core.failpoint.hit("create.inserted")
-        except (RametError, asyncio.CancelledError, OSError):
-            # Also when the caller hung up: what is not stored must not be left in the world.
-            for one in reversed(made):
-                await asyncio.shield(self._builder.undo(one.operation))
-            raise
-        finally:
-            for one in made:
-                self._drafts.pop(one.session.id, None)
         for session in stored.values():
             for hook in core.after_creation:
                 hook(session)
@@ -232,36 +225,37 @@ class Creator:
             setup_digest=spare.setup_digest if spare is not None else "",
         )
 
-    async def _make(self, wanted: Wanted, before: Sequence[Session]) -> Made:
+    async def _make(self, wanted: Wanted, before: Sequence[Session], undoing: AsyncExitStack) -> Made:
+        """``undoing`` undoes what is made, unless it is stored."""
         while True:
-            made, spare = await self._begin(wanted, before)
             try:
-                return await self._built(made, spare)
+                async with AsyncExitStack() as attempt:
+                    made, spare = await self._begin(wanted, before, attempt)
+                    made = await self._built(made, spare)
+                    undoing.push_async_exit(attempt.pop_all())
+                    return made
             except SpareLostError:
                 continue  # it is no spare any more: with the next one, or without
 
     async def _built(self, made: Made, spare: Spare | None) -> Made:
-        core, session = self._core, made.session
+        core = self._core
         core.failpoint.hit("create.intended")
         # The disk takes its time over what must be on it for sure; the tree is made meanwhile.
         files = asyncio.create_task(asyncio.to_thread(self._builder.write_files, made))
         try:
-            try:
-                warnings = await self._builder.build(made, spare)
-                core.failpoint.hit("create.worktree-made")
-                notes = await self._builder.notes(made)
-            finally:
-                # A thread cannot be stopped, and what it writes must not come after the undoing.
-                await asyncio.wait([files])
-            files.result()
-            core.failpoint.hit("create.files-written")
-        except (RametError, asyncio.CancelledError, OSError):
-            self._drafts.pop(session.id, None)
-            await asyncio.shield(self._builder.undo(made.operation))
-            raise
+            warnings = await self._builder.build(made, spare)
+            core.failpoint.hit("create.worktree-made")
+            notes = await self._builder.notes(made)
+        finally:
+            # A thread cannot be stopped, and what it writes must not come after the undoing.
+            await asyncio.wait([files])
+        files.result()
+        core.failpoint.hit("create.files-written")
         return replace(made, warnings=(*made.wanted.warnings, *warnings, *notes.told), offer=notes.offer, spare=spare)
 
-    async def _begin(self, wanted: Wanted, before: Sequence[Session]) -> tuple[Made, Spare | None]:
+    async def _begin(
+        self, wanted: Wanted, before: Sequence[Session], attempt: AsyncExitStack
+    ) -> tuple[Made, Spare | None]:
         """Choose names, reserve what is needed, and store the operation; a spare that is taken is no spare any more then."""
         core, info, new = self._core, wanted.info, wanted.new
         spare: Spare | None = None
@@ -273,15 +267,11 @@ class Creator:
                 identity = spare.id if spare is not None else new_id()
                 session = await self._draft(wanted, start, before, identity, spare)
                 made = Made(session, wanted, start, operation_of(session, info, start, spare))
-                try:
-                    await core.store.write(lambda unit: begin(unit, wanted.repo, made, spare))
-                except asyncio.CancelledError:
-                    # The caller hangs up, or the daemon stops, while the store has the work in hand: it is done all the same, the spare is
-                    # no spare any more, and nobody but us knows of the operation. Where it was not done there is nothing to undo.
-                    await asyncio.shield(self._builder.undo(made.operation))
-                    raise
+                operation = core.operations.within(made.operation, lambda unit: begin(unit, wanted.repo, made, spare))
+                await attempt.enter_async_context(operation)
             finally:
                 if spare is not None:
                     self._pool.release(spare)
             self._drafts[session.id] = session
+            attempt.callback(self._drafts.pop, session.id, None)
         return made, spare

@@ -61,12 +61,10 @@ class Forker:
             unit.operations.finish(operation)
             remember(unit, made)
 
-        try:
+        async with self._core.operations.within(operation):
             checkpoint = await self._checkpointer.ask(session.id, CheckpointReason.FORK, principal, note)
             self._core.failpoint.hit("fork.kept")
             return await self._create(session, wanted, checkpoint, principal, remember_all)
-        finally:  # nothing, where it was made
-            await asyncio.shield(self._undo(operation, None))
 
     async def _undo(self, operation: Operation, error: BaseException | None) -> None:
         def look(unit: Unit) -> Checkpoint | None:

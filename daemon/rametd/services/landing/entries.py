@@ -6,16 +6,22 @@ from collections.abc import Sequence
 from ramet.v1 import attention_pb2, event_pb2, landing_pb2
 
 from rametd.agents.base import AgentKind
-from rametd.domain.errors import AmbiguousError, LandingNotFoundError, SessionNotFoundError, WrongStateError
+from rametd.domain.errors import (
+    AmbiguousError,
+    ChangedError,
+    LandingNotFoundError,
+    SessionNotFoundError,
+    WrongStateError,
+)
 from rametd.domain.landing import AT_WORK, ENDED, Landing, LandingState
 from rametd.domain.models import DAEMON, Hold, Request, RequestKind, Session
-from rametd.domain.operations import Caller, Kind, Operation
+from rametd.domain.operations import Kind, Operation
 from rametd.domain.states import State
 from rametd.services import events
 from rametd.services.lifecycle import ask_person, log_request, log_update
 from rametd.services.lookup import find_session
 from rametd.services.mail import post
-from rametd.services.operations.busy import holder_of, new_operation
+from rametd.services.operations.busy import holder_of
 from rametd.services.views import stamp
 from rametd.store import Reader, Unit
 from rametd.store.landings import LandingColumns
@@ -205,28 +211,35 @@ def resolve(unit: Unit, request: Request, resolution: attention_pb2.Resolution, 
         remove(unit, found[0], resolution.deny.message or "a person said no", principal)
 
 
-def begin_move(unit: Unit, steps: Sequence[tuple[Landing, str, str, str]], target: tuple[str, str]) -> Operation | None:
-    """Record that a target is about to be moved: steps are (entry, tip of its branch, target before, target after), in order.
+Move = tuple[Landing, str, str, str]
+"""An entry, the tip of its branch, the target before it and after it."""
 
-    None when one of the entries was taken out, or changed otherwise, while it was merged and checked, or its session is in other hands, or the one
-    that has the target checked out is.
-    """
-    for landing, *_ in steps:
-        if unit.landings.get(landing.id).state not in AT_WORK or in_hand(unit, landing.session_id):
-            return None
-    if holder_of(unit, *target) is not None:
-        return None
-    data = {
-        "repo": target[0],
-        "target": target[1],
+
+def move_to(steps: Sequence[Move], repo_id: str, target: str) -> dict[str, str]:
+    """The data of the operation that moves a target to hold ``steps``, in order."""
+    return {
+        "repo": repo_id,
+        "target": target,
         "old": steps[0][2],
         "new": steps[-1][3],
         "steps": json.dumps({landing.id: rest for landing, *rest in steps}),
     }
+
+
+def admit_move(unit: Unit, steps: Sequence[Move], repo_id: str, target: str) -> None:
+    """Record that a target is about to be moved.
+
+    Raises `ChangedError` when one of the entries was taken out, or changed otherwise, while it was merged and checked, or another operation has its session,
+    or the one that has the target checked out.
+    """
+    for landing, *_ in steps:
+        if unit.landings.get(landing.id).state not in AT_WORK or in_hand(unit, landing.session_id):
+            raise ChangedError(f"{landing.session_name} has changed meanwhile", hint="it is merged again")
+    if holder_of(unit, repo_id, target) is not None:
+        raise ChangedError(f"another operation has {target}", hint="it is merged again")
     for landing, tip, old, new in steps:
         now = unit.landings.get(landing.id)
         change(unit, now, S.MERGING, columns={"commit": tip, "old_target": old, "new_target": new})
-    return unit.operations.begin(new_operation(Kind.LAND, steps[0][0].session_id, Caller(DAEMON), **data))
 
 
 def complete_move(unit: Unit, operation: Operation) -> None:

@@ -9,6 +9,7 @@ an operation, the branch itself says whether it has moved, and the rows follow i
 """
 
 import asyncio
+from collections.abc import Sequence
 from enum import Enum
 from functools import partial
 
@@ -45,13 +46,13 @@ class Round(Enum):
 class Lane:
     """The queue of one target."""
 
-    def __init__(self, core: Core, checker: Checker, repo_id: str, target: str) -> None:
+    def __init__(self, core: Core, checker: Checker, mover: Mover, repo_id: str, target: str) -> None:
         self._core = core
         self._repo_id, self._target = repo_id, target
         outcomes = self._outcomes = Outcomes(core)
         self._composer = Composer(core, outcomes, repo_id, target)
         self._bisection = Bisection(core, checker, outcomes, target)
-        self._mover = Mover(core, outcomes, repo_id, target)
+        self._mover = mover
         # What need not be done again while nothing it was made of has changed:
         self._passed: tuple[object, list[Step]] | None = (
             None  # a batch whose check has passed, and that git would not move
@@ -63,10 +64,6 @@ class Lane:
         if landing_id in self._bisection.busy_with:
             self._bisection.stop()
 
-    async def finish(self) -> None:
-        """Wait for a move that is under way."""
-        await self._mover.finish()
-
     async def round(self) -> Round:
         """Raises what git and the store raise; the rows then say no more than is so, and the next round goes on from there."""
         core = self._core
@@ -74,7 +71,7 @@ class Lane:
             return Round.EMPTY  # also when the repository is no longer ours to look at
         repo = await core.store.read(lambda reader: reader.repos.get(self._repo_id))
         info = await info_of(core, repo)
-        await self._mover.settle(info)
+        await self._mover.settle(self._repo_id, self._target)
         again = await self._look_at_returned(info)
         found = await core.store.read(lambda reader: reader.landings.open(self._repo_id, self._target))
         if not found:
@@ -92,7 +89,7 @@ class Lane:
             return Round.REST if any(landing.state in READY for landing in found) else Round.ASLEEP
         key = (old, [(each.landing.id, each.tip, each.landing.checks, each.landing.method) for each in ready])
         if self._passed is not None and self._passed[0] == key:
-            return Round.AGAIN if await self._mover.move(info, self._passed[1]) or again else Round.REST
+            return Round.AGAIN if await self._move(self._passed[1]) or again else Round.REST
         self._passed = None
         config = await for_repository(core, repo, info)
         path = tree_of(core, repo, tree_name(self._target))
@@ -124,9 +121,12 @@ class Lane:
             await self._bisection.failed(scene, steps[good], culprit, alone=good == 0)
         elif len(steps) == len(ready):
             self._passed = (key, steps)
-        moved = bool(good) and await self._mover.move(scene.info, steps[:good])
+        moved = bool(good) and await self._move(steps[:good])
         await self._outcomes.release([step.landing for step in steps[good:]])
         return moved or off or good < len(ready)
+
+    async def _move(self, steps: Sequence[Step]) -> bool:
+        return await self._mover.move(self._repo_id, self._target, steps)
 
     async def _without_stuck(self, info: RepositoryInfo, ready: list[Ready], old: str) -> list[Ready]:
         """Leave out those that somebody's checkout still keeps from landing, for the reason that they say: nothing is done for them."""

@@ -1,19 +1,20 @@
 """Moving a target, once: an operation before, and the branch itself says afterwards whether it has moved."""
 
-import asyncio
 from collections.abc import Sequence
-from functools import partial
 
 import structlog
 
-from rametd.domain.errors import RametError
+from rametd.domain.errors import ChangedError, RametError
 from rametd.domain.landing import LandingState
-from rametd.domain.operations import Kind, Operation
+from rametd.domain.models import DAEMON
+from rametd.domain.operations import Caller, Kind, Operation
 from rametd.git.repository import RepositoryInfo
 from rametd.services.core import Core
 from rametd.services.landing import entries
 from rametd.services.landing.outcomes import Outcomes
 from rametd.services.landing.steps import Step
+from rametd.services.operations.busy import new_operation
+from rametd.services.repos import info_of
 
 log = structlog.get_logger()
 
@@ -21,60 +22,69 @@ S = LandingState
 
 
 class Mover:
-    """Of one target."""
+    """Moves the targets of all queues."""
 
-    def __init__(self, core: Core, outcomes: Outcomes, repo_id: str, target: str) -> None:
+    def __init__(self, core: Core) -> None:
         self._core = core
-        self._outcomes = outcomes
-        self._repo_id, self._target = repo_id, target
-        self._moving: asyncio.Task[bool] | None = None
+        self._outcomes = Outcomes(core)
+        core.operations.handle(Kind.LAND, self._leave, self._complete, self._settle)
 
-    async def finish(self) -> None:
-        """Wait for a move that is under way: with the daemon it would leave its answer to the next start."""
-        if self._moving is not None:
-            await asyncio.wait([self._moving])
-
-    async def move(self, info: RepositoryInfo, steps: Sequence[Step]) -> bool:
+    async def move(self, repo_id: str, target: str, steps: Sequence[Step]) -> bool:
         """Move the target to hold the steps; returns whether anything is different now."""
-        core = self._core
-        moves = [step.move for step in steps]
         for step in steps:
             await self._outcomes.change(step.landing, S.MERGING, "")
-        operation = await core.store.write(lambda unit: entries.begin_move(unit, moves, (self._repo_id, self._target)))
-        if operation is None:
+        move = entries.move_to([step.move for step in steps], repo_id, target)
+        new = new_operation(Kind.LAND, steps[0].landing.session_id, Caller(DAEMON), **move)
+        try:
+            moved: bool = await self._core.operations.run(
+                new, lambda unit, failed: entries.admit_move(unit, [step.move for step in steps], repo_id, target)
+            )
+        except ChangedError:
             await self._outcomes.release([step.landing for step in steps])
             return True
-        core.failpoint.hit("land.intended")
-        self._moving = asyncio.create_task(self._carry_out(info, operation), name=f"move-{self._target}")
-        return await asyncio.shield(self._moving)
+        return moved
 
-    async def _carry_out(self, info: RepositoryInfo, operation: Operation) -> bool:
-        core = self._core
-        old, new = operation.data["old"], operation.data["new"]
+    async def settle(self, repo_id: str, target: str) -> None:
+        """Finish in the rows what an earlier run, or a round that failed, began in the repository."""
+        for operation in await self._core.store.read(lambda reader: reader.operations.list(kinds=(Kind.LAND,))):
+            if (operation.data["repo"], operation.data["target"]) == (repo_id, target):
+                await self._core.operations.resume(operation)
+
+    async def _complete(self, operation: Operation) -> bool:
+        core, data = self._core, operation.data
+        info = await self._info(operation)
         try:
-            why = await core.git.landing.targets.move(info, self._target, old, new, "ramet: land")
+            why = await core.git.landing.targets.move(info, data["target"], data["old"], data["new"], "ramet: land")
         except RametError as error:
             why = error.message
         core.failpoint.hit("land.moved")
-        if why and not await core.git.landing.targets.holds(info, self._target, new):
-            moved_on = await core.git.branch_tip(info, self._target) != old
-            state, reason = (S.QUEUED, "") if moved_on else (S.WAITING, why)
-            await core.store.write(lambda unit: entries.undo_move(unit, operation, state, reason))
-            return moved_on
-        await core.store.write(lambda unit: entries.complete_move(unit, operation))
-        core.failpoint.hit("land.recorded")
-        log.info("landed", target=self._target, commit=new)
-        return True
+        if not why or await self._has_moved(info, operation):
+            await self._moved(operation)
+            return True
+        moved_on = await core.git.branch_tip(info, data["target"]) != data["old"]
+        state, reason = (S.QUEUED, "") if moved_on else (S.WAITING, why)
+        await core.store.write(lambda unit: entries.undo_move(unit, operation, state, reason))
+        return moved_on
 
-    async def settle(self, info: RepositoryInfo) -> None:
-        """Finish in the rows what an earlier run, or a round that failed, began in the repository."""
+    async def _settle(self, operation: Operation) -> bool:
+        moved = await self._has_moved(await self._info(operation), operation)
+        if moved:
+            await self._moved(operation)
+        else:
+            await self._core.store.write(lambda unit: entries.undo_move(unit, operation, S.QUEUED, ""))
+        return moved
+
+    async def _leave(self, operation: Operation, error: BaseException | None) -> None:
+        """Only the branch says whether it has moved: the next round looks."""
+
+    async def _moved(self, operation: Operation) -> None:
+        await self._core.store.write(lambda unit: entries.complete_move(unit, operation))
+        self._core.failpoint.hit("land.recorded")
+        log.info("landed", target=operation.data["target"], commit=operation.data["new"])
+
+    async def _has_moved(self, info: RepositoryInfo, operation: Operation) -> bool:
+        return await self._core.git.landing.targets.holds(info, operation.data["target"], operation.data["new"])
+
+    async def _info(self, operation: Operation) -> RepositoryInfo:
         core = self._core
-        for operation in await core.store.read(lambda reader: reader.operations.list(kinds=(Kind.LAND,))):
-            mine = (operation.data.get("repo"), operation.data.get("target")) == (self._repo_id, self._target)
-            if not mine:
-                continue
-            if await core.git.landing.targets.holds(info, self._target, operation.data["new"]):
-                await core.store.write(partial(entries.complete_move, operation=operation))
-                core.failpoint.hit("land.recorded")
-            else:
-                await core.store.write(partial(entries.undo_move, operation=operation, state=S.QUEUED, reason=""))
+        return await info_of(core, await core.store.read(lambda reader: reader.repos.get(operation.data["repo"])))

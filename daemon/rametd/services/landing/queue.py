@@ -19,6 +19,7 @@ from rametd.services.landing import entries
 from rametd.services.landing.check import Checker
 from rametd.services.landing.drafting import METHODS, NewLandings, draft_entry
 from rametd.services.landing.lane import Lane, Round
+from rametd.services.landing.move import Mover
 from rametd.services.lookup import find_session
 from rametd.services.persistence import write_for_sure
 from rametd.store import Reader, Unit
@@ -46,6 +47,7 @@ class LandingQueue:
     def __init__(self, core: Core, setup: Setup) -> None:
         self._core = core
         self._checker = Checker(core, setup)
+        self._mover = Mover(core)
         self._serving: dict[tuple[str, str], _Serving] = {}
         self._news = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -63,12 +65,10 @@ class LandingQueue:
         """End the tasks; what is being checked is checked again after the next start, what is being moved is moved."""
         self._unsubscribe()
         tasks = [*([self._task] if self._task is not None else []), *(each.task for each in self._serving.values())]
-        lanes = [each.lane for each in self._serving.values()]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        for lane in lanes:
-            await lane.finish()
+        await self._core.operations.idle(Kind.LAND)
 
     def wake(self) -> None:
         for each in self._serving.values():
@@ -94,7 +94,7 @@ class LandingQueue:
                 log.error("the merge queues cannot be read", error=error.message)
                 continue
             for key in found - set(self._serving):
-                lane, news = Lane(self._core, self._checker, *key), asyncio.Event()
+                lane, news = Lane(self._core, self._checker, self._mover, *key), asyncio.Event()
                 task = asyncio.create_task(self._serve(key, lane, news), name=f"landing-{key[1]}")
                 self._serving[key] = _Serving(lane, news, task)
 

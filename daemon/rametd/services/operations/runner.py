@@ -108,14 +108,20 @@ class Operations:
         return await asyncio.shield(running.task)
 
     @asynccontextmanager
-    async def within(self, operation: Operation, begin: Callable[[Unit], object]) -> AsyncIterator[None]:
-        """Carry out an operation in the caller's task: ``begin`` stores it, the body ends it. Whatever fails, be it ``begin``, is undone."""
+    async def within(self, operation: Operation, begin: Callable[[Unit], object] | None = None) -> AsyncIterator[None]:
+        """Carry out an operation in the caller's task: ``begin``, or the body, stores it, and the body ends it. Whatever fails, be it ``begin``, is undone."""
         try:
-            await self._store.write(begin)
+            if begin is not None:
+                await self._store.write(begin)
             yield
         except BaseException as error:  # also a caller that hangs up, be it while the operation is being stored
             await asyncio.shield(self._handlers[operation.kind].undo(operation, error))
             raise
+
+    async def idle(self, kind: Kind) -> None:
+        """Wait until no operation of a kind is under way."""
+        if tasks := [each.task for key, each in self._running.items() if key[1] == kind]:
+            await asyncio.wait(tasks)
 
     async def detached(self, work: Coroutine[Any, Any, T]) -> T:
         """Do ``work`` in a task that a caller who hangs up does not stop."""

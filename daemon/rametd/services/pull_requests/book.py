@@ -7,7 +7,13 @@ from typing import Any
 from urllib.parse import quote
 from weakref import WeakValueDictionary
 
-from rametd.domain.errors import ForgeUnavailableError, RametError
+from rametd.domain.errors import (
+    ForgeLoginError,
+    ForgeRefusedError,
+    ForgeUnavailableError,
+    PushRefusedError,
+    RametError,
+)
 from rametd.domain.models import Session
 from rametd.domain.operations import Kind, Operation
 from rametd.domain.pull_requests import OPEN_STATES, PullRequest
@@ -25,6 +31,7 @@ class PullRequestBook:
     def __init__(self, core: Core) -> None:
         self._core = core
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        core.operations.handle(Kind.PULL_REQUEST, self._undo)
         self.changed: Callable[[], None] = lambda: None
         """There may be more to be looked at; set by the tracker."""
 
@@ -77,6 +84,11 @@ class PullRequestBook:
     async def github_of(self, pull: PullRequest) -> GitHub:
         callers = await asyncio.to_thread(self._core.environments.read, pull.session_id) or {}
         return GitHub(pull.host, environment_of(self._core, callers))
+
+    async def _undo(self, operation: Operation, error: BaseException | None) -> None:
+        """Forget what the other side refused. Of anything else only the other side knows whether it was done: the tracker asks it."""
+        if isinstance(error, PushRefusedError | ForgeRefusedError | ForgeLoginError):
+            await self._core.store.write(lambda unit: unit.operations.undo(operation.id))
 
     async def _look(self, github: GitHub, pull: PullRequest, principal: str = "daemon") -> PullRequest:
         told = await look(github, pull)

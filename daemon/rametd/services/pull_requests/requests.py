@@ -15,7 +15,6 @@ from rametd.domain.errors import (
     ForgeLoginError,
     ForgeRefusedError,
     PullRequestNotFoundError,
-    PushRefusedError,
     WrongStateError,
 )
 from rametd.domain.models import Prompt, Session
@@ -92,29 +91,13 @@ class PullRequests(PullRequestBook):
         repo = await core.store.read(lambda reader: reader.repos.get(session.repo_id))
         operation = new_operation(Kind.PULL_REQUEST, session.id, Caller(principal), commit=tip, remote=target.remote)
 
-        def begin(unit: Unit) -> frozenset[str]:
-            known = unit.pull_requests.find(session.id)
-            ours = {each.data["commit"] for each in operations_of(unit, session.id)} | (
-                {known.commit} if known else set()
-            )
-            unit.operations.begin(operation)
-            return frozenset(ours - {""})
+        ours: set[str] = set()
 
-        ours = await core.store.write(begin)
-        core.failpoint.hit("pr.intended")
-        try:
-            pushed = await core.git.remotes.push(
-                *(target.info, target.remote, session.branch, tip),
-                ours=ours,
-                environment=target.environment,
-                base=session.base_commit,
-                worktree=session.worktree,
-                trusted=repo.trusted,
-            )
-        except PushRefusedError:
-            await core.store.write(lambda unit: unit.operations.undo(operation.id))
-            raise
-        core.failpoint.hit("pr.pushed")
+        def begin(unit: Unit) -> None:
+            known = unit.pull_requests.find(session.id)
+            ours.update(each.data["commit"] for each in operations_of(unit, session.id))
+            ours.update({known.commit} if known else ())
+            unit.operations.begin(operation)
 
         def done(unit: Unit) -> None:
             known = unit.pull_requests.find(session.id) or first(session, target)
@@ -126,7 +109,18 @@ class PullRequests(PullRequestBook):
             for each in operations_of(unit, session.id):
                 unit.operations.finish(each)
 
-        await core.store.write(done)
+        async with core.operations.within(operation, begin):
+            core.failpoint.hit("pr.intended")
+            pushed = await core.git.remotes.push(
+                *(target.info, target.remote, session.branch, tip),
+                ours=frozenset(ours - {""}),
+                environment=target.environment,
+                base=session.base_commit,
+                worktree=session.worktree,
+                trusted=repo.trusted,
+            )
+            core.failpoint.hit("pr.pushed")
+            await core.store.write(done)
         if pushed.skipped:
             pushed = replace(pushed, warnings=(*pushed.warnings, hooks_withheld(repo, pushed.skipped)))
         return pushed
@@ -176,11 +170,10 @@ class PullRequests(PullRequestBook):
         operation = new_operation(
             Kind.PULL_REQUEST, session.id, Caller(principal), commit=pull.commit, remote=target.remote
         )
-        await core.store.write(lambda unit: unit.operations.begin(operation))
-        core.failpoint.hit("pr.opening")
         path = f"repos/{target.slug}/pulls"
         warnings: tuple[str, ...] = ()
-        try:
+        async with core.operations.within(operation, lambda unit: unit.operations.begin(operation)):
+            core.failpoint.hit("pr.opening")
             try:
                 told = await github.send("POST", path, payload)
             except ForgeRefusedError as error:
@@ -188,10 +181,7 @@ class PullRequests(PullRequestBook):
                     raise
                 warnings = ("it is no draft: the repository does not have them",)
                 told = await github.send("POST", path, {**payload, "draft": False})
-        except (ForgeRefusedError, ForgeLoginError):
-            await core.store.write(lambda unit: unit.operations.undo(operation.id))
-            raise
-        core.failpoint.hit("pr.opened")
+            core.failpoint.hit("pr.opened")
         kept = await self._look(github, replace(pull, number=told["number"]), principal)
         return Opened(kept, "opened", warnings)
 
