@@ -73,7 +73,7 @@ def _run(app: "App", args: list[str]) -> int:
     try:
         result = cli.main(args, prog_name="rametctl", standalone_mode=False, obj=app)
     except click.exceptions.NoArgsIsHelpError as error:
-        app.output.stderr.write(error.format_message() + "\n")
+        app.output.note(error.format_message())
         return 2
     except click.UsageError as error:
         path = error.ctx.command_path if error.ctx else "rametctl"
@@ -95,11 +95,14 @@ def _run(app: "App", args: list[str]) -> int:
 
 
 def _fail(app: "App", error: "ClientError") -> int:
-    message = " ".join(error.message.split())
+    from ramet.visible import visible
+
+    # Made visible first: `split` would take some of what is invisible for blanks.
+    message, hint = (" ".join(visible(text).split()) for text in (error.message, error.hint))
     joint = " " if message.endswith(("?", "?)")) else "; "
-    app.output.note(f"rametctl: {message}" + (joint + " ".join(error.hint.split()) if error.hint else ""))
+    app.output.note(f"rametctl: {message}" + (joint + hint if hint else ""))
     if app.output.json_mode and not app.output.answered:
-        answer = {"reason": error.reason, "message": message, "hint": error.hint}
+        answer = {"reason": error.reason, "message": " ".join(error.message.split()), "hint": error.hint}
         app.output.json({"error": answer})
     return error.exit_code
 

@@ -1,5 +1,7 @@
 """Session names for the shell's completion: quick, silent, and never the cause of a daemon."""
 
+from ramet.visible import visible
+
 from rametctl.app import App
 from rametctl.errors import ClientError
 
@@ -22,4 +24,5 @@ def session_names(app: object, incomplete: str) -> list[str]:
     except ClientError:
         # Words on the terminal would land in the middle of the line that is being typed.
         return []
-    return sorted({session.name for session in page.sessions if session.name.startswith(incomplete)})
+    names = {session.name for session in page.sessions if session.name.startswith(incomplete)}
+    return sorted(name for name in names if visible(name) == name)

@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ramet.visible import visible
+
 Span = tuple[str, str]
 """A text and its style: "", or words out of bold, dim, red, green, yellow, blue, magenta, cyan."""
 
@@ -20,37 +22,14 @@ class Line:
         return " " * self.indent + "".join(text for text, _ in self.spans)
 
 
+def safe(item: Line) -> Line:
+    """The line as it may reach a terminal."""
+    return Line(tuple((visible(text), style) for text, style in item.spans), item.indent, item.hang)
+
+
 def line(*spans: str | Span, indent: int = 0, hang: int = 0) -> Line:
     """A line of plain texts and (text, style) pairs."""
     return Line(tuple((span, "") if isinstance(span, str) else span for span in spans), indent, hang)
-
-
-def printable(text: str) -> str:
-    """``text`` without what would control the terminal: an agent's output may hold any escape sequence.
-
-    A control character is shown as its picture (␛), a tab as spaces.
-    """
-    if text.isprintable():
-        return text
-    return "".join(
-        char if char.isprintable() or char == "\n" else "    " if char == "\t" else _picture(char) for char in text
-    )
-
-
-REORDERING = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
-INVISIBLE = frozenset("\u200b\u2060\ufeff\u00ad")
-"""Characters that would make a text on the screen another one than the text that runs."""
-
-
-def _picture(char: str) -> str:
-    code = ord(char)
-    if char in REORDERING or char in INVISIBLE:
-        return "\N{REPLACEMENT CHARACTER}"
-    if char == "\r":
-        return ""
-    if code < 0x20:
-        return chr(0x2400 + code)
-    return "\N{SYMBOL FOR DELETE}" if code == 0x7F else "\N{REPLACEMENT CHARACTER}" if 0x80 <= code < 0xA0 else char
 
 
 def cell_width(text: str) -> int:
@@ -66,7 +45,7 @@ def cell_width(text: str) -> int:
 
 def truncated(text: str, width: int) -> str:
     """``text`` on one line of at most ``width`` columns, ending in … where something is cut off."""
-    text = printable(" ".join(text.split()))
+    text = visible(" ".join(text.split()))
     if cell_width(text) <= width:
         return text
     while text and cell_width(text) > width - 1:

@@ -1,4 +1,4 @@
-"""What is printed and how: the one place that knows about terminals, colour and width.
+"""What is printed and how: the one place that knows about terminals, colour and width, and where every text is made safe to show.
 
 On a terminal lines are coloured, and wrapped by Rich where they are too long; anywhere else they are plain text. Rich is
 imported only where it is needed: it costs as much time as the rest of the client.
@@ -12,8 +12,9 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, TextIO
 
 from ramet import jsonify
+from ramet.visible import escaped, visible
 
-from rametctl.lines import Line, Span, aligned_row, cell_width, cropped, line, plain_row, printable
+from rametctl.lines import Line, Span, aligned_row, cell_width, cropped, line, plain_row, safe
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -78,13 +79,17 @@ class Output:
         What is not part of a stream is the one answer; nothing may follow it.
         """
         self.answered = not stream
-        self.stdout.write(jsonify.dumps(value) + "\n")
+        self.json_line(jsonify.dumps(value))
+
+    def json_line(self, text: str) -> None:
+        """A JSON document that is text already. Its strings cannot control a terminal either."""
+        self.stdout.write(escaped(text) + "\n")
         self.stdout.flush()
 
     # For people
 
     def show(self, *lines: Line) -> None:
-        for item in lines:
+        for item in map(safe, lines):
             if not self.terminal:
                 self.stdout.write(item.text.rstrip() + "\n")
             elif "\n" not in item.text and cell_width(item.text) <= self.width:
@@ -97,8 +102,13 @@ class Output:
     def text(self, *texts: str) -> None:
         self.show(*(line(text) for text in texts))
 
+    def raw(self, *texts: str) -> None:
+        """Lines for programs: exact in a pipe, and safe on a terminal."""
+        self.stdout.write("".join((visible(text) if self.terminal else text) + "\n" for text in texts))
+        self.stdout.flush()
+
     def binary(self, data: bytes) -> None:
-        """Bytes as they are: for what is piped."""
+        """Bytes exactly as they are: a patch in a pipe, and what a person's own command prints."""
         self.stdout.flush()
         self.stdout.buffer.write(data)
         self.stdout.buffer.flush()
@@ -110,8 +120,14 @@ class Output:
 
     def note(self, text: str) -> None:
         """Something to know that is not the answer: on standard error."""
-        self.stderr.write(f"{text}\n")
+        self.stderr.write(f"{visible(text)}\n")
         self.stderr.flush()
+
+    def confirm(self, question: str) -> bool:
+        """Ask on standard error; no is the default."""
+        import click
+
+        return click.confirm(visible(question), err=True)
 
     def paint(self, text: str, style: str) -> str:
         """``text`` with escape sequences for ``style``, where colour is wanted."""
@@ -133,7 +149,7 @@ class Output:
             with lock:
                 # The work may have ended between the timer's firing and here.
                 if not over.is_set():
-                    status.append(console.status(text))
+                    status.append(console.status(visible(text)))
                     status[0].start()
 
         timer = threading.Timer(1.0, start)
@@ -165,9 +181,10 @@ class Output:
         finally:
             signal.signal(signal.SIGTERM, before)
 
-    def page(self, text: str) -> None:
-        """Show a long text through $PAGER (``less -FRX``) on a terminal, plainly anywhere else."""
-        if not self.terminal:
+    def page(self, lines: Iterable[Line], *, paged: bool = True) -> None:
+        """Show lines of any length: through $PAGER (``less -FRX``) on a terminal unless told not to, plainly anywhere else."""
+        text = "".join("".join(self.paint(part, style) for part, style in safe(each).spans) + "\n" for each in lines)
+        if not self.terminal or not paged:
             self.stdout.write(text)
             self.stdout.flush()
             return
@@ -224,7 +241,7 @@ class Output:
         aligned to the right. Plain text is never cut: scripts and logs keep whole names.
         """
         cells = [[(header, "dim") for header in headers]]
-        cells += [[(printable(text), style) for text, style in row] for row in rows]
+        cells += [[(visible(text).replace("\n", "␊"), style) for text, style in row] for row in rows]
         widths = [max(cell_width(row[index][0]) for row in cells) for index in range(len(headers))]
         aligned = [header in right for header in headers]
         if not self.terminal:
@@ -248,7 +265,7 @@ class LiveView:
         from rich.text import Text
 
         view = Text(no_wrap=True, overflow="ellipsis")
-        for index, item in enumerate(lines):
+        for index, item in enumerate(map(safe, lines)):
             view.append("\n" if index else "")
             for text, style in item.spans:
                 view.append(text, style=style)

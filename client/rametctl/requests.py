@@ -52,10 +52,10 @@ def resolve(app: "App", reference: str, resolution: "Resolution") -> None:
 
         app.output.json(to_json(answer) | {"rule": to_json(response.rule) if has_rule else None})
         return
-    from rametctl.lines import line, printable
+    from rametctl.lines import line
     from rametctl.render.request import shown_decision, title
 
-    name = printable(answer.session_name or answer.session_id)
+    name = answer.session_name or answer.session_id
     app.output.show(line((name, "bold"), f"  {title(answer)}  ", (shown_decision(answer), "green")))
     if has_rule:
         from rametctl.render.rule import rule_text

@@ -144,10 +144,9 @@ def going_on(app: "App", sessions: Sequence["Session"]) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        from rametctl.lines import printable
         from rametctl.render.session import reference
 
-        names = ", ".join(printable(session.name) for session in sessions)
+        names = ", ".join(session.name for session in sessions)
         goes = "goes" if len(sessions) == 1 else "go"
         # A terminal has written ^C on the line.
         begin = "\n" if app.output.error_terminal else ""

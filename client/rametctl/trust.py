@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rametctl.lines import Line, line, printable
+from rametctl.lines import Line, line
 
 if TYPE_CHECKING:
     from ramet.v1.daemon_pb2 import GetConfigResponse
@@ -22,11 +22,11 @@ def contents(config: "GetConfigResponse", root: str) -> Iterator[Line]:
     for setting in (*config.settings, *config.withheld):
         if setting.key in RUNNING and setting.origin == FROM_REPOSITORY:
             yield line((setting.key.removesuffix(".NAME"), "bold"), (f"  ({config.repo_file})", "dim"))
-            yield from (line(printable(text), indent=2) for text in _texts(json.loads(setting.value_json)))
+            yield from (line(text, indent=2) for text in _texts(json.loads(setting.value_json)))
     for name in LOADED:
         if (text := _read(Path(root, name))) is not None:
             yield line((name, "bold"), ("  (Claude's own; its hooks and servers run with every agent)", "dim"))
-            yield from (line(printable(each), indent=2) for each in text.rstrip().split("\n"))
+            yield from (line(each, indent=2) for each in text.rstrip().split("\n"))
 
 
 def _texts(value: Any) -> Iterator[str]:

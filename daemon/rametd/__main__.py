@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 from ramet.paths import PathsError, directories, make_private_directory, user_home
+from ramet.visible import visible
 
 from rametd import loading
 from rametd.domain.errors import AlreadyRunningError, BadConfigError, RametError, RuntimeDirectoryError
@@ -77,12 +78,12 @@ def check(repository_file: Path | None) -> None:
         owner = config.Source.read(places.config_file)
         repository = None if repository_file is None else config.Source.read(repository_file)
     except BadConfigError as error:
-        print(f"{error.message}; {error.hint}")
+        print(visible(f"{error.message}; {error.hint}"))
         sys.exit(1)
     problems = config.check(owner, repository, home=places.home)
     for problem in problems:
         hint = f"; {problem.hint}" if problem.hint else ""
-        print(f"{'' if problem.fatal else 'warning: '}{problem}{hint}")
+        print(visible(f"{'' if problem.fatal else 'warning: '}{problem}{hint}"))
     sys.exit(any(problem.fatal for problem in problems))
 
 
@@ -101,7 +102,7 @@ def main() -> None:
 
 
 def fail(message: str, hint: str, code: int) -> None:
-    print(f"rametd: {message}" + (f"; {hint}" if hint else ""), file=sys.stderr)
+    print(visible(f"rametd: {message}" + (f"; {hint}" if hint else "")), file=sys.stderr)
     sys.exit(code)
 
 

@@ -11,9 +11,10 @@ from datetime import date
 from io import TextIOWrapper
 from pathlib import Path
 from types import TracebackType
-from typing import Self, TextIO
+from typing import Any, Self, TextIO
 
 import structlog
+from ramet.visible import visible
 from structlog.typing import EventDict, Processor, WrappedLogger
 
 FILE = "rametd.log"
@@ -96,7 +97,7 @@ def set_up(
         renderer = structlog.dev.ConsoleRenderer(
             colors=console.isatty(), exception_formatter=structlog.dev.plain_traceback
         )
-        targets.append((logging.StreamHandler(console), renderer))
+        targets.append((logging.StreamHandler(console), _for_people(renderer)))
     structlog.configure(
         processors=[
             structlog.stdlib.filter_by_level,
@@ -142,6 +143,16 @@ def _shared() -> list[Processor]:
         structlog.processors.format_exc_info,  # plain tracebacks: never the values of local variables
         mask,
     ]
+
+
+def _for_people(renderer: Processor) -> Processor:
+    """``renderer`` over texts that cannot control the terminal."""
+
+    def render(logger: WrappedLogger, method: str, event: EventDict) -> Any:
+        shown = {key: visible(value) if isinstance(value, str) else value for key, value in event.items()}
+        return renderer(logger, method, shown)
+
+    return render
 
 
 def _formatter(renderer: Processor) -> logging.Formatter:

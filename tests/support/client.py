@@ -68,9 +68,19 @@ class World:
             **self.extra,
         }
 
-    def run(self, *args: str, stdin: bytes | None = None, env: Mapping[str, str] | None = None) -> Result:
-        """Run ``rametctl ARGS`` in this process; ``stdin`` None is /dev/null, bytes come through a pipe-like file."""
-        out, err = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8") for _ in range(2))
+    def run(
+        self,
+        *args: str,
+        stdin: bytes | None = None,
+        env: Mapping[str, str] | None = None,
+        terminal: bool = False,
+    ) -> Result:
+        """Run ``rametctl ARGS`` in this process; ``stdin`` None is /dev/null, bytes come through a pipe-like file.
+
+        ``terminal``: both outputs say that they are one, without being read by one.
+        """
+        stream = _TerminalLike if terminal else io.TextIOWrapper
+        out, err = (stream(io.BytesIO(), encoding="utf-8", newline="") for _ in range(2))
         with tempfile.TemporaryFile() if stdin is not None else open(os.devnull, "rb") as source:  # noqa: PTH123
             if stdin is not None:
                 source.write(stdin)
@@ -110,6 +120,11 @@ class World:
         return Terminal(
             [sys.executable, "-m", "rametctl", *args], {**self.environ, **(env or {})}, self.cwd, columns, rows
         )
+
+
+class _TerminalLike(io.TextIOWrapper):
+    def isatty(self) -> bool:
+        return True
 
 
 def _text(stream: io.TextIOWrapper) -> str:

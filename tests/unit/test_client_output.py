@@ -5,7 +5,8 @@ import io
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from rametctl.lines import Span, cell_width, line, printable, truncated
+from ramet.visible import visible
+from rametctl.lines import Span, cell_width, line, truncated
 from rametctl.output import Output
 
 
@@ -15,20 +16,20 @@ def output(**environ: str) -> Output:
 
 @given(st.text())
 def test_nothing_printable_controls_a_terminal(text: str) -> None:
-    shown = printable(text)
+    shown = visible(text)
     assert not any(ord(char) < 0x20 and char != "\n" for char in shown)
     assert not any(0x7F <= ord(char) < 0xA0 for char in shown)
 
 
 def test_what_would_reorder_or_hide_a_command_on_the_screen_is_shown() -> None:
     assert (
-        printable("rm \u202egpj.x\u202c a\u200bb")
+        visible("rm \u202egpj.x\u202c a\u200bb")
         == "rm \N{REPLACEMENT CHARACTER}gpj.x\N{REPLACEMENT CHARACTER} a\N{REPLACEMENT CHARACTER}b"
     )
 
 
 def test_an_escape_sequence_is_shown_as_its_picture() -> None:
-    assert printable("\x1b[31mred\x07\ttab\r\n") == "␛[31mred␇    tab\n"
+    assert visible("\x1b[31mred\x07\ttab\r\n") == "␛[31mred␇    tab\n"
 
 
 @given(st.text(), st.integers(min_value=1, max_value=40))

@@ -70,11 +70,6 @@ def test_a_plan_is_shown_in_full() -> None:
     assert lines[1:3] == ["  1. look", "  2. fix"]
 
 
-def test_what_an_agent_asks_cannot_play_with_the_terminal() -> None:
-    lines = shown(request(Kind.ATTENTION_KIND_PERMISSION, {"command": "ls\x1b[2K\rtrue"}, tool="Ba\x1bsh"))
-    assert not any("\x1b" in text or "\r" in text for text in lines)
-
-
 def test_a_short_id_is_unique_among_those_shown() -> None:
     first, second = (attention_pb2.AttentionRequest(id=f"12345678{end}") for end in ("90a", "91b"))
     assert (short_id(first, [first, second]), short_id(first)) == ("1234567890", "12345678")
@@ -167,7 +162,7 @@ def test_what_was_said_at_the_end_is_of_the_newest_turn_that_succeeded() -> None
     def ended(text: str, *, is_error: bool = False) -> event_pb2.Event:
         return event_pb2.Event(turn_ended=event_pb2.TurnEnded(text=text, is_error=is_error))
 
-    assert [item.text for item in last_words([ended("old"), ended("new\x1b[2J"), event_pb2.Event()])] == ["new␛[2J"]
+    assert [item.text for item in last_words([ended("old"), ended("new"), event_pb2.Event()])] == ["new"]
     assert list(last_words([ended("old"), ended("broke", is_error=True)])) == []
     assert list(last_words([])) == []
 

@@ -22,7 +22,6 @@ def command(app: App, session: str, force: bool) -> None:
     from ramet.v1 import session_pb2
     from ramet.words import size
 
-    from rametctl.lines import printable
     from rametctl.render.session import reference
     from rametctl.sessions import get_session, report
 
@@ -31,7 +30,7 @@ def command(app: App, session: str, force: bool) -> None:
     with app.output.spinner("archiving …"):
         answer = app.connection.call(lambda daemon: daemon.sessions.ArchiveSession, request)
     for warning in answer.warnings:
-        app.output.note(f"rametctl: {printable(warning)}")
+        app.output.note(f"rametctl: {warning}")
     freed = f"{size(answer.freed_bytes)} freed; " if answer.freed_bytes else ""
     note = f"{freed}to bring it back: rametctl restore {reference(answer.session)}"
     report(

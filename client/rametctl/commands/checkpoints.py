@@ -35,7 +35,6 @@ def command(app: App, session: str, make: bool) -> None:
     from ramet.jsonify import to_json
     from ramet.v1 import worktree_pb2
 
-    from rametctl.lines import printable
     from rametctl.sessions import get_session
 
     found = get_session(app, session).session
@@ -44,7 +43,7 @@ def command(app: App, session: str, make: bool) -> None:
         with app.output.spinner("keeping the files …"):
             kept = app.connection.call(lambda daemon: daemon.worktrees.CreateCheckpoint, wanted)
         for warning in kept.warnings:
-            app.output.note(f"rametctl: warning: {printable(warning)}")
+            app.output.note(f"rametctl: warning: {warning}")
     request = worktree_pb2.ListCheckpointsRequest(session=found.id)
     pages = app.connection.pages(lambda daemon: daemon.worktrees.ListCheckpoints, request)
     checkpoints = [checkpoint for page in pages for checkpoint in page.checkpoints]

@@ -112,7 +112,7 @@ def _list(app: App, session_id: str, everything: bool) -> None:
 def _show(app: App, comments: "list[Comment]", *, single: bool = False) -> None:
     from ramet.jsonify import enum_name, to_json
 
-    from rametctl.lines import line, printable
+    from rametctl.lines import line
 
     if app.output.json_mode:
         values = [to_json(comment) for comment in comments]
@@ -121,7 +121,7 @@ def _show(app: App, comments: "list[Comment]", *, single: bool = False) -> None:
     if not comments:
         app.output.text("no comments")
     for comment in comments:
-        where = f"{printable(comment.path)}:{comment.line}" if comment.line else printable(comment.path)
+        where = f"{comment.path}:{comment.line}" if comment.line else comment.path
         moved = ""
         if not single and comment.line and comment.current_line != comment.line:
             moved = f"  now line {comment.current_line}" if comment.current_line else "  the line has changed"
@@ -132,6 +132,6 @@ def _show(app: App, comments: "list[Comment]", *, single: bool = False) -> None:
             )
         )  # fmt: skip
         for text in comment.quote.splitlines():
-            app.output.show(line((printable(text), "dim"), indent=2))
+            app.output.show(line((text, "dim"), indent=2))
         for text in comment.text.splitlines():
-            app.output.show(line(printable(text), indent=2))
+            app.output.show(line(text, indent=2))

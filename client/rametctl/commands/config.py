@@ -64,21 +64,19 @@ def show(app: App, repo: str | None) -> None:
 
 def _show_withheld(app: App, answer: "GetConfigResponse") -> None:
     """What a repository says that is not trusted, and how to trust it."""
-    from rametctl.lines import line, printable
+    from rametctl.lines import line
 
     root = str(Path(answer.repo_file).parent)
     trust = f"rametctl repo trust {shlex.quote(answer.repo)}"
     if not answer.repo:  # nobody can trust what is not known
         trust = f"rametctl repo add {shlex.quote(root)} && rametctl repo trust {shlex.quote(root)}"
-    why = f"{printable(answer.repo_file)} does not count: {printable(answer.repo or root)} is not trusted"
+    why = f"{answer.repo_file} does not count: {(answer.repo or root)} is not trusted"
     if answer.repo_problem:
-        app.output.text("", f"{why}, and it could not: {printable(answer.repo_problem)}")
+        app.output.text("", f"{why}, and it could not: {answer.repo_problem}")
         return
     app.output.text("", f"{why}. It says:")
-    app.output.show(
-        *(line((setting.key, "bold"), f" = {printable(setting.value_json)}", indent=2) for setting in answer.withheld)
-    )
-    app.output.text(f"to have it count: {printable(trust)}")
+    app.output.show(*(line((setting.key, "bold"), f" = {setting.value_json}", indent=2) for setting in answer.withheld))
+    app.output.text(f"to have it count: {trust}")
 
 
 @command.command("check", cls=Verb, short_help="Whether the files are right.")
@@ -93,7 +91,6 @@ def check(app: App, repo: str | None) -> None:
       rametctl config check
     """
     from rametctl.errors import ClientError
-    from rametctl.lines import printable
 
     owner_file = app.directories.config_file
     repo_file = _repo_file(app, repo)
@@ -101,10 +98,10 @@ def check(app: App, repo: str | None) -> None:
     warnings = [text for text in said if text.startswith(WARNING)]
     wrong = [text for text in said if not text.startswith(WARNING)]
     for text in warnings:
-        app.output.note(f"rametctl: {printable(text)}")
+        app.output.note(f"rametctl: {text}")
     if len(wrong) > 1:
         for text in wrong:
-            app.output.note(f"  {printable(text)}")
+            app.output.note(f"  {text}")
         message = "; ".join(wrong) if app.output.json_mode else f"{len(wrong)} things are wrong in the configuration"
         raise ClientError(message, hint="correct them and check again", reason="BAD_CONFIG")
     if wrong:

@@ -117,7 +117,7 @@ def status(app: App) -> None:
     from ramet.v1 import daemon_pb2
 
     from rametctl.errors import RefusedError
-    from rametctl.lines import line, printable
+    from rametctl.lines import line
     from rametctl.render.format import local_time, money
 
     connection = app.connect(autostart=False)
@@ -161,7 +161,7 @@ def status(app: App) -> None:
         rows.append(("warning", "the disk is full: nothing can be recorded until there is room again"))
     if info.quarantine:
         rows.append(("warning", f"a damaged database was put aside: {info.quarantine}"))
-    app.output.show(*(line((f"{key:<9} ", "dim"), printable(value)) for key, value in rows))
+    app.output.show(*(line((f"{key:<9} ", "dim"), value) for key, value in rows))
 
 
 @command.command("logs", cls=Verb, short_help="Its log, readable.")
@@ -194,8 +194,7 @@ def _print_log_line(app: App, text: str) -> None:
     from rametctl.render.daemonlog import log_line
 
     if app.output.json_mode:
-        app.output.stdout.write(text + "\n")
-        app.output.stdout.flush()
+        app.output.json_line(text)
     else:
         app.output.show(log_line(text))
 

@@ -95,25 +95,23 @@ def command(
 def _show(app: App, answer: "GetDiffResponse", *, stat: bool, name_only: bool) -> None:
     from ramet.jsonify import to_json
 
-    from rametctl.lines import printable
-
     if app.output.json_mode:
         app.output.json(to_json(answer))
         return
     if name_only:
-        app.output.text(*(_path(app, change.path) for change in answer.files))
+        app.output.raw(*(change.path for change in answer.files))
     elif stat:
         from rametctl.render.diff import stat_lines
 
         app.output.show(*stat_lines(answer))
     elif app.output.terminal:
-        from rametctl.render.diff import coloured
+        from rametctl.render.diff import patch_lines
 
-        app.output.page(coloured(app.output, answer.patch))
+        app.output.page(patch_lines(answer.patch))
     else:
         app.output.binary(answer.patch)
     for warning in answer.warnings:
-        app.output.note(f"rametctl: {printable(warning)}")
+        app.output.note(f"rametctl: {warning}")
 
 
 def _watch(app: App, session: "Session", against: str, *, stat: bool, name_only: bool) -> None:
@@ -145,21 +143,14 @@ def _watch(app: App, session: "Session", against: str, *, stat: bool, name_only:
 
 def _show_change(app: App, answer: "WatchChangesResponse", *, stat: bool, name_only: bool) -> None:
     if name_only:
-        app.output.text(*(_path(app, path) for path in answer.changed_paths))
+        app.output.raw(*answer.changed_paths)
     elif stat:
         from rametctl.render.diff import stat_lines
 
         app.output.show(*stat_lines(answer))
     elif app.output.terminal:
-        from rametctl.render.diff import coloured
+        from rametctl.render.diff import patch_lines
 
-        app.output.stdout.write(coloured(app.output, answer.patch))
-        app.output.stdout.flush()
+        app.output.page(patch_lines(answer.patch), paged=False)
     else:
         app.output.binary(answer.patch)
-
-
-def _path(app: App, path: str) -> str:
-    from rametctl.lines import printable
-
-    return printable(path) if app.output.terminal else path

@@ -24,7 +24,7 @@ def command(app: App, repo: str | None, fix: bool) -> int:
     from ramet.v1 import worktree_pb2
     from ramet.words import plural
 
-    from rametctl.lines import line, printable
+    from rametctl.lines import line
 
     request = worktree_pb2.DiagnoseRequest(
         repo=repo_reference(app, repo) if repo else "", fix=fix, request_id=new_request_id()
@@ -40,11 +40,11 @@ def command(app: App, repo: str | None, fix: bool) -> int:
     for found in answer.findings:
         severity = ("mended", "green") if found.fixed else (found.severity, styles.get(found.severity, ""))
         app.output.show(
-            line(severity, "  ", (found.code, "bold"), "  ", printable(found.subject)),
-            line("    ", printable(found.message)),
+            line(severity, "  ", (found.code, "bold"), "  ", found.subject),
+            line("    ", found.message),
         )
         if not found.fixed:
-            app.output.show(*(line("    ", (printable(each), "dim")) for each in found.advice.splitlines()))
+            app.output.show(*(line("    ", (each, "dim")) for each in found.advice.splitlines()))
     looked = ", ".join(
         plural(count, _one_of(kind)) for kind, count in sorted(answer.checked.items()) if kind.endswith("s") and count
     )

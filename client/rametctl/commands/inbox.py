@@ -59,7 +59,7 @@ def _watch(app: App) -> None:
     from ramet.jsonify import to_json
 
     from rametctl.follow import follow
-    from rametctl.lines import line, printable
+    from rametctl.lines import line
     from rametctl.render.request import request_lines, short_id, shown_decision, title
     from rametctl.requests import by_urgency, open_requests
 
@@ -83,7 +83,7 @@ def _watch(app: App) -> None:
             lines = list(request_lines(request, time.time()))
         elif item.event.HasField("request_closed"):
             request = item.event.request_closed.request
-            name = printable(request.session_name or request.session_id)
+            name = request.session_name or request.session_id
             lines = [line((f"{short_id(request)}  {name}  {title(request)}  {shown_decision(request)}", "dim"))]
         else:
             continue

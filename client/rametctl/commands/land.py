@@ -53,7 +53,6 @@ def command(
     from rametctl.connection import GRACE
     from rametctl.errors import UsageError
     from rametctl.landings import check_landed, follow_landings, wait_landings
-    from rametctl.lines import printable
     from rametctl.render.landing import landing_line
 
     if detach and timeout is not None:
@@ -75,7 +74,7 @@ def command(
         queued = app.connection.call(lambda daemon: daemon.landing.LandSessions, request)
         landings = list(queued.landings)
         for warning in queued.warnings:
-            app.output.note(f"rametctl: {printable(warning)}")
+            app.output.note(f"rametctl: {warning}")
         left = None if timeout is None else max(timeout - (time.monotonic() - begin), SHORTEST)
         try:
             if not detach:

@@ -117,10 +117,7 @@ class _Printer:
         elif output.json_mode:
             output.json(to_json(event), stream=True)
         elif self._raw:
-            # An agent's lines are UTF-8; on a terminal none of them may play with it.
-            text = event.frame.decode("utf-8", "replace").rstrip("\n")
-            output.stdout.write(_shown(text, on_terminal=output.terminal) + "\n")
-            output.stdout.flush()
+            output.raw(event.frame.decode("utf-8", "replace").rstrip("\n"))  # an agent's lines are UTF-8
         else:
             output.show(summary(event, self._who(event.principal) if self._audit else ""))
 
@@ -132,9 +129,3 @@ class _Printer:
     def finish(self) -> None:
         if self._list is not None:
             self._app.output.json(self._list)
-
-
-def _shown(text: str, *, on_terminal: bool) -> str:
-    from rametctl.lines import printable
-
-    return printable(text) if on_terminal else text

@@ -56,13 +56,13 @@ def command(app: App, session: str | None) -> None:
 def _lines(message: "Message") -> "Iterator[Line]":
     from ramet.jsonify import enum_name
 
-    from rametctl.lines import line, printable
+    from rametctl.lines import line
     from rametctl.render.format import local_time
 
     state = enum_name(message, "state") or "withdrawn"
     yield line(
-        (printable(message.from_name or message.from_id), "bold"), " → ",
-        (printable(message.to_name or message.to_id), "bold"),
+        ((message.from_name or message.from_id), "bold"), " → ",
+        ((message.to_name or message.to_id), "bold"),
         f"  {state}  ", (local_time(message.create_time), "dim"),
     )  # fmt: skip
-    yield from (line(text, indent=2) for text in printable(message.text).rstrip("\n").split("\n"))
+    yield from (line(text, indent=2) for text in message.text.rstrip("\n").split("\n"))

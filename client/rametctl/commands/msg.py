@@ -28,7 +28,7 @@ def command(app: App, session: str, text: str | None, file: str | None) -> None:
     from ramet.v1 import orchestration_pb2
 
     from rametctl.errors import UsageError
-    from rametctl.lines import line, printable
+    from rametctl.lines import line
     from rametctl.sessions import PARENT, acting_session, get_session
 
     words = read_prompt(text, file, sys.stdin)
@@ -44,4 +44,4 @@ def command(app: App, session: str, text: str | None, file: str | None) -> None:
     if app.output.json_mode:
         app.output.json(to_json(answer))
     else:
-        app.output.show(line((printable(answer.message.to_name), "bold"), f": {answer.outcome}"))
+        app.output.show(line((answer.message.to_name, "bold"), f": {answer.outcome}"))

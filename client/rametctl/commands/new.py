@@ -137,7 +137,7 @@ def _make_first_commit(app: App) -> bool:
     if app.output.json_mode or not (app.output.error_terminal and sys.stdin is not None and sys.stdin.isatty()):
         return False
     question = "This repository has no commit yet, so that there is nothing to start from. Make an empty first one?"
-    return click.confirm(question, err=True)
+    return app.output.confirm(question)
 
 
 def numbered(base: "CreateSessionRequest", count: int) -> "Iterator[CreateSessionRequest]":

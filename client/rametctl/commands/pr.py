@@ -199,7 +199,7 @@ def cleanup(app: App, sessions: tuple[str, ...], remote_branches: bool, dry_run:
     from ramet.jsonify import to_json
     from ramet.v1 import landing_pb2
 
-    from rametctl.lines import line, printable
+    from rametctl.lines import line
     from rametctl.render.warnings import note_warnings
 
     request = landing_pb2.CleanUpPullRequestsRequest(
@@ -218,10 +218,7 @@ def cleanup(app: App, sessions: tuple[str, ...], remote_branches: bool, dry_run:
         app.output.text("nothing to clean up")
     else:
         app.output.show(
-            *(
-                line((printable(each.session_name), "bold" if each.done else "dim"), f": {printable(each.reason)}")
-                for each in answer.sessions
-            )
+            *(line((each.session_name, "bold" if each.done else "dim"), f": {each.reason}") for each in answer.sessions)
         )
     # Those that were named were meant; of a whole repository most stay.
     return 1 if sessions and not all(each.done for each in answer.sessions) else 0

@@ -154,7 +154,7 @@ def _agreed(app: App, repo: "Repo", *, yes: bool) -> bool:
         app.output.show(*lines)
     if yes or repo.trusted:
         return True
-    return click.confirm(f"Trust {repo.name}?", err=True)
+    return app.output.confirm(f"Trust {repo.name}?")
 
 
 @command.command("rm", cls=Verb, short_help="Forget one.")
@@ -220,7 +220,7 @@ def _get_or_add(app: App, repo: str | None) -> "Repo":
 def _show(app: App, repo: "Repo") -> None:
     from ramet.jsonify import to_json
 
-    from rametctl.lines import line, printable
+    from rametctl.lines import line
     from rametctl.render.format import local_time
 
     if app.output.json_mode:
@@ -235,4 +235,4 @@ def _show(app: App, repo: "Repo") -> None:
         ("sessions", str(repo.sessions)),
         ("known since", local_time(repo.create_time)),
     ]
-    app.output.show(*(line((f"{key:<14} ", "dim"), printable(value)) for key, value in rows))
+    app.output.show(*(line((f"{key:<14} ", "dim"), value) for key, value in rows))

@@ -20,7 +20,6 @@ def command(app: App, session: str) -> None:
     """
     from ramet.v1 import session_pb2
 
-    from rametctl.lines import printable
     from rametctl.sessions import get_session, report
 
     found = get_session(app, session).session
@@ -28,5 +27,5 @@ def command(app: App, session: str) -> None:
     with app.output.spinner("bringing it back …"):
         answer = app.connection.call(lambda daemon: daemon.sessions.RestoreSession, request)
     for warning in answer.warnings:
-        app.output.note(f"rametctl: {printable(warning)}")
-    report(app, answer.session, note=printable(answer.session.worktree), warnings=list(answer.warnings))
+        app.output.note(f"rametctl: {warning}")
+    report(app, answer.session, note=answer.session.worktree, warnings=list(answer.warnings))

@@ -27,7 +27,7 @@ def command(app: App, session: str, checkpoint: str, files_only: bool) -> None:
     from ramet.v1 import worktree_pb2
     from ramet.words import plural
 
-    from rametctl.lines import line, printable
+    from rametctl.lines import line
     from rametctl.sessions import get_session
 
     found = get_session(app, session).session
@@ -37,18 +37,18 @@ def command(app: App, session: str, checkpoint: str, files_only: bool) -> None:
     with app.output.spinner("bringing it back …"):
         answer = app.connection.call(lambda daemon: daemon.worktrees.RewindSession, request)
     for warning in answer.warnings:
-        app.output.note(f"rametctl: warning: {printable(warning)}")
+        app.output.note(f"rametctl: warning: {warning}")
     if app.output.json_mode:
         app.output.json(to_json(answer))
         return
     number, turn = answer.checkpoint.number, answer.checkpoint.turn
     if answer.before.id == answer.checkpoint.id:
         already = f" was at checkpoint {number} already: nothing has changed"
-        app.output.show(line((printable(found.name), "bold"), already))
+        app.output.show(line((found.name, "bold"), already))
         return
     what = f"is back at checkpoint {number}, {plural(len(answer.files), 'file')} changed"
     talk = (
         "" if files_only else f"; its conversation ends with turn {turn}" if turn else "; its conversation begins anew"
     )
-    app.output.show(line((printable(found.name), "bold"), f" {what}{talk}"))
-    app.output.text(f"to undo this: rametctl rewind {printable(session)} {answer.before.number}")
+    app.output.show(line((found.name, "bold"), f" {what}{talk}"))
+    app.output.text(f"to undo this: rametctl rewind {session} {answer.before.number}")

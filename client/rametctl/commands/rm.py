@@ -60,7 +60,6 @@ def _remove(app: App, session: str, force: bool) -> "DeleteSessionResponse":
     from ramet.v1 import session_pb2
 
     from rametctl.errors import RefusedError
-    from rametctl.lines import printable
     from rametctl.sessions import get_session
 
     found = get_session(app, session).session
@@ -72,25 +71,25 @@ def _remove(app: App, session: str, force: bool) -> "DeleteSessionResponse":
         if error.reason == "WORK_AT_RISK":
             for key, value in sorted(error.data.items()):
                 for text in value.splitlines():
-                    app.output.note(f"  {key.replace('_', ' ')}: {printable(text)}")
+                    app.output.note(f"  {key.replace('_', ' ')}: {text}")
         raise
 
 
 def _show(app: App, answer: "DeleteSessionResponse") -> None:
     from ramet.v1 import session_pb2
 
-    from rametctl.lines import line, printable
+    from rametctl.lines import line
     from rametctl.render.format import local_time
     from rametctl.render.session import reference
 
     session = answer.session
     for warning in answer.warnings:
-        app.output.note(f"rametctl: {printable(warning)}")
-    app.output.show(line("removed ", (printable(session.name), "bold")))
+        app.output.note(f"rametctl: {warning}")
+    app.output.show(line("removed ", (session.name, "bold")))
     if answer.landing_target:
-        app.output.text(f"it was taken out of the queue of {printable(answer.landing_target)}: it does not land")
+        app.output.text(f"it was taken out of the queue of {answer.landing_target}: it does not land")
     if session.worktree_kind in {session_pb2.WORKTREE_KIND_IN_PLACE, session_pb2.WORKTREE_KIND_ADOPTED}:
-        app.output.text(f"{printable(session.worktree)} and its branch are as they were")
+        app.output.text(f"{session.worktree} and its branch are as they were")
     if answer.HasField("expire_time"):
         app.output.text(
             f"to bring it back, until {local_time(answer.expire_time)}: rametctl trash restore {reference(session)}"

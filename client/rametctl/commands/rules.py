@@ -101,7 +101,7 @@ def add(app: App, rule: str, allow: bool, ask: bool, deny: bool, session: str | 
     from ramet.v1 import attention_pb2
 
     from rametctl.errors import UsageError
-    from rametctl.lines import line, printable
+    from rametctl.lines import line
     from rametctl.render.rule import rule_text
     from rametctl.sessions import get_session
 
@@ -123,7 +123,7 @@ def add(app: App, rule: str, allow: bool, ask: bool, deny: bool, session: str | 
     answer = app.connection.call(lambda daemon: daemon.attention.CreateRule, request)
     made = answer.rule
     for warning in answer.warnings:
-        app.output.note(f"rametctl: warning: {printable(warning)}")
+        app.output.note(f"rametctl: warning: {warning}")
     if app.output.json_mode:
         app.output.json(to_json(made))
     else:

@@ -127,7 +127,6 @@ def _detach(app: App, started: "Command", stop: str) -> int:
     """Say that it runs, once it has had a moment to fail."""
     from ramet.jsonify import to_json
 
-    from rametctl.lines import printable
     from rametctl.terminals import ends_at_once, exit_code, how_it_ended
 
     over = ends_at_once(app, started)
@@ -139,7 +138,7 @@ def _detach(app: App, started: "Command", stop: str) -> int:
         return 0
     ended, last = over
     if not app.output.json_mode:
-        words = f": {printable(last)}" if last else ", without a word" if exit_code(ended) else ""
+        words = f": {last}" if last else ", without a word" if exit_code(ended) else ""
         app.output.text(f"{ended.id} has ended already, {how_it_ended(ended)}{words}")
     return exit_code(ended)
 
@@ -159,7 +158,6 @@ def _stop(app: App, name: str) -> int:
     from ramet.jsonify import to_json
     from ramet.v1 import terminal_pb2
 
-    from rametctl.lines import printable
     from rametctl.terminals import how_it_ended, title
 
     request = terminal_pb2.StopCommandRequest(command=name, request_id=new_request_id())
@@ -168,7 +166,7 @@ def _stop(app: App, name: str) -> int:
     if app.output.json_mode:
         app.output.json(to_json(stopped))
     else:
-        app.output.text(f"{stopped.id} {printable(title(stopped))}: {how_it_ended(stopped)}")
+        app.output.text(f"{stopped.id} {title(stopped)}: {how_it_ended(stopped)}")
     return 0
 
 

@@ -79,10 +79,10 @@ def command(
 
         app.output.json(to_json(answer.session))
         return
-    from rametctl.lines import line, printable
+    from rametctl.lines import line
 
     said = ", ".join(_said(path, answer.session) for path in paths)
-    app.output.show(line((printable(found.name), "bold"), f": {said}"))
+    app.output.show(line((found.name, "bold"), f": {said}"))
 
 
 def _changed(patterns: Sequence[str], more: Sequence[str], less: Sequence[str]) -> list[str]:
@@ -94,26 +94,23 @@ def _changed(patterns: Sequence[str], more: Sequence[str], less: Sequence[str]) 
 
 def _said(path: str, session: "Session") -> str:
     """What was changed, as it is now."""
-    from rametctl.lines import printable
     from rametctl.render.format import money
 
     match path:
         case "model":
-            return f"model {printable(session.model)}" if session.model else "the agent's default model"
+            return f"model {session.model}" if session.model else "the agent's default model"
         case "mode":
             return f"mode {mode_name(session.mode)}"
         case "budget_usd":
             return f"budget {money(session.budget_usd)}" if session.HasField("budget_usd") else "no budget"
         case "name":
-            return f"name {printable(session.name)}"
+            return f"name {session.name}"
         case "owns":
-            return f"owns {printable(', '.join(session.owns))}" if session.owns else "owns no paths"
+            return f"owns {(', '.join(session.owns))}" if session.owns else "owns no paths"
         case "forbids":
             if session.forbids:
-                return f"leaves alone {printable(', '.join(session.forbids))}"
-            where = (
-                f"only what it owns: {printable(', '.join(session.owns))}" if session.owns else "what nobody else owns"
-            )
+                return f"leaves alone {(', '.join(session.forbids))}"
+            where = f"only what it owns: {(', '.join(session.owns))}" if session.owns else "what nobody else owns"
             return f"is forbidden nothing, and may write {where}"
         case _:
             return f"priority {session.priority}"

@@ -41,7 +41,7 @@ def command(app: App, session: str, descendants: bool, alone: bool) -> None:
     names = ", ".join(" ".join(each.name.split()) for each in living)
     if living and not descendants:
         if _may_ask(app):
-            descendants = click.confirm(f"Stop its {plural(len(living), 'descendant')} too ({names})?", err=True)
+            descendants = app.output.confirm(f"Stop its {plural(len(living), 'descendant')} too ({names})?")
         else:
             app.output.note(f"rametctl: {names} of its family go on; --descendants stops them too")
     with app.output.spinner("working on it …"):

@@ -66,10 +66,10 @@ def _show(app: App, answer: "SyncSessionResponse", *, rebased: bool, options: st
     """``options`` are those that were given, for the same again with the agent's help."""
     from ramet.words import plural
 
-    from rametctl.lines import line, printable
+    from rametctl.lines import line
     from rametctl.render.session import reference
 
-    name = printable(answer.session.name)
+    name = answer.session.name
     if not answer.conflicts:
         if not answer.commits:
             app.output.show(line((name, "bold"), "  has all of its base already"))
@@ -83,11 +83,11 @@ def _show(app: App, answer: "SyncSessionResponse", *, rebased: bool, options: st
             undo = f"rametctl rewind {reference(answer.session)} {answer.checkpoint.number}"
             app.output.text(f"to undo this: {undo}")
         for warning in answer.warnings:
-            app.output.note(f"rametctl: {printable(warning)}")
+            app.output.note(f"rametctl: {warning}")
         return
     app.output.show(line((name, "bold"), "  conflicts with its base; nothing was changed:"))
     for path in answer.conflicts:
-        app.output.show(line(printable(path), indent=2))
+        app.output.show(line(path, indent=2))
     if answer.HasField("prompt"):
         app.output.show(line("its agent is asked to bring it in"))
     else:

@@ -62,15 +62,14 @@ def restore(app: App, entry: str) -> None:
     """
     from ramet.v1 import worktree_pb2
 
-    from rametctl.lines import printable
     from rametctl.sessions import report
 
     request = worktree_pb2.RestoreTrashRequest(entry=entry, request_id=new_request_id())
     with app.output.spinner("bringing it back …"):
         answer = app.connection.call(lambda daemon: daemon.worktrees.RestoreTrash, request)
     for warning in answer.warnings:
-        app.output.note(f"rametctl: {printable(warning)}")
-    report(app, answer.session, note=printable(answer.session.worktree), warnings=list(answer.warnings))
+        app.output.note(f"rametctl: {warning}")
+    report(app, answer.session, note=answer.session.worktree, warnings=list(answer.warnings))
 
 
 @command.command("empty", cls=Verb, short_help="Forget them for good.")
@@ -98,7 +97,7 @@ def empty(app: App, entries: tuple[str, ...], repo: str | None, yes: bool) -> in
         if not (app.output.terminal and app.output.error_terminal):
             what = "what is named" if entries else "everything in the trash"
             raise UsageError(f"it would forget {what} for good, and nobody can be asked", hint="add --yes")
-        if count and not click.confirm(f"Forget {plural(count, 'removed session')} for good?", err=True):
+        if count and not app.output.confirm(f"Forget {plural(count, 'removed session')} for good?"):
             return 1
     request = worktree_pb2.EmptyTrashRequest(
         entries=entries, repo=repo_reference(app, repo) if repo else "", request_id=new_request_id()

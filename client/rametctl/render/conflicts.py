@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from ramet.jsonify import enum_name
 from ramet.words import plural
 
-from rametctl.lines import Line, Span, line, printable
+from rametctl.lines import Line, Span, line
 
 if TYPE_CHECKING:
     from ramet.v1.worktree_pb2 import (
@@ -66,11 +66,9 @@ def _lines(
         yield line(("nothing of it will not merge", "green"))
     elif not red:
         what = f"all {len(names)} sessions merge" if len(names) > 1 else f"{next(iter(names.values()))} merges"
-        yield line(
-            (printable(what), "green"), " with each other and with their base" if len(names) > 1 else " with its base"
-        )
+        yield line((what, "green"), " with each other and with their base" if len(names) > 1 else " with its base")
     elif len(answer.landing_order) > 1:
-        order = " → ".join(printable(names.get(each, each)) for each in answer.landing_order)
+        order = " → ".join(names.get(each, each) for each in answer.landing_order)
         met = answer.order_conflicts
         yield line(("best order to land: ", "dim"), order, (f"  ({_times(met)})", "dim"))
 
@@ -97,9 +95,9 @@ def _mark(pair: "Conflict | None") -> Span:
 
 def _pair_lines(pair: "Conflict") -> Iterator[Line]:
     style = "bold red" if pair.red else "yellow"
-    other = printable(pair.other_name) if pair.other_id else f"its base {printable(pair.other_name)}"
+    other = pair.other_name if pair.other_id else f"its base {pair.other_name}"
     verdict = "will not merge" if pair.red else "merge, though they change the same files"
-    yield line((printable(pair.session_name), "bold"), " and ", (other, "bold"), " ", (verdict, style))
+    yield line((pair.session_name, "bold"), " and ", (other, "bold"), " ", (verdict, style))
     for each in pair.files[:SHOWN_FILES]:
         yield _file_line(each)
     if len(pair.files) > SHOWN_FILES:
@@ -110,7 +108,7 @@ def _file_line(each: "FileConflict") -> Line:
     where = ""
     if each.lines:
         where = f": lines {_spans(each.lines)} and {_spans(each.other_lines)}"
-    path = printable(each.path) + (f" / {printable(each.other_path)}" if each.other_path else "")
+    path = each.path + (f" / {each.other_path}" if each.other_path else "")
     kind = enum_name(each, "kind") or ""
     return line(path, (f"  {WORDS.get(kind, kind)}{where}", "dim"), indent=2)
 

@@ -3,7 +3,7 @@
 import json
 from datetime import datetime
 
-from rametctl.lines import Line, line, printable
+from rametctl.lines import Line, line
 
 _LEVELS = {"debug": "dim", "info": "green", "warning": "yellow", "error": "red", "critical": "bold red"}
 _SPOKEN_FOR = frozenset({"timestamp", "level", "event", "exception"})
@@ -16,14 +16,14 @@ def log_line(text: str) -> Line:
     except ValueError:
         data = None
     if not isinstance(data, dict):
-        return line(printable(text))
+        return line(text)
     level = str(data.get("level", ""))
     pairs = " ".join(f"{key}={_value(value)}" for key, value in data.items() if key not in _SPOKEN_FOR)
     exception = str(data.get("exception", "")).rstrip()
     return line(
         (_local(str(data.get("timestamp", ""))), "dim"), "  ", (f"{level:<8}", _LEVELS.get(level, "")), " ",
-        printable(str(data.get("event", ""))), (f"  {printable(pairs)}" if pairs else "", "dim"),
-        (f"\n{printable(exception)}" if exception else "", "red"),
+        str(data.get("event", "")), (f"  {pairs}" if pairs else "", "dim"),
+        (f"\n{exception}" if exception else "", "red"),
     )  # fmt: skip
 
 
@@ -36,4 +36,4 @@ def _local(timestamp: str) -> str:
     try:
         return datetime.fromisoformat(timestamp).astimezone().strftime("%Y-%m-%d %H:%M:%S")
     except ValueError:
-        return printable(timestamp)
+        return timestamp

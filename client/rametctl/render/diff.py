@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 from ramet.jsonify import enum_name
 from ramet.words import plural
 
-from rametctl.lines import Line, cell_width, line, printable
-from rametctl.output import Output
+from rametctl.lines import Line, cell_width, line
 
 if TYPE_CHECKING:
     from ramet.v1.worktree_pb2 import FileChange, GetDiffResponse, WatchChangesResponse
@@ -27,12 +26,10 @@ def patch_style(text: str) -> str:
     return "green" if text.startswith("+") else "red" if text.startswith("-") else ""
 
 
-def coloured(output: Output, patch: bytes) -> str:
-    """The patch with a colour per line; nothing in it reaches the terminal as a control sequence."""
-    return "".join(
-        output.paint(printable(text), style) + "\n" if (style := patch_style(text)) else printable(text) + "\n"
-        for text in patch.decode("utf-8", "replace").split("\n")
-    ).removesuffix("\n")
+def patch_lines(patch: bytes) -> Iterator[Line]:
+    """The patch, a style per line."""
+    for text in patch.decode("utf-8", "replace").removesuffix("\n").split("\n") if patch else ():
+        yield line((text, patch_style(text)))
 
 
 def stat_lines(answer: "GetDiffResponse | WatchChangesResponse") -> list[Line]:
@@ -60,9 +57,9 @@ def stat_lines(answer: "GetDiffResponse | WatchChangesResponse") -> list[Line]:
 
 def _label(change: "FileChange") -> str:
     kind = enum_name(change, "kind")
-    name = printable(change.path).replace("\n", "␊")
+    name = change.path.replace("\n", "␊")
     if change.old_path and change.old_path != change.path:
-        return f"{printable(change.old_path)} => {name}"
+        return f"{change.old_path} => {name}"
     return name if kind in {"modified", None} else f"{name} ({kind})"
 
 
@@ -70,4 +67,4 @@ def edit_lines(before: str, after: str, path: str) -> Iterator[Line]:
     """What an edit changes, as a patch."""
     patch = difflib.unified_diff(before.splitlines(), after.splitlines(), fromfile=path, tofile=path, lineterm="", n=3)
     for text in patch:
-        yield line((printable(text), patch_style(text)), indent=2)
+        yield line((text, patch_style(text)), indent=2)

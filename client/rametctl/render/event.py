@@ -5,9 +5,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ramet.jsonify import enum_name, to_json
+from ramet.visible import visible
 from ramet.words import plural
 
-from rametctl.lines import Line, Span, line, printable, truncated
+from rametctl.lines import Line, Span, line, truncated
 from rametctl.render.format import duration, local_time, money
 from rametctl.render.pull_request import pull_request_spans
 from rametctl.render.request import parsed, shown_decision, title
@@ -47,17 +48,17 @@ def call_summary(call: "ToolCall") -> str:
     if isinstance(data, Mapping):
         for key in ESSENTIAL:
             if isinstance(data.get(key), str):
-                return " ".join(printable(data[key]).split())
+                return " ".join(visible(data[key]).split())
         text = json.dumps(data, ensure_ascii=False) if data else ""
-        return " ".join(printable(text).split())
-    return " ".join(printable(call.input_json).split())
+        return " ".join(visible(text).split())
+    return " ".join(visible(call.input_json).split())
 
 
 def summary(event: "Event", name: str) -> Line:
     """The event on one line: when, whose, what."""
     kind = event.WhichOneof("payload") or "event"
     return line(
-        (f"{local_time(event.time)}  ", "dim"), (f"{printable(name)}  " if name else "", "magenta"),
+        (f"{local_time(event.time)}  ", "dim"), (f"{name}  " if name else "", "magenta"),
         (f"{kind:<17}  ", "cyan"), *summary_spans(event), hang=21,
     )  # fmt: skip
 
@@ -70,14 +71,12 @@ def summary_spans(event: "Event") -> list[Span]:
             return _state_spans(event.state_changed)
         case "session_created":
             session = event.session_created.session
-            return [(f"created {printable(session.name)} on {printable(session.branch)}", "dim")]
+            return [(f"created {session.name} on {session.branch}", "dim")]
         case "session_updated":
             return [(f"changed: {', '.join(event.session_updated.fields)}", "dim")]
         case "session_removed":
             ref = event.session_removed.trash_ref
-            return [
-                (f"removed {printable(event.session_removed.name)}" + (f", kept as {ref}" if ref else ""), "yellow")
-            ]
+            return [(f"removed {event.session_removed.name}" + (f", kept as {ref}" if ref else ""), "yellow")]
         case "session_archived":
             ref = event.session_archived.ref
             return [("archived" + (f", kept as {ref}" if ref else ""), "yellow")]
@@ -92,8 +91,8 @@ def summary_spans(event: "Event") -> list[Span]:
             return [(f"back at checkpoint {rewound.checkpoint.number}{talk}{undo}", "yellow")]
         case "session_restored":
             restored = event.session_restored
-            told = "".join(f"; {printable(warning)}" for warning in restored.warnings)
-            return [(f"brought back from the {printable(restored.origin)}{told}", "green")]
+            told = "".join(f"; {warning}" for warning in restored.warnings)
+            return [(f"brought back from the {restored.origin}{told}", "green")]
         case "prompt_queued":
             return [(one_line(event.prompt_queued.prompt.text), "bold")]
         case "assistant_message":
@@ -112,7 +111,7 @@ def summary_spans(event: "Event") -> list[Span]:
             request = event.request_closed.request
             return [(f"{title(request)} {shown_decision(request)}", "yellow")]
         case "worktree_created":
-            return [(f"worktree {printable(event.worktree_created.path)}", "dim")]
+            return [(f"worktree {event.worktree_created.path}", "dim")]
         case "agent_exited":
             return _exit_spans(event)
         case "command_started" | "command_ended":
@@ -123,11 +122,11 @@ def summary_spans(event: "Event") -> list[Span]:
             return _setup_spans(event)
         case "path_refused":
             refused = event.path_refused
-            paths = ", ".join(printable(path) for path in refused.paths)
+            paths = ", ".join(path for path in refused.paths)
             words = "changed what is not its own" if refused.changed else "kept from writing to what is not its own"
             return [(f"{words}: {paths}", "yellow")]
         case "ownership_changed":
-            changed_paths = ", ".join(printable(path) for path in event.ownership_changed.paths)
+            changed_paths = ", ".join(path for path in event.ownership_changed.paths)
             return [
                 (
                     f"its paths now: {changed_paths or 'none'}"
@@ -144,18 +143,18 @@ def summary_spans(event: "Event") -> list[Span]:
             return [(f"denied: {event.call_denied.method}: {one_line(event.call_denied.message)}", "red")]
         case "plan_applied":
             applied = event.plan_applied
-            changed = ", ".join(f"{change.action} {printable(change.thread)}" for change in applied.changes)
-            return [(f"plan {printable(applied.name)} applied: {changed or 'nothing differs'}", "dim")]
+            changed = ", ".join(f"{change.action} {change.thread}" for change in applied.changes)
+            return [(f"plan {applied.name} applied: {changed or 'nothing differs'}", "dim")]
         case "comment_changed":
             comment = event.comment_changed.comment
-            where = f"{printable(comment.path)}:{comment.line}" if comment.line else printable(comment.path)
+            where = f"{comment.path}:{comment.line}" if comment.line else comment.path
             return [(f"comment on {where} ", "cyan"), (enum_name(comment, "state") or "", "")]
         case "session_synced":
             return _sync_spans(event.session_synced)
         case "conflict_changed":
             return _conflict_spans(event.conflict_changed)
         case "plan_removed":
-            return [(f"plan {printable(event.plan_removed.name)} is forgotten: nothing of it was left", "dim")]
+            return [(f"plan {event.plan_removed.name} is forgotten: nothing of it was left", "dim")]
         case "pull_request_changed":
             return pull_request_spans(event.pull_request_changed.pull_request)
         case "landing_changed":
@@ -165,7 +164,7 @@ def summary_spans(event: "Event") -> list[Span]:
         case "target_moved":
             moved = event.target_moved
             count = plural(len(moved.landing_ids), "landing")
-            return [(f"{printable(moved.branch)} is at {moved.new_commit[:12]}, with {count}", "green")]
+            return [(f"{moved.branch} is at {moved.new_commit[:12]}, with {count}", "green")]
         case "store_rebuilt":
             return [(f"the database was damaged and is rebuilt; the old one: {event.store_rebuilt.quarantine}", "red")]
         case None:
@@ -214,15 +213,15 @@ def _command_spans(event: "Event") -> list[Span]:
 
 def _sync_spans(sync: "SessionSynced") -> list[Span]:
     if sync.conflicts:
-        return [("conflicts with its base", "yellow"), (f": {', '.join(map(printable, sync.conflicts[:3]))}", "")]
+        return [("conflicts with its base", "yellow"), (f": {', '.join(sync.conflicts[:3])}", "")]
     return [("synced with its base", "green"), (f"  {sync.old_commit[:10]} → {sync.new_commit[:10]}", "dim")]
 
 
 def _conflict_spans(change: "ConflictChanged") -> list[Span]:
     pair = change.conflict
-    other = printable(pair.other_name) if pair.other_id else f"its base {printable(pair.other_name)}"
+    other = pair.other_name if pair.other_id else f"its base {pair.other_name}"
     if pair.red:
-        files = ", ".join(printable(each.path) for each in pair.files[:3]) + (", …" if len(pair.files) > 3 else "")
+        files = ", ".join(each.path for each in pair.files[:3]) + (", …" if len(pair.files) > 3 else "")
         return [("will not merge ", "bold red"), (f"with {other}: {files}", "")]
     return [("merges ", "green"), (f"with {other}" + (" again" if change.old_kind > 2 else ""), "")]
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from ramet.jsonify import enum_name
 
-from rametctl.lines import Line, Span, line, printable
+from rametctl.lines import Line, Span, line
 from rametctl.output import Output
 
 if TYPE_CHECKING:
@@ -33,14 +33,14 @@ def landing_spans(landing: "Landing") -> list[Span]:
     state = landing_state(landing)
     spans = [(WORDS.get(state, state), STYLES.get(state, ""))]
     if state == "queued":
-        spans.append((f" for {printable(landing.target)}, place {landing.place}", "dim"))
+        spans.append((f" for {landing.target}, place {landing.place}", "dim"))
     if landing.reason:
-        spans.append((f"{' ' if state == 'landed' else ': '}{printable(landing.reason)}", ""))
+        spans.append((f"{' ' if state == 'landed' else ': '}{landing.reason}", ""))
     return spans
 
 
 def landing_line(landing: "Landing") -> Line:
-    name = printable(landing.session_name or landing.session_id)
+    name = landing.session_name or landing.session_id
     return line((f"{name}  ", "magenta"), *landing_spans(landing), hang=len(name) + 2)
 
 

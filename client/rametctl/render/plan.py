@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from ramet.words import plural
 
-from rametctl.lines import Line, Span, line, printable
+from rametctl.lines import Line, Span, line
 from rametctl.output import Output
 from rametctl.render.format import local_time, money
 from rametctl.render.session import state_name, state_style
@@ -50,19 +50,17 @@ def _problem(problem: "PlanProblem", file: str) -> Iterator[Line]:
     place = f"{file}:{problem.line}" if problem.line else file
     key = f"{problem.key}: " if problem.key else ""
     style = "bold red" if problem.severity == "error" else "yellow"
-    yield line(
-        (f"{printable(place)}: ", "bold"), (problem.severity, style), printable(f": {key}{problem.message}"), hang=4
-    )
+    yield line((f"{place}: ", "bold"), (problem.severity, style), f": {key}{problem.message}", hang=4)
     if problem.examples:
-        yield line((f"such as {printable(', '.join(problem.examples))}", "dim"), indent=4)
+        yield line((f"such as {(', '.join(problem.examples))}", "dim"), indent=4)
     if problem.hint:
-        yield line((printable(problem.hint), "dim"), indent=4)
+        yield line((problem.hint, "dim"), indent=4)
 
 
 def check_lines(output: Output, answer: "CheckPlanResponse", file: str) -> Iterator[Line]:
     yield from problem_lines(answer, file)
     if answer.ok:
-        yield line((printable(answer.name), "bold"), f": {plural(len(answer.threads), 'thread')}, can be applied")
+        yield line((answer.name, "bold"), f": {plural(len(answer.threads), 'thread')}, can be applied")
         yield from _threads(output, answer.threads)
     else:
         errors = sum(problem.severity == "error" for problem in answer.problems)
@@ -98,9 +96,9 @@ def converge_lines(answer: "ConvergePlanResponse") -> Iterator[Line]:
         target = f"{step.branch or '(no branch)'} → {step.base}: " if step.action != "landed" else ""
         yield from _steps([(step.action, step.thread, f"{target}{step.message}")])
         if step.action not in {"landed", "skipped"}:
-            yield line((printable(step.title), "dim"), indent=12)
+            yield line((step.title, "dim"), indent=12)
             if step.url:
-                yield line((printable(step.url), "dim"), indent=12)
+                yield line((step.url, "dim"), indent=12)
     if answer.failed:
         yield line((f"{plural(answer.failed, 'thread')} failed; the same command tries again", "red"))
 
@@ -109,7 +107,7 @@ def cleanup_lines(answer: "CleanUpPlanResponse", *, dry_run: bool) -> Iterator[L
     gone = "would go" if dry_run else "removed"
     for step in answer.steps:
         word, style = (gone, "green") if step.removed else ("stays", "yellow")
-        yield line((f"{word:<9} ", style), (printable(step.thread), "bold"), f"  {printable(step.reason)}", hang=10)
+        yield line((f"{word:<9} ", style), (step.thread, "bold"), f"  {step.reason}", hang=10)
     if answer.plan_removed:
         yield line(f"the plan {'would be' if dry_run else 'is'} forgotten: nothing of it is left")
 
@@ -119,8 +117,8 @@ def _steps(steps: Iterable[tuple[str, str, str]]) -> Iterator[Line]:
         yield line(
             (f"{action:<10}", _ACTION_STYLES.get(action, "")),
             " ",
-            (printable(thread), "bold"),
-            f"  {printable(message)}",
+            (thread, "bold"),
+            f"  {message}",
             hang=12,
         )
 
@@ -128,8 +126,8 @@ def _steps(steps: Iterable[tuple[str, str, str]]) -> Iterator[Line]:
 def status_lines(output: Output, answer: "GetPlanResponse") -> Iterator[Line]:
     plan = answer.plan
     cost = f", {money(plan.cost_usd)}" if plan.cost_usd else ""
-    file = f", from {printable(plan.file)}" if plan.file else ""
-    yield line((printable(plan.name), "bold"), (f" in {printable(plan.repo)}{file}{cost}", "dim"))
+    file = f", from {plan.file}" if plan.file else ""
+    yield line((plan.name, "bold"), (f" in {plan.repo}{file}{cost}", "dim"))
     headers = ["LANDS", "THREAD", "NAME", "STATE", "AHEAD", "BEHIND", "DIRTY", "IN", "OUT", "COST", "LANDING"]
     yield from output.table(
         headers,
@@ -140,10 +138,8 @@ def status_lines(output: Output, answer: "GetPlanResponse") -> Iterator[Line]:
     for status in answer.threads:
         if status.outside:
             more = f" and {len(status.outside) - LISTED} more" if len(status.outside) > LISTED else ""
-            paths = printable(", ".join(status.outside[:LISTED]))
-            yield line(
-                (f"{printable(status.thread.id)} has touched paths that are not its own: {paths}{more}", "yellow")
-            )
+            paths = ", ".join(status.outside[:LISTED])
+            yield line((f"{status.thread.id} has touched paths that are not its own: {paths}{more}", "yellow"))
 
 
 def _status_row(status: "ThreadStatus") -> list[Span]:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from rametctl.lines import Line, Span, printable
+from rametctl.lines import Line, Span
 
 if TYPE_CHECKING:
     from ramet.v1.landing_pb2 import PullRequest
@@ -51,7 +51,7 @@ def status_lines(output: "Output", pulls: Sequence["PullRequest"]) -> list[Line]
 def pull_request_spans(pull: "PullRequest") -> list[Span]:
     """For the log: what it is now."""
     if pull.state == "none":
-        return [(f"pushed {printable(pull.branch)}", "dim")]
+        return [(f"pushed {pull.branch}", "dim")]
     parts = [pull.state, f"checks {checks_name(pull)}" if pull.checks else "", *pull.blockers]
     words = ", ".join(part for part in parts if part)
-    return [(f"pull request #{pull.number}: {printable(words)}", STYLES.get(pull.state, "dim"))]
+    return [(f"pull request #{pull.number}: {words}", STYLES.get(pull.state, "dim"))]

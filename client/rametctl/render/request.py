@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ramet.jsonify import enum_name
+from ramet.visible import visible
 
-from rametctl.lines import Line, line, printable
+from rametctl.lines import Line, line
 from rametctl.render.diff import edit_lines
 from rametctl.render.format import age
 
@@ -23,7 +24,7 @@ def kind_name(request: "AttentionRequest") -> str:
 
 def title(request: "AttentionRequest") -> str:
     kind = kind_name(request)
-    return f"{kind}: {printable(request.tool)}" if request.tool and kind in {"permission", "elicitation"} else kind
+    return f"{kind}: {request.tool}" if request.tool and kind in {"permission", "elicitation"} else kind
 
 
 def short_id(request: "AttentionRequest", others: Sequence["AttentionRequest"] = ()) -> str:
@@ -52,13 +53,13 @@ def request_lines(request: "AttentionRequest", now: float, others: Sequence["Att
     """The request: who asks for what, the exact input, why, and what answers it."""
     which = short_id(request, others)
     yield line(
-        (which, "cyan"), "  ", (printable(request.session_name or request.session_id), "bold"), "  ",
+        (which, "cyan"), "  ", ((request.session_name or request.session_id), "bold"), "  ",
         (title(request), "bold yellow"), "  ", (age(request.create_time, now), "dim"),
-        (f"  in {printable(request.repo)}" if request.repo else "", "dim"),
+        (f"  in {request.repo}" if request.repo else "", "dim"),
     )  # fmt: skip
     yield from body_lines(request)
     if request.reason and kind_name(request) not in {"review", "conflict", "ownership", "elicitation"}:
-        for text in printable(request.reason).splitlines():
+        for text in visible(request.reason).splitlines():
             yield line((f"why: {text}", "dim"), indent=2)
     yield line(("→ " + answer_command(request, which), "green"), (_or_deny(request, which), "dim"), indent=2)
 
@@ -127,10 +128,10 @@ def _or_deny(request: "AttentionRequest", which: str) -> str:
         case "elicitation":
             return f"   or: rametctl deny {which}"
         case "conflict":
-            name = printable(request.session_name or request.session_id)
+            name = request.session_name or request.session_id
             return f"   puts it aside   see: rametctl conflicts {name}"
         case "review":
-            name = printable(request.session_name or request.session_id)
+            name = request.session_name or request.session_id
             return f"   or: rametctl deny {which} -m WHAT-TO-DO-BETTER   see: rametctl diff {name}"
         case _:
             return f"   or: rametctl deny {which} -m WHY"
@@ -142,7 +143,7 @@ def _plan_lines(request: "AttentionRequest", data: Mapping[str, Any]) -> Iterato
         yield from _block(plan.rstrip("\n"))
     else:
         # Claude Code fills in what is in its plan file: without one there is only what the agent has said.
-        name = printable(request.session_name or request.session_id)
+        name = request.session_name or request.session_id
         yield line(("it has written no plan; what it said: ", "dim"), f"rametctl log {name} -n 5", indent=2)
 
 
@@ -150,28 +151,28 @@ def _elicitation_lines(request: "AttentionRequest", data: Mapping[str, Any]) -> 
     """The message, where to go for it, and the fields with what they take."""
     yield from _block(str(data.get("message") or request.reason))
     if isinstance(data.get("url"), str):
-        yield line(("at: ", "dim"), printable(data["url"]), indent=2)
+        yield line(("at: ", "dim"), data["url"], indent=2)
     required = required_fields(data)
     for name, schema in fields(data).items():
         choices = schema.get("enum")
         takes = " | ".join(map(str, choices)) if isinstance(choices, list) else str(schema.get("type", "text"))
         about = schema.get("description") or schema.get("title") or ""
         yield line(
-            (printable(name), "cyan"), printable(f": {takes}"), ("" if name in required else ", may be left out", "dim"),
-            (printable(f"  {about}") if about else "", "dim"), indent=4,
+            (name, "cyan"), f": {takes}", ("" if name in required else ", may be left out", "dim"),
+            (f"  {about}" if about else "", "dim"), indent=4,
         )  # fmt: skip
 
 
 def _question_lines(asked: list[Mapping[str, Any]]) -> Iterator[Line]:
     for number, question in enumerate(asked, 1):
         prefix = f"{number}. " if len(asked) > 1 else ""
-        yield line((f"{prefix}{printable(str(question.get('question', '')))}", "bold"), indent=2)
+        yield line((f"{prefix}{question.get('question', '')!s}", "bold"), indent=2)
         options = question.get("options")
         for choice, option in enumerate(options if isinstance(options, list) else [], 1):
             label = option.get("label", "") if isinstance(option, Mapping) else option
             about = option.get("description", "") if isinstance(option, Mapping) else ""
             yield line(
-                (f"{choice}) ", "cyan"), printable(str(label)), (f"  {printable(str(about))}" if about else "", "dim"),
+                (f"{choice}) ", "cyan"), str(label), (f"  {about!s}" if about else "", "dim"),
                 indent=4,
             )  # fmt: skip
         if question.get("multiSelect"):
@@ -190,13 +191,13 @@ def _tool_lines(data: Mapping[str, Any]) -> Iterator[Line]:
         yield from edit_lines(_present(path), data["content"], path)
         return
     if isinstance(data.get("command"), str):
-        for index, text in enumerate(printable(data["command"]).split("\n")):
+        for index, text in enumerate(visible(data["command"]).split("\n")):
             yield line((("$ " if index == 0 else "  ") + text, "cyan"), indent=2)
         data = {key: value for key, value in data.items() if key != "command"}
     for key, value in data.items():
         text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, indent=2)
-        first, *rest = printable(text).split("\n")
-        yield line((f"{printable(key)}: ", "dim"), first, indent=2)
+        first, *rest = visible(text).split("\n")
+        yield line((f"{key}: ", "dim"), first, indent=2)
         yield from (line(more, indent=4) for more in rest)
 
 
@@ -209,7 +210,7 @@ def _present(path: str) -> str:
 
 
 def _block(text: str) -> Iterator[Line]:
-    for part in printable(text).split("\n"):
+    for part in visible(text).split("\n"):
         yield line(part, indent=2)
 
 
@@ -220,9 +221,9 @@ def shown_decision(request: "AttentionRequest") -> str:
         case "approve":
             return f"approved{by}"
         case "deny":
-            why = printable(request.resolution.deny.message)
+            why = request.resolution.deny.message
             return f"denied{by}" + (f": {why}" if why else "")
         case "reply":
-            return f"answered{by}: {printable('; '.join(request.resolution.reply.answers))}"
+            return f"answered{by}: {('; '.join(request.resolution.reply.answers))}"
         case _:
             return "no longer asked"

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from ramet.jsonify import enum_name
 
-from rametctl.lines import Line, Span, printable
+from rametctl.lines import Line, Span
 from rametctl.output import Output
 from rametctl.render.format import age
 
@@ -24,7 +24,7 @@ def effect_name(rule: "PermissionRule") -> str:
 def rule_text(rule: "PermissionRule", session: str = "") -> str:
     """What it does, and where, in one line; ``session`` is the name of the one it holds for."""
     where = f"in session {session or rule.session_id}" if rule.session_id else f"in {rule.repo}"
-    return printable(f"{effect_name(rule)} {rule.rule} {where}")
+    return f"{effect_name(rule)} {rule.rule} {where}"
 
 
 def rule_table(output: Output, rules: Sequence["PermissionRule"], names: Mapping[str, str], now: float) -> list[Line]:

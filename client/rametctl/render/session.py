@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ramet.jsonify import enum_name
 from ramet.words import plural, size
 
-from rametctl.lines import Line, Span, line, printable
+from rametctl.lines import Line, Span, line
 from rametctl.options import mode_name
 from rametctl.output import Output
 from rametctl.render.format import age, local_time, money, seconds_of
@@ -124,20 +124,20 @@ def session_table(output: Output, rows: Iterable[tuple[int, "Session"]], now: fl
 def created(session: "Session") -> list[Line]:
     """What `new` says."""
     return [
-        line(("name      ", "dim"), (printable(session.name), "bold")),
-        line(("branch    ", "dim"), printable(session.branch)),
-        line(("worktree  ", "dim"), printable(session.worktree)),
+        line(("name      ", "dim"), (session.name, "bold")),
+        line(("branch    ", "dim"), session.branch),
+        line(("worktree  ", "dim"), session.worktree),
     ]
 
 
 def outcome(session: "Session") -> Line:
     """How it is with a session, in one line."""
     state = state_name(session)
-    spans: list[Span] = [(printable(session.name), "bold"), (" is ", ""), (state, state_style(state))]
+    spans: list[Span] = [(session.name, "bold"), (" is ", ""), (state, state_style(state))]
     cost = f", {money(session.cost_usd)}" if session.cost_usd else ""
     spans.append((f", {plural(session.turns, 'turn')}{cost}", "dim"))
     if session.state_reason:
-        spans.append((f": {printable(session.state_reason)}", ""))
+        spans.append((f": {session.state_reason}", ""))
     return line(*spans)
 
 
@@ -185,16 +185,16 @@ def details(answer: "GetSessionResponse", *, parent: str = "", spent_below: floa
         )
         if value
     ]
-    lines = [line((f"{key:<11} ", "dim"), (printable(" ".join(value.split())), style)) for key, value, style in rows]
+    lines = [line((f"{key:<11} ", "dim"), (" ".join(value.split()), style)) for key, value, style in rows]
     for child in answer.children:
         child_state = state_name(child)
-        lines.append(line(("child       ", "dim"), printable(child.name), " ", (child_state, state_style(child_state))))
+        lines.append(line(("child       ", "dim"), child.name, " ", (child_state, state_style(child_state))))
     if session.result:
-        first, *rest = printable(session.result).rstrip("\n").split("\n")
+        first, *rest = session.result.rstrip("\n").split("\n")
         lines.append(line(("result      ", "dim"), first))
         lines += [line(text, indent=12) for text in rest]
     for prompt in answer.pending_prompts:
-        first = printable(prompt.text.strip().splitlines()[0]) if prompt.text.strip() else ""
+        first = prompt.text.strip().splitlines()[0] if prompt.text.strip() else ""
         lines.append(line(("pending     ", "dim"), first[:200]))
     return lines
 

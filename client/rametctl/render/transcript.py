@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from ramet.jsonify import enum_name
 from ramet.words import plural
 
-from rametctl.lines import Line, Span, line, printable
+from rametctl.lines import Line, Span, line
 from rametctl.render.request import answer_command, body_lines, title
 from rametctl.render.session import HELD
 
@@ -35,7 +35,7 @@ class Transcript:
         lines = list(self._lines(event))
         if not self._prefixed or not event.session_id:
             return lines
-        name = printable(self._names.get(event.session_id, event.session_id))
+        name = self._names.get(event.session_id, event.session_id)
         return [
             Line(
                 ((f"{name}  ", "magenta"), (" " * item.indent, ""), *item.spans),
@@ -64,7 +64,7 @@ class Transcript:
             case "turn_ended":
                 yield line(*turn_spans(event.turn_ended))
             case "command_output":
-                texts = printable(event.command_output.text).strip("\n").split("\n")
+                texts = event.command_output.text.strip("\n").split("\n")
                 yield from (line((text, "dim"), indent=2) for text in texts)
             case "state_changed" if _is_told_otherwise(event.state_changed):
                 return
@@ -75,7 +75,7 @@ class Transcript:
         """What is said and, unless it is the person, by whom. The daemon quotes the last prompt: its beginning is enough."""
         match prompt.source.partition(":"):
             case ("session", _, sender):
-                yield from _marked("› ", prompt.text, "bold", note=f"from {printable(self._names.get(sender, sender))}")
+                yield from _marked("› ", prompt.text, "bold", note=f"from {self._names.get(sender, sender)}")
             case ("daemon", _, _):
                 first, *rest = prompt.text.strip().split("\n")
                 yield from _marked("› ", first + (" …" if rest else ""), "bold", note="from the daemon")
@@ -88,7 +88,7 @@ def last_words(events: "Sequence[Event]") -> Iterator[Line]:
     turn = next((event.turn_ended for event in reversed(events) if event.HasField("turn_ended")), None)
     if turn is None or turn.is_error or not turn.text.strip():
         return
-    texts = printable(turn.text).strip().split("\n")
+    texts = turn.text.strip().split("\n")
     yield from (line((text, "dim")) for text in texts[:LAST_WORDS])
     if len(texts) > LAST_WORDS:
         yield line((f"… {plural(len(texts) - LAST_WORDS, 'more line')}", "dim"))
@@ -112,11 +112,11 @@ def _assistant_lines(message: "AssistantMessage") -> Iterator[Line]:
                 yield from _marked(f"{aside}… ", block.thinking, "dim")
             case "tool_call":
                 yield line(
-                    (f"{aside}▸ ", "cyan"), (printable(block.tool_call.tool), "bold cyan"),
+                    (f"{aside}▸ ", "cyan"), (block.tool_call.tool, "bold cyan"),
                     (f" {call_summary(block.tool_call)}", ""), hang=len(aside) + 2,
                 )  # fmt: skip
             case "other":
-                yield line((f"{aside}[{printable(block.other)}]", "dim"))
+                yield line((f"{aside}[{block.other}]", "dim"))
             case None:
                 continue
     if message.error:
@@ -124,7 +124,7 @@ def _assistant_lines(message: "AssistantMessage") -> Iterator[Line]:
 
 
 def _result_lines(result: "ToolResult") -> Iterator[Line]:
-    texts = printable(result.text).rstrip().split("\n")
+    texts = result.text.rstrip().split("\n")
     style = "red" if result.is_error else "dim"
     if texts == [""]:
         if result.is_error:
@@ -139,6 +139,6 @@ def _result_lines(result: "ToolResult") -> Iterator[Line]:
 
 def _marked(mark: str, text: str, style: str, note: str = "") -> Iterator[Line]:
     """A text with a mark before its first line, the others below its beginning."""
-    for index, part in enumerate(printable(text).strip("\n").split("\n")):
+    for index, part in enumerate(text.strip("\n").split("\n")):
         head: Span = (mark, style or "cyan") if index == 0 else (" " * len(mark), "")
         yield line(head, (part, style), (f"  ({note})" if note and index == 0 else "", "dim"), hang=len(mark))

@@ -3,8 +3,6 @@
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from rametctl.lines import printable
-
 if TYPE_CHECKING:
     from rametctl.output import Output
 
@@ -15,4 +13,4 @@ def note_warnings(output: "Output", told: Iterable[tuple[str, Iterable[str]]]) -
         return
     for name, warnings in told:
         for warning in warnings:
-            output.note(f"rametctl: {printable(name)}: {printable(warning)}")
+            output.note(f"rametctl: {name}: {warning}")

@@ -1,0 +1,168 @@
+"""Every verb, on a terminal, with texts of strangers in all that it shows: none controls the terminal, none is invisible."""
+
+import os
+import re
+import unicodedata
+from collections.abc import Iterator
+
+import click
+import pytest
+from ramet.v1 import event_pb2
+from ramet.visible import escaped, visible
+from rametctl.cli import cli
+
+from tests.support.client import World
+from tests.support.client import world as make_world
+from tests.support.hostile import CLIPBOARD, HOSTILE, Handler, hostile_daemon
+
+OURS = re.compile(r"\x1b\[[0-9;]*m|\x1b\[\?25[lh]|\x1b\[2K|\x1b\[1A|\r")
+"""What Output itself sends: colours, and what redraws a view in place."""
+
+LEFT_OUT = {
+    "mcp": "speaks JSON to a program",
+    "completion": "prints a script that is part of it",
+    "demo": "becomes another program",
+    "shell": "becomes the person's shell",
+    "watch": "never ends against a daemon whose streams do",
+    "daemon run": "becomes the daemon",
+    "daemon start": "shows paths of our own only",
+    "daemon stop": "waits for the end of the daemon",
+    "daemon restart": "waits for the end of the daemon",
+    "run": "passes a command's output on, as a shell does",
+    "setup": "passes a command's output on",
+    "service install": "changes the person's service manager",
+    "service uninstall": "changes the person's service manager",
+    "service status": "asks the person's service manager",
+}
+
+ARGUMENTS = {
+    "adopt": [[".", "hello"]],
+    "answer": [["s", "yes"]],
+    "diff": [["s"], ["s", "--stat"], ["s", "--name-only"]],
+    "doctor": [[], ["--fix"]],
+    "fork": [["s", "hello"]],
+    "land": [["s", "--detach"], ["s", "--timeout", "1"]],
+    "log": [["s"], ["s", "--raw"], ["s", "--audit"]],
+    "ls": [[], ["--all"], ["--tree"]],
+    "messages": [["s"]],
+    "msg": [["s", "hello"]],
+    "new": [["--name", "x", "hello"], ["--name", "x", "hello", "--count", "2"]],
+    "plan apply": [["plan.toml"]],
+    "plan check": [["plan.toml"]],
+    "pr link": [["s", "--pr", "7"]],
+    "repo trust": [[".", "--yes"]],
+    "rm": [["s"], ["s", "--force"]],
+    "send": [["s", "more"]],
+    "set": [["s", "--name", "x"], ["s", "--own", "x"]],
+    "trash empty": [["--yes"]],
+    "wait": [["s", "--timeout", "1"]],
+}
+
+
+def verbs(group: click.Group, path: tuple[str, ...] = ()) -> Iterator[tuple[str, click.Command]]:
+    context = click.Context(group)
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        assert command is not None
+        if isinstance(command, click.Group):
+            yield from verbs(command, (*path, name))
+        else:
+            yield " ".join((*path, name)), command
+
+
+TREE = dict(verbs(cli))
+
+
+def command_lines(verb: str) -> list[list[str]]:
+    if verb in ARGUMENTS:
+        return ARGUMENTS[verb]
+    return [["x" for each in TREE[verb].params if isinstance(each, click.Argument) and each.required]]
+
+
+def assert_safe(text: str, where: object) -> None:
+    rest = OURS.sub("", text)
+    assert visible(rest) == rest, (where, ascii(rest))
+
+
+@pytest.fixture(scope="module")
+def evil(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[World, Handler]]:
+    with (
+        make_world(tmp_path_factory.mktemp("evil"), serve=False) as world,
+        hostile_daemon(world.runtime / "rametd.sock") as handler,
+    ):
+        world.extra = {"PAGER": "cat"}
+        (world.cwd / "plan.toml").write_text('[plan]\nname = "p"\n[threads.a]\nprompt = "x"\n')
+        (world.cwd / ".git").mkdir()
+        quoted = HOSTILE.translate({code: f"\\U{code:08x}" for code in range(0x20)} | {0x7F: "\\u007f"})
+        (world.cwd / ".ramet.toml").write_text(f'"{quoted}" = 1\nsetup = ["{quoted}"]\n')
+        yield world, handler
+
+
+@pytest.mark.parametrize("verb", [verb for verb in TREE if verb not in LEFT_OUT])
+def test_no_text_of_a_stranger_controls_the_terminal_or_hides(verb: str, evil: tuple[World, Handler]) -> None:
+    world, handler = evil
+    for args in command_lines(verb):
+        for json in ([], ["--json"]):
+            for handler.pick, handler.refuse in ((0, False), (1, False), (2, False), (0, True)):
+                result = world.run(*verb.split(), *args, *json, terminal=True, stdin=b"")
+                assert result.code != 2 or handler.refuse, (args, result.err)
+                assert_safe(result.out, (verb, args, json, handler.pick, handler.refuse))
+                assert_safe(result.err, (verb, args, json, handler.pick, handler.refuse))
+
+
+def test_every_kind_of_event_is_safe(evil: tuple[World, Handler]) -> None:
+    world, handler = evil
+    handler.refuse = False
+    payloads = event_pb2.Event.DESCRIPTOR.oneofs_by_name["payload"].fields
+    hostile = 0
+    for handler.pick in range(len(payloads)):
+        for verb in (["log", "s"], ["log", "s", "--audit"]):
+            result = world.run(*verb, terminal=True)
+            assert_safe(result.out, (verb, handler.pick))
+            hostile += "evil" in result.out
+    assert hostile > len(payloads)
+
+
+def test_hostile_texts_do_arrive_as_signs(evil: tuple[World, Handler]) -> None:
+    world, handler = evil
+    handler.pick, handler.refuse = 1, False
+    signs = visible(CLIPBOARD)[:4]
+    for verb in (["ls", "--all"], ["show", "s"], ["inbox"], ["queue"], ["plan", "status", "p"], ["diff", "s"]):
+        assert signs in world.run(*verb, terminal=True).out, verb
+    handler.refuse = True
+    assert signs in world.run("rm", "s", terminal=True).err
+
+
+def test_what_is_left_out_exists() -> None:
+    assert set(LEFT_OUT) <= set(TREE)
+    assert set(ARGUMENTS) <= set(TREE)
+
+
+INVISIBLE = {"Cc", "Cf", "Zl", "Zp", "Cs"}
+
+
+def test_each_character_that_prints_nothing_gets_a_sign() -> None:
+    for code in range(0x110000):
+        if unicodedata.category(char := chr(code)) in INVISIBLE and char != "\n":
+            assert visible(char) != char, hex(code)
+    for char in "\u034f\u115f\u1160\u3164\uffa0\u2800\ufe0f\ufe00\U000e0100\U000e01ef\U000e0041\u17b4\u180b\U0001d159":
+        assert visible(char) == "\N{REPLACEMENT CHARACTER}", ascii(char)
+
+
+@pytest.mark.parametrize("text", ["plain", "日本語 é e\u0301 ß", "👍 🇩🇪", "a\nb", "\u00a0\u3000", "\ue0b0"])
+def test_what_prints_something_stays(text: str) -> None:
+    assert visible(text) == text
+
+
+def test_json_keeps_its_meaning_and_is_safe() -> None:
+    import json
+
+    text = json.dumps({HOSTILE: ["\U0001d173", "日本"]}, ensure_ascii=False)
+    assert json.loads(escaped(text)) == json.loads(text)
+    assert visible(escaped(text)) == escaped(text)
+    assert "日本" in escaped(text)
+    assert os.linesep in visible(HOSTILE + os.linesep)
+
+
+def test_a_carriage_return_is_hidden_only_at_the_end_of_a_line() -> None:
+    assert visible("a\r\nb\rc") == "a\nb␍c"
