@@ -16,6 +16,7 @@ from rametd.domain.errors import GitFailedError
 from rametd.git.locks import RepositoryLocks
 from rametd.git.process import GitProcess
 from rametd.git.repository import common_dir
+from rametd.git.sharing import have_own_umask
 from rametd.platform import durability
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ class GitContext:
         self.checkouts = asyncio.Semaphore(threads)
         self.trackers: dict[Path, Tracker] = {}  # by worktree, resolved
         self._worktree_locks: WeakValueDictionary[Path, asyncio.Lock] = WeakValueDictionary()
-        self._threads = ThreadPoolExecutor(threads, thread_name_prefix="git")
+        self._threads = ThreadPoolExecutor(threads, "git", initializer=have_own_umask)
         self._deleter = ThreadPoolExecutor(1, thread_name_prefix="git-delete")
         self._flushers = ThreadPoolExecutor(threads, thread_name_prefix="git-flush")
 

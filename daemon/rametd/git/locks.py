@@ -3,12 +3,14 @@
 import asyncio
 import fcntl
 import os
+import stat
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final
 
 from rametd.domain.errors import GitBusyError, GitFailedError
+from rametd.git.sharing import shared_as
 
 DIRECTORY: Final = "ramet"
 """Our corner inside a common git directory: the lock, private indexes, and what is on its way out."""
@@ -59,10 +61,18 @@ class RepositoryLocks:
 
 
 def _make(file: Path) -> None:
+    common_dir = file.parent.parent
     try:
-        file.parent.mkdir(exist_ok=True)
-        file.touch(mode=0o600)
+        if not file.exists():
+            file.parent.mkdir(exist_ok=True)
+            file.touch(mode=0o600)
+            if shared_as(
+                common_dir
+            ):  # as open as what git has made around it: the daemon of another person takes the same lock
+                mode = stat.S_IMODE(common_dir.stat().st_mode)
+                file.parent.chmod(mode)
+                file.chmod(mode & 0o666)
     except OSError as error:
         raise GitFailedError(
-            f"cannot write in {file.parent.parent}: {error.strerror}", hint="the repository must be writable"
+            f"cannot write in {common_dir}: {error.strerror}", hint="the repository must be writable"
         ) from error

@@ -19,6 +19,7 @@ from rametd.domain.errors import (
     UnbornBranchError,
     UnsupportedRepositoryError,
 )
+from rametd.git.sharing import share_as_asked
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +73,9 @@ class Branch:
 
 def open_repository(path: Path) -> pygit2.Repository:
     """Open a worktree or git directory. Raises UnsupportedRepositoryError, GitFailedError, RepoNotFoundError."""
-    return _open(path, pygit2.enums.RepositoryOpenFlag.NO_SEARCH)
+    repository = _open(path, pygit2.enums.RepositoryOpenFlag.NO_SEARCH)
+    share_as_asked(common_dir(Path(repository.path)))
+    return repository
 
 
 def _open(path: Path, flags: pygit2.enums.RepositoryOpenFlag) -> pygit2.Repository:

@@ -115,7 +115,7 @@ def _copy_index(git_dir: Path) -> Path:
     try:
         corner.mkdir(exist_ok=True)
         for old in corner.glob("index-*"):
-            with suppress(FileNotFoundError):  # whoever made it, or tidies up too, may be taking it away in this moment
+            with suppress(FileNotFoundError, PermissionError):  # its maker is removing it, or is another person
                 if time.time() - old.stat().st_mtime > _STALE:
                     shutil.rmtree(old)
         folder = Path(tempfile.mkdtemp(prefix="index-", dir=corner))

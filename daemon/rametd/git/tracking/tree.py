@@ -17,7 +17,8 @@ import pygit2
 from rametd.domain.errors import GitFailedError
 from rametd.git.context import GitContext
 from rametd.git.loose import format_tree, is_there, parse_tree, write_loose
-from rametd.git.repository import Head, head_of
+from rametd.git.repository import Head, common_dir, head_of
+from rametd.git.sharing import share_as_asked
 from rametd.git.tracking.attributes import AS_IS, Conversion
 
 LARGEST: Final = 32 << 20
@@ -86,12 +87,14 @@ async def tree_of(
     blobs: dict[str, Entry] = {}
 
     def build() -> str:
+        share_as_asked(common_dir(git_dir))
         return _build(known, top, blobs)
 
     def all_of_it() -> tuple[Head, list[str], str]:
         refused = next((path for path in dirty if _REFUSED.search(_ascii(path))), None)
         if refused is not None:
             raise ScanNeededError(f"git refuses the name {refused}")
+        share_as_asked(common_dir(git_dir))
         head = head_of(known.repository)
         if not is_there(known.objects, known.tree):
             raise ScanNeededError("the tree was collected as garbage")
