@@ -501,3 +501,40 @@ async def test_a_submodule_commit_that_nobody_can_fetch_is_not_pushed(shop: Shop
 
     assert reason_of(refused.value) == "PUSH_REFUSED"
     assert git(shop.bare, "branch", "--list", "ramet/point") == ""
+
+
+async def test_a_branch_on_which_another_pull_request_is_based_stays(shop: Shop) -> None:
+    first = await shop.session("first")
+    merged = (await shop.create("first")).pull_request.number
+    await shop.session("second", base_ref=first.branch)
+    stacked = (await shop.create("second", base=first.branch)).pull_request.number
+    shop.github.merge(merged)
+    await shop.status("first")
+
+    (foretold,) = await shop.clean("first", remote_branches=True, dry_run=True)
+    (kept,) = await shop.clean("first", remote_branches=True)
+
+    assert f"#{stacked} is based on it" in foretold.reason
+    assert (kept.done, f"`gh pr edit {stacked} --base main`" in kept.reason) == (False, True), kept.reason
+    assert shop.github.tip(first.branch) is not None
+    shop.github.pull(stacked).base = "main"
+    (done,) = await shop.clean("first", remote_branches=True)
+    assert done.reason == f"{first.branch} deleted on origin"
+
+
+async def test_a_push_that_the_persons_hook_refuses_opens_nothing(shop: Shop) -> None:
+    session = await shop.session("secret")
+    hook = shop.path / ".git/hooks/pre-push"
+    hook.parent.mkdir(exist_ok=True)
+    hook.write_text("#!/bin/sh\necho SECRET; exit 1\n")
+    hook.chmod(0o755)
+
+    said = (await shop.create("secret")).warnings
+    shop.commit(session, {"more": "more\n"})
+    shop.sandbox.ctl("repo", "trust", "--yes", cwd=shop.path)
+    with pytest.raises(grpc.aio.AioRpcError) as refused:
+        await shop.create("secret")
+
+    assert any("pre-push hook did not run" in words for words in said), said
+    assert reason_of(refused.value) == "PUSH_REFUSED"
+    assert "SECRET" in (refused.value.details() or "")

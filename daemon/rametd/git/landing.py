@@ -121,6 +121,10 @@ class Landing:
         """Submodule commits that ``new`` records, ``old`` does not, and nobody else could fetch; ``worktree`` is the session's."""
         return await unpublished(self._git, repo, worktree, old, new)
 
+    async def under_way(self, worktree: Path) -> str:
+        """What was begun in a worktree and is not finished ("a rebase"), "" when nothing is."""
+        return await self._git.compute(lambda: under_way(verify_worktree(worktree, None)))
+
     async def uncommitted(self, worktree: Path) -> tuple[str, ...]:
         """What a worktree has that its branch has not: changed and untracked files, an untracked directory once."""
         git_dir = await self._git.compute(verify_worktree, worktree, None)

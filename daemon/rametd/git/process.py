@@ -45,6 +45,7 @@ _LOCKED: Final = (
     re.compile(r"[Uu]nable to create '(?P<file>[^']+\.lock)': File exists"),
     re.compile(r"could not lock config file (?P<file>\S+): File exists"),
 )
+_FILTER: Final = re.compile(r"(external|smudge|clean|process) filter|filter-process")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +62,9 @@ class Completed:
         lines = [line.strip() for line in self.stderr.decode(errors="replace").splitlines()]
         told = [line for line in lines if line and not line.startswith(("hint:", "Preparing worktree"))]
         fatal = [line for line in told if line.startswith(("fatal:", "error:"))]
-        words = "; ".join(line.removeprefix("fatal: ").removeprefix("error: ") for line in fatal or told)
+        # Git's own lines only say that a filter failed: why is in those that the filter printed.
+        shown = told if any(_FILTER.search(line) for line in fatal) else fatal or told
+        words = "; ".join(line.removeprefix("fatal: ").removeprefix("error: ") for line in shown)
         return words[:600] or f"git left with status {self.returncode}"
 
     @property

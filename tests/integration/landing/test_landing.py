@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.daemon import Client, Sandbox, git, reason_of
 from tests.support.family import refusal
-from tests.support.landing import LANDED, WAITING, Landings, commit, moves, subjects, with_work
+from tests.support.landing import HELD, LANDED, WAITING, Landings, commit, moves, subjects, with_work
 
 
 @pytest.mark.parametrize("method", ["merge", "squash", "rebase"])
@@ -217,3 +217,39 @@ async def test_what_somebody_squashed_onto_the_target_while_it_was_queued_is_lan
 
     assert (landed.state, landed.reason) == (LANDED, "already: its content is on main")
     assert subjects(repository)[:2] == ["Merge branch 'ramet/first' into main", "by hand"]
+
+
+@pytest.mark.parametrize(
+    "begin", [("rebase", "-x", "git commit -q --amend -m again; false", "HEAD~1"), ("bisect", "start")]
+)
+async def test_nothing_lands_while_something_is_under_way_in_its_worktree(
+    client: Client, landings: Landings, repository: Path, begin: tuple[str, ...]
+) -> None:
+    session = await with_work(client, repository, "works", base_ref="main")
+    tree, before = Path(session.worktree), git(repository, "rev-parse", "main")
+    with suppress(subprocess.CalledProcessError):
+        git(tree, *begin)
+
+    reason, words = await refusal(landings.land("works"))
+
+    assert (reason, f"a {begin[0]} is under way" in words) == ("WRONG_STATE", True), words
+    assert git(repository, "rev-parse", "main") == before
+
+
+async def test_a_tree_that_cannot_be_checked_out_says_so_and_is_given_to_a_person(
+    client: Client, landings: Landings, repository: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rametd.services.landing.queue.SHORTEST_REST_S", 0.01)
+    session = await with_work(client, repository, "works", base_ref="main")
+    commit(session, **{".gitattributes": "*.txt filter=locked\n"})
+    git(repository, "config", "filter.locked.smudge", "echo 'have you unlocked it?' >&2; false")
+    git(repository, "config", "filter.locked.clean", "cat")
+    git(repository, "config", "filter.locked.required", "true")
+
+    await landings.land("works", check=["true"])
+    held = await landings.reach("works", HELD, "have you unlocked it?")
+
+    assert "smudge filter locked failed" in held.reason
+    git(repository, "config", "--remove-section", "filter.locked")
+    await landings.retry("works")
+    assert (await landings.wait("works"))["works"].state == LANDED

@@ -28,6 +28,11 @@ async def work_at_risk(core: Core, session: Session) -> Risk:
     """What removing a session would lose: nothing of a worktree that stays, nor what is on the branch that it lands on by now."""
     if session.worktree_kind != WorktreeKind.OWN:
         return Risk((), (), ())
+    if await asyncio.to_thread(session.worktree.is_symlink):
+        raise WorkAtRiskError(
+            f"a symbolic link is in the place of the worktree of {session.name}: nobody can tell what its files have",
+            hint=f"put the directory back at {session.worktree}, or add --force",
+        )
     repo = await core.store.read(lambda reader: reader.repos.get(session.repo_id))
     try:
         info = await info_of(core, repo)

@@ -13,7 +13,8 @@ from collections.abc import Sequence
 from enum import Enum
 from functools import partial
 
-from rametd.domain.landing import READY, LandingState
+from rametd.domain.errors import RametError
+from rametd.domain.landing import AT_WORK, READY, LandingState
 from rametd.domain.models import Session
 from rametd.domain.states import BUSY_STATES, State
 from rametd.git.repository import RepositoryInfo
@@ -97,6 +98,23 @@ class Lane:
             moved_on = await self._land(Scene(repo, info, config, old, tree), ready, key)
         return Round.AGAIN if moved_on or again else Round.REST
 
+    async def fail(self, error: RametError, *, ask: bool) -> None:
+        """A round failed: its entries wait, for the reason that the error gives, or are held where a person is to be asked."""
+        core = self._core
+        found = await core.store.read(
+            lambda reader: [
+                landing
+                for landing in reader.landings.open(self._repo_id, self._target)
+                if landing.state in READY | AT_WORK and entries.move_of(reader, landing) is None
+            ]
+        )
+        reason = "; ".join(filter(None, [error.message, error.hint]))
+        for landing in found:
+            if ask:
+                await self._outcomes.hold(landing, reason)
+            else:
+                await self._outcomes.change(landing, S.WAITING, f"{reason} (tried again by itself)")
+
     async def _land(self, scene: Scene, ready: list[Ready], key: object) -> bool:
         """Returns whether anything has changed for those that are left."""
         steps, off = await self._composer.compose(scene, ready)
@@ -177,6 +195,8 @@ class Lane:
             return f"its agent is at work ({session.state})"
         if not await asyncio.to_thread(session.worktree.is_dir):
             return ""  # archived: the branch is all there is
+        if busy := await self._core.git.landing.under_way(session.worktree):
+            return f"{busy} is under way in {session.worktree}"
         dirty = await self._core.git.landing.uncommitted(session.worktree)
         return f"{len(dirty)} uncommitted files in {session.worktree}: {', '.join(dirty[:3])}" if dirty else ""
 

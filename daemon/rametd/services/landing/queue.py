@@ -34,6 +34,10 @@ SHORTEST_REST_S, LONGEST_REST_S = 0.5, 10.0
 """How often somebody's checkout, which tells us nothing, is looked at: at first, and after a while."""
 
 
+TRIES = 10
+"""Failed rounds in a row after which a person is asked: about half a minute."""
+
+
 @dataclass(slots=True)
 class _Serving:
     lane: Lane
@@ -101,13 +105,18 @@ class LandingQueue:
     async def _serve(self, key: tuple[str, str], lane: Lane, news: asyncio.Event) -> None:
         """Round after round, until nothing is open."""
         rest = SHORTEST_REST_S
+        failures = 0
         while True:
             news.clear()
             try:
                 outcome = await lane.round()
             except RametError as error:
                 log.error("landing is held up", target=key[1], error=error.message)
+                failures += 1
+                await self._say_why(lane, error, failures)
                 outcome = Round.REST
+            else:
+                failures = 0
             if outcome == Round.AGAIN:
                 rest = SHORTEST_REST_S
                 continue
@@ -119,6 +128,13 @@ class LandingQueue:
                 async with asyncio.timeout(rest if outcome == Round.REST else None):
                     await news.wait()
             rest = min(rest * 1.5, LONGEST_REST_S)
+
+    async def _say_why(self, lane: Lane, error: RametError, failures: int) -> None:
+        """Write a failure of a round into the entries that wait for it; after `TRIES` in a row a person is asked."""
+        try:
+            await lane.fail(error, ask=failures >= TRIES)
+        except RametError as second:
+            log.error("why landing is held up cannot be stored", error=second.message)
 
     # ── what people do ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 

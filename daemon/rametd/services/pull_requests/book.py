@@ -90,6 +90,12 @@ class PullRequestBook:
         if isinstance(error, PushRefusedError | ForgeRefusedError | ForgeLoginError):
             await self._core.store.write(lambda unit: unit.operations.undo(operation.id))
 
+    async def based_on(self, pull: PullRequest) -> list[int]:
+        """Numbers of open pull requests whose base is this one's branch."""
+        github = await self.github_of(pull)
+        listed = (await github.get(f"repos/{pull.slug}/pulls?state=open&base={quote(pull.branch, safe='')}")).json
+        return [int(each["number"]) for each in listed if each["base"]["ref"] == pull.branch]
+
     async def _look(self, github: GitHub, pull: PullRequest, principal: str = "daemon") -> PullRequest:
         told = await look(github, pull)
         return await self._store(seen(pull, told, self._core.clock()), principal)

@@ -66,14 +66,22 @@ class PullRequestCleaner:
         callers = await asyncio.to_thread(core.environments.read, session.id) or {}
         environment = environment_of(core, callers)
         there = await core.git.remotes.tip(info, pull.remote, pull.branch, environment) if remote_branches else ""
+        if there and (based := await self._pulls.based_on(pull)):
+            # GitHub closes a pull request whose base is deleted, for good.
+            number, base = based[0], pull.base or "BRANCH"
+            kept_there = f"{pull.branch} on {pull.remote}: #{number} is based on it (`gh pr edit {number} --base {base}` moves it)"
+            there = ""
+        else:
+            kept_there = ""
         steps = [] if session.state == State.ARCHIVED else ["archived"]
         steps += [f"branch {session.branch} deleted"] if tip is not None and session.created_branch else []
         steps += [f"{pull.branch} deleted on {pull.remote}"] if there else []
         if not steps:
-            return None
+            return CleanedUp(session, False, f"kept: {kept_there}") if kept_there else None
         if dry_run:
-            return CleanedUp(session, True, f"would be: {', '.join(steps)}")
-        kept: list[str | None] = []
+            but = f"; would be kept: {kept_there}" if kept_there else ""
+            return CleanedUp(session, True, f"would be: {', '.join(steps)}{but}")
+        kept: list[str | None] = [kept_there or None]
         warnings: tuple[str, ...] = ()
         if session.state != State.ARCHIVED:
             warnings = await self._archive(session, principal)
