@@ -10,7 +10,7 @@ from rametd.api.calls import Call, Calls
 from rametd.api.context import principal
 from rametd.api.paging import offset, position_of, size_of, token_of
 from rametd.domain.errors import InvalidInputError, RepoNotFoundError
-from rametd.domain.models import Repo
+from rametd.domain.models import OWNER, Repo
 from rametd.services import repos
 from rametd.services.core import Core
 from rametd.services.creation.pool import Pool
@@ -39,6 +39,7 @@ class RepoServicer(repo_pb2_grpc.RepoServiceServicer):
 
         async def work(call: Call) -> repo_pb2.RegisterRepoResponse:
             info = await self._core.git.discover(absolute(request.path))
+            self._core.git.trust(info.common_dir)
 
             def register(unit: Unit) -> repo_pb2.RegisterRepoResponse:
                 repo = repos.known_or_new(self._core, unit, info)
@@ -154,4 +155,6 @@ async def resolve_or_new(core: Core, name: str) -> Repo:
     if not name.startswith("/"):
         return await resolve_repo(core, name)
     info = await core.git.discover(absolute(name))
+    if principal.get() == OWNER:
+        core.git.trust(info.common_dir)
     return await core.store.read(lambda reader: repos.known_or_new(core, reader, info))

@@ -9,7 +9,6 @@ from rametd.domain.errors import RefNotFoundError
 from rametd.git.context import GitContext
 from rametd.git.inventory import reachable
 from rametd.git.kept import Kept, kept_by
-from rametd.git.registrations import verify_worktree
 from rametd.git.repository import RepositoryInfo, open_repository
 from rametd.git.snapshot import current_tree, private_index
 
@@ -32,7 +31,7 @@ async def is_alone(git: GitContext, repo: RepositoryInfo, kept: Kept, worktree: 
 async def _trees(git: GitContext, worktree: Path) -> list[str]:
     """The files, and what is staged of them; the latter cannot be said in the middle of a merge."""
     files = await current_tree(git, worktree)
-    git_dir = await git.compute(verify_worktree, worktree, None)
+    git_dir = await git.verified(worktree, None)
     ends = (f"--git-dir={git_dir}", f"--work-tree={worktree}")
     async with private_index(git, git_dir) as index:
         environment = {"GIT_INDEX_FILE": str(index)}

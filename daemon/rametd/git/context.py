@@ -15,6 +15,7 @@ import pygit2
 from rametd.domain.errors import GitFailedError
 from rametd.git.locks import RepositoryLocks
 from rametd.git.process import GitProcess
+from rametd.git.registrations import verify_worktree
 from rametd.git.repository import common_dir
 from rametd.git.sharing import have_own_umask
 from rametd.platform import durability
@@ -36,7 +37,8 @@ class GitContext:
 
     def __init__(self, threads: int, environment: Mapping[str, str], lock_timeout: float) -> None:
         pygit2.settings.set_extensions([*_EXTENSIONS])
-        self.process = GitProcess(environment, lock_timeout)
+        self.trusted = set[Path]()  # the common directories of repositories that people registered
+        self.process = GitProcess(environment, lock_timeout, self.trusted)
         self.locks = RepositoryLocks(lock_timeout)
         # Checkouts run outside the repository's lock; more of them at once than there are threads only makes each slower.
         self.checkouts = asyncio.Semaphore(threads)
@@ -51,6 +53,10 @@ class GitContext:
         quiet = copy.copy(self)
         quiet.process = self.process.in_background()
         return quiet
+
+    async def verified(self, worktree: Path, branch: str | None) -> Path:
+        """`verify_worktree`, for the repositories that people registered."""
+        return await self.compute(verify_worktree, worktree, branch, self.trusted)
 
     async def compute(self, function: Callable[P, T], *arguments: P.args, **keywords: P.kwargs) -> T:
         """Call something that blocks in a thread. What libgit2 or the system refuses becomes GitFailedError."""

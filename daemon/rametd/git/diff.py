@@ -16,7 +16,6 @@ import pygit2
 
 from rametd.domain.errors import RefNotFoundError
 from rametd.git.context import GitContext
-from rametd.git.registrations import verify_worktree
 from rametd.git.repository import RepositoryInfo, open_repository
 from rametd.git.snapshot import current_tree
 
@@ -146,7 +145,7 @@ async def changed_files(git: GitContext, worktree: Path, against: str) -> tuple[
 
 
 async def _with_worktree(git: GitContext, worktree: Path, against: str) -> _Trees:
-    git_dir = await git.compute(verify_worktree, worktree, None)
+    git_dir = await git.verified(worktree, None)
     old = await git.compute(_tree, git_dir, against)
     written = await current_tree(git, worktree, git_dir)
     return _Trees(worktree, (f"--git-dir={git_dir}", f"--work-tree={worktree}"), old, written.tree, written.skipped)

@@ -39,7 +39,7 @@ from rametd.git.kept import Kept
 from rametd.git.landed import Landed, LandedAnswers, Target
 from rametd.git.landing import Landing
 from rametd.git.matrix import Matrix, head_commit, tree_of
-from rametd.git.registrations import Registration, verify_worktree
+from rametd.git.registrations import Registration
 from rametd.git.remotes import Remotes
 from rametd.git.removal import Removal
 from rametd.git.repository import Base, Branch, RepositoryInfo
@@ -244,9 +244,13 @@ class Git:
         """
         return await upstream.fetch_base(self._context, repo, ref, caller_cwd, environment)
 
+    def trust(self, common_dir: Path) -> None:
+        """A person registered this repository: what its own configuration names may run."""
+        self._context.trusted.add(common_dir)
+
     async def verify_worktree(self, path: Path, branch: str | None) -> None:
         """Raise WorktreeChangedError unless ``path`` is a worktree, registered there, with ``branch`` (None: any) checked out."""
-        await self._context.compute(verify_worktree, path, branch)
+        await self._context.verified(path, branch)
 
     async def remove_worktree(
         self,

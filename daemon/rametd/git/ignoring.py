@@ -6,12 +6,11 @@ from pathlib import Path, PurePosixPath
 
 from rametd.git.context import GitContext
 from rametd.git.process import failed
-from rametd.git.registrations import verify_worktree
 
 
 async def ignored_among(git: GitContext, worktree: Path, paths: Sequence[str]) -> frozenset[str]:
     """See `Git.ignored_among`."""
-    git_dir = await git.compute(verify_worktree, worktree, None)
+    git_dir = await git.verified(worktree, None)
     there = (f"--git-dir={git_dir}", f"--work-tree={worktree}")
     stdin = b"".join(os.fsencode(path) + b"\0" for path in paths)
     # With the index it would end at the first path that lies in a submodule.

@@ -89,7 +89,7 @@ class Landing:
                 await removal.detach(git, repo, path, lock, unfinished=True)
                 await worktrees.register(git, repo, path, None, commit, lock)
         await removal.sweep(git, repo, path)
-        admin = await git.compute(verify_worktree, path, None)
+        admin = await git.verified(path, None)
         async with git.locks.hold(admin) as held:
             tree = LandingTree(git, repo, path, held)
             await tree.check_out(commit)
@@ -127,7 +127,7 @@ class Landing:
 
     async def uncommitted(self, worktree: Path) -> tuple[str, ...]:
         """What a worktree has that its branch has not: changed and untracked files, an untracked directory once."""
-        git_dir = await self._git.compute(verify_worktree, worktree, None)
+        git_dir = await self._git.verified(worktree, None)
         output = await self._git.process.read(
             worktree,
             *(f"--git-dir={git_dir}", f"--work-tree={worktree}"),
@@ -152,7 +152,7 @@ class Landing:
         committed as a mere pointer.
         """
         git = self._git
-        git_dir = await git.compute(verify_worktree, worktree, None)
+        git_dir = await git.verified(worktree, None)
         there = (f"--git-dir={git_dir}", f"--work-tree={worktree}")
         busy = await git.compute(under_way, git_dir)
         if busy:
@@ -184,7 +184,7 @@ class Landing:
                 "to go back on purpose, commit that yourself",
                 files="\n".join(back),
             )
-        await git.compute(verify_worktree, worktree, branch)
+        await git.verified(worktree, branch)
         await git.process.write(worktree, *there, "add", "--all")
         author = await identity(git, worktree)
         hooks = await find_hooks(git, repo, environment, COMMIT)
@@ -230,7 +230,7 @@ class LandingTree:
         for each submodule that is not at its commit.
         """
         there = await self._there()
-        git_dir = await self._git.compute(verify_worktree, self.path, None)
+        git_dir = await self._git.verified(self.path, None)
         # Whoever made it has held our lock, and is gone: it can only be left over.
         await self._git.compute((git_dir / "index.lock").unlink, missing_ok=True)
         if await self._git.compute((git_dir / "rebase-merge").exists):
@@ -322,7 +322,7 @@ class LandingTree:
 
     async def _there(self) -> tuple[str, str]:
         """Both ends, named: should the .git file vanish, git would climb to a repository further up and work on that."""
-        git_dir = await self._git.compute(verify_worktree, self.path, None)
+        git_dir = await self._git.verified(self.path, None)
         if not await self._git.compute(_is_ours, self._repo, self.path):
             raise WorktreeChangedError(
                 f"{self.path} is no landing worktree of ours any more",

@@ -87,7 +87,7 @@ async def claim_spare(
             await git.process.write(
                 git_dir, f"--git-dir={git_dir}", "symbolic-ref", "-m", "claim", "HEAD", target, lock=lock
             )
-        await git.compute(verify_worktree, path, branch)
+        await git.verified(path, branch)
 
 
 def _take_up(repo: RepositoryInfo, git_dir: Path, path: Path, branch: str, commit: str | None) -> None:

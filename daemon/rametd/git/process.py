@@ -6,12 +6,13 @@ import copy
 import os
 import re
 import signal
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from rametd.domain.errors import GitBusyError, GitFailedError
+from rametd.git.foreign import ENVIRONMENT, is_foreign, overrides
 from rametd.platform.priority import LOWEST
 
 ALWAYS: Final = (
@@ -86,7 +87,10 @@ def clean_environment(environment: Mapping[str, str]) -> dict[str, str]:
 class GitProcess:
     """Runs git. ``lock_timeout`` (seconds) is how long a lock file held by somebody else is waited for."""
 
-    def __init__(self, environment: Mapping[str, str], lock_timeout: float = 10.0) -> None:
+    def __init__(
+        self, environment: Mapping[str, str], lock_timeout: float = 10.0, trusted: Collection[Path] = frozenset()
+    ) -> None:
+        self._trusted = trusted  # repositories that people registered: what their configuration names may run
         self._environment = clean_environment(environment)
         self._lock_timeout = lock_timeout
         self._prefix: tuple[str, ...] = ()
@@ -183,6 +187,18 @@ class GitProcess:
         assert process.returncode is not None  # communicate() has waited
         return Completed(process.returncode, stdout, stderr)
 
+    async def _foreign(self, arguments: Sequence[str]) -> tuple[str, ...] | None:
+        """The overrides for a git directory that an agent may have made; None for any other."""
+        named = next((word.partition("=")[2] for word in arguments if word.startswith("--git-dir=")), None)
+        if named is None:
+            return None
+
+        def look() -> tuple[str, ...] | None:
+            git_dir = Path(named)
+            return overrides(git_dir, self._environment) if is_foreign(git_dir, self._trusted) else None
+
+        return await asyncio.to_thread(look)
+
     async def _start(
         self,
         where: Path,
@@ -192,19 +208,21 @@ class GitProcess:
         *,
         piped: bool = False,
     ) -> asyncio.subprocess.Process:
+        foreign = await self._foreign(arguments)
         try:
             # `-C` and not cwd: a missing directory is then git's error, and only a missing git is FileNotFoundError.
             return await asyncio.create_subprocess_exec(
                 *self._prefix,
                 "git",
                 *self._always,
+                *(foreign or ()),
                 "-C",
                 str(where),
                 *arguments,
                 stdin=asyncio.subprocess.PIPE if piped else asyncio.subprocess.DEVNULL,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.PIPE,
-                env=self._environment | dict(environment or {}),
+                env=self._environment | dict(environment or {}) | (ENVIRONMENT if foreign is not None else {}),
                 cwd="/",
                 start_new_session=True,
                 pass_fds=() if lock is None else (lock,),

@@ -4,12 +4,13 @@ Read from the files (gitrepository-layout(5)) rather than from `git worktree lis
 that recovery must clean up are the ones that git does not list. The functions here block.
 """
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from rametd.domain.errors import WorktreeChangedError
+from rametd.git.foreign import common_of
 
 REASON = "in use by ramet (rametctl rm removes it)"
 """Why our worktrees are locked: `git worktree prune` and `git worktree remove` then leave them alone."""
@@ -193,10 +194,11 @@ def locate(common_dir: Path, path: Path) -> tuple[Path | None, str | None]:
     return next(whole, common_dir), None
 
 
-def verify_worktree(path: Path, branch: str | None) -> Path:
+def verify_worktree(path: Path, branch: str | None, trusted: Collection[Path] = ()) -> Path:
     """The worktree's git directory, once all ends agree: `.git` → entry → back to ``path``, with ``branch`` in HEAD.
 
-    ``branch`` None accepts any HEAD. Raises WorktreeChangedError saying which end is wrong.
+    ``branch`` None accepts any HEAD. ``trusted``: the repositories that people registered, of one of which it must be a worktree;
+    empty means any. Raises WorktreeChangedError saying which end is wrong.
     """
     hint = "rametctl doctor explains what can be done"
     if not path.is_dir():
@@ -206,6 +208,10 @@ def verify_worktree(path: Path, branch: str | None) -> Path:
         raise WorktreeChangedError(f"{path} is no worktree: its .git file is missing", hint=hint, worktree=str(path))
     if not git_dir.is_dir():
         raise WorktreeChangedError(f"{path} is registered nowhere: {git_dir} is gone", hint=hint, worktree=str(path))
+    if trusted and common_of(git_dir) not in trusted:
+        raise WorktreeChangedError(
+            f"{path} belongs to another repository: its .git leads to {git_dir}", hint=hint, worktree=str(path)
+        )
     back = _line(git_dir / "gitdir")
     if back is None and (git_dir / "commondir").exists():
         raise WorktreeChangedError(f"{path} is half registered: {git_dir} is damaged", hint=hint, worktree=str(path))

@@ -16,7 +16,7 @@ from rametd.git.context import GitContext
 from rametd.git.kept import Kept, kept_by
 from rametd.git.laying import is_untouched, lay
 from rametd.git.obstacles import named
-from rametd.git.registrations import existing_git_dir, registered_at, verify_worktree
+from rametd.git.registrations import existing_git_dir, registered_at
 from rametd.git.repository import RepositoryInfo, head_of, open_repository
 from rametd.git.unseen import make_empty
 
@@ -67,7 +67,7 @@ async def _fill(
     git: GitContext, repo: RepositoryInfo, path: Path, kept: Kept, commit: str, aside: Sequence[Path], *, fresh: bool
 ) -> list[str]:
     """What was kept, over a worktree that was made at ``commit``; in words, what cannot be the same."""
-    git_dir = await git.compute(verify_worktree, path, None)
+    git_dir = await git.verified(path, None)
     there = (f"--git-dir={git_dir}", f"--work-tree={path}")
     warnings = await _check_out(git, path, git_dir, kept, commit) if kept.head else []
     head = await git.compute(lambda: head_of(open_repository(git_dir)).commit)

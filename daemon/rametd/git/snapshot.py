@@ -18,7 +18,6 @@ import pygit2
 from rametd.domain.errors import GitFailedError
 from rametd.git.context import GitContext
 from rametd.git.locks import DIRECTORY
-from rametd.git.registrations import verify_worktree
 from rametd.git.repository import Head, common_dir, head_of, open_repository
 from rametd.git.unread import add_all, is_unborn
 
@@ -49,7 +48,7 @@ async def write_tree(git: GitContext, worktree: Path, git_dir: Path | None = Non
     ``git_dir`` is for a worktree whose ``.git`` file is gone. Raises WorktreeChangedError, GitFailedError, GitBusyError.
     """
     if git_dir is None:
-        git_dir = await git.compute(verify_worktree, worktree, None)
+        git_dir = await git.verified(worktree, None)
     # Both ends are named, so that git cannot climb to a repository further up should the .git file vanish.
     there = (f"--git-dir={git_dir}", f"--work-tree={worktree}")
     async with git.worktree_lock(worktree), private_index(git, git_dir) as index:

@@ -23,7 +23,6 @@ from rametd.git.context import GitContext
 from rametd.git.landing import by, identity
 from rametd.git.obstacles import additions, named, refuse_repositories, uncommitted
 from rametd.git.process import Completed, failed
-from rametd.git.registrations import verify_worktree
 from rametd.git.repository import head_of, open_repository, peel
 from rametd.git.scratch import without_files
 from rametd.git.snapshot import current_tree
@@ -72,14 +71,14 @@ async def sync(
     before_changing: Callable[[Synced], Awaitable[None]] | None = None,
 ) -> Synced:
     """See `Git.sync`."""
-    git_dir = await git.compute(verify_worktree, worktree, None)
+    git_dir = await git.verified(worktree, None)
     there = (f"--git-dir={git_dir}", f"--work-tree={worktree}")
     if busy := await git.compute(under_way, git_dir):  # first, for a rebase has no branch checked out
         ways = " or ".join(f"`git -C {shlex.quote(str(worktree))} {words}`" for words in ways_out(busy))
         raise WorktreeChangedError(
             f"{worktree} is in the middle of {busy}", hint=f"end it by {ways}, then sync again", worktree=str(worktree)
         )
-    await git.compute(verify_worktree, worktree, branch)
+    await git.verified(worktree, branch)
     old = await git.compute(_head, git_dir)
     missing = int(await git.process.read(worktree, *there, "rev-list", "--count", f"{old}..{commit}"))
     if not missing:
@@ -129,7 +128,7 @@ async def settle(
 
 
 async def _settle(git: GitContext, worktree: Path, branch: str | None, old: str, new: str) -> CutOff:
-    git_dir = await git.compute(verify_worktree, worktree, None)
+    git_dir = await git.verified(worktree, None)
     there = (f"--git-dir={git_dir}", f"--work-tree={worktree}")
 
     def where() -> tuple[str | None, bool, str | None]:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from rametd.domain.errors import GitFailedError
 from rametd.git.context import GitContext
-from rametd.git.registrations import existing_git_dir, registrations, verify_worktree
+from rametd.git.registrations import existing_git_dir, registrations
 from rametd.git.repository import RepositoryInfo, branch_tip, open_repository
 
 _UNDER_WAY = {
@@ -100,7 +100,7 @@ class Targets:
                     repo.common_dir, "update-ref", "-m", words, f"refs/heads/{branch}", new, old, lock=lock
                 )
             else:
-                git_dir = await git.compute(verify_worktree, found.path, branch)
+                git_dir = await git.verified(found.path, branch)
                 done = await git.process.run(
                     found.path,
                     *(f"--git-dir={git_dir}", f"--work-tree={found.path}", "-c", "merge.verifySignatures=false"),

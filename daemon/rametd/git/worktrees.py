@@ -154,7 +154,7 @@ async def register(
         lock=lock,
     )
     try:
-        await git.compute(verify_worktree, path, branch)
+        await git.verified(path, branch)
     except WorktreeChangedError:
         raise _refused(done, target) from None
 
@@ -173,7 +173,7 @@ async def fill(git: GitContext, path: Path, branch: str | None, commit: str = "H
 
     With another ``commit``, for a tree without a branch: only what differs is written.
     """
-    git_dir = await git.compute(verify_worktree, path, branch)
+    git_dir = await git.verified(path, branch)
     # Both ends are named: should the .git file vanish now, git would climb to a repository further up and reset that.
     there = (f"--git-dir={git_dir}", f"--work-tree={path}")
     done = await git.process.run(path, *there, "reset", "--hard", "--quiet", "--no-recurse-submodules", commit)

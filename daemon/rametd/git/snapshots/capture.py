@@ -12,7 +12,6 @@ import pygit2
 from rametd.git.context import GitContext
 from rametd.git.inside import git_dir_at
 from rametd.git.loose import write_loose
-from rametd.git.registrations import verify_worktree
 from rametd.git.repository import Head, common_dir, head_of, open_repository
 from rametd.git.snapshot import current_tree, private_index, write_tree
 from rametd.git.snapshots import nested
@@ -47,7 +46,7 @@ async def capture(
     ``owner`` is the session whose refs keep the commits that it needs. ``apart`` leaves worktrees of the same repository out, which are other work.
     Raises WorktreeChangedError, GitFailedError, GitBusyError.
     """
-    git_dir = await git.compute(verify_worktree, worktree, None)
+    git_dir = await git.verified(worktree, None)
     return await capture_with(
         git, worktree, git_dir, ref=ref, owner=owner, depth=depth, facts=facts, tree=tree, apart=apart
     )

@@ -12,7 +12,7 @@ from rametd.domain.errors import GitFailedError, WorktreeChangedError
 from rametd.domain.text import utf8
 from rametd.git.context import GitContext
 from rametd.git.obstacles import additions, in_the_way, refuse_repositories
-from rametd.git.registrations import registrations, verify_worktree
+from rametd.git.registrations import registrations
 from rametd.git.repository import head_of, open_repository
 from rametd.git.scratch import change_files
 from rametd.git.snapshot import private_index
@@ -29,7 +29,7 @@ async def lay(git: GitContext, worktree: Path, files: str) -> None:
 
     Raises GitFailedError, with nothing written, where a file is not as HEAD has it, or an ignored one is in the way.
     """
-    git_dir = await git.compute(verify_worktree, worktree, None)
+    git_dir = await git.verified(worktree, None)
     async with git.worktree_lock(worktree), private_index(git, git_dir) as index:
         there = (f"--git-dir={git_dir}", f"--work-tree={worktree}")
         await git.process.run(
@@ -50,7 +50,7 @@ async def bring_back(
     Returns that tree. Raises WorktreeChangedError in the middle of a merge or the like; GitFailedError, with nothing written, where a file changes
     meanwhile or a filter fails.
     """
-    git_dir = await git.compute(verify_worktree, worktree, None)
+    git_dir = await git.verified(worktree, None)
     if busy := await git.compute(under_way, git_dir):
         # Git would go on from there: the next commit would be its end, with the files of then and both its parents.
         raise WorktreeChangedError(
@@ -71,7 +71,7 @@ async def bring_back(
 async def _bring_back(
     git: GitContext, worktree: Path, git_dir: Path, target: str, before_overwriting: Callable[[str], Awaitable[None]]
 ) -> str:
-    await git.compute(verify_worktree, worktree, None)
+    await git.verified(worktree, None)
     there = (f"--git-dir={git_dir}", f"--work-tree={worktree}")
     async with git.worktree_lock(worktree), private_index(git, git_dir) as index:
         environment = {"GIT_INDEX_FILE": str(index)}
@@ -158,7 +158,7 @@ async def move_back(
     A detached HEAD moves to any commit; with ``leave`` the branch does too, where no other worktree has it. Nothing is changed otherwise, nor where
     another branch is checked out, or this one has moved on.
     """
-    git_dir = await git.compute(verify_worktree, worktree, None)
+    git_dir = await git.verified(worktree, None)
     there = (f"--git-dir={git_dir}", f"--work-tree={worktree}")
     name = own or "HEAD"
 

@@ -25,7 +25,6 @@ import structlog
 
 from rametd.domain.errors import GitFailedError, RametError
 from rametd.git.context import GitContext
-from rametd.git.registrations import verify_worktree
 from rametd.git.repository import common_dir, open_repository
 from rametd.git.snapshot import WorktreeTree, write_tree
 from rametd.git.tracking.attributes import Attributes
@@ -291,7 +290,7 @@ class Tracker:
 
 async def track(git: GitContext, worktree: Path) -> Tracker:
     """See `Git.track`."""
-    git_dir = await git.compute(verify_worktree, worktree, None)
+    git_dir = await git.verified(worktree, None)
     tracker = Tracker(git, worktree, git_dir)
     async with contextlib.AsyncExitStack() as undo:
         undo.push_async_callback(tracker.close)

@@ -136,6 +136,7 @@ class Creator:
                 tuple(find_session(reader, name, repo_id=repo_id).id for name in new.after if name not in batch),
             )
         )
+        core.git.trust(info.common_dir)  # a person's own, or, as a child's, that of its parent
         # To refuse before anything is made; said again where the row is stored, when nobody else can come between.
         if not new.claims_later and new.fork is None:
             await core.store.read(lambda reader: check_claims(reader, repo_id, new.owns, new.forbids, parent=parent))

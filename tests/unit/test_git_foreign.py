@@ -1,0 +1,127 @@
+"""Git directories that an agent may have made: what their configuration names does not run."""
+
+from pathlib import Path
+
+import pytest
+from rametd.domain.errors import WorktreeChangedError
+from rametd.git.process import GitProcess
+from rametd.git.registrations import verify_worktree
+
+from tests.support import repositories
+
+
+@pytest.fixture
+def mark(tmp_path: Path) -> Path:
+    return tmp_path / "ran"
+
+
+@pytest.fixture
+def process(tmp_path: Path) -> GitProcess:
+    return GitProcess(repositories.git_environment(tmp_path / "home"), trusted={(tmp_path / "repo/.git").resolve()})
+
+
+async def make(process: GitProcess, directory: Path, *evil: tuple[str, str]) -> Path:
+    """A repository with a file, and settings that run something."""
+    directory.mkdir(parents=True, exist_ok=True)
+    await process.write(directory, "init", "-q")
+    (directory / "file.txt").write_text("text\n")
+    (directory / ".gitattributes").write_text("* filter=evil\n")
+    for key, value in evil:
+        await process.write(directory, "config", key, value)
+    return directory / ".git"
+
+
+def add(file: Path, text: str) -> None:
+    file.write_text(file.read_text() + text)
+
+
+async def touched(process: GitProcess, directory: Path, git_dir: Path) -> None:
+    """What snapshots, diffs and checkouts do with a git directory."""
+    there = (f"--git-dir={git_dir}", f"--work-tree={directory}")
+    await process.write(directory, *there, "add", "-A")
+    (directory / "file.txt").write_text("other\n")
+    await process.read(directory, *there, "status", "--porcelain")
+    await process.write(directory, *there, "add", "-A")
+    (directory / "file.txt").unlink()
+    await process.write(directory, *there, "checkout-index", "-a", "-f")
+
+
+@pytest.mark.parametrize("where", ["repo/nested", "repo/.git/modules/x", "repo/a/b"])
+@pytest.mark.parametrize("place", ["config", "included", "config.worktree"])
+async def test_the_filters_of_a_nested_repository_do_not_run(
+    tmp_path: Path, process: GitProcess, mark: Path, where: str, place: str
+) -> None:
+    await make(process, tmp_path / "repo")
+    nested = tmp_path / where
+    git_dir = await make(process, nested)
+    evil = f'[filter "evil"]\n\tclean = touch {mark}; cat\n\tsmudge = touch {mark}; cat\n\tprocess = touch {mark}\n\trequired = true\n'
+    if place == "config":
+        add(git_dir / "config", evil)
+    elif place == "included":
+        (git_dir / "more").write_text(evil)
+        add(git_dir / "config", "[include]\n\tpath = more\n")
+    else:
+        add(git_dir / "config", "[extensions]\n\tworktreeConfig = true\n")
+        (git_dir / "config.worktree").write_text(evil)
+    await touched(process, nested, git_dir)
+    assert not mark.exists()
+    assert (nested / "file.txt").read_text() == "other\n"
+
+
+async def test_a_nested_repository_fetches_nothing(tmp_path: Path, process: GitProcess, mark: Path) -> None:
+    await make(process, tmp_path / "repo")
+    evil = (("remote.o.url", str(tmp_path)), ("remote.o.promisor", "true"), ("remote.o.uploadpack", f"touch {mark};"))
+    git_dir = await make(
+        process,
+        tmp_path / "repo/nested",
+        ("core.repositoryFormatVersion", "1"),
+        ("extensions.partialClone", "o"),
+        *evil,
+    )
+    done = await process.run(git_dir, f"--git-dir={git_dir}", "cat-file", "-p", "1" * 40)
+    assert done.returncode
+    assert not mark.exists()
+
+
+async def test_a_registered_repository_runs_its_filters_and_a_nested_one_those_of_the_person(
+    tmp_path: Path, process: GitProcess, mark: Path
+) -> None:
+    filters = (
+        ("filter.evil.clean", f"touch {mark}; cat"),
+        ("filter.evil.smudge", "cat"),
+        ("filter.evil.required", "true"),
+    )
+    outer = await make(process, tmp_path / "repo", *filters)
+    await touched(process, tmp_path / "repo", outer)
+    assert mark.exists()
+
+    own = tmp_path / "own"
+    for key, value in (("filter.evil.clean", f"touch {own}; cat"), ("filter.evil.smudge", "cat")):
+        await process.write(tmp_path, "config", "--global", key, value)
+    mark.unlink()
+    nested = await make(process, tmp_path / "repo/nested", *filters)
+    await touched(process, tmp_path / "repo/nested", nested)
+    assert own.exists()
+    assert not mark.exists()
+
+
+async def test_a_worktree_is_one_of_a_registered_repository(tmp_path: Path, process: GitProcess) -> None:
+    common = await make(process, tmp_path / "repo")
+    await process.write(tmp_path / "repo", "add", "-A")
+    await process.write(tmp_path / "repo", "-c", "user.name=x", "-c", "user.email=x", "commit", "-qm", "x")
+    tree = tmp_path / "tree"
+    await process.write(tmp_path / "repo", "worktree", "add", "-q", str(tree))
+    trusted = {common.resolve()}
+    assert verify_worktree(tree, None, trusted).parent == common.resolve() / "worktrees"
+    assert verify_worktree(tmp_path / "repo", None, trusted) == common.resolve()
+
+    other = await make(process, tmp_path / "other")
+    entry = tree / ".evil"
+    entry.mkdir()
+    (entry / "HEAD").write_text("ref: refs/heads/tree\n")
+    (entry / "commondir").write_text(f"{common}\n")
+    (entry / "gitdir").write_text(f"{tree}/.git\n")
+    for leads_to in (other, entry):
+        (tree / ".git").write_text(f"gitdir: {leads_to}\n")
+        with pytest.raises(WorktreeChangedError, match="belongs to another repository"):
+            verify_worktree(tree, None, trusted)
