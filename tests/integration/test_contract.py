@@ -14,14 +14,13 @@ import psutil
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
-from ramet.v1 import repo_pb2, session_pb2
-from rametd.api.roles import allowed
+from ramet.v1 import repo_pb2
 from rametd.services.agents.supervisor import Supervisor
 
 from tests.support.agents import script
 from tests.support.daemon import WAITING, WORKING, Client, DaemonProcess, Sandbox, connected, daemon_here
 from tests.support.eventually import eventually
-from tests.support.rpc import RPCS, SERVICES, Rpc, reasons
+from tests.support.rpc import RPCS, SERVICES, Rpc
 from tests.support.running import repo_of, token_for
 
 # ── what is served ───────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -150,37 +149,6 @@ async def test_a_page_token_that_the_list_did_not_give_is_refused(shared: Client
 
 
 # ── who may what ─────────────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-async def test_every_call_is_served_to_those_who_may_and_to_nobody_else(running: DaemonProcess, shared: Client) -> None:
-    session = await shared.create(repo_of(running), name="caller")
-    removed = await shared.create(repo_of(running), name="removed")
-    await shared.sessions.DeleteSession(session_pb2.DeleteSessionRequest(session=removed.id))
-    good = token_for(running, session.id)
-    callers = {
-        "owner": (),
-        "session": (("ramet-token", good),),
-        "forged": (("ramet-token", f"{session.id}.{'0' * 40}"),),
-        "empty": (("ramet-token", ""),),
-        "removed": (("ramet-token", token_for(running, removed.id)),),
-    }
-    verdicts: dict[tuple[str, str], str] = {}
-    for name, rpc in RPCS.items():
-        for who, metadata in callers.items():
-            if (name, who) == ("Shutdown", "owner"):
-                continue  # has a test of its own
-            fields = {"snapshot": True} if "snapshot" in rpc.method.input_type.fields_by_name else {}
-            request = rpc.request(**fields)
-            verdicts[name, who] = await rpc.refusal(shared.channel, request, metadata)
-
-    known = {"", *reasons()}
-    for (name, who), reason in verdicts.items():
-        may = allowed(RPCS[name].path, who == "owner")
-        if who in {"owner", "session"}:
-            assert (name, who, reason == "PERMISSION_DENIED") == (name, who, not may)
-        else:
-            assert (name, who, reason) == (name, who, "UNAUTHENTICATED")
-        assert reason in known - {"INTERNAL"}, f"{name} as {who}: {reason}"
 
 
 async def test_a_request_id_belongs_to_its_caller(running: DaemonProcess, shared: Client) -> None:

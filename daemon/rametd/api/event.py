@@ -1,15 +1,18 @@
 """EventService."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 import grpc
 from ramet.v1 import common_pb2, event_pb2, event_pb2_grpc
 
+from rametd.api.context import principal
 from rametd.api.paging import offset, position_of, size_of, token_of
 from rametd.domain.errors import BadCursorError, InvalidInputError
 from rametd.services.core import Core
+from rametd.services.delivery import sender_of
 from rametd.services.events import AUDITED
+from rametd.services.family import is_family, require_family
 from rametd.services.lookup import find_session
 from rametd.services.views import event_message, sessions_messages
 from rametd.store import Reader
@@ -19,6 +22,19 @@ Context = grpc.aio.ServicerContext[Any, Any]
 HEARTBEAT_S = 15.0
 PAGE_BYTES = 8 << 20
 """Of a page of events: they are held in memory several times while they are sent, and a message has a limit."""
+
+
+def readable(reader: Reader, caller_id: str, names: Sequence[str]) -> list[str] | None:
+    """The ids of the named sessions, None for all: a session reads its family's events. Raises `NotAllowedError`."""
+    caller = reader.sessions.get(caller_id) if caller_id else None
+    if caller is None:
+        return [find_session(reader, name).id for name in names] or None
+    if not names:
+        return [each.id for each in reader.sessions.list() if is_family(caller, each)]
+    members = [find_session(reader, name) for name in names]
+    for member in members:
+        require_family(reader, caller, member)
+    return [member.id for member in members]
 
 
 class EventServicer(event_pb2_grpc.EventServiceServicer):
@@ -45,12 +61,16 @@ class EventServicer(event_pb2_grpc.EventServiceServicer):
                 )
             after = request.after.seq
         size = size_of(request.page_size)
+        who = sender_of(principal.get())
 
         def work(reader: Reader) -> event_pb2.ListEventsResponse:
+            # A session that names none reads its own.
+            named = request.session or who
+            ids = readable(reader, who, [named] if named else [])
             found, cut = reader.events.page(
                 PAGE_BYTES,
                 after_seq=after,
-                session_id=find_session(reader, request.session).id if request.session else None,
+                session_id=ids[0] if ids else None,
                 kinds=AUDITED if request.audit else None,
                 limit=size,
                 newest=request.newest,
@@ -77,8 +97,10 @@ class EventServicer(event_pb2_grpc.EventServiceServicer):
             yield event_pb2.WatchEventsResponse(reset=event_pb2.Reset(epoch=core.store.epoch), cursor=self._cursor(0))
             return
 
+        who = sender_of(principal.get())
+
         def begin(reader: Reader) -> tuple[list[str] | None, int, event_pb2.Snapshot]:
-            ids = [find_session(reader, name).id for name in request.sessions] or None
+            ids = readable(reader, who, request.sessions)
             seq = request.after.seq if request.HasField("after") else reader.events.last_seq()
             sessions = reader.sessions.list() if ids is None else [reader.sessions.get(each) for each in ids]
             wanted = sessions_messages(reader, sessions) if request.snapshot else []

@@ -112,8 +112,10 @@ class Gate(grpc.aio.ServerInterceptor):
 
 
 async def record_refusal(core: Core, method: str, principal: str, error: RametError) -> None:
-    """Put on record what a session may not do, or not any more; what is merely wrong (a typing error) is nobody's business."""
+    """Log a call that a session may not make, or not any more: once a minute for each method and reason. Typing errors are not logged."""
     if principal == OWNER or not isinstance(error, DeniedError | ExhaustedError):
+        return
+    if not core.rates.take(("refused", principal, method, error.reason), 1, core.clock()):
         return
     denied = event_pb2.CallDenied(method=method, message=error.message)
     made = events.make(denied, session_id=principal.removeprefix("session:"), principal=principal)

@@ -13,13 +13,14 @@ from rametd.api.paging import position_of, size_of, time_and_id, token_of
 from rametd.domain.commands import Command
 from rametd.domain.errors import (
     AmbiguousError,
+    CapReachedError,
     CommandNotFoundError,
     InvalidInputError,
     NotAllowedError,
     WorkingDirectoryError,
     WrongStateError,
 )
-from rametd.domain.models import Repo, Session
+from rametd.domain.models import OWNER, Repo, Session
 from rametd.domain.states import State
 from rametd.platform import listeners, processes
 from rametd.services import ports, surroundings
@@ -38,6 +39,8 @@ from rametd.store import Reader, Unit
 Context = grpc.aio.ServicerContext[Any, Any]
 
 LONGEST_NS = 366 * 86400 * 10**9
+MOST_LIVING = 20
+"""Commands of its own that a session may have running: each has a keeper."""
 
 
 class TerminalServicer(terminal_pb2_grpc.TerminalServiceServicer):
@@ -58,6 +61,8 @@ class TerminalServicer(terminal_pb2_grpc.TerminalServiceServicer):
 
         async def work(call: Call) -> terminal_pb2.StartCommandResponse:
             session, repo = await self._session(request.session, who)
+            if who != OWNER:
+                await self._check_living(session)
             argv, more = tuple(request.argv), {}
             if request.name:
                 settings = await for_session(self._core, session, repo)
@@ -88,6 +93,16 @@ class TerminalServicer(terminal_pb2_grpc.TerminalServiceServicer):
             return answer
 
         return await self._calls.once("StartCommand", request, terminal_pb2.StartCommandResponse, work)
+
+    async def _check_living(self, session: Session) -> None:
+        """Raises `CapReachedError` where a session has as many living commands as it may start itself."""
+        living = await self._core.store.read(lambda reader: len(reader.commands.living(session.id)))
+        if living >= MOST_LIVING:
+            raise CapReachedError(
+                f"{living} commands of yours are running, the most there may be",
+                hint="wait for one, or end one with stop_command",
+                cap="commands",
+            )
 
     async def ListCommands(
         self, request: terminal_pb2.ListCommandsRequest, context: Context

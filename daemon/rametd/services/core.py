@@ -22,6 +22,7 @@ from rametd.services.hub import Hub
 from rametd.services.index import SessionIndex
 from rametd.services.operations.runner import Operations
 from rametd.services.policy import Policy
+from rametd.services.rates import Rates
 from rametd.services.tokens import Tokens
 from rametd.services.trackers import Trackers
 from rametd.store import Store, Unit
@@ -72,6 +73,7 @@ class Core:
     runners: dict[str, "Runner"] = field(default_factory=dict)  # by session id; those attached to a living agent
     running_costs: dict[str, float] = field(default_factory=dict)  # by session id; of turns that run, beyond the ledger
     newcomers: dict[Path, str] = field(default_factory=dict)  # ids of repositories without a row (`services.repos`)
+    rates: Rates = field(default_factory=Rates)
     recovered: asyncio.Event = field(default_factory=asyncio.Event)  # calls are served; set once
     # Set by the app once the supervisor and the scheduler exist:
     wake: Callable[[], None] = lambda: None  # something may have become startable

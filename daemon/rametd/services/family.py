@@ -68,10 +68,15 @@ def require_descendant(reader: Reader, caller: Session, member: Session) -> None
         )
 
 
+def is_family(caller: Session, member: Session) -> bool:
+    """Whether both have one root, or are of one plan."""
+    same_plan = bool(caller.plan_id) and caller.plan_id == member.plan_id
+    return same_plan or (caller.root_id or caller.id) == (member.root_id or member.id)
+
+
 def require_family(reader: Reader, caller: Session, member: Session) -> None:
     """Raises `NotAllowedError` unless both are of one family, or of one plan."""
-    same_plan = caller.plan_id and caller.plan_id == member.plan_id
-    if (caller.root_id or caller.id) != (member.root_id or member.id) and not same_plan:
+    if not is_family(caller, member):
         raise NotAllowedError(
             f"{member.name} is not of your family",
             hint="list_sessions shows whom you can reach; the person reaches all",

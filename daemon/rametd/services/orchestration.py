@@ -145,6 +145,11 @@ class Orchestration:
             raise InvalidInputError("only a session reports a result", hint="use this inside a session")
         if len(text.encode()) > MESSAGE_LIMIT:
             raise PromptTooLargeError(f"the report is over {MESSAGE_LIMIT:,} bytes", hint="be brief, and name files")
+        if not self._core.rates.take(("report", caller_id), MESSAGES_PER_MINUTE, self._core.clock()):
+            raise TooManyMessagesError(
+                f"you have reported {MESSAGES_PER_MINUTE} times within a minute",
+                hint="go on with your work, and report when it is done",
+            )
 
         def work(unit: Unit) -> Session:
             session = unit.sessions.update(caller_id, result=text)
