@@ -302,3 +302,20 @@ async def test_what_is_disowned_takes_its_exceptions_along_and_must_have_been_ow
     assert "may write only what it owns: web/" in sandbox.ctl("set", name, "--allow", "x/").stdout
     assert disown("web/").code == 0
     assert await owns() == []
+
+
+async def test_owned_paths_are_compared_by_what_they_mean_in_the_repository(client: Client, path: Path) -> None:
+    (path / "Services/Auth").mkdir(parents=True)
+    (path / "Services/Auth/a.py").write_text("a\n")
+    (path / "authlink").symlink_to("Services/Auth")
+    git(path, "add", "-A")
+    git(path, "commit", "-qm", "files")
+    git(path, "config", "core.ignorecase", "true")
+    await client.create(path, name="auth", owns=["Services/Auth/"])
+    free = await client.create(path, name="free")
+    for pattern in ("services/auth/", "authlink/", "SERVICES/*/a.py", "authlink/a.py"):
+        assert (await refusal(client.create(path, owns=[pattern])))[0] == "PATHS_OWNED"
+        new, mask = session_pb2.Session(owns=[pattern]), FieldMask(paths=["owns"])
+        request = session_pb2.UpdateSessionRequest(session_id=free.id, session=new, update_mask=mask)
+        assert (await refusal(client.sessions.UpdateSession(request)))[0] == "PATHS_OWNED"
+    await client.create(path, name="other", owns=["docs/"])

@@ -8,8 +8,9 @@ from typing import Any
 
 from rametd.config import Budget
 from rametd.domain.errors import BypassForbiddenError, NameTakenError, WrongStateError
-from rametd.domain.models import Event, Hold, Mode, Prompt, PromptState, Session
+from rametd.domain.models import Event, Hold, Mode, Prompt, PromptState, Repo, Session
 from rametd.domain.states import State
+from rametd.git.tree import Tree
 from rametd.services import budgets
 from rametd.services.agents.runner import Runner
 from rametd.services.agents.supervisor import Supervisor
@@ -20,7 +21,8 @@ from rametd.services.mail import TURN_STATES, post
 from rametd.services.missing import require_tree
 from rametd.services.ownership.transfers import set_paths
 from rametd.services.predecessors import let_go
-from rametd.store import Unit
+from rametd.services.repos import info_of
+from rametd.store import Reader, Unit
 
 STOP_GRACE_S = 5.0
 INTERRUPT_DEADLINE_S = 15.0
@@ -189,6 +191,16 @@ class Sessions:
         self._core.wake()
         return session
 
+    async def _tree(self, session_id: str) -> Tree:
+        """What a session's paths mean where it began: letter case and links."""
+
+        def find(reader: Reader) -> tuple[Session, Repo]:
+            session = reader.sessions.get(session_id)
+            return session, reader.repos.get(session.repo_id)
+
+        session, repo = await self._core.store.read(find)
+        return await self._core.git.files_of(await info_of(self._core, repo), session.base_commit)
+
     async def update(self, session_id: str, changes: Changes, principal: str) -> Session:
         """Change settings; a running agent follows at once."""
         if changes.mode == Mode.BYPASS and not self._core.config.permissions.allow_bypass:
@@ -196,6 +208,7 @@ class Sessions:
 
         check_model(changes.model or "")
         check_budget(changes.budget_usd)
+        tree = await self._tree(session_id) if changes.owns else None
 
         def work(unit: Unit) -> Session:
             session = unit.sessions.get(session_id)
@@ -217,7 +230,7 @@ class Sessions:
             session = unit.sessions.update(session_id, **columns)
             fields = columns.keys() - {"budget_warned"}
             if changes.owns is not None or changes.forbids is not None:
-                session = set_paths(unit, session, changes.owns, changes.forbids, principal)
+                session = set_paths(unit, session, changes.owns, changes.forbids, principal, tree)
                 fields |= {name for name in ("owns", "forbids") if getattr(changes, name) is not None}
             log_update(unit, session, sorted(fields), principal)
             if "budget_usd" in columns:

@@ -139,7 +139,12 @@ class Creator:
         core.git.trust(info.common_dir)  # a person's own, or, as a child's, that of its parent
         # To refuse before anything is made; said again where the row is stored, when nobody else can come between.
         if not new.claims_later and new.fork is None:
-            await core.store.read(lambda reader: check_claims(reader, repo_id, new.owns, new.forbids, parent=parent))
+            if new.owns and info.head.commit is not None:
+                new = replace(new, tree=await core.git.files_of(info, info.head.commit))
+            asked = new
+            await core.store.read(
+                lambda reader: check_claims(reader, repo_id, asked.owns, asked.forbids, parent=parent, tree=asked.tree)
+            )
         warnings: tuple[str, ...] = ()
         fetched: Base | None = None
         if new.fetch:  # before anything is made: it may be refused, or have a base for a repository without a commit

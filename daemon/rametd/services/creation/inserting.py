@@ -48,7 +48,7 @@ def insert(unit: Unit, session: Session, new: NewSession, operation: Operation) 
     new.admit(unit, session)
     if not session.forked_from:  # a fork is its original once more, until the person says whose what is
         parent = unit.sessions.find(session.parent_id) if session.parent_id else None
-        check_claims(unit, session.repo_id, new.owns, new.forbids, parent=parent)
+        check_claims(unit, session.repo_id, new.owns, new.forbids, parent=parent, tree=new.tree)
     unit.sessions.insert(session)
     created = event_pb2.SessionCreated(session=one_session_message(unit, session))
     tree = event_pb2.WorktreeCreated(path=str(session.worktree), branch=session.branch, commit=session.base_commit)

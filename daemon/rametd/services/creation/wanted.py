@@ -9,6 +9,7 @@ from rametd.domain.models import Mode, Repo, Session
 from rametd.domain.operations import Operation
 from rametd.domain.spares import Spare
 from rametd.git.repository import Base, RepositoryInfo
+from rametd.git.tree import Tree
 from rametd.services.creation.start import Start
 from rametd.store import Unit
 
@@ -57,6 +58,7 @@ class NewSession:
     )
     admit: Callable[[Unit, Session], None] = lambda unit, session: None  # may still refuse where the row is stored
     remember: Callable[[Unit, Session], None] = lambda unit, session: None  # stores the answer with what it answers
+    tree: Tree | None = None  # what letter case and links mean where ``owns`` is checked
 
 
 @dataclass(frozen=True, slots=True)

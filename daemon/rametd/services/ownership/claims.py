@@ -7,6 +7,7 @@ from functools import lru_cache
 
 from rametd.domain.errors import InvalidInputError, PathsNotOwnedError, PathsOwnedError
 from rametd.domain.models import Session
+from rametd.git.tree import Tree
 from rametd.ownership import Patterns, contains, overlap
 from rametd.services.family import ancestors
 from rametd.store import Reader
@@ -95,17 +96,20 @@ def check_claims(
     *,
     parent: Session | None,
     session_id: str = "",
+    tree: Tree | None = None,
 ) -> None:
-    """What a session is to own must be its parent's to give, and nobody else's; its own descendants have a part of it.
+    """Check that a session may own paths: its parent has them to give, and no other session but its descendants owns any of them.
 
-    A child that was given no paths shares its parent's, with all who do. Raises `InvalidInputError`, `PathsNotOwnedError`, `PathsOwnedError`.
+    A child that was given no paths shares its parent's, with all who do. ``tree`` says what letter case and links mean in the
+    repository, as for a plan. Raises `InvalidInputError`, `PathsNotOwnedError`, `PathsOwnedError`.
     """
     mine = Patterns.parse(owns)
     Patterns.parse(forbids)
+    ignore_case, links = IGNORE_CASE or (tree is not None and tree.ignore_case), tree.links if tree is not None else {}
     if not mine or (parent is not None and tuple(owns) == parent.owns):
         return
     if parent is not None and parent.owns:
-        outside = contains(patterns_of(parent.owns), mine, ignore_case=IGNORE_CASE)
+        outside = contains(patterns_of(parent.owns), mine, ignore_case=ignore_case)
         if outside is not None:
             raise PathsNotOwnedError(
                 f"{outside} is not within what you own: {', '.join(parent.owns)}",
@@ -118,7 +122,7 @@ def check_claims(
         below = session_id in {each.id for each in ancestors(reader, other)}
         if other.id == session_id or other.id in above or shares or below:
             continue
-        example = overlap(mine, patterns_of(other.owns), ignore_case=IGNORE_CASE)
+        example = overlap(mine, patterns_of(other.owns), ignore_case=ignore_case, links=links)
         if example is not None:
             raise PathsOwnedError(
                 f"{example} belongs to the session {other.name!r}, which owns {', '.join(other.owns)}",

@@ -8,6 +8,7 @@ from ramet.v1 import event_pb2
 from rametd.domain.errors import PathsNotOwnedError, WrongStateError
 from rametd.domain.models import Request, RequestKind, Session
 from rametd.domain.states import State
+from rametd.git.tree import Tree
 from rametd.ownership import Patterns, overlap
 from rametd.services import events
 from rametd.services.lifecycle import log_update
@@ -16,14 +17,19 @@ from rametd.store import Unit
 
 
 def set_paths(
-    unit: Unit, session: Session, owns: Sequence[str] | None, forbids: Sequence[str] | None, principal: str
+    unit: Unit,
+    session: Session,
+    owns: Sequence[str] | None,
+    forbids: Sequence[str] | None,
+    principal: str,
+    tree: Tree | None,
 ) -> Session:
-    """Say anew what a session owns and must leave alone; None leaves it. Raises `InvalidInputError`, `PathsNotOwnedError`, `PathsOwnedError`, `WrongStateError`."""
+    """Change what a session owns and must leave alone; None leaves it. ``tree`` is as for `check_claims`. Raises `InvalidInputError`, `PathsNotOwnedError`, `PathsOwnedError`, `WrongStateError`."""
     if session.state == State.ARCHIVED:
         raise WrongStateError(f"{session.name} is archived", hint=f"`rametctl restore {session.name}` brings it back")
     new_owns = session.owns if owns is None else _tidy(session.owns, owns, "owned")
     new_forbids = session.forbids if forbids is None else _tidy(session.forbids, forbids, "forbidden")
-    check_claims(unit, session.repo_id, new_owns, new_forbids, parent=None, session_id=session.id)
+    check_claims(unit, session.repo_id, new_owns, new_forbids, parent=None, session_id=session.id, tree=tree)
     changed = unit.sessions.update(session.id, owns=new_owns, forbids=new_forbids)
     log_owner(unit, session, "", session.id, new_owns, principal)
     return changed
