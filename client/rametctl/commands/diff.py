@@ -69,6 +69,8 @@ def command(
     if watch and (paths or space):
         raise UsageError("--watch shows all that changes", hint="leave out paths and white space options")
     found = get_session(app, session).session
+    if found.under_way:
+        app.output.note(f"rametctl: {found.under_way} is under way in its worktree")
     if watch:
         _watch(app, found, against, stat=stat, name_only=name_only)
         return

@@ -56,6 +56,8 @@ def needs(session: "Session") -> str:
         return f"{asks}: {session.state_reason}" if session.state_reason else asks
     if session.worktree_gone:
         return "; ".join(filter(None, (TREE_GONE, session.state_reason)))
+    if session.under_way:
+        return "; ".join(filter(None, (f"{session.under_way} is under way", session.state_reason)))
     if session.landed_reason and not session.state_reason:
         return f"landed: {session.landed_reason}"
     if setup_failed(session) and not session.state_reason and state_name(session) == "idle":
@@ -157,6 +159,7 @@ def details(answer: "GetSessionResponse", *, parent: str = "", spent_below: floa
         ("branch", session.branch, ""),
         ("base", f"{session.base_ref or '-'} ({session.base_commit[:12]})", ""),
         ("worktree", session.worktree + (f" ({TREE_GONE})" if session.worktree_gone else ""), ""),
+        *([("under way", session.under_way, "")] if session.under_way else []),
         ("agent", " ".join(filter(None, [session.agent, session.model])) + f", {mode_name(session.mode)} mode", ""),
         ("process", _process(answer), ""),
         ("turns", str(session.turns), ""),

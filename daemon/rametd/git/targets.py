@@ -128,7 +128,8 @@ class Targets:
 
 def under_way(git_dir: Path) -> str:
     """What was begun in a worktree and is not finished ("a merge"), "" when nothing is. Blocks."""
-    return next((words for name, words in _UNDER_WAY.items() if (git_dir / name).exists()), "")
+    names = frozenset(os.listdir(git_dir))  # noqa: PTH208  one call for each of a thousand sessions
+    return next((words for name, words in _UNDER_WAY.items() if name in names), "")
 
 
 def ways_out(busy: str) -> tuple[str, ...]:

@@ -2,9 +2,12 @@
 
 import os
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 
 from ramet.v1 import session_pb2
 
+from rametd.git.registrations import existing_git_dir
+from rametd.git.targets import under_way
 from rametd.services.views import session_message
 from rametd.store import Reader
 from rametd.store.sessions import SessionStamp
@@ -14,10 +17,13 @@ Key = tuple[SessionStamp, str, int, bool]
 
 
 def mark_gone(messages: Iterable[session_pb2.Session]) -> None:
-    """Say of those whose directory is not there that it is gone. Blocks for a look at each; the messages are the caller's own."""
+    """Say of those whose directory is not there that it is gone, and what git has under way in the others. Blocks for a look at each; the
+    messages are the caller's own."""
     for each in messages:
         archived = each.state == session_pb2.SESSION_STATE_ARCHIVED
         each.worktree_gone = not archived and not os.path.isdir(each.worktree)  # noqa: PTH112  of a thousand
+        git_dir = None if archived or each.worktree_gone else existing_git_dir(Path(each.worktree))
+        each.under_way = under_way(git_dir) if git_dir is not None else ""
 
 
 class SessionMessages:

@@ -272,6 +272,7 @@ class Session(_message.Message):
     THREAD_FIELD_NUMBER: _builtins.int
     LANDED_REASON_FIELD_NUMBER: _builtins.int
     WORKTREE_GONE_FIELD_NUMBER: _builtins.int
+    UNDER_WAY_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     """Made by the daemon; any unique prefix names it."""
     name: _builtins.str
@@ -335,6 +336,10 @@ class Session(_message.Message):
     worktree_gone: _builtins.bool
     """Whether the directory it works in is not there, deleted or moved by hand; of an archived one it is not expected to be. Told by GetSession and
     ListSessions alone.
+    """
+    under_way: _builtins.str
+    """What was begun with git in its worktree and is not finished ("a rebase", "a merge", "a cherry-pick", "a revert", "a bisect"), or empty. Told by
+    GetSession and ListSessions alone.
     """
     @_builtins.property
     def tokens(self) -> _common_pb2.Tokens:
@@ -405,10 +410,11 @@ class Session(_message.Message):
         thread: _builtins.str = ...,
         landed_reason: _builtins.str = ...,
         worktree_gone: _builtins.bool = ...,
+        under_way: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_budget_usd", b"_budget_usd", "budget_usd", b"budget_usd", "create_time", b"create_time", "tokens", b"tokens", "update_time", b"update_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_budget_usd", b"_budget_usd", "after", b"after", "agent", b"agent", "agent_alive", b"agent_alive", "attention", b"attention", "base_commit", b"base_commit", "base_ref", b"base_ref", "branch", b"branch", "budget_usd", b"budget_usd", "conversation_id", b"conversation_id", "cost_usd", b"cost_usd", "create_time", b"create_time", "forbids", b"forbids", "forked_from", b"forked_from", "id", b"id", "landed_reason", b"landed_reason", "last_seq", b"last_seq", "mode", b"mode", "model", b"model", "name", b"name", "owns", b"owns", "parent_id", b"parent_id", "plan_id", b"plan_id", "ports", b"ports", "priority", b"priority", "repo", b"repo", "repo_id", b"repo_id", "result", b"result", "root_id", b"root_id", "setup", b"setup", "state", b"state", "state_reason", b"state_reason", "thread", b"thread", "tokens", b"tokens", "turns", b"turns", "update_time", b"update_time", "worktree", b"worktree", "worktree_gone", b"worktree_gone", "worktree_kind", b"worktree_kind"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_budget_usd", b"_budget_usd", "after", b"after", "agent", b"agent", "agent_alive", b"agent_alive", "attention", b"attention", "base_commit", b"base_commit", "base_ref", b"base_ref", "branch", b"branch", "budget_usd", b"budget_usd", "conversation_id", b"conversation_id", "cost_usd", b"cost_usd", "create_time", b"create_time", "forbids", b"forbids", "forked_from", b"forked_from", "id", b"id", "landed_reason", b"landed_reason", "last_seq", b"last_seq", "mode", b"mode", "model", b"model", "name", b"name", "owns", b"owns", "parent_id", b"parent_id", "plan_id", b"plan_id", "ports", b"ports", "priority", b"priority", "repo", b"repo", "repo_id", b"repo_id", "result", b"result", "root_id", b"root_id", "setup", b"setup", "state", b"state", "state_reason", b"state_reason", "thread", b"thread", "tokens", b"tokens", "turns", b"turns", "under_way", b"under_way", "update_time", b"update_time", "worktree", b"worktree", "worktree_gone", b"worktree_gone", "worktree_kind", b"worktree_kind"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__budget_usd: _TypeAlias = _typing.Literal["budget_usd"]  # noqa: Y015
     _WhichOneofArgType__budget_usd: _TypeAlias = _typing.Literal["_budget_usd", b"_budget_usd"]  # noqa: Y015

@@ -233,6 +233,7 @@ async def test_nothing_lands_while_something_is_under_way_in_its_worktree(
     reason, words = await refusal(landings.land("works"))
 
     assert (reason, f"a {begin[0]} is under way" in words) == ("WRONG_STATE", True), words
+    assert (await client.get("works")).under_way == f"a {begin[0]}"
     assert git(repository, "rev-parse", "main") == before
 
 
