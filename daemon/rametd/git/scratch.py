@@ -20,6 +20,8 @@ from rametd.git.snapshot import private_index, write_commit
 
 _OF_THE_WORKTREE: Final = ("info/sparse-checkout", "config.worktree")
 """Which files a worktree has, and settings of its own."""
+_GITS_OWN: Final = frozenset({"info", "logs", "modules", "refs", "sequencer"})
+"""Directories that git makes in the git directory of a worktree."""
 _NOTHING: Final = ("-c", "core.sparseCheckout=true", "-c", "core.sparseCheckoutCone=false", "-c", "index.sparse=false")
 """With patterns that no file fits: no file is checked out, and merges write none but those in conflict."""
 
@@ -78,3 +80,7 @@ def _make(folder: Path, git_dir: Path, head: str, copied: Sequence[str]) -> None
         if (git_dir / name).is_file():
             (folder / name).parent.mkdir(exist_ok=True)
             shutil.copy(git_dir / name, folder / name)
+    # Filters look for their keys in the directory that `git rev-parse --git-dir` names, as git-crypt does.
+    for each in git_dir.iterdir() if git_dir != common_dir(git_dir) else ():
+        if each.name not in _GITS_OWN and not each.name.startswith("rebase-") and each.is_dir():
+            (folder / each.name).symlink_to(each, target_is_directory=True)
