@@ -217,3 +217,20 @@ async def test_review_comments_come_back_from_the_trash(client: Client, reposito
     await bring_back(client, "reviewed")
     listed = await client.worktrees.ListComments(worktree_pb2.ListCommentsRequest(session="reviewed"))
     assert [each.id for each in listed.comments] == [added.comment.id]
+
+
+async def test_a_link_in_the_place_of_a_worktree_is_no_worktree_without_work(
+    client: Client, repository: Path, tmp_path: Path
+) -> None:
+    tree = Path((await client.create(repository, name="linked")).worktree)
+    (tree / "only.txt").write_text("here\n")
+    tree.rename(tmp_path / "moved")
+    tree.symlink_to(tmp_path / "moved")
+
+    reason, words = await refusal(remove(client, "linked"))
+
+    assert (reason, "symbolic link" in words) == ("WORK_AT_RISK", True), words
+    assert (tmp_path / "moved/only.txt").read_text() == "here\n"
+    tree.unlink()
+    (tmp_path / "moved").rename(tree)
+    await remove(client, "linked", force=True)
