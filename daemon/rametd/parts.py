@@ -224,6 +224,5 @@ def assemble(core: Core, commands: Executor) -> Parts:
 
 def forbid_bypass(unit: Unit) -> None:
     """Bypass was taken back in the configuration: sessions that have it ask from now on; their agents follow as they are taken up."""
-    for session in unit.sessions.list(include_archived=True):
-        if session.mode == Mode.BYPASS:
-            log_update(unit, unit.sessions.update(session.id, mode=Mode.DEFAULT), ["mode"], DAEMON)
+    for session in unit.sessions.with_mode(Mode.BYPASS):
+        log_update(unit, unit.sessions.update(session.id, mode=Mode.DEFAULT), ["mode"], DAEMON)

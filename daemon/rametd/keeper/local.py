@@ -109,8 +109,15 @@ class LocalExecutor:
             place = Place.from_handle(handle)
         except NotFoundError:
             return Recovered(Liveness.UNKNOWN)
-        await self._settle_start(place)
-        return await asyncio.to_thread(place.inspect)
+
+        def look() -> Recovered | None:
+            return None if place.is_starting() else place.inspect()
+
+        recovered = await asyncio.to_thread(look)
+        if recovered is None:
+            await self._settle_start(place)
+            recovered = await asyncio.to_thread(place.inspect)
+        return recovered
 
     async def attach(self, handle: Handle, *, epoch: int, offset: int) -> LocalAttachment:
         place = Place.from_handle(handle)

@@ -103,7 +103,7 @@ class Core:
     operations: Operations = field(init=False)
 
     def __post_init__(self) -> None:
-        self.trackers = Trackers(self.store, self.git)
+        self.trackers = Trackers(self.store, self.git, self.recovered)
         self.operations = Operations(self.store, self.failpoint)
 
     @property

@@ -26,9 +26,11 @@ PERIOD_S = 60.0
 class Trackers:
     """Owns what `Git.watch_changes` makes. A session without one is looked at by scans: slower, never wrong."""
 
-    def __init__(self, store: Store, git: Git) -> None:
+    def __init__(self, store: Store, git: Git, recovered: asyncio.Event) -> None:
         self._store = store
         self._git = git
+        self._recovered = recovered
+        self._deferred: dict[str, Session] = {}  # to be followed once the daemon serves
         self._starting: dict[str, asyncio.Task[Tracker]] = {}
         self._sessions: dict[str, Session] = {}
         self._held: Counter[str] = Counter()
@@ -36,8 +38,10 @@ class Trackers:
         self.on_begun: list[Callable[[Session, Tracker], None]] = []  # who wants to read its changes
 
     def follow(self, session: Session) -> None:
-        """Have its tracker begin, in a task: nobody waits for it."""
-        if session.id not in self._sessions:
+        """Begin its tracker in a task. While the daemon recovers, defer it: it starts git and looks at all files."""
+        if not self._recovered.is_set():
+            self._deferred[session.id] = session
+        elif session.id not in self._sessions:
             self._start(session).add_done_callback(_retrieve)
 
     async def get(self, session: Session) -> Tracker:
@@ -65,6 +69,7 @@ class Trackers:
 
     async def before_tree_goes(self, session: Session) -> None:
         """A hook of `Core`."""
+        self._deferred.pop(session.id, None)
         await self._stop(session)
 
     async def recover(self, but: AbstractSet[str] = frozenset()) -> None:
@@ -74,7 +79,13 @@ class Trackers:
                 self.follow(session)
 
     async def run(self) -> None:
-        """Let go of trackers of sessions that rest."""
+        """Begin the trackers that were deferred, one after another; then let go of trackers of sessions that rest."""
+        while self._deferred:
+            _, session = self._deferred.popitem()
+            if session.id not in self._sessions:
+                task = self._start(session)
+                task.add_done_callback(_retrieve)
+                await asyncio.wait([task])
         while True:
             await asyncio.sleep(PERIOD_S)
             await self.sweep(asyncio.get_running_loop().time())

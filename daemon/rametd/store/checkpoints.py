@@ -36,8 +36,16 @@ class CheckpointReads(Table):
             )
         )
 
+    def recall_due(self) -> bool:
+        """Whether the database was built anew and no daemon has entered the checkpoints again since."""
+        return self._db.execute("SELECT 1 FROM meta WHERE key = 'recall'").fetchone() is not None
+
 
 class Checkpoints(CheckpointReads):
+    def note_recalled(self) -> None:
+        """Note that the checkpoints were entered again: `recall_due` is false from now on."""
+        self._db.execute("DELETE FROM meta WHERE key = 'recall'")
+
     def add(self, checkpoint: Checkpoint) -> Checkpoint:
         self._db.execute(CHECKPOINTS.insert, CHECKPOINTS.values(checkpoint))
         return checkpoint

@@ -100,6 +100,7 @@ def _fill(
         db.execute("INSERT INTO meta (key, value) VALUES ('epoch', ?)", (epoch,))
         fence = int(now * 1000)  # above every fence of a database before this one, as long as the clock goes forward
         if existed:
+            db.execute("INSERT INTO meta (key, value) VALUES ('recall', '')")  # the rows of checkpoints are gone too
             found = list(keepers())
             fence = max([fence, *(each.fence for each in found)])
             unit = Unit(Scope(db, now))

@@ -11,7 +11,7 @@ from typing import TypedDict, Unpack
 from rametd.domain.errors import BranchTakenError, ChangedError, NameTakenError, RametError, SessionNotFoundError
 from rametd.domain.models import Hold, Mode, Session, SetupState, Tokens, WorktreeKind
 from rametd.domain.states import SLOT_STATES, State, check_transition
-from rametd.store.rows import RowType, Table, json_text, marks
+from rametd.store.rows import RowType, Table, Value, json_text, marks
 
 SESSIONS = RowType(Session, "sessions")
 
@@ -154,6 +154,23 @@ class SessionReads(Table):
         """
         return SESSIONS.read_all(
             self._page(SESSIONS.select, states, repo_id, parent_id, include_archived, after, limit)
+        )
+
+    def with_mode(self, mode: Mode) -> Sequence[Session]:
+        """All sessions in a permission mode, archived ones included."""
+        return self._all("mode = ?", str(mode))
+
+    def checkpoint_due(self) -> Sequence[Session]:
+        """The sessions whose last turn has no checkpoint yet."""
+        return self._all("turns > checkpointed_turns AND state <> ?", str(State.ARCHIVED))
+
+    def setup_due(self) -> Sequence[Session]:
+        """The sessions whose setup runs, or that have had no agent yet."""
+        return self._all("(setup = 'running' OR generation = 0) AND state <> ?", str(State.ARCHIVED))
+
+    def _all(self, condition: str, *values: Value) -> Sequence[Session]:
+        return SESSIONS.read_all(
+            self._db.execute(f"{SESSIONS.select} WHERE {condition} ORDER BY create_time, id", values)
         )
 
     def owning(self, repo_id: str) -> Sequence[Session]:

@@ -121,7 +121,7 @@ class Setup:
 
     async def recover(self, wanted: Callable[[str], bool] = lambda session_id: True) -> None:
         """Go on with what a killed daemon had begun, or not begun yet, for sessions."""
-        for session in await self._core.store.read(lambda reader: reader.sessions.list()):
+        for session in await self._core.store.read(lambda reader: reader.sessions.setup_due()):
             if not wanted(session.id):
                 continue
             if session.setup == SetupState.RUNNING or (session.generation == 0 and not session.setup_digest):

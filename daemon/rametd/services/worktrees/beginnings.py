@@ -37,7 +37,7 @@ class Beginnings:
         """Have those made that a killed daemon did not get to, once there is time for it."""
 
         def without(reader: Reader) -> list[Session]:
-            missing = [each for each in reader.sessions.list() if unused(each) and wanted(each.id)]
+            missing = [each for each in reader.sessions.setup_due() if unused(each) and wanted(each.id)]
             return [each for each in missing if reader.checkpoints.latest(each.id) is None]
 
         if sessions := await self._core.store.read(without):

@@ -8,7 +8,7 @@ no session is ever stuck.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from weakref import WeakValueDictionary
@@ -244,13 +244,26 @@ class Checkpointer:
             pass
 
     async def recover(self, but: AbstractSet[str] = frozenset()) -> None:
-        """Keep what a daemon that was killed did not get to, ``but`` where what is being finished sees to that first."""
-        for session in await self._core.store.read(lambda reader: reader.sessions.list()):
-            if session.id in but:
-                continue
-            await self._recall(session)
-            if session.checkpoint_due:
-                self.catch_up(session.id)
+        """Make the checkpoints that a killed daemon still owed, ``but`` for the sessions named, which an operation holds.
+
+        Where the database was built anew, enter the checkpoints of all sessions again first.
+        """
+        store = self._core.store
+        if await store.read(lambda reader: reader.checkpoints.recall_due()):
+            for session in await store.read(lambda reader: reader.sessions.list()):
+                if session.id not in but:
+                    await self._recall(session)
+            await store.write(lambda unit: unit.checkpoints.note_recalled())
+        due = [each.id for each in await store.read(lambda reader: reader.sessions.checkpoint_due())]
+        if due := [session_id for session_id in due if session_id not in but]:
+            self._tasks[""] = task = asyncio.create_task(self._make_owed(due), name="checkpoints-owed")
+            task.add_done_callback(lambda _: self._tasks.pop("", None))
+
+    async def _make_owed(self, session_ids: Sequence[str]) -> None:
+        """Make the checkpoints of sessions one after another, so that a thousand of them do not hold up the start."""
+        await self._core.recovered.wait()
+        for session_id in session_ids:
+            await self.settle(session_id)
 
     async def _recall(self, session: Session) -> None:
         """Have the checkpoints of a session whose rows went with a damaged database again, where it has none."""

@@ -1,0 +1,55 @@
+"""A start costs by what is alive: for sessions that rest the daemon runs no git, and reads none of them by itself."""
+
+from collections import Counter
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from contextvars import ContextVar
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from rametd.git.context import GitContext
+from rametd.parts import Parts
+from rametd.store import Store
+
+from tests.bench.figures import TINY
+from tests.bench.history import store_history
+from tests.support.daemon import daemon_here, make_sandbox
+
+recovering: ContextVar[bool] = ContextVar("recovering", default=False)
+
+
+async def calls_of_recovery(sessions: int, monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """Count the calls to the store and to git of a recovery, beside ``sessions`` that rest and have a checkpoint due."""
+    calls: Counter[str] = Counter()
+    until_served: Counter[str] = Counter()
+
+    def counted(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*arguments: object, **more: object) -> object:
+            calls[name] += recovering.get()
+            return original(*arguments, **more)
+
+        return call
+
+    recover = Parts.recover
+
+    async def recover_counted(parts: Parts, stack: AsyncExitStack) -> None:
+        recovering.set(True)  # for the tasks that it begins too
+        await recover(parts, stack)
+        until_served.update(calls)
+
+    with make_sandbox() as sandbox, monkeypatch.context() as patch:
+        await store_history(sandbox, replace(TINY, sessions=sessions))
+        patch.setattr(Parts, "recover", recover_counted)
+        for owner, name in ((Store, "read"), (Store, "write"), (GitContext, "compute")):
+            patch.setattr(owner, name, counted(name, getattr(owner, name)))
+        async with daemon_here(sandbox):
+            return until_served
+
+
+async def test_recovery_calls_store_and_git_as_often_for_thirty_resting_sessions_as_for_two(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    few, many = await calls_of_recovery(2, monkeypatch), await calls_of_recovery(30, monkeypatch)
+    assert few["read"] > 3, "the calls of a recovery are counted"
+    assert many == few
