@@ -28,7 +28,9 @@ from tests.support.keepers import (
     journal_bytes,
     keeper_path,
     kill,
+    next_line,
     read_all,
+    rest_of,
     run_record,
 )
 
@@ -45,9 +47,10 @@ async def main(handle, epoch, output):
     with open(output, "ab", buffering=0) as file:
         attachment = await executor.attach(Handle(handle), epoch=int(epoch), offset=file.tell())
         print("attached", flush=True)
-        async for line in attachment:
-            file.write(line.data)
-            await attachment.release(line.start)
+        async for lines in attachment:
+            for line in lines:
+                file.write(line.data)
+                attachment.release(line.start)
 
 asyncio.run(main(*sys.argv[1:]))
 """
@@ -94,7 +97,7 @@ async def test_a_controller_killed_twenty_times_gets_every_byte_once(executor: L
     with output.open("ab") as file:
         line = b""
         while not line.startswith(b"3999 "):
-            line = (await anext(last)).data
+            line = (await next_line(last)).data
             file.write(line)
     await last.close()
 
@@ -122,7 +125,7 @@ async def test_a_killed_keeper_is_told_from_an_ended_agent_and_the_tree_is_swept
     """
     handle = await executor.start(agent(script, tmp_path))
     attachment = await executor.attach(handle, epoch=1, offset=0)
-    pids = [int((await anext(attachment)).data) for _ in range(2)]
+    pids = [int((await next_line(attachment)).data) for _ in range(2)]
     run = run_record(handle)
     foreign = subprocess.Popen(["sleep", "1000"], start_new_session=True)
 
@@ -131,7 +134,7 @@ async def test_a_killed_keeper_is_told_from_an_ended_agent_and_the_tree_is_swept
 
     recovered = await executor.recover(handle)
     assert (recovered.liveness, recovered.agent_alive, recovered.exit) == (Liveness.KEEPER_LOST, True, None)
-    assert [line async for line in attachment] == []
+    assert await rest_of(attachment) == []
     assert await attachment.wait_exit() is None
     await executor.signal(handle, "SIGCONT")
     assert await executor.end(handle, 0.2) is None

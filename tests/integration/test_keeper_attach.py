@@ -23,9 +23,11 @@ from tests.support.keepers import (
     is_running,
     journal_bytes,
     keeper_path,
+    next_line,
     read_all,
     read_lines,
     resident_kib,
+    rest_of,
     run_record,
 )
 
@@ -67,7 +69,7 @@ async def test_the_journal_is_read_from_any_offset(executor: LocalExecutor, tmp_
     with pytest.raises(LookupError):
         await executor.attach(handle, epoch=1, offset=lines[-1].end + 1)
     with pytest.raises(KeeperFencedError):
-        await anext(first)
+        await next_line(first)
     await first.close()
     await at_the_end.close()
 
@@ -86,7 +88,7 @@ async def test_a_line_is_forwarded_only_when_it_is_complete(executor: LocalExecu
 
     await attachment.write(b"go on\n")
 
-    assert (await anext(attachment)).data == b"half whole\n"
+    assert (await next_line(attachment)).data == b"half whole\n"
     await attachment.close()
 
 
@@ -96,7 +98,7 @@ async def test_an_older_epoch_is_refused_and_a_newer_one_displaces(executor: Loc
     new = await executor.attach(handle, epoch=4, offset=0)
 
     with pytest.raises(KeeperFencedError):
-        await anext(old)
+        await next_line(old)
     with pytest.raises(KeeperFencedError):
         await old.write(b"late\n")
     with pytest.raises(KeeperFencedError):
@@ -107,7 +109,7 @@ async def test_an_older_epoch_is_refused_and_a_newer_one_displaces(executor: Loc
         await executor.end(handle, 0.0, epoch=3)
 
     await new.write(b"mine\n")
-    assert (await anext(new)).data == b"got mine\n"
+    assert (await next_line(new)).data == b"got mine\n"
     assert await new.written_since(0) == [JournalLine(0, 5, b"mine\n")]
     await old.close()
     await new.close()
@@ -141,14 +143,14 @@ async def test_a_prompt_of_megabytes_goes_to_an_agent_that_reads_late(executor: 
     """
     handle = await executor.start(agent(script, tmp_path))
     attachment = await executor.attach(handle, epoch=1, offset=0)
-    await anext(attachment)
+    await next_line(attachment)
     prompt = b"p" * (8 << 20) + b"\n"
 
     assert await attachment.write(prompt) == len(prompt)
     assert (await attachment.status())["stdin_fed"] < 1 << 20
     (tmp_path / "read").touch()
 
-    assert (await anext(attachment)).data == b"%d\n" % len(prompt)
+    assert (await next_line(attachment)).data == b"%d\n" % len(prompt)
     with pytest.raises(PromptTooLargeError):
         await attachment.write(b"p" * framing.MAX_PAYLOAD)
     await attachment.close()
@@ -190,7 +192,7 @@ async def test_the_journal_rotates_and_released_segments_go(executor: LocalExecu
     lines = await read_lines(attachment, 1000)
     assert len(list(keeper_path(handle).glob("journal.*"))) == 10
 
-    await attachment.release(lines[550].start)
+    attachment.release(lines[550].start)
 
     await eventually(lambda: len(list(keeper_path(handle).glob("journal.*"))) == 5)
     with pytest.raises(LookupError):
@@ -208,9 +210,9 @@ async def test_released_stdin_goes_but_not_what_the_agent_has_not_read(executor:
     end = 0
     for number in range(10):
         end = await attachment.write(b"%049d\n" % number)
-        await anext(attachment)
+        await next_line(attachment)
 
-    await attachment.release_stdin(end)
+    attachment.release_stdin(end)
 
     await eventually(lambda: len(list(keeper_path(handle).glob("stdin.*"))) == 1)
     with pytest.raises(LookupError):
@@ -255,12 +257,12 @@ async def test_detaching_leaves_the_agent_alone(executor: LocalExecutor, tmp_pat
     handle = await executor.start(agent(ECHO, tmp_path))
     attachment = await executor.attach(handle, epoch=1, offset=0)
     await attachment.close()
-    assert [line async for line in attachment] == []
+    assert await rest_of(attachment) == []
 
     again = await executor.attach(handle, epoch=1, offset=0)
     await again.write(b"still there?\n")
 
-    assert (await anext(again)).data == b"got still there?\n"
+    assert (await next_line(again)).data == b"got still there?\n"
     assert (await executor.recover(handle)).liveness is Liveness.ALIVE
     await again.close()
 
@@ -270,7 +272,7 @@ async def test_a_cancelled_read_loses_no_line(executor: LocalExecutor, tmp_path:
     attachment = await executor.attach(handle, epoch=1, offset=0)
     received: list[JournalLine] = []
     for number in range(20):
-        read = asyncio.ensure_future(anext(attachment))
+        read = asyncio.ensure_future(next_line(attachment))
         await asyncio.sleep(0)
         read.cancel()  # too late for some of them: those have their line
         with suppress(asyncio.CancelledError):
@@ -310,7 +312,7 @@ async def test_an_unknown_frame_is_answered_and_a_malformed_one_drops_only_its_c
     writer.close()
 
     await attachment.write(b"untouched\n")
-    assert (await anext(attachment)).data == b"got untouched\n"
+    assert (await next_line(attachment)).data == b"got untouched\n"
     await attachment.close()
 
 
@@ -321,7 +323,7 @@ async def test_many_idle_connections_do_not_shut_the_daemon_out(executor: LocalE
 
     await attachment.write(b"hello\n")
 
-    assert (await anext(attachment)).data == b"got hello\n"
+    assert (await next_line(attachment)).data == b"got hello\n"
     for connection in idle:
         await connection.close()
     await attachment.close()
@@ -338,7 +340,7 @@ async def test_a_keeper_listens_again_after_the_runtime_directory_was_emptied(
     attachment = await executor.attach(handle, epoch=1, offset=0)
 
     await attachment.write(b"again\n")
-    assert (await anext(attachment)).data == b"got again\n"
+    assert (await next_line(attachment)).data == b"got again\n"
     await attachment.close()
 
 

@@ -25,6 +25,7 @@ from tests.support.keepers import (
     is_running,
     journal_bytes,
     keeper_path,
+    next_line,
     read_all,
     run_record,
 )
@@ -101,7 +102,7 @@ async def test_servers_that_left_the_session_do_not_outlive_the_agent_but_a_fore
 ) -> None:
     handle = await executor.start(agent(LEAVES_SERVERS.format(end=""), tmp_path))
     attachment = await executor.attach(handle, epoch=1, offset=0)
-    pids = [int((await anext(attachment)).data) for _ in range(2)]
+    pids = [int((await next_line(attachment)).data) for _ in range(2)]
     assert all(is_running(pid) for pid in pids)
 
     if by_itself:
@@ -123,7 +124,7 @@ async def test_descendants_are_kept_where_that_is_wanted(executor: LocalExecutor
     script = "import subprocess\nprint(subprocess.Popen(['sleep', '1000'], start_new_session=True).pid)"
     handle = await executor.start(agent(script, tmp_path, keep_descendants=True))
     attachment = await executor.attach(handle, epoch=1, offset=0)
-    pid = int((await anext(attachment)).data)
+    pid = int((await next_line(attachment)).data)
 
     record = await attachment.wait_exit()
 
@@ -206,7 +207,7 @@ async def test_sigterm_to_the_keeper_ends_politely_and_a_hangup_not_at_all(
     os.kill(keeper, signal.SIGHUP)
     os.kill(keeper, signal.SIGINT)
     await attachment.write(b"still here\n")
-    assert (await anext(attachment)).data == b"got still here\n"
+    assert (await next_line(attachment)).data == b"got still here\n"
 
     os.kill(keeper, signal.SIGTERM)
 
@@ -227,12 +228,12 @@ async def test_a_signal_reaches_the_agent_alone(executor: LocalExecutor, tmp_pat
     """
     handle = await executor.start(agent(script, tmp_path))
     attachment = await executor.attach(handle, epoch=1, offset=0)
-    await anext(attachment)
+    await next_line(attachment)
 
     await executor.signal(handle, "SIGINT")
-    assert (await anext(attachment)).data == b"interrupted\n"
+    assert (await next_line(attachment)).data == b"interrupted\n"
     await attachment.signal("SIGINT")
-    assert (await anext(attachment)).data == b"interrupted\n"
+    assert (await next_line(attachment)).data == b"interrupted\n"
 
     await executor.end(handle, 1.0)
     with pytest.raises(WrongStateError):

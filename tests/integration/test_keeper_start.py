@@ -27,7 +27,17 @@ from rametd.keeper.local import LocalExecutor
 from rametd.platform import processes
 
 from tests.support.eventually import eventually
-from tests.support.keepers import ECHO, agent, executor_of_its_own, journal_bytes, keeper_path, resident_kib, run_record
+from tests.support.keepers import (
+    ECHO,
+    agent,
+    executor_of_its_own,
+    journal_bytes,
+    keeper_path,
+    next_line,
+    resident_kib,
+    rest_of,
+    run_record,
+)
 
 
 @pytest.fixture
@@ -84,7 +94,7 @@ async def test_the_agent_gets_its_own_directory_and_exactly_its_environment(
     handle = await executor.start(agent(script, tmp_path, environment={"A": "1 = 2\n", "RAMET_SESSION": "forged"}))
     attachment = await executor.attach(handle, epoch=1, offset=0)
 
-    lines = [line.data.decode().strip() async for line in attachment]
+    lines = [line.data.decode().strip() for line in await rest_of(attachment)]
 
     assert lines[0] == str(tmp_path)
     variables = [("A", "1 = 2\n"), ("RAMET_KEEPER", str(keeper_path(handle))), ("RAMET_SESSION", "s")]
@@ -252,7 +262,7 @@ async def test_a_full_disk_holds_the_agent_and_loses_nothing(executor: LocalExec
     resource.prlimit(keeper, resource.RLIMIT_FSIZE, (hard, hard))
     assert await long_line == 60_004
     expected = b"".join(b"%099d\n" % number for number in range(4000)) + b"done\n"
-    lines = [await anext(attachment) for _ in range(8002)]
+    lines = [await next_line(attachment) for _ in range(8002)]
     assert b"".join(line.data for line in lines) == expected * 2
     assert (await attachment.status())["blocked"] is None
     await attachment.close()

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from rametd.keeper import directory
 from rametd.keeper.executor import Attachment, Handle, JournalLine, LaunchSpec
@@ -65,12 +66,32 @@ def journal_bytes(handle: Handle, name: str = directory.JOURNAL) -> bytes:
     return b"".join(path.read_bytes() for path in sorted(keeper_path(handle).glob(f"{name}.0*")))
 
 
+_unread: WeakKeyDictionary[Attachment, list[JournalLine]] = WeakKeyDictionary()
+"""What came along with the lines that were asked for."""
+
+
 async def read_lines(attachment: Attachment, count: int) -> list[JournalLine]:
-    return [await attachment.__anext__() for _ in range(count)]
+    lines = _unread.setdefault(attachment, [])
+    while len(lines) < count:
+        lines += await attachment.__anext__()
+    _unread[attachment] = lines[count:]
+    return lines[:count]
+
+
+async def next_line(attachment: Attachment) -> JournalLine:
+    return (await read_lines(attachment, 1))[0]
+
+
+async def rest_of(attachment: Attachment) -> list[JournalLine]:
+    """All further lines, until the end."""
+    lines = _unread.pop(attachment, [])
+    async for more in attachment:
+        lines += more
+    return lines
 
 
 async def read_all(attachment: Attachment) -> bytes:
-    return b"".join([line.data async for line in attachment]) + attachment.tail
+    return b"".join(line.data for line in await rest_of(attachment)) + attachment.tail
 
 
 def resident_kib(pid: int, field: str = "VmRSS") -> int:

@@ -128,6 +128,11 @@ class Frame:
     facts: tuple[Fact, ...]
     control: dict[str, Any] | None  # the parsed line, where the control channel must see it
 
+    @property
+    def is_calm(self) -> bool:
+        """Whether it changes nothing but the log: no fact, nothing for the control channel. Most lines are calm."""
+        return not self.facts and self.control is None
+
 
 @dataclass(frozen=True, slots=True)
 class Launch:

@@ -1,8 +1,7 @@
 """An attachment to an agent on this machine: the keeper's connection while it lives, the keeper's directory after that."""
 
 import asyncio
-from collections import deque
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Self
 
 from rametd.domain.errors import KeeperError, WrongStateError
@@ -29,21 +28,19 @@ class LocalAttachment:
     def __aiter__(self) -> Self:
         return self
 
-    async def __anext__(self) -> JournalLine:
+    async def __anext__(self) -> Sequence[JournalLine]:
         if self._disk is None and self._connection is not None:
-            line = await self._connection.next_line()
-            if line is not None:
-                self._offset = line.end
-                return line
+            if lines := await self._connection.next_lines():
+                self._offset = lines[-1].end
+                return lines
             await self._ensure_over(self._connection)
         if self._closed:
             raise StopAsyncIteration
         if self._disk is None:
             self._disk = await asyncio.to_thread(_DiskLines, self._path, directory.JOURNAL, self._offset)
-        line = await self._disk.next_line()
-        if line is None:
+        if not (lines := await self._disk.next_lines()):
             raise StopAsyncIteration
-        return line
+        return lines
 
     async def _ensure_over(self, connection: Connection) -> None:
         """Raise what ended the connection, unless that was the agent's end or the keeper's, or we."""
@@ -73,11 +70,11 @@ class LocalAttachment:
     async def signal(self, name: str) -> None:
         await self._live().signal(name, None)
 
-    async def release(self, offset: int) -> None:
+    def release(self, offset: int) -> None:
         if self._connection is not None:
             self._connection.release(offset)
 
-    async def release_stdin(self, offset: int) -> None:
+    def release_stdin(self, offset: int) -> None:
         if self._connection is not None:
             self._connection.release_stdin(offset)
 
@@ -110,17 +107,18 @@ class _DiskLines:
 
     def __init__(self, path: str, name: str, offset: int) -> None:
         self._lines = framing.Lines(offset)
-        self._ready: deque[JournalLine] = deque()
         self._reader = segments.Reader(path, name, segments.scan(path, name))
         self._ended = False
 
-    async def next_line(self) -> JournalLine | None:
-        while not self._ready and not self._ended:
+    async def next_lines(self) -> list[JournalLine]:
+        """The lines that the next chunk completes, at least one; none at the end."""
+        lines: list[JournalLine] = []
+        while not lines and not self._ended:
             # Nothing changes before the read is over: cancelled, it is read again.
             data = await asyncio.to_thread(self._reader.read, self._lines.end, CHUNK)
             self._ended = not data
-            self._ready.extend(JournalLine(*line) for line in self._lines.feed(data))
-        return self._ready.popleft() if self._ready else None
+            lines = [JournalLine(*line) for line in self._lines.feed(data)]
+        return lines
 
     @property
     def rest(self) -> bytes:

@@ -1,17 +1,17 @@
 """The daemon's end of one connection to a keeper; see `framing` for the protocol.
 
-A reader task takes every frame at once, so that an answer is never stuck behind data. What bounds the data is the window: the keeper
-sends no further than what the consumer took plus `framing.WINDOW`, and one line, however long, on top.
+A protocol of the event loop, not a stream: the loop hands it each chunk that the socket has, and all frames in it are handled in that one
+call. An answer is never stuck behind data. The window bounds the data: the keeper sends no further than what the consumer took plus
+`framing.WINDOW`, and one line, however long, on top.
 """
 
 import asyncio
 import itertools
 import struct
-from collections import deque
 from collections.abc import Mapping
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from rametd.domain.errors import KeeperError, KeeperFencedError, PromptTooLargeError, RametError, WrongStateError
 from rametd.keeper import framing
@@ -19,6 +19,9 @@ from rametd.keeper.executor import ExitRecord, JournalLine
 
 TIMEOUT = 5.0
 """Seconds in which a keeper greets and answers. It has no work that takes longer; a stopped one is an error."""
+BUFFER = memoryview(bytearray(128 << 10))
+"""Where the loop receives, for all connections: it hands over what it received before it receives more. A block of its own for each chunk would
+be mapped and given back each time, which takes longer than to receive a line."""
 FENCED = {"OLD_EPOCH", "DISPLACED"}
 
 
@@ -26,46 +29,49 @@ class ConnectionLostError(KeeperError):
     """The connection ended without a word: the keeper left, or dropped us."""
 
 
-class Connection:
+class Connection(asyncio.BufferedProtocol):
     """Made by `open`. Requests may run at the same time as one reader of lines."""
 
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, hello: Mapping[str, Any]) -> None:
-        self.hello = hello
+    def __init__(self) -> None:
+        loop = asyncio.get_running_loop()
+        self.hello: Mapping[str, Any] = {}
         self.exit: ExitRecord | None = None
-        """The exit record, once the keeper has told it."""
+        """The exit record, once the keeper has sent it."""
         self.failure: RametError | None = None
         """Why the connection has ended."""
-        self._reader, self._writer = reader, writer
+        self._transport: asyncio.Transport | None = None
+        self._greeting: asyncio.Future[tuple[int, bytes]] = loop.create_future()
+        self._over: asyncio.Future[None] = loop.create_future()  # nothing more is read
+        self._closed: asyncio.Future[None] = loop.create_future()  # what was written has left
+        self._decoder = framing.Decoder()
         self._lines = framing.Lines(0)
-        self._ready: deque[JournalLine] = deque()
+        self._ready: list[JournalLine] = []
         self.ready_bytes = 0
         self._consumed = 0
-        self._changed = asyncio.Event()
+        self._reader: asyncio.Future[None] | None = None  # who waits for lines
         self._numbers = itertools.count(1)
         self._answers: dict[int, asyncio.Future[Any]] = {}
         self._attached: asyncio.Future[None] | None = None
-        self._task = asyncio.create_task(self._run(), name="keeper connection")
-        self._task.add_done_callback(self._finish)
 
     @classmethod
     async def open(cls, path: Path) -> "Connection":
         """Connect and read the greeting. Raises OSError when nobody listens, KeeperError for a keeper of another protocol."""
         async with asyncio.timeout(TIMEOUT):
-            reader, writer = await asyncio.open_unix_connection(path)
+            _, self = await asyncio.get_running_loop().create_unix_connection(cls, str(path))
             with ExitStack() as undo:
-                undo.callback(writer.close)
+                undo.callback(self._finish)
                 try:
-                    kind, payload = await _read_frame(reader)
-                    hello = framing.decode_json(payload)
-                    versions = hello["versions"]
-                except (EOFError, framing.FramingError, KeyError) as error:
+                    kind, payload = await self._greeting
+                    self.hello = framing.decode_json(payload)
+                    versions = self.hello["versions"]
+                except (ConnectionLostError, framing.FramingError, KeyError) as error:
                     raise ConnectionLostError(f"the keeper at {path} did not greet: {error}") from error
                 if kind != framing.HELLO or framing.PROTOCOL_VERSION not in versions:
                     raise KeeperError(
                         f"the keeper at {path} speaks another protocol", hint="end its session, then resume it"
                     )
                 undo.pop_all()
-        return cls(reader, writer, hello)
+        return self
 
     async def attach(self, epoch: int, offset: int) -> None:
         """Become the controller. Raises KeeperFencedError, or LookupError for an offset that the journal does not have."""
@@ -75,21 +81,19 @@ class Connection:
         self._send(framing.encode_json(framing.ATTACH, epoch=epoch, offset=offset))
         await self._answer(self._attached)
 
-    async def next_line(self) -> JournalLine | None:
-        """The next line; None when the connection has ended (`exit` or `failure` says why) and all lines are out."""
-        while not self._ready:
-            if self._task.done():
-                return None
-            self._changed.clear()
-            await self._changed.wait()
-        line = self._ready.popleft()
-        self.ready_bytes -= len(line.data)
+    async def next_lines(self) -> list[JournalLine]:
+        """All lines that are there, at least one; none when the connection has ended (`exit` or `failure` says why) and all are out."""
+        while not self._ready and not self._over.done():
+            self._reader = asyncio.get_running_loop().create_future()
+            await self._reader
+        lines, self._ready = self._ready, []
+        self.ready_bytes = 0
         self._make_room()
-        return line
+        return lines
 
     async def ended(self) -> None:
         """Wait until the connection has ended, by whomever."""
-        await asyncio.wait([self._task])
+        await asyncio.wait([self._over])
 
     async def write(self, line: bytes) -> int:
         """See `Attachment.write`."""
@@ -118,10 +122,8 @@ class Connection:
         self._tell(framing.RELEASE_STDIN, offset)
 
     async def close(self) -> None:
-        self._task.cancel()
-        await asyncio.wait([self._task])
-        with suppress(OSError):
-            await self._writer.wait_closed()
+        self._finish()
+        await asyncio.wait([self._closed])
 
     # Requests
 
@@ -136,7 +138,7 @@ class Connection:
         return await self._answer(answer)
 
     async def _answer(self, answer: asyncio.Future[Any], timeout: float | None = TIMEOUT) -> Any:  # noqa: ASYNC109
-        if self._task.done() and not answer.done():
+        if self._over.done() and not answer.done():
             raise self._lost()
         try:
             async with asyncio.timeout(timeout):
@@ -147,14 +149,14 @@ class Connection:
             ) from None
 
     def _send(self, data: bytes) -> None:
-        if self._task.done():
+        if self._over.done() or self._transport is None:
             raise self._lost()
-        self._writer.write(data)
+        self._transport.write(data)
 
     def _tell(self, kind: int, offset: int) -> None:
         """Needs no answer, and nobody to hear it: one that has left has no more use for it."""
-        if not self._task.done():
-            self._writer.write(framing.encode(kind, framing.U64.pack(offset)))
+        if not self._over.done() and self._transport is not None:
+            self._transport.write(framing.encode(kind, framing.U64.pack(offset)))
 
     def _lost(self) -> RametError:
         if self.exit is not None:
@@ -163,25 +165,56 @@ class Connection:
 
     # Frames
 
-    async def _run(self) -> None:
-        try:
-            while self.failure is None and self.exit is None:
-                self._handle(*await _read_frame(self._reader))
-        except EOFError:
-            self.failure = ConnectionLostError("the keeper ended the connection")
-        except (OSError, struct.error, framing.FramingError, LookupError, TypeError) as error:
-            self.failure = ConnectionLostError(f"the connection to the keeper broke: {error!r}")
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
 
-    def _finish(self, _: asyncio.Task[None]) -> None:
-        """A callback of the task: it runs even if the task was cancelled before its first step."""
-        self._writer.close()
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return BUFFER
+
+    def buffer_updated(self, nbytes: int) -> None:
+        try:
+            for kind, payload in self._decoder.feed(bytes(BUFFER[:nbytes])):
+                if self._over.done():
+                    return
+                if not self._greeting.done():
+                    self._greeting.set_result((kind, payload))
+                else:
+                    self._handle(kind, payload)
+                if self.failure is not None or self.exit is not None:
+                    self._finish()
+        except (struct.error, framing.FramingError, LookupError, TypeError) as error:
+            self._fail(f"the connection to the keeper broke: {error!r}")
+
+    def eof_received(self) -> None:
+        self._fail("the keeper ended the connection")
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._fail("the connection to the keeper broke: " + repr(error) if error else "the connection is closed")
+        self._closed.set_result(None)
+
+    def _fail(self, words: str) -> None:
+        if not self._over.done():
+            self.failure = ConnectionLostError(words)
+            self._finish()
+
+    def _finish(self) -> None:
+        """End the connection: whoever waits for an answer or for lines waits no longer."""
+        if self._over.done():
+            return
+        self._over.set_result(None)
+        if self._transport is not None:
+            self._transport.close()
         lost = self._lost()
-        for answer in (*self._answers.values(), *([self._attached] if self._attached else ())):
+        for answer in (*self._answers.values(), self._greeting, *([self._attached] if self._attached else ())):
             if not answer.done():
                 answer.set_exception(lost)
                 answer.exception()  # whoever still waits gets it; nobody has to
         self._answers.clear()
-        self._changed.set()
+        self._wake_reader()
+
+    def _wake_reader(self) -> None:
+        if self._reader is not None and not self._reader.done():
+            self._reader.set_result(None)
 
     def _handle(self, kind: int, payload: bytes) -> None:
         if kind == framing.DATA:
@@ -189,7 +222,8 @@ class Connection:
                 self._ready.append(JournalLine(start, end, data))
                 self.ready_bytes += len(data)
             self._make_room()
-            self._changed.set()
+            if self._ready:
+                self._wake_reader()
         elif kind == framing.WRITTEN:
             number, end = framing.U64_PAIR.unpack(payload)
             self._resolve(number, end)
@@ -233,10 +267,3 @@ class Connection:
         if self.ready_bytes < framing.WINDOW // 2 and received - self._consumed >= framing.WINDOW // 4:
             self._tell(framing.CONSUMED, received)
             self._consumed = received
-
-
-async def _read_frame(reader: asyncio.StreamReader) -> tuple[int, bytes]:
-    length, kind = framing.HEADER.unpack(await reader.readexactly(framing.HEADER.size))
-    if length > framing.MAX_PAYLOAD:
-        raise framing.FramingError(f"a frame of {length} bytes")
-    return kind, await reader.readexactly(length)

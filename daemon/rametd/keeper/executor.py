@@ -5,7 +5,7 @@ and signals: what an agent says is for `agents` to understand. `LocalExecutor` r
 """
 
 import enum
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NewType, Protocol
@@ -124,9 +124,11 @@ class Attachment(Protocol):
     over, KeeperError when the keeper lives but cannot be talked to any more.
     """
 
-    def __aiter__(self) -> AsyncIterator[JournalLine]: ...
+    def __aiter__(self) -> AsyncIterator[Sequence[JournalLine]]: ...
 
-    async def __anext__(self) -> JournalLine: ...
+    async def __anext__(self) -> Sequence[JournalLine]:
+        """Wait for the next lines: all that are there, at least one."""
+        ...
 
     @property
     def tail(self) -> bytes:
@@ -145,11 +147,11 @@ class Attachment(Protocol):
         """Send ``SIGINT``, …, to the agent alone. Raises WrongStateError when it has ended."""
         ...
 
-    async def release(self, offset: int) -> None:
+    def release(self, offset: int) -> None:
         """The journal below ``offset`` is no longer needed. No effect once the agent has ended."""
         ...
 
-    async def release_stdin(self, offset: int) -> None:
+    def release_stdin(self, offset: int) -> None:
         """The stdin journal below ``offset`` is no longer needed; what the agent has not read yet is kept."""
         ...
 

@@ -80,19 +80,29 @@ class Decoder:
         self._buffer = bytearray()
 
     def feed(self, data: bytes) -> Iterator[tuple[int, bytes]]:
-        """Yield each ``(type, payload)`` that ``data`` completes; raises `FramingError` for an oversized one."""
+        """Yield each ``(type, payload)`` that ``data`` completes; raises `FramingError` for an oversized one.
+
+        Consume all of them before the next call.
+        """
         buffer = self._buffer
-        buffer += data
-        while len(buffer) >= HEADER.size:
-            length, kind = HEADER.unpack_from(buffer)
+        if buffer:
+            buffer += data
+            (length, _) = HEADER.unpack_from(buffer) if len(buffer) >= HEADER.size else (0, 0)
+            if length <= MAX_PAYLOAD and len(buffer) < HEADER.size + length:
+                return
+            data = bytes(buffer)
+            buffer.clear()
+        begin = 0
+        while len(data) - begin >= HEADER.size:
+            length, kind = HEADER.unpack_from(data, begin)
             if length > MAX_PAYLOAD:
                 raise FramingError(f"a frame of {length} bytes")
-            end = HEADER.size + length
-            if len(buffer) < end:
-                return
-            payload = bytes(buffer[HEADER.size : end])
-            del buffer[:end]
-            yield kind, payload
+            end = begin + HEADER.size + length
+            if len(data) < end:
+                break
+            yield kind, data[begin + HEADER.size : end]
+            begin = end
+        buffer += data[begin:]
 
 
 class Lines:

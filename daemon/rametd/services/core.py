@@ -18,6 +18,7 @@ from rametd.environment import EnvironmentFiles
 from rametd.failpoints import Failpoint
 from rametd.git import Git
 from rametd.keeper.executor import Executor
+from rametd.services.agents.intake import Intake
 from rametd.services.hub import Hub
 from rametd.services.index import SessionIndex
 from rametd.services.operations.runner import Operations
@@ -101,8 +102,10 @@ class Core:
 
     trackers: Trackers = field(init=False)  # of the worktrees of live sessions
     operations: Operations = field(init=False)
+    intake: Intake = field(init=False)  # of the agents' lines
 
     def __post_init__(self) -> None:
+        self.intake = Intake(self.store)
         self.trackers = Trackers(self.store, self.git, self.recovered)
         self.operations = Operations(self.store, self.failpoint)
 

@@ -18,7 +18,7 @@ from rametd.agents.base import (
     TurnBegan,
 )
 from rametd.domain.models import Agent, Session
-from rametd.services.agents.projection import Projection, line_event
+from rametd.services.agents.projection import Projection
 from rametd.services.policy import Policy
 from rametd.store import Unit
 
@@ -52,9 +52,3 @@ def project(unit: Unit, session_id: str, generation: int, frames: Sequence[Frame
         projection.apply(frame)
     projection.flush()
     return Projected(projection.session, projection.agent, projection.turn_ended, tuple(projection.told))
-
-
-def store_calm(unit: Unit, session: Session, generation: int, frames: Sequence[Frame]) -> None:
-    """`project` for frames without facts, which change nothing: most of what an agent says, and so nothing is read for it."""
-    unit.agents.advance(session.id, generation, frames[-1].end, expect_offset=frames[0].start)
-    unit.events.append(*(line_event(session, frame) for frame in frames))

@@ -1,7 +1,6 @@
 """Lines owed to one agent: committed first, written in order, noted once the keeper has them."""
 
 import asyncio
-from contextlib import suppress
 
 import structlog
 
@@ -76,5 +75,4 @@ class Sender:
         self._offset = end
         if end - self._released >= RELEASE_BYTES:
             self._released = end
-            with suppress(RametError):  # the end of the connection is seen by whoever reads it
-                await self._attachment.release_stdin(end)
+            self._attachment.release_stdin(end)

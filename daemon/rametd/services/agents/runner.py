@@ -6,8 +6,7 @@ begins where this one was killed.
 """
 
 import asyncio
-from collections.abc import Coroutine
-from contextlib import suppress
+from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 from typing import Any
@@ -20,7 +19,7 @@ from rametd.domain.errors import AgentRefusedError, RametError, SessionNotFoundE
 from rametd.domain.models import Agent, ControlRequest, Request, Session
 from rametd.keeper.executor import Attachment, Handle, Liveness
 from rametd.services import events
-from rametd.services.agents.batches import Projected, is_urgent, project, store_calm
+from rametd.services.agents.batches import Projected, is_urgent, project
 from rametd.services.agents.clocks import Clocks
 from rametd.services.agents.conversation import Conversation
 from rametd.services.agents.endings import record_end
@@ -66,7 +65,9 @@ class Runner:
         self._attached: Live | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._faulty: asyncio.Task[None] | None = None
-        self._frames: list[Frame] = []  # read, not yet stored
+        self.frames: list[Frame] = []  # read, not yet stored
+        self._storing = False  # some of them, here or in the intake
+        self._suspect = False  # the intake has refused them
         self._news = asyncio.Event()
         self._room = asyncio.Event()
         self._at_end = False
@@ -124,6 +125,7 @@ class Runner:
     async def detach(self) -> None:
         """Let go of the agent, which lives on."""
         self._clocks.stop()
+        self.frames.clear()  # read again by whoever takes the agent up next: the intake must not store them behind its back
         if self._core.runners.get(self.session_id) is self:
             del self._core.runners[self.session_id]
             self._core.running_costs.pop(self.session_id, None)
@@ -151,13 +153,16 @@ class Runner:
     async def _pump(self) -> None:
         # What agents said while there was no daemon must not keep a new one from serving; it waits in the keepers' journals.
         await self._core.recovered.wait()
+        frames = self.frames
         try:
-            async for line in self._live.attachment:
-                self._frames.append(self._kind.read(self._agent, line.start, line.end, line.data))
-                self._news.set()
-                if len(self._frames) >= BACKLOG or line.end - self._frames[0].start >= BACKLOG_BYTES:
-                    self._room.clear()
-                    await self._room.wait()
+            async for lines in self._live.attachment:
+                for line in lines:
+                    frames.append(self._kind.read(self._agent, line.start, line.end, line.data))
+                    if len(frames) >= BACKLOG or line.end - frames[0].start >= BACKLOG_BYTES:
+                        self._store_frames()
+                        self._room.clear()
+                        await self._room.wait()
+                self._store_frames()
         except RametError as error:
             # Fenced by a newer daemon, or the keeper broke: either way nothing more comes over this connection.
             self._log.warning("keeper connection ended", error=error.message)
@@ -165,14 +170,50 @@ class Runner:
             self._at_end = True
             self._news.set()
 
+    def _store_frames(self) -> None:
+        """Have the frames stored: with those of other agents where all are calm, else in a work of their own."""
+        if self._storing or not self.frames:
+            return
+        if self._suspect or not all(frame.is_calm for frame in self.frames):
+            self._news.set()
+        else:
+            self._storing = True
+            self._core.intake.add(self)
+
+    def stored(self, frames: Sequence[Frame]) -> None:
+        """See `intake.Source`."""
+        self._storing = False
+        self._drop(frames)
+        if self.frames:
+            self._store_frames()
+        elif self._at_end:
+            self._news.set()
+
+    def refused(self) -> None:
+        """See `intake.Source`."""
+        self._storing, self._suspect = False, True
+        self._news.set()
+
+    def _drop(self, frames: Sequence[Frame]) -> None:
+        """Forget the first frames, which are committed."""
+        del self.frames[: len(frames)]
+        self._room.set()
+        offset = frames[-1].end
+        if offset - self._released >= RELEASE_BYTES:
+            self._released = offset
+            self._live.attachment.release(offset)
+
     async def _project(self) -> None:
         while True:
             await self._news.wait()
-            if not self._frames:
+            self._news.clear()
+            if self._storing:
+                continue  # `stored` sees to what follows
+            if not self.frames:
                 if self._at_end:
                     break
-                self._news.clear()
                 continue
+            self._storing = True
             try:
                 await self._apply()
             except StaleBatchError:
@@ -181,26 +222,25 @@ class Runner:
                 return
             except SessionNotFoundError:
                 return
+            self._storing = self._suspect = False
+            self._store_frames()
+            if not self.frames:
+                self._news.set()  # the end may have come meanwhile
         await self._finish()
 
     async def _apply(self) -> None:
         session_id, generation = self.session_id, self.generation
-        urgent = is_urgent(self._frames)
+        urgent = is_urgent(self.frames)
         frames: list[Frame] = []
 
         def work(unit: Unit) -> Projected:
             # Taken when the work is done, not when it is handed in: what came while it waited its turn goes along instead of waiting
             # for another one. Runs in the store's thread, while the loop's may append; only what is committed is removed. An urgent
             # line, which wants a commit of its own kind, ends what a work that is not urgent takes.
-            frames[:] = self._frames[:] if urgent else takewhile(lambda frame: not is_urgent([frame]), self._frames[:])
-            if any(frame.facts for frame in frames):
-                return project(unit, session_id, generation, frames, self._core.policy)
-            store_calm(unit, self._session, generation, frames)
-            return Projected(self._session, self._agent, turn_ended=False, told=())
+            frames[:] = self.frames[:] if urgent else takewhile(lambda frame: not is_urgent([frame]), self.frames[:])
+            return project(unit, session_id, generation, frames, self._core.policy)
 
         projected = await write_for_sure(self._core.store, work, lifecycle=urgent)
-        del self._frames[: len(frames)]
-        self._room.set()
         self._session, self._agent = projected.session, projected.agent
         for frame in frames:
             self._feed(frame)
@@ -212,11 +252,7 @@ class Runner:
             if self._core.after_turn:
                 self._spawn(self._after_turn(), "after-turn")
             self._core.wake()
-        offset = frames[-1].end
-        if offset - self._released >= RELEASE_BYTES:
-            self._released = offset
-            with suppress(RametError):  # the end of the connection is seen by the pump
-                await self._live.attachment.release(offset)
+        self._drop(frames)
 
     @property
     def session(self) -> Session:

@@ -7,7 +7,7 @@ from typing import Any
 
 import structlog
 
-from rametd.agents.base import Channel, ControlAsked, Decision, Initialized, Judged, Launch, ToolUse
+from rametd.agents.base import Channel, ControlAsked, Decision, Frame, Initialized, Judged, Launch, ToolUse
 from rametd.domain.errors import RametError
 from rametd.domain.models import Session
 from rametd.keeper.executor import Attachment, Handle
@@ -74,21 +74,24 @@ class WarmProcess:
         assert self._attachment is not None
         assert self._channel is not None
         try:
-            async for line in self._attachment:
-                frame = self._kind.read(self._agent, line.start, line.end, line.data)
-                for fact in frame.facts:
-                    match fact:
-                        case ControlAsked(id=control_id):
-                            self._unanswered[control_id] = line.start
-                        case Initialized(reply=reply):
-                            self._reply = reply
-                self._read = line.end
-                if frame.control is not None:
-                    self._channel.feed(frame.control)
+            async for lines in self._attachment:
+                for line in lines:
+                    self._hear(self._channel, self._kind.read(self._agent, line.start, line.end, line.data))
         except RametError as error:
             log.warning("warm agent", session=self.session.id, error=error.message)
         finally:
             self.ended.set()
+
+    def _hear(self, channel: Channel, frame: Frame) -> None:
+        for fact in frame.facts:
+            match fact:
+                case ControlAsked(id=control_id):
+                    self._unanswered[control_id] = frame.start
+                case Initialized(reply=reply):
+                    self._reply = reply
+        self._read = frame.end
+        if frame.control is not None:
+            channel.feed(frame.control)
 
     async def tell(self, session: Session, around: Mapping[str, str]) -> None:
         """Bring it to what the session wants, by what it was not told before. Raises TimeoutError, and what the keeper raises."""

@@ -1,0 +1,112 @@
+"""Calm lines of all agents, stored together: one unit of work for everything that came since the commit before.
+
+A hundred agents that write a line each are one work instead of a hundred: one job for the writer, one answer for the loop. Only lines that change
+nothing go this way (`Frame.is_calm`); a batch with any other is its runner's own work, in the order of the agent's lines.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from itertools import takewhile
+from typing import Protocol
+
+import structlog
+
+from rametd.agents.base import Frame
+from rametd.domain.errors import StaleBatchError
+from rametd.domain.models import NewEvent, Session
+from rametd.services.agents.projection import line_event
+from rametd.services.persistence import write_for_sure
+from rametd.store import Store, Unit
+
+log = structlog.get_logger()
+
+BATCH_BYTES = 4 << 20
+"""Bytes of lines in one work, of one agent beyond that: a longer work would hold up all others."""
+
+
+class Source(Protocol):
+    """An agent with calm lines to be stored. It adds itself once and waits for `stored` or `refused`."""
+
+    generation: int
+    frames: list[Frame]  # read, not yet stored; grows while the source waits
+
+    @property
+    def session(self) -> Session: ...
+
+    def stored(self, frames: Sequence[Frame]) -> None:
+        """These, the first of its frames, are committed."""
+
+    def refused(self) -> None:
+        """They cannot be stored like this: the source finds out why in a work of its own."""
+
+
+class Intake:
+    """Begun by the first source that is added, idle when none waits."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._waiting: list[Source] = []
+        self._task: asyncio.Task[None] | None = None
+
+    def add(self, source: Source) -> None:
+        """Store the calm lines that ``source`` begins with."""
+        self._waiting.append(source)
+        if self._task is None:
+            self._task = asyncio.create_task(self._run(), name="intake")
+            self._task.add_done_callback(self._done)
+
+    async def _run(self) -> None:
+        try:
+            while self._waiting:
+                taken = await write_for_sure(self._store, self._work, lifecycle=False)
+                del self._waiting[: len(taken)]
+                for source, frames in taken:
+                    if frames:
+                        source.stored(frames)
+                    else:
+                        source.refused()
+        finally:
+            # Here, not in `_done`, which the loop calls later: a source that is added in between would find a task that takes no more.
+            self._task = None
+
+    def _work(self, unit: Unit) -> list[tuple[Source, list[Frame]]]:
+        # Runs in the writer's thread and takes what waits at its turn, also what came after it was handed in. Only the loop removes.
+        taken = take(self._waiting[:])
+        store_calm(unit, taken)
+        return taken
+
+    def _done(self, task: "asyncio.Task[None]") -> None:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("lines are stored agent by agent", exc_info=error)
+            waiting, self._waiting = self._waiting, []
+            for source in waiting:
+                source.refused()
+
+
+def take(waiting: Sequence[Source]) -> list[tuple[Source, list[Frame]]]:
+    """The first sources with the calm lines that each begins with, `BATCH_BYTES` of them."""
+    taken: list[tuple[Source, list[Frame]]] = []
+    size = 0
+    for source in waiting:
+        frames = list(takewhile(lambda frame: frame.is_calm, source.frames[:]))
+        taken.append((source, frames))
+        size += frames[-1].end - frames[0].start if frames else 0
+        if size >= BATCH_BYTES:
+            break
+    return taken
+
+
+def store_calm(unit: Unit, taken: Sequence[tuple[Source, list[Frame]]]) -> None:
+    """Advance each agent and append the events of its lines. The frames of an agent that another daemon advanced are emptied, not stored."""
+    appended: list[NewEvent] = []
+    for source, frames in taken:
+        if not frames:  # it has let go of them
+            continue
+        session = source.session
+        try:
+            unit.agents.advance(session.id, source.generation, frames[-1].end, expect_offset=frames[0].start)
+        except StaleBatchError:  # nothing of it was done
+            frames.clear()
+        else:
+            appended += [line_event(session, frame) for frame in frames]
+    unit.events.append(*appended)
