@@ -7,7 +7,7 @@ STAMP := $(VENV)/.installed
 IMAGE := proto/released.binpb
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench proto picture release-image format clean
+.PHONY: help demo test check bench bench-gate proto picture release-image format clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -36,6 +36,9 @@ check: $(STAMP) ## format, lint, types, layers, contract
 
 bench: $(STAMP) ## the figures of the design, as JSON
 	@$(BIN)/python -m tests.bench $(ARGS)
+
+bench-gate: $(STAMP) ## has a figure gone back? (about a minute)
+	@$(BIN)/python -m tests.bench.gate $(ARGS)
 
 proto: $(STAMP) ## write the contract's Python code again
 	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python proto/generate.py

@@ -1,0 +1,135 @@
+"""The intake stores calm lines of many agents exactly once, whatever order they come in and whatever goes wrong with one of them."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+
+import pytest
+from ramet.v1 import event_pb2
+from rametd.agents.base import Frame
+from rametd.domain.models import Session
+from rametd.services.agents.intake import Intake
+from rametd.store import Store
+
+from tests.support.eventually import eventually
+from tests.support.rows import a_repo, a_session, an_agent
+
+
+class Agent:
+    """A source whose lines count from zero, a byte each; ``more`` lines follow right after the first commit."""
+
+    generation = 1
+
+    def __init__(self, session: Session, intake: Intake) -> None:
+        self.session = session
+        self.frames: list[Frame] = []
+        self.written = self.more = 0
+        self.was_refused = asyncio.Event()
+        self._intake = intake
+        self._waits = False
+
+    def write(self, count: int) -> None:
+        for at in range(self.written, self.written + count):
+            line = bytes([at, 10])
+            event = event_pb2.Event(agent_notice=event_pb2.AgentNotice(type="x"))
+            self.frames.append(Frame(at, at + 1, line, event, (), None))
+        self.written += count
+        if not self._waits:
+            self._waits = True
+            self._intake.add(self)
+
+    def stored(self, frames: Sequence[Frame]) -> None:
+        self._waits = False
+        assert self.frames[: len(frames)] == frames
+        del self.frames[: len(frames)]
+        if self.frames:
+            self._waits = True
+            self._intake.add(self)
+        elif self.more:
+            asyncio.get_running_loop().call_soon(self.write, self.more)
+            self.more = 0
+
+    def refused(self) -> None:
+        self.was_refused.set()
+
+
+@pytest.fixture
+async def store(tmp_path: Path) -> AsyncIterator[Store]:
+    store = await Store.open(tmp_path / "ramet.db")
+    yield store
+    await store.aclose()
+
+
+async def agents(store: Store, count: int) -> list[Agent]:
+    intake = Intake(store)
+    made = [a_session(f"s{number}") for number in range(count)]
+
+    def add(unit) -> None:  # type: ignore[no-untyped-def]
+        unit.repos.upsert(a_repo())
+        for session in made:
+            unit.sessions.insert(session)
+            unit.agents.insert(an_agent(session.id))
+
+    await store.write(add)
+    return [Agent(session, intake) for session in made]
+
+
+async def stored_lines(store: Store, agent: Agent) -> bytes:
+    events = await store.read(lambda reader: reader.events.list(session_id=agent.session.id))
+    offset = await store.read(lambda reader: reader.agents.latest(agent.session.id))
+    assert offset is not None
+    assert offset.journal_offset == len(events), "events and offset are of one commit"
+    return b"".join(event.frame for event in events)
+
+
+async def settled(herd: Sequence[Agent]) -> None:
+    await eventually(lambda: not any(each.frames and not each.was_refused.is_set() for each in herd), every=0.001)
+
+
+async def test_lines_that_come_at_every_moment_of_a_commit_are_stored_once_and_in_order(store: Store) -> None:
+    herd = await agents(store, 3)
+    for number in range(200):
+        agent = herd[number % 3]
+        if agent.written < 200:
+            agent.write(1 + number % 3)
+        if number % 7 == 0:
+            await settled(herd)  # the intake's task ends here: the next line begins another
+        elif number % 2:
+            await asyncio.sleep(0)
+    await settled(herd)
+    for agent in herd:
+        assert await stored_lines(store, agent) == bytes(range(agent.written))
+
+
+async def test_lines_that_come_as_the_intake_runs_dry_are_stored(store: Store) -> None:
+    # The loop calls `write` between the end of the intake's task and its done callback.
+    (agent,) = await agents(store, 1)
+    agent.more = 2
+    agent.write(1)
+    await eventually(lambda: agent.written == 3 and not agent.frames, every=0.001)
+    assert await stored_lines(store, agent) == bytes(range(3))
+
+
+async def test_an_agent_that_another_daemon_advanced_is_refused_alone(store: Store) -> None:
+    stale, sound = await agents(store, 2)
+    await store.write(lambda unit: unit.agents.advance("s0", 1, 9, expect_offset=0))
+    stale.write(3)
+    sound.write(3)
+    await settled([stale, sound])
+    assert stale.was_refused.is_set()
+    assert await stored_lines(store, sound) == bytes(range(3))
+    assert len(stale.frames) == 3, "nothing of it was dropped"
+
+
+async def test_a_work_that_fails_as_a_whole_hands_all_lines_back_to_their_agents(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = await agents(store, 2)
+    first.frames.append(Frame(0, 1, b"x", event_pb2.Event(), (), None))
+    monkeypatch.setattr(first, "session", None)  # a fault of ours: the work raises what no one expects
+    first.write(1)
+    second.write(1)
+    async with asyncio.timeout(10):
+        await first.was_refused.wait()
+        await second.was_refused.wait()
+    assert second.frames
