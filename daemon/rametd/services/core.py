@@ -18,9 +18,9 @@ from rametd.environment import EnvironmentFiles
 from rametd.failpoints import Failpoint
 from rametd.git import Git
 from rametd.keeper.executor import Executor
-from rametd.services.agents.intake import Intake
 from rametd.services.hub import Hub
 from rametd.services.index import SessionIndex
+from rametd.services.intake import Intake
 from rametd.services.operations.runner import Operations
 from rametd.services.policy import Policy
 from rametd.services.rates import Rates

@@ -35,6 +35,7 @@ from rametd.domain.models import (
 from rametd.domain.states import BUSY_STATES, State
 from rametd.services import budgets, events
 from rametd.services.agents.questions import describe, new_request, same_question
+from rametd.services.intake import line_event
 from rametd.services.lifecycle import INTERRUPTED, change_state, log_request
 from rametd.services.mail import post
 from rametd.services.policy import Policy
@@ -47,18 +48,6 @@ LEAST_REST_S = 2.0
 """For a limit that is lifted in this instant: the turn that it ended may be told of only afterwards, and clocks differ."""
 LIMIT_RESUMES = 3
 """How many times in a row a session goes on by itself after a usage limit."""
-
-
-def line_event(session: Session, frame: Frame) -> NewEvent:
-    """The event that a line of the session's agent is."""
-    return NewEvent(
-        frame.event.WhichOneof("payload") or "agent_notice",
-        session.id,
-        session.repo_id,
-        f"session:{session.id}",
-        frame.event.SerializeToString(),
-        frame.line.removesuffix(b"\n"),
-    )
 
 
 class Projection:

@@ -14,7 +14,6 @@ import structlog
 from rametd.agents.base import Frame
 from rametd.domain.errors import StaleBatchError
 from rametd.domain.models import NewEvent, Session
-from rametd.services.agents.projection import line_event
 from rametd.services.persistence import write_for_sure
 from rametd.store import Store, Unit
 
@@ -81,6 +80,18 @@ class Intake:
             waiting, self._waiting = self._waiting, []
             for source in waiting:
                 source.refused()
+
+
+def line_event(session: Session, frame: Frame) -> NewEvent:
+    """Make the event of one line of the session's agent."""
+    return NewEvent(
+        frame.event.WhichOneof("payload") or "agent_notice",
+        session.id,
+        session.repo_id,
+        f"session:{session.id}",
+        frame.event.SerializeToString(),
+        frame.line.removesuffix(b"\n"),
+    )
 
 
 def take(waiting: Sequence[Source]) -> list[tuple[Source, list[Frame]]]:

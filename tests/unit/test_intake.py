@@ -8,7 +8,7 @@ import pytest
 from ramet.v1 import event_pb2
 from rametd.agents.base import Frame
 from rametd.domain.models import Session
-from rametd.services.agents.intake import Intake
+from rametd.services.intake import Intake
 from rametd.store import Store
 
 from tests.support.eventually import eventually
