@@ -1,43 +1,41 @@
-"""What a repository would have run once it is trusted, shown in full before it is."""
+"""What a repository could run, shown in full before the person trusts it."""
 
-import json
+import tomllib
 from collections.abc import Iterator
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rametctl.lines import Line, line
 
 if TYPE_CHECKING:
-    from ramet.v1.daemon_pb2 import GetConfigResponse
+    from ramet.v1.repo_pb2 import GetTrustResponse, TrustItem
 
-RUNNING = ("setup", "teardown", "run.NAME", "land.check", "carry", "carry_rewrite")
-"""Settings of a repository that have something run, or copied."""
-LOADED = (".claude/settings.json", ".mcp.json")
-"""Files of Claude's own that have something run."""
-FROM_REPOSITORY = "repository file"
+CLAUDE = "Claude's own; its hooks, servers and commands run with every agent"
 
 
-def contents(config: "GetConfigResponse", root: str) -> Iterator[Line]:
-    """Lines that show it; none where there is nothing."""
-    for setting in (*config.settings, *config.withheld):
-        if setting.key in RUNNING and setting.origin == FROM_REPOSITORY:
-            yield line((setting.key.removesuffix(".NAME"), "bold"), (f"  ({config.repo_file})", "dim"))
-            yield from (line(text, indent=2) for text in _texts(json.loads(setting.value_json)))
-    for name in LOADED:
-        if (text := _read(Path(root, name))) is not None:
-            yield line((name, "bold"), ("  (Claude's own; its hooks and servers run with every agent)", "dim"))
-            yield from (line(each, indent=2) for each in text.rstrip().split("\n"))
+def contents(trust: "GetTrustResponse") -> Iterator[Line]:
+    """Lines that show every item, those first that the person has not trusted as they are."""
+    from ramet.v1 import repo_pb2
+
+    words = {repo_pb2.TRUST_STATE_CHANGED: "changed since you trusted it", repo_pb2.TRUST_STATE_NEW: "new"}
+    marked = trust.repo.trusted
+    for item in sorted(trust.items, key=lambda each: each.state == repo_pb2.TRUST_STATE_TRUSTED):
+        about = CLAUDE if item.key.startswith((".claude", ".mcp")) else ""
+        notes = ", ".join(filter(None, (words.get(item.state, "") if marked else "", about)))
+        yield line((item.key, "bold"), (f"  ({notes})" if notes else "", "dim"))
+        yield from (line(text, indent=2) for text in _texts(item))
 
 
-def _texts(value: Any) -> Iterator[str]:
-    if isinstance(value, dict):
-        yield from (f"{name}: {command}" for name, command in value.items())
-    else:
-        yield from (text for item in value for text in str(item).split("\n"))
+def _texts(item: "TrustItem") -> Iterator[str]:
+    """The lines of an item: of a setting, which is a line of TOML, each of its values."""
+    text = item.text
+    if text.startswith(f"{item.key} = "):
+        value = tomllib.loads(text.replace(item.key, "value", 1))["value"]
+        text = "\n".join(str(each) for each in (value if isinstance(value, list) else [value]))
+    yield from text.rstrip().split("\n")
 
 
-def _read(path: Path) -> str | None:
-    try:
-        return path.read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return None
+def difference(trust: "GetTrustResponse") -> Iterator[Line]:
+    """The difference to what the person trusted; none for a repository that is not trusted."""
+    styles = {"+": "green", "-": "red", "@": "cyan"}
+    if trust.repo.trusted and trust.difference:
+        yield from (line((text, styles.get(text[:1], ""))) for text in trust.difference.split("\n"))

@@ -2,21 +2,11 @@
 
 from pathlib import Path
 
-from google.protobuf.field_mask_pb2 import FieldMask
-from ramet.v1 import repo_pb2
 from rametd.git import Git
 
 from tests.support import repositories
-from tests.support.daemon import Client, connected, daemon_process, git, make_sandbox
+from tests.support.daemon import connected, daemon_process, git, make_sandbox
 from tests.support.eventually import eventually
-
-
-async def trust(client: Client, path: Path) -> None:
-    repo = (await client.repos.RegisterRepo(repo_pb2.RegisterRepoRequest(path=str(path)))).repo
-    mask = FieldMask(paths=["trusted"])
-    await client.repos.UpdateRepo(
-        repo_pb2.UpdateRepoRequest(repo_id=repo.id, repo=repo_pb2.Repo(trusted=True), update_mask=mask)
-    )
 
 
 async def test_trust_and_a_restart_leave_alone_what_a_person_made_of_carried_files() -> None:
@@ -29,6 +19,7 @@ async def test_trust_and_a_restart_leave_alone_what_a_person_made_of_carried_fil
         (path / ".env").write_text("DATABASE=main\n")
         (path / ".env.old").write_text("main\n")
         async with connected(sandbox) as client:
+            await client.trust(path)
             tree = Path((await client.create(path, name="one")).worktree)
             await eventually(lambda: (tree / ".env.old").exists() and (tree / ".env").exists())
             admin = Path(git(tree, "rev-parse", "--absolute-git-dir"))
@@ -37,7 +28,7 @@ async def test_trust_and_a_restart_leave_alone_what_a_person_made_of_carried_fil
             (tree / ".env.old").unlink()
             (path / ".env").write_text("DATABASE=main, newer\n")
             (path / ".env.at-trust").touch()
-            await trust(client, path)
+            await client.trust(path)
             await eventually((tree / ".env.at-trust").exists)
         (path / ".env.at-restart").touch()
         daemon.restart()
@@ -61,6 +52,7 @@ async def test_nothing_is_carried_over_what_the_branch_tracks_or_to_where_it_is_
         for name in (".env", ".env.local"):
             (path / name).write_text("SECRET\n")
         async with connected(sandbox) as client:
+            await client.trust(path)
             tree = Path((await client.create(path, name="one", existing_branch="other")).worktree)
 
             async def warned() -> str:

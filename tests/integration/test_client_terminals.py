@@ -152,7 +152,7 @@ async def test_trust_shows_in_full_what_would_run_and_asks_once(
     await client.create(repository, name="one")
     answers = [ask(sandbox, repository, answer) for answer in ("n\n", "y\n")]
     for code, text in answers:
-        for words in ("echo setting up", "echo down", "web: echo web on $PORT; exit 5", "say hello", "Trust "):
+        for words in ("echo setting up", "echo down", "run.web", "echo web on $PORT; exit 5", "say hello", "Trust "):
             assert words in text
         assert code in {0, 1}
     assert [code for code, _ in answers] == [1, 0]

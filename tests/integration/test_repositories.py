@@ -7,7 +7,6 @@ from typing import Any
 
 import grpc
 import pytest
-from google.protobuf.field_mask_pb2 import FieldMask
 from ramet.v1 import common_pb2, plan_pb2, repo_pb2, session_pb2, worktree_pb2
 
 from tests.support.daemon import Client, DaemonProcess, Ran, Sandbox, connected, daemon_here, git, reason_of
@@ -204,11 +203,7 @@ async def test_a_broken_file_of_a_repository_keeps_nobody_from_looking_at_its_po
     client: Client, sandbox: Sandbox, repository: Path
 ) -> None:
     await client.create(repository, name="one")
-    await client.repos.UpdateRepo(
-        repo_pb2.UpdateRepoRequest(
-            repo_id="repo", repo=repo_pb2.Repo(trusted=True), update_mask=FieldMask(paths=["trusted"])
-        )
-    )
+    await client.trust(repository)
     (repository / ".ramet.toml").write_text("pool = 7\n")
 
     told = pool_words(await asyncio.to_thread(sandbox.ctl, "pool", "status", cwd=repository))
@@ -217,6 +212,7 @@ async def test_a_broken_file_of_a_repository_keeps_nobody_from_looking_at_its_po
     assert ".ramet.toml" in told
     pool_words(await asyncio.to_thread(sandbox.ctl, "pool", "drain", cwd=repository))
     (repository / ".ramet.toml").write_text("[pool]\nsize = 0\n")
+    await client.trust(repository)
     assert "pool.size is 0" in pool_words(await asyncio.to_thread(sandbox.ctl, "pool", "status", cwd=repository))
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import grpc
 import pytest
 import structlog
-from ramet.v1 import repo_pb2, session_pb2, terminal_pb2
+from ramet.v1 import session_pb2, terminal_pb2
 from rametctl.render.session import details, needs
 
 from tests.support.agents import script
@@ -81,17 +81,6 @@ def commit(path: Path, settings: str) -> None:
     git(path, "commit", "-qm", "settings")
 
 
-async def trust(client: Client, path: Path, *, trusted: bool = True) -> None:
-    from google.protobuf.field_mask_pb2 import FieldMask
-
-    repo = (await client.repos.RegisterRepo(repo_pb2.RegisterRepoRequest(path=str(path)))).repo
-    await client.repos.UpdateRepo(
-        repo_pb2.UpdateRepoRequest(
-            repo_id=repo.id, repo=repo_pb2.Repo(trusted=trusted), update_mask=FieldMask(paths=["trusted"])
-        )
-    )
-
-
 async def reach_setup(client: Client, name: str, state: int, within: float = PATIENCE_S) -> session_pb2.Session:
     async def look() -> session_pb2.Session | None:
         session = await client.get(name)
@@ -132,7 +121,7 @@ def answers(port: int) -> bool:
 async def test_ten_sessions_set_up_at_once_serve_at_once_and_leave_nothing(
     client: Client, sandbox: Sandbox, project: Path
 ) -> None:
-    await trust(client, project)
+    await client.trust(project)
     names = [f"s{number}" for number in range(10)]
     made = await asyncio.gather(*(client.create(project, name=name) for name in names))
     ports = [port for session in made for port in session.ports]
@@ -158,7 +147,7 @@ async def test_ten_sessions_set_up_at_once_serve_at_once_and_leave_nothing(
 
 async def test_an_agent_starts_once_its_worktree_is_prepared(client: Client, project: Path) -> None:
     commit(project, 'setup = ["until [ -e gate ]; do sleep 0.05; done", "echo prepared > prepared"]')
-    await trust(client, project)
+    await client.trust(project)
     session = await client.create(project, script({"text": "hello"}), name="waits")
     await reach_setup(client, "waits", SETTING_UP)
     assert not await told(client, "waits", "agent_started")
@@ -175,7 +164,7 @@ async def test_an_agent_starts_once_its_worktree_is_prepared(client: Client, pro
 
 async def test_a_setup_that_fails_says_so_and_the_agent_works_all_the_same(client: Client, project: Path) -> None:
     commit(project, 'setup = ["echo not here >&2; exit 4", "touch never"]')
-    await trust(client, project)
+    await client.trust(project)
     session = await client.create(project, script({"text": "hello"}), name="bad")
     assert (await client.reach("bad", IDLE)).setup == FAILED
     changes = await told(client, "bad", "setup_changed")
@@ -188,7 +177,7 @@ async def test_a_setup_that_fails_says_so_and_the_agent_works_all_the_same(clien
 
 
 async def test_a_setup_runs_again_when_what_it_depends_on_changed_and_only_then(client: Client, project: Path) -> None:
-    await trust(client, project)
+    await client.trust(project)
     session = await client.create(project, name="one")
     await reach_setup(client, "one", DONE)
     await client.send("one", script({"text": "first"}))
@@ -214,7 +203,7 @@ async def test_commands_of_a_repository_wait_for_trust(client: Client, sandbox: 
         assert reason_of(caught.value) == "REPO_NOT_TRUSTED"
     assert not Path(made.session.worktree, "node_modules").exists()
 
-    await trust(client, project)
+    await client.trust(project)
     await reach_setup(client, "one", DONE)
     assert Path(made.session.worktree, "node_modules/left-pad").is_dir()
 
@@ -226,7 +215,7 @@ async def set_up(client: Client, session: str) -> terminal_pb2.SetUpSessionRespo
 async def test_what_an_agent_writes_into_the_settings_of_its_worktree_does_not_run(
     client: Client, project: Path
 ) -> None:
-    await trust(client, project)
+    await client.trust(project)
     session = await client.create(project, name="one")
     await reach_setup(client, "one", DONE)
     evil = 'setup = ["touch evil"]\nteardown = ["touch $RAMET_REPO_ROOT/evil"]\nrun.evil = "touch evil"\n'
@@ -259,7 +248,7 @@ async def test_ignored_files_that_are_named_are_in_the_new_worktree(client: Clie
     (project / ".env").chmod(0o600)
     (project / ".worktreeinclude").write_text("torn-down\n")
     (project / "torn-down").write_text("kept\n")
-    await trust(client, project)
+    await client.trust(project)
     session = await client.create(project, name="one")
     await reach_setup(client, "one", DONE)
     carried = Path(session.worktree, ".env")
@@ -273,7 +262,7 @@ async def test_a_killed_daemon_s_setup_and_servers_go_on_and_are_taken_up(
 ) -> None:
     wait = "until [ -e gate ]; do sleep 0.05; done"
     commit(project, f'setup = ["echo begun; {wait}; echo once >> ran"]\nrun.web = "exec python3 server.py"')
-    await trust(client, project)
+    await client.trust(project)
     session = await client.create(project, script({"text": "hello"}), name="one")
     tree = Path(session.worktree)
     (tree / "node_modules/left-pad").mkdir(parents=True)
@@ -301,7 +290,7 @@ async def test_a_killed_daemon_s_setup_and_servers_go_on_and_are_taken_up(
 @pytest.mark.parametrize("prompt", ["", script({"text": "hello"})], ids=["idle", "with a prompt"])
 async def test_a_removal_ends_a_setup_that_runs(client: Client, sandbox: Sandbox, project: Path, prompt: str) -> None:
     commit(project, 'setup = ["setsid sleep 611 & wait"]')
-    await trust(client, project)
+    await client.trust(project)
     await client.create(project, prompt, name="one")
     await reach_setup(client, "one", SETTING_UP)
     await remove(client, "one")  # not after the 611 seconds
@@ -331,7 +320,7 @@ async def test_nothing_of_it_blocks_the_daemon_s_loop() -> None:
         (path / ".env").write_text("carried\n")
         async with daemon_here(apart), connected(apart) as here:
             with no_blocking_calls(), structlog.testing.capture_logs() as logged:
-                await trust(here, path)
+                await here.trust(path)
                 await here.create(path, script({"text": "hello"}), name="one")
                 await here.reach("one", IDLE)
                 assert (await here.get("one")).setup == DONE

@@ -35,6 +35,7 @@ from ramet.v1 import (
     landing_pb2_grpc,
     orchestration_pb2_grpc,
     plan_pb2_grpc,
+    repo_pb2,
     repo_pb2_grpc,
     session_pb2,
     session_pb2_grpc,
@@ -307,6 +308,18 @@ class Client:
         fields.setdefault("request_id", str(uuid.uuid4()))
         request = session_pb2.CreateSessionRequest(path=str(path), prompt=prompt, **fields)
         return (await self.sessions.CreateSession(request, metadata=self.metadata)).session
+
+    async def trust(self, path: Path, *, trusted: bool = True) -> repo_pb2.Repo:
+        """Trust what a repository has now, as `rametctl repo trust` does, or take the trust back."""
+        repo = (
+            await self.repos.RegisterRepo(repo_pb2.RegisterRepoRequest(path=str(path)), metadata=self.metadata)
+        ).repo
+        shown = await self.repos.GetTrust(repo_pb2.GetTrustRequest(repo=repo.id), metadata=self.metadata)
+        request = repo_pb2.UpdateRepoRequest(
+            repo_id=repo.id, repo=repo_pb2.Repo(trusted=trusted), trust_digest=shown.digest if trusted else ""
+        )
+        request.update_mask.paths.append("trusted")
+        return (await self.repos.UpdateRepo(request, metadata=self.metadata)).repo
 
     async def get(self, name: str) -> session_pb2.Session:
         request = session_pb2.GetSessionRequest(session=name)

@@ -135,6 +135,11 @@ class Repos(Servicer, repo_pb2_grpc.RepoServiceServicer):
         self.note("ListRepos", request, context)
         return repo_pb2.ListReposResponse(repos=self.state.repos.values())
 
+    def GetTrust(self, request: Any, context: Any) -> repo_pb2.GetTrustResponse:  # noqa: N802
+        self.note("GetTrust", request, context)
+        repo = self._repo(request.repo, context)
+        return repo_pb2.GetTrustResponse(repo=repo, place=repo.root, digest="seen", items=self.state.trust_items)
+
     def UpdateRepo(self, request: Any, context: Any) -> repo_pb2.UpdateRepoResponse:  # noqa: N802
         self.note("UpdateRepo", request, context)
         repo = self._repo(request.repo_id, context)

@@ -46,6 +46,7 @@ class State:
     epoch: str = "epoch1"
     sessions: dict[str, session_pb2.Session] = field(default_factory=dict)
     repos: dict[str, repo_pb2.Repo] = field(default_factory=dict)
+    trust_items: list[repo_pb2.TrustItem] = field(default_factory=list)
     requests: dict[str, attention_pb2.AttentionRequest] = field(default_factory=dict)
     prompts: list[session_pb2.Prompt] = field(default_factory=list)
     rules: dict[str, attention_pb2.PermissionRule] = field(default_factory=dict)

@@ -24,7 +24,7 @@ from rametd.domain.states import State
 
 def a_repo(repo_id: str = "repo", **fields: Any) -> Repo:
     root = Path("/src") / repo_id
-    return replace(Repo(repo_id, repo_id, root, root / ".git", trusted=False, create_time=1.0), **fields)
+    return replace(Repo(repo_id, repo_id, root, root / ".git", trust_digest="", create_time=1.0), **fields)
 
 
 def a_session(session_id: str = "one", **fields: Any) -> Session:

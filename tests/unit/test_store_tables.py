@@ -34,6 +34,7 @@ from rametd.domain.models import (
 )
 from rametd.domain.operations import Caller, Kind, Operation
 from rametd.domain.states import State
+from rametd.domain.trust import Trusted, digest_of
 from rametd.store import Grouping, Unit, dump_repo, dump_session, load_repo, load_session
 from rametd.store.agents import AgentColumns
 from rametd.store.rows import Scope
@@ -384,7 +385,7 @@ class TestTheRest:
         unit.repos.remove("repo")
 
     def test_a_repository_is_its_common_directory(self, session: Unit) -> None:
-        session.repos.set_trusted("repo", True)
+        session.repos.trust("repo", {"setup": 'setup = "make"'})
         moved = replace(a_repo("again"), common_dir=a_repo().common_dir)
         stored = session.repos.upsert(moved)
         assert (stored.id, stored.name, stored.trusted) == ("repo", "again", True)
@@ -392,7 +393,18 @@ class TestTheRest:
         with pytest.raises(WrongStateError, match="sessions"):
             session.repos.remove("repo")
         with pytest.raises(RepoNotFoundError):
-            session.repos.set_trusted("nothing", True)
+            session.repos.distrust("nothing")
+
+    def test_what_was_trusted_stays_trusted_until_all_trust_is_taken_back(self, unit: Unit) -> None:
+        old, new = {"setup": "a", "carry": "c"}, {"setup": "b"}
+        assert not unit.repos.get("repo").trusted
+        unit.repos.trust("repo", old)
+        assert unit.repos.trust("repo", new).trust_digest == digest_of(new)
+        trusted = unit.repos.trusted("repo")
+        assert trusted.latest == {"setup": "b", "carry": "c"}
+        assert trusted.withheld({**old, "teardown": "t"}) == {"teardown": "t"}
+        assert not unit.repos.distrust("repo").trusted
+        assert unit.repos.trusted("repo") == Trusted()
 
 
 def test_every_field_can_be_changed_that_nothing_else_manages() -> None:

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from ramet.v1.daemon_pb2 import GetConfigResponse
 
 WARNING = "warning: "
+FROM_REPOSITORY = "repository file"
 
 
 @click.group("config", short_help="Settings: show, check.")
@@ -63,14 +64,16 @@ def show(app: App, repo: str | None) -> None:
 
 
 def _show_withheld(app: App, answer: "GetConfigResponse") -> None:
-    """What a repository says that is not trusted, and how to trust it."""
+    """The settings of a repository that do not count, and the command that trusts them."""
     from rametctl.lines import line
 
     root = str(Path(answer.repo_file).parent)
     trust = f"rametctl repo trust {shlex.quote(answer.repo)}"
     if not answer.repo:  # nobody can trust what is not known
         trust = f"rametctl repo add {shlex.quote(root)} && rametctl repo trust {shlex.quote(root)}"
-    why = f"{answer.repo_file} does not count: {(answer.repo or root)} is not trusted"
+    why = f"{answer.repo_file} does not count: {answer.repo or root} is not trusted"
+    if any(setting.origin == FROM_REPOSITORY for setting in answer.settings):
+        why = f"{answer.repo_file} has changed since you trusted it; what you trusted counts"
     if answer.repo_problem:
         app.output.text("", f"{why}, and it could not: {answer.repo_problem}")
         return

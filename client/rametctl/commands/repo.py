@@ -11,7 +11,7 @@ from rametctl.app import App
 from rametctl.options import Verb, new_request_id, repo_reference
 
 if TYPE_CHECKING:
-    from ramet.v1.repo_pb2 import Repo
+    from ramet.v1.repo_pb2 import GetTrustResponse, Repo
 
 
 @click.group("repo", short_help="Repositories: add, ls, show, rm, trust.")
@@ -117,44 +117,49 @@ def trust(app: App, repo: str | None, withdraw: bool, yes: bool) -> int:
 
     found = _get_or_add(app, repo)
     asked = not app.output.json_mode and app.output.terminal and sys.stdin is not None and sys.stdin.isatty()
-    if not (withdraw or yes or found.trusted or asked):
-        raise UsageError(
-            f"nobody can be asked whether {found.name} is to be trusted",
-            hint="add --yes; `rametctl config show` shows what would run",
-        )
-    if not withdraw and not app.output.json_mode and not _agreed(app, found, yes=yes):
-        app.output.text(f"{found.name} is not trusted; nothing was changed")
-        return 1
     request = repo_pb2.UpdateRepoRequest(
         repo_id=found.id,
         repo=repo_pb2.Repo(trusted=not withdraw),
         update_mask=FieldMask(paths=["trusted"]),
         request_id=new_request_id(),
     )
+    if not withdraw:
+        trust = _get_trust(app, found)
+        news = not found.trusted or bool(trust.difference)
+        if news and not (yes or asked):
+            raise UsageError(
+                f"nobody can be asked whether {found.name} is to be trusted",
+                hint="add --yes; `rametctl repo show` shows what would run",
+            )
+        if not app.output.json_mode and not _agreed(app, trust, ask=news and not yes):
+            app.output.text(f"nothing was changed; {found.name} is{'' if found.trusted else ' not'} trusted as before")
+            return 1
+        request.trust_digest = trust.digest
     answer = app.connection.call(lambda daemon: daemon.repos.UpdateRepo, request)
     _show(app, answer.repo)
     return 0
 
 
-def _agreed(app: App, repo: "Repo", *, yes: bool) -> bool:
-    """Show what would run; whether the person wants that, where there is one to be asked."""
-    from ramet.v1 import daemon_pb2
-
+def _agreed(app: App, trust: "GetTrustResponse", *, ask: bool) -> bool:
+    """Show what would run; whether the person agrees."""
     from rametctl.errors import ClientError
-    from rametctl.trust import contents
+    from rametctl.trust import contents, difference
 
-    config = app.connection.call(
-        lambda daemon: daemon.daemon.GetConfig, daemon_pb2.GetConfigRequest(repo_path=repo.root)
-    )
-    if config.repo_problem:
-        raise ClientError(config.repo_problem, hint="correct it first", reason="BAD_CONFIG")
-    lines = list(contents(config, repo.root))
-    if lines:
-        app.output.text("Once it is trusted, this runs or is copied without being asked for again:")
-        app.output.show(*lines)
-    if yes or repo.trusted:
-        return True
-    return app.output.confirm(f"Trust {repo.name}?")
+    if trust.problem:
+        raise ClientError(trust.problem, hint="correct it first", reason="BAD_CONFIG")
+    if trust.items:
+        app.output.text(f"Once you trust it, this runs or is copied without a question ({trust.place}):")
+        app.output.show(*contents(trust))
+    if changes := list(difference(trust)):
+        app.output.text("", "It differs from what you trusted:")
+        app.output.show(*changes)
+    return not ask or app.output.confirm(f"Trust {trust.repo.name}?")
+
+
+def _get_trust(app: App, repo: "Repo") -> "GetTrustResponse":
+    from ramet.v1 import repo_pb2
+
+    return app.connection.call(lambda daemon: daemon.repos.GetTrust, repo_pb2.GetTrustRequest(repo=repo.id))
 
 
 @command.command("rm", cls=Verb, short_help="Forget one.")

@@ -14,11 +14,12 @@ from ramet.v1 import common_pb2, daemon_pb2, daemon_pb2_grpc
 
 from rametd.api.interceptor import CONTRACT_VERSION
 from rametd.api.repo import absolute
-from rametd.config import REPOSITORY_FILE, Config, Effective, effective, load
-from rametd.domain.errors import BadConfigError
+from rametd.config import REPOSITORY_FILE, Effective, Setting, effective, load
 from rametd.platform.memory import resident_bytes
+from rametd.services import repos
+from rametd.services.contents import SETTINGS_FILE
 from rametd.services.core import Core
-from rametd.services.settings import FILE
+from rametd.services.settings import problem_of, settings_of
 from rametd.services.views import stamp, tokens_message
 from rametd.store import Grouping, Reader
 
@@ -81,26 +82,27 @@ class DaemonServicer(daemon_pb2_grpc.DaemonServiceServicer):
     async def GetConfig(self, request: daemon_pb2.GetConfigRequest, context: Context) -> daemon_pb2.GetConfigResponse:
         facts = self._facts
 
-        def read(repo_file: Path | None) -> Config:
-            return load(facts.config_file, repo_file, home=facts.home)
-
         answer = daemon_pb2.GetConfigResponse(owner_file=str(facts.config_file))
-        counts: Path | None = None
-        if request.repo_path:
+        if not request.repo_path:
+            config = await asyncio.to_thread(load, facts.config_file, home=facts.home)
+        else:
             info = await self._core.git.discover(absolute(request.repo_path))
-            repo = await self._core.store.read(lambda reader: reader.repos.by_common_dir(info.common_dir))
-            repo_file = (info.worktree_root or info.root) / FILE
-            answer.repo_file, answer.repo = str(repo_file), repo.name if repo is not None else ""
-            if repo is not None and repo.trusted:
-                counts = repo_file
-            else:
-                try:
-                    withheld = await asyncio.to_thread(read, repo_file)
-                    theirs = [each for each in effective(withheld) if each.origin == REPOSITORY_FILE]
-                    answer.withheld.extend(setting_message(each) for each in theirs)
-                except BadConfigError as error:
-                    answer.repo_problem = error.message
-        config = await asyncio.to_thread(read, counts)
+            repo = await self._core.store.read(lambda reader: repos.known_or_new(self._core, reader, info))
+            registered = await self._core.store.read(lambda reader: reader.repos.by_common_dir(info.common_dir))
+            answer.repo_file = str(repo.root / SETTINGS_FILE)
+            answer.repo = repo.name if registered is not None else ""
+            if not repo.trusted:
+                answer.repo_problem = await problem_of(self._core, repo)
+            settings = await settings_of(self._core, repo, info)
+            config = settings.config
+            if not repo.trusted:  # as the owner's file is now
+                config = await asyncio.to_thread(load, facts.config_file, home=facts.home)
+            if settings.untrusted is not None:
+                answer.withheld.extend(
+                    setting_message(each)
+                    for each in effective(settings.untrusted)
+                    if each.origin == REPOSITORY_FILE and any(sets(key, each.setting) for key in settings.changed)
+                )
         answer.settings.extend(setting_message(each) for each in effective(config))
         return answer
 
@@ -145,6 +147,11 @@ class DaemonServicer(daemon_pb2_grpc.DaemonServiceServicer):
             resident_bytes=await asyncio.to_thread(resident_bytes),
             database_bytes=(await asyncio.to_thread(self._facts.database.stat)).st_size,
         )
+
+
+def sets(key: str, setting: Setting) -> bool:
+    """Whether an item of a repository's file is a value of a setting, or one in its table."""
+    return key == setting.path or key.startswith(f"{setting.path}.")
 
 
 def setting_message(each: Effective) -> daemon_pb2.Setting:

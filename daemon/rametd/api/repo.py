@@ -9,13 +9,16 @@ from ramet.v1 import repo_pb2, repo_pb2_grpc
 from rametd.api.calls import Call, Calls
 from rametd.api.context import principal
 from rametd.api.paging import offset, position_of, size_of, token_of
-from rametd.domain.errors import InvalidInputError, RepoNotFoundError
+from rametd.domain.errors import InvalidInputError, RepoNotFoundError, WrongStateError
 from rametd.domain.models import OWNER, Repo
+from rametd.domain.trust import Contents, Trusted, digest_of
 from rametd.services import repos
+from rametd.services.contents import at_place, place_of
 from rametd.services.core import Core
 from rametd.services.creation.pool import Pool
 from rametd.services.landing.trees import remove_unused
 from rametd.services.lookup import find_repo
+from rametd.services.settings import problem_of
 from rametd.services.views import repo_message
 from rametd.store import Reader, Unit
 
@@ -68,23 +71,44 @@ class RepoServicer(repo_pb2_grpc.RepoServiceServicer):
 
         return await self._core.store.read(work)
 
+    async def GetTrust(self, request: repo_pb2.GetTrustRequest, context: Context) -> repo_pb2.GetTrustResponse:
+        repo = await resolve_repo(self._core, request.repo)
+        contents = await at_place(self._core, repo)
+        trusted = await self._core.store.read(lambda reader: reader.repos.trusted(repo.id))
+        items = [
+            repo_pb2.TrustItem(key=key, text=text, state=trust_state(trusted, key, text))
+            for key, text in contents.items()
+        ]
+        answer = repo_pb2.GetTrustResponse(
+            place=place_of(repo),
+            items=items,
+            difference=trusted.difference(contents),
+            digest=digest_of(contents),
+            problem=await problem_of(self._core, repo),
+        )
+        answer.repo.CopyFrom(await self._core.store.read(lambda reader: message(reader, reader.repos.get(repo.id))))
+        return answer
+
     async def UpdateRepo(self, request: repo_pb2.UpdateRepoRequest, context: Context) -> repo_pb2.UpdateRepoResponse:
         fields = set(request.update_mask.paths)
         if not fields or fields - {"name", "trusted"}:
             raise InvalidInputError("update_mask takes name and trusted", hint="name at least one of them")
+        if "trusted" in fields and request.repo.trusted and not request.trust_digest:
+            raise InvalidInputError("trust_digest is missing", hint="call GetTrust, and show what it answers")
         who = principal.get()
 
         async def work(call: Call) -> repo_pb2.UpdateRepoResponse:
             repo = await resolve_repo(self._core, request.repo_id)
+            contents = await seen_contents(self._core, repo, request.trust_digest) if request.trust_digest else {}
 
             def update(unit: Unit) -> repo_pb2.UpdateRepoResponse:
-                changed = repos.update(
-                    unit,
-                    repo.id,
-                    new_name=request.repo.name if "name" in fields else None,
-                    trusted=request.repo.trusted if "trusted" in fields else None,
-                    principal=who,
-                )
+                changed = unit.repos.get(repo.id)
+                if "name" in fields:
+                    changed = repos.rename(unit, changed, request.repo.name)
+                if "trusted" in fields:
+                    trusted = request.repo.trusted
+                    changed = unit.repos.trust(repo.id, contents) if trusted else unit.repos.distrust(repo.id)
+                repos.log_change(unit, changed, who)
                 response = repo_pb2.UpdateRepoResponse(repo=message(unit, changed))
                 call.remember(unit, response)
                 return response
@@ -117,6 +141,21 @@ class RepoServicer(repo_pb2_grpc.RepoServiceServicer):
         except RepoNotFoundError:
             return  # gone from disk, and what git knew of them with it
         await remove_unused(self._core, repo, info)
+
+
+def trust_state(trusted: Trusted, key: str, text: str) -> repo_pb2.TrustState.ValueType:
+    if trusted.covers(key, text):
+        return repo_pb2.TRUST_STATE_TRUSTED
+    return repo_pb2.TRUST_STATE_CHANGED if key in trusted.latest else repo_pb2.TRUST_STATE_NEW
+
+
+async def seen_contents(core: Core, repo: Repo, digest: str) -> Contents:
+    """The contents that the person has seen. Raises `WrongStateError` when they are others by now."""
+    contents = await at_place(core, repo)
+    if digest_of(contents) != digest:
+        hint = "rametctl repo trust shows what is there now"
+        raise WrongStateError(f"{repo.name} has changed since it was shown; nothing was trusted", hint=hint)
+    return contents
 
 
 def absolute(path: str) -> Path:

@@ -26,13 +26,13 @@ from rametd.platform import listeners, processes
 from rametd.services import ports, surroundings
 from rametd.services.commands.setup import Setup
 from rametd.services.commands.terminals import Terminals
-from rametd.services.commands.trust import check_trust
 from rametd.services.commands.wanted import NewCommand
 from rametd.services.core import Core
 from rametd.services.delivery import sender_of
 from rametd.services.lookup import find_session
 from rametd.services.missing import require_tree
 from rametd.services.settings import Settings, for_session
+from rametd.services.trust import check_trust
 from rametd.services.views import command_message
 from rametd.store import Reader, Unit
 
@@ -267,9 +267,9 @@ def find_command(reader: Reader, name: str) -> Command:
 
 def command_named(name: str, settings: Settings, repo: Repo) -> str:
     """The shell command under ``run.NAME``. Raises `CommandNotFoundError`, `NotTrustedError`."""
+    check_trust(settings, repo, lambda config: config.run.get(name))
     if name in settings.config.run:
         return settings.config.run[name]
-    check_trust(settings, repo, lambda config: name in config.run)
     names = ", ".join(settings.config.run)
     raise CommandNotFoundError(
         f"no command is called {name!r} in {repo.name}",

@@ -4,7 +4,18 @@ The owner's file may set everything. A repository's `.ramet.toml` may set what i
 setup. It runs commands, so it is only to be read once the owner trusts the repository.
 """
 
-from rametd.config.files import REPOSITORY_FILE, Effective, Problem, Source, check, combine, effective, load
+from rametd.config.files import (
+    REPOSITORY_FILE,
+    Effective,
+    Problem,
+    Source,
+    check,
+    combine,
+    effective,
+    from_items,
+    items,
+    load,
+)
 from rametd.config.kinds import Kind, Setting
 from rametd.config.model import SETTINGS, Budget, Caps, Config
 
@@ -22,5 +33,7 @@ __all__ = [
     "check",
     "combine",
     "effective",
+    "from_items",
+    "items",
     "load",
 ]

@@ -9,7 +9,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Self, cast
 
-from rametd.config.kinds import RefusedError, Setting, toml
+from rametd.config.kinds import RefusedError, Setting, toml, toml_key
 from rametd.config.model import SETTINGS, Config
 from rametd.domain.errors import BadConfigError
 from rametd.domain.models import Mode
@@ -21,7 +21,7 @@ REPOSITORY_FILE = "repository file"
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """The text of a configuration file. Whoever compares it with what was trusted must then use this very text."""
+    """The text of a configuration file, with the name that problems are reported under."""
 
     name: str
     text: str
@@ -99,6 +99,34 @@ def effective(config: Config) -> Iterator[Effective]:
         for name in item.path.split("."):
             value = getattr(value, name)
         yield Effective(item, toml(value), config.origins.get(item.key, DEFAULT))
+
+
+def items(source: Source) -> dict[str, str]:
+    """What a repository's file sets, each setting as one line of TOML, by key; commands of ``run`` by their names.
+
+    Lines of several keys, in any order, are a file that means the same (`from_items`). What is no setting of a repository is left out, and so is all of a
+    file that is not TOML: `check` reports both.
+    """
+    try:
+        document = tomllib.loads(source.text)
+    except tomllib.TOMLDecodeError:
+        return {}
+    found: dict[str, str] = {}
+    for item in SETTINGS:
+        value: Any = document
+        for name in item.path.split("."):
+            value = value.get(name) if isinstance(value, dict) else None
+        if value is None or not item.repository:
+            continue
+        if item.key != item.path and isinstance(value, dict):  # a table of free names
+            found |= {(key := f"{item.path}.{toml_key(name)}"): f"{key} = {toml(one)}" for name, one in value.items()}
+        else:
+            found[item.path] = f"{item.path} = {toml(value)}"
+    return found
+
+
+def from_items(name: str, found: Mapping[str, str]) -> Source:
+    return Source(name, "\n".join(found.values()))
 
 
 def _combine(owner: Source, repository: Source | None, home: Path) -> tuple[Config, list[Problem]]:

@@ -66,15 +66,19 @@ def toml(value: object) -> str:
         case bool():
             return str(value).lower()
         case str() | Path():
-            return json.dumps(str(value), ensure_ascii=False)
-        case tuple():
+            return json.dumps(str(value), ensure_ascii=False).replace("\x7f", "\\u007F")
+        case tuple() | list():
             return "[" + ", ".join(toml(item) for item in value) + "]"
         case Mapping():
-            return "{" + ", ".join(f"{name} = {toml(item)}" for name, item in value.items()) + "}"
+            return "{" + ", ".join(f"{toml_key(name)} = {toml(item)}" for name, item in value.items()) + "}"
         case float():
             return '"never"' if value == math.inf else f"{value:.15g}"
         case _:
             return str(value)
+
+
+def toml_key(name: str) -> str:
+    return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else toml(name)
 
 
 def whole(least: int, most: int, unit: str = "") -> Kind[int]:

@@ -62,8 +62,15 @@ class Repo:
     name: str
     root: Path  # the main worktree, or the bare directory
     common_dir: Path  # unique
-    trusted: bool
+    trust_digest: (
+        str  # of the contents that the person trusted last (`domain.trust`); "" for a repository that is not trusted
+    )
     create_time: float
+
+    @property
+    def trusted(self) -> bool:
+        """Whether the person trusts anything of it; what that is, `Trusted` tells."""
+        return bool(self.trust_digest)
 
 
 @dataclass(frozen=True, slots=True)

@@ -592,6 +592,10 @@ class Git:
         """The first of these paths that is a file in a commit, whatever the case of its letters; None when none is."""
         return await self._context.compute(repository.file_at, repo, commit, paths)
 
+    async def files_at(self, repo: RepositoryInfo, revision: str, paths: tuple[str, ...]) -> dict[str, bytes]:
+        """The files at ``paths`` of a revision, and below those that are directories there, by path."""
+        return await self._context.compute(repository.files_at, repo, revision, paths)
+
     async def ignored_files(self, worktree: Path) -> tuple[str, ...]:
         """Untracked paths that git ignores; a directory that is ignored as a whole is one of them, and ends in ``/``."""
         arguments = ("ls-files", "-z", "--others", "--ignored", "--exclude-standard", "--directory")

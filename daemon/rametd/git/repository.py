@@ -270,6 +270,29 @@ def file_at(repo: RepositoryInfo, commit: str, paths: tuple[str, ...]) -> bytes 
     return next((data for path in paths if (data := _blob(tree, path.split("/"))) is not None), None)
 
 
+def files_at(repo: RepositoryInfo, revision: str, paths: tuple[str, ...]) -> dict[str, bytes]:
+    """The files at ``paths`` and below those that are directories, by path; symbolic links within the commit are not followed. "HEAD" is the one of the
+    main worktree, or of the bare repository. None where there is no such revision."""
+    repository = open_repository(repo.common_dir)
+    commit = peel(repository, revision)
+    if commit is None:
+        return {}
+    top = repository[commit].peel(pygit2.Tree)
+    found: dict[str, bytes] = {}
+
+    def collect(entry: pygit2.Object, path: str) -> None:
+        if isinstance(entry, pygit2.Blob):
+            found[path] = entry.data
+        elif isinstance(entry, pygit2.Tree):
+            for each in entry:
+                collect(each, f"{path}/{each.name}")
+
+    for path in paths:
+        if path in top:
+            collect(top[path], path)
+    return found
+
+
 def _blob(tree: pygit2.Tree, parts: list[str]) -> bytes | None:
     first, *rest = parts
     for entry in tree:

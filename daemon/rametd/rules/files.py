@@ -25,8 +25,8 @@ from pathspec import GitIgnoreSpec
 
 from rametd.domain.errors import BadRuleError
 
-# An agent that writes these changes what git or Claude runs: a rule covers them only if it names them.
-PROTECTED = frozenset({".git", ".claude", ".mcp.json"})
+# An agent that writes these changes what git, Claude or Ramet runs: a rule covers them only if it names them.
+PROTECTED = frozenset({".git", ".claude", ".mcp.json", ".ramet.toml", ".worktreeinclude"})
 # What counts as a bracket expression (or an escaped character); others mean different things to different readers.
 _CLASS = re.compile(r"\\.|\[[!^]?\]?(?:(?!--)[^\[\]\\&~|])*\]")
 # The working directory and the root of a process, as another name for the paths beneath them.

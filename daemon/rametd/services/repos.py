@@ -34,7 +34,7 @@ def known_or_new(core: Core, reader: Reader, info: RepositoryInfo) -> Repo:
         return known
     identity = core.newcomers.setdefault(info.common_dir, new_id())
     name = free_name(reader, info.name)
-    return Repo(identity, name, info.root, info.common_dir, trusted=False, create_time=core.clock())
+    return Repo(identity, name, info.root, info.common_dir, trust_digest="", create_time=core.clock())
 
 
 def register(unit: Unit, repo: Repo, principal: str) -> Repo:
@@ -44,7 +44,7 @@ def register(unit: Unit, repo: Repo, principal: str) -> Repo:
         return known
     # Another one may have got the name since it was chosen.
     name = free_name(unit, repo.name)
-    stored = unit.repos.upsert(replace(repo, name=name, trusted=False, create_time=unit.now))
+    stored = unit.repos.upsert(replace(repo, name=name, trust_digest="", create_time=unit.now))
     log_change(unit, stored, principal)
     return stored
 
@@ -65,17 +65,13 @@ def log_change(unit: Unit, repo: Repo, principal: str) -> None:
     unit.events.append(events.make(payload, repo_id=repo.id, principal=principal))
 
 
-def update(unit: Unit, name: str, *, new_name: str | None, trusted: bool | None, principal: str) -> Repo:
-    """Change what is not None."""
-    repo = find_repo(unit, name)
-    if new_name is not None and new_name != repo.name:
-        if unit.repos.by_name(new_name):
-            raise NameTakenError(f"a repository is called {new_name!r} already", hint="choose another name")
-        repo = unit.repos.rename(repo.id, new_name)
-    if trusted is not None:
-        repo = unit.repos.set_trusted(repo.id, trusted)
-    log_change(unit, repo, principal)
-    return repo
+def rename(unit: Unit, repo: Repo, new_name: str) -> Repo:
+    """Raises `NameTakenError`."""
+    if new_name == repo.name:
+        return repo
+    if unit.repos.by_name(new_name):
+        raise NameTakenError(f"a repository is called {new_name!r} already", hint="choose another name")
+    return unit.repos.rename(repo.id, new_name)
 
 
 def check_removable(reader: Reader, repo: Repo) -> None:

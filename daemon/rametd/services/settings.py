@@ -1,65 +1,81 @@
-"""Settings as they count in one repository: the owner's, and those of its `.ramet.toml` once it is trusted."""
+"""Settings as they count in one repository: the owner's, and those of its `.ramet.toml` that the person has trusted.
+
+The repository's file is read in the person's own place (`contents`), never in a worktree of a session, a commit or a checkpoint that a session has made.
+What is read counts only as far as the person has trusted it: a setting that has changed since keeps its trusted value, and a new one waits.
+"""
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from rametd.config import Config, load
-from rametd.config.files import Source, combine
+from rametd.config import Config, Source, combine, from_items, items
 from rametd.domain.errors import BadConfigError, RametError
 from rametd.domain.models import Repo, Session
 from rametd.git.repository import RepositoryInfo
+from rametd.services.contents import INCLUDE_FILE, settings_at
 from rametd.services.core import Core
-from rametd.services.repos import info_of
-
-FILE = ".ramet.toml"
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """``config`` is what counts; ``withheld`` what would count if the repository were trusted, None where that is the same."""
+    """``config`` is what counts. ``untrusted`` is what would count if the person trusted all of it, None where that is the same; ``changed`` are the
+    items in which the two differ."""
 
     config: Config
-    withheld: Config | None = None
+    untrusted: Config | None = None
+    changed: tuple[str, ...] = ()
 
 
 async def for_repository(core: Core, repo: Repo, info: RepositoryInfo) -> Config:
-    """Read where the caller stands, so that a branch may carry its own. Raises `BadConfigError`."""
-    if not repo.trusted:
-        return core.config
-    path = (info.worktree_root or info.root) / FILE
-    return await asyncio.to_thread(load, core.config_file, path, home=core.home)
+    """Raises `BadConfigError`."""
+    return (await settings_of(core, repo, info)).config if repo.trusted else core.config
 
 
 async def for_session(core: Core, session: Session, repo: Repo) -> Settings:
-    """What counts in a session's worktree. Raises `BadConfigError`.
-
-    The repository's file is read in the person's own checkout or, where that has none, in the commit that the session started from.
-    Never in the session's worktree: an agent may write there, and what it writes must not run without anybody having looked at it.
-    """
-    return await at_commit(core, repo, session.base_commit)
+    """What counts in a session's worktree: the same as in the whole repository. Raises `BadConfigError`."""
+    return await settings_of(core, repo)
 
 
-async def at_commit(core: Core, repo: Repo, commit: str) -> Settings:
-    """As `for_session`, for a worktree that no session has."""
-    owner = await asyncio.to_thread(Source.read, core.config_file)
-    theirs = await _source(core, repo, commit)
-    if theirs is None:
-        return Settings(combine(owner, home=core.home))
-    if repo.trusted:
-        return Settings(combine(owner, theirs, home=core.home))
+async def settings_of(core: Core, repo: Repo, info: RepositoryInfo | None = None) -> Settings:
+    """Raises `BadConfigError` where the person trusts the repository: nobody has to mend the file of another one."""
     try:
-        return Settings(core.config, combine(owner, theirs, home=core.home))
+        theirs, include = await settings_at(core, repo, info)
     except BadConfigError:
-        return Settings(core.config)  # nothing of it counts, and nobody has to mend it
-
-
-async def _source(core: Core, repo: Repo, commit: str) -> Source | None:
-    # Of a bare repository the root is its git directory, where nobody keeps such a file.
-    found = await asyncio.to_thread(Source.read, repo.root / FILE)
-    if found.text:
-        return found
-    try:
-        text = await core.git.file_at(await info_of(core, repo), commit, (FILE,))
+        if repo.trusted:
+            raise
+        return Settings(core.config)
     except RametError:
-        return None  # the repository or the commit is gone: what the owner configured still counts
-    return None if text is None else Source(f"{FILE} of {commit[:10]}", text.decode("utf-8", "replace"))
+        theirs, include = Source("", ""), ""  # the repository is gone: what the owner configured still counts
+    owner = await asyncio.to_thread(Source.read, core.config_file)
+    if not (theirs.text or include):
+        return Settings(combine(owner, home=core.home) if repo.trusted else core.config)
+    found = items(theirs) | ({INCLUDE_FILE: include} if include else {})
+    try:
+        everything = _with(combine(owner, theirs, home=core.home), include)
+    except BadConfigError:
+        if repo.trusted:
+            raise
+        return Settings(core.config)
+    if not repo.trusted:
+        return Settings(core.config, everything, tuple(found))
+    trusted = await core.store.read(lambda reader: reader.repos.trusted(repo.id))
+    counted = trusted.in_force(found)
+    changed = tuple(key for key, text in found.items() if counted.get(key) != text)
+    include = counted.pop(INCLUDE_FILE, "")
+    config = _with(combine(owner, from_items(theirs.name, counted), home=core.home), include)
+    return Settings(config, everything if changed else None, changed)
+
+
+async def problem_of(core: Core, repo: Repo) -> str:
+    """Why the settings at the person's place cannot count, whether they are trusted or not; "" where they can."""
+    try:
+        theirs, _ = await settings_at(core, repo)
+        combine(await asyncio.to_thread(Source.read, core.config_file), theirs, home=core.home)
+    except BadConfigError as error:
+        return error.message
+    return ""
+
+
+def _with(config: Config, include: str) -> Config:
+    """With the patterns of `.worktreeinclude`, after those of ``carry``."""
+    patterns = tuple(line for line in include.split("\n") if line.strip() and not line.startswith("#"))
+    return replace(config, carry=(*config.carry, *patterns)) if patterns else config

@@ -1,6 +1,7 @@
 """Words for people, made short."""
 
 import shlex
+from collections.abc import Sequence
 from pathlib import Path
 
 
@@ -12,7 +13,7 @@ def first_line(words: str, limit: int = 200) -> str:
     return ""
 
 
-def listed(names: list[str], limit: int = 3) -> str:
+def listed(names: Sequence[str], limit: int = 3) -> str:
     return ", ".join(names[:limit]) + (", …" if len(names) > limit else "")
 
 

@@ -4,6 +4,7 @@ from pathlib import Path
 
 from rametd.domain.errors import RepoNotFoundError, WrongStateError
 from rametd.domain.models import Repo
+from rametd.domain.trust import Contents, Trusted, digest_of, item_digest
 from rametd.store.rows import RowType, Table, path_text
 
 REPOS = RowType(Repo, "repos")
@@ -26,6 +27,13 @@ class RepoReads(Table):
         """Two directories may have one name."""
         return REPOS.read_all(self._db.execute(f"{REPOS.select} WHERE name = ? ORDER BY create_time", (name,)))
 
+    def trusted(self, repo_id: str) -> Trusted:
+        """All items of a repository that the person has trusted."""
+        rows = self._db.execute(
+            "SELECT key, digest, text FROM trusted_items WHERE repo_id = ? ORDER BY trust_time", (repo_id,)
+        ).fetchall()
+        return Trusted(frozenset(digest for _, digest, _ in rows), {key: text for key, _, text in rows})
+
     def list(self) -> list[Repo]:
         """In order of registration."""
         return REPOS.read_all(self._db.execute(f"{REPOS.select} ORDER BY create_time, id"))
@@ -43,9 +51,17 @@ class Repos(RepoReads):
             raise RepoNotFoundError(f"there is no repository {repo.id!r}", repo=repo.id)
         return stored
 
-    def set_trusted(self, repo_id: str, trusted: bool) -> Repo:
-        """Raises ``RepoNotFoundError``."""
-        self._db.execute("UPDATE repos SET trusted = ? WHERE id = ?", (int(trusted), repo_id))
+    def trust(self, repo_id: str, contents: Contents) -> Repo:
+        """Trust ``contents``, beside all that was trusted before. Raises ``RepoNotFoundError``."""
+        rows = [(repo_id, key, item_digest(key, text), text, self._scope.now) for key, text in contents.items()]
+        self._db.executemany("INSERT OR REPLACE INTO trusted_items VALUES (?, ?, ?, ?, ?)", rows)
+        self._db.execute("UPDATE repos SET trust_digest = ? WHERE id = ?", (digest_of(contents), repo_id))
+        return self.get(repo_id)
+
+    def distrust(self, repo_id: str) -> Repo:
+        """Take back all trust. Raises ``RepoNotFoundError``."""
+        self._db.execute("DELETE FROM trusted_items WHERE repo_id = ?", (repo_id,))
+        self._db.execute("UPDATE repos SET trust_digest = '' WHERE id = ?", (repo_id,))
         return self.get(repo_id)
 
     def rename(self, repo_id: str, name: str) -> Repo:

@@ -26,13 +26,15 @@ from google.protobuf import field_mask_pb2 as google_dot_protobuf_dot_field__mas
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x13ramet/v1/repo.proto\x12\x08ramet.v1\x1a google/protobuf/field_mask.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x96\x01\n\x04Repo\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x0c\n\x04root\x18\x03 \x01(\t\x12\x12\n\ncommon_dir\x18\x04 \x01(\t\x12\x0f\n\x07trusted\x18\x05 \x01(\x08\x12\x10\n\x08sessions\x18\x06 \x01(\r\x12/\n\x0b\x63reate_time\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"7\n\x13RegisterRepoRequest\x12\x0c\n\x04path\x18\x01 \x01(\t\x12\x12\n\nrequest_id\x18\x02 \x01(\t\"4\n\x14RegisterRepoResponse\x12\x1c\n\x04repo\x18\x01 \x01(\x0b\x32\x0e.ramet.v1.Repo\"\x1e\n\x0eGetRepoRequest\x12\x0c\n\x04repo\x18\x01 \x01(\t\"/\n\x0fGetRepoResponse\x12\x1c\n\x04repo\x18\x01 \x01(\x0b\x32\x0e.ramet.v1.Repo\"9\n\x10ListReposRequest\x12\x11\n\tpage_size\x18\x01 \x01(\r\x12\x12\n\npage_token\x18\x02 \x01(\t\"K\n\x11ListReposResponse\x12\x1d\n\x05repos\x18\x01 \x03(\x0b\x32\x0e.ramet.v1.Repo\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"\x87\x01\n\x11UpdateRepoRequest\x12\x0f\n\x07repo_id\x18\x01 \x01(\t\x12\x1c\n\x04repo\x18\x02 \x01(\x0b\x32\x0e.ramet.v1.Repo\x12/\n\x0bupdate_mask\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.FieldMask\x12\x12\n\nrequest_id\x18\x04 \x01(\t\"2\n\x12UpdateRepoResponse\x12\x1c\n\x04repo\x18\x01 \x01(\x0b\x32\x0e.ramet.v1.Repo\"5\n\x11RemoveRepoRequest\x12\x0c\n\x04repo\x18\x01 \x01(\t\x12\x12\n\nrequest_id\x18\x02 \x01(\t\"2\n\x12RemoveRepoResponse\x12\x1c\n\x04repo\x18\x01 \x01(\x0b\x32\x0e.ramet.v1.Repo2\xf4\x02\n\x0bRepoService\x12M\n\x0cRegisterRepo\x12\x1d.ramet.v1.RegisterRepoRequest\x1a\x1e.ramet.v1.RegisterRepoResponse\x12>\n\x07GetRepo\x12\x18.ramet.v1.GetRepoRequest\x1a\x19.ramet.v1.GetRepoResponse\x12\x44\n\tListRepos\x12\x1a.ramet.v1.ListReposRequest\x1a\x1b.ramet.v1.ListReposResponse\x12G\n\nUpdateRepo\x12\x1b.ramet.v1.UpdateRepoRequest\x1a\x1c.ramet.v1.UpdateRepoResponse\x12G\n\nRemoveRepo\x12\x1b.ramet.v1.RemoveRepoRequest\x1a\x1c.ramet.v1.RemoveRepoResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x13ramet/v1/repo.proto\x12\x08ramet.v1\x1a google/protobuf/field_mask.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x96\x01\n\x04Repo\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x0c\n\x04root\x18\x03 \x01(\t\x12\x12\n\ncommon_dir\x18\x04 \x01(\t\x12\x0f\n\x07trusted\x18\x05 \x01(\x08\x12\x10\n\x08sessions\x18\x06 \x01(\r\x12/\n\x0b\x63reate_time\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"7\n\x13RegisterRepoRequest\x12\x0c\n\x04path\x18\x01 \x01(\t\x12\x12\n\nrequest_id\x18\x02 \x01(\t\"4\n\x14RegisterRepoResponse\x12\x1c\n\x04repo\x18\x01 \x01(\x0b\x32\x0e.ramet.v1.Repo\"\x1e\n\x0eGetRepoRequest\x12\x0c\n\x04repo\x18\x01 \x01(\t\"/\n\x0fGetRepoResponse\x12\x1c\n\x04repo\x18\x01 \x01(\x0b\x32\x0e.ramet.v1.Repo\"9\n\x10ListReposRequest\x12\x11\n\tpage_size\x18\x01 \x01(\r\x12\x12\n\npage_token\x18\x02 \x01(\t\"K\n\x11ListReposResponse\x12\x1d\n\x05repos\x18\x01 \x03(\x0b\x32\x0e.ramet.v1.Repo\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"K\n\tTrustItem\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\x0c\n\x04text\x18\x02 \x01(\t\x12#\n\x05state\x18\x03 \x01(\x0e\x32\x14.ramet.v1.TrustState\"\x1f\n\x0fGetTrustRequest\x12\x0c\n\x04repo\x18\x01 \x01(\t\"\x98\x01\n\x10GetTrustResponse\x12\x1c\n\x04repo\x18\x01 \x01(\x0b\x32\x0e.ramet.v1.Repo\x12\r\n\x05place\x18\x02 \x01(\t\x12\"\n\x05items\x18\x03 \x03(\x0b\x32\x13.ramet.v1.TrustItem\x12\x12\n\ndifference\x18\x04 \x01(\t\x12\x0e\n\x06\x64igest\x18\x05 \x01(\t\x12\x0f\n\x07problem\x18\x06 \x01(\t\"\x9d\x01\n\x11UpdateRepoRequest\x12\x0f\n\x07repo_id\x18\x01 \x01(\t\x12\x1c\n\x04repo\x18\x02 \x01(\x0b\x32\x0e.ramet.v1.Repo\x12/\n\x0bupdate_mask\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.FieldMask\x12\x12\n\nrequest_id\x18\x04 \x01(\t\x12\x14\n\x0ctrust_digest\x18\x05 \x01(\t\"2\n\x12UpdateRepoResponse\x12\x1c\n\x04repo\x18\x01 \x01(\x0b\x32\x0e.ramet.v1.Repo\"5\n\x11RemoveRepoRequest\x12\x0c\n\x04repo\x18\x01 \x01(\t\x12\x12\n\nrequest_id\x18\x02 \x01(\t\"2\n\x12RemoveRepoResponse\x12\x1c\n\x04repo\x18\x01 \x01(\x0b\x32\x0e.ramet.v1.Repo*p\n\nTrustState\x12\x1b\n\x17TRUST_STATE_UNSPECIFIED\x10\x00\x12\x17\n\x13TRUST_STATE_TRUSTED\x10\x01\x12\x17\n\x13TRUST_STATE_CHANGED\x10\x02\x12\x13\n\x0fTRUST_STATE_NEW\x10\x03\x32\xb7\x03\n\x0bRepoService\x12M\n\x0cRegisterRepo\x12\x1d.ramet.v1.RegisterRepoRequest\x1a\x1e.ramet.v1.RegisterRepoResponse\x12>\n\x07GetRepo\x12\x18.ramet.v1.GetRepoRequest\x1a\x19.ramet.v1.GetRepoResponse\x12\x44\n\tListRepos\x12\x1a.ramet.v1.ListReposRequest\x1a\x1b.ramet.v1.ListReposResponse\x12\x41\n\x08GetTrust\x12\x19.ramet.v1.GetTrustRequest\x1a\x1a.ramet.v1.GetTrustResponse\x12G\n\nUpdateRepo\x12\x1b.ramet.v1.UpdateRepoRequest\x1a\x1c.ramet.v1.UpdateRepoResponse\x12G\n\nRemoveRepo\x12\x1b.ramet.v1.RemoveRepoRequest\x1a\x1c.ramet.v1.RemoveRepoResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'ramet.v1.repo_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
+  _globals['_TRUSTSTATE']._serialized_start=1165
+  _globals['_TRUSTSTATE']._serialized_end=1277
   _globals['_REPO']._serialized_start=101
   _globals['_REPO']._serialized_end=251
   _globals['_REGISTERREPOREQUEST']._serialized_start=253
@@ -47,14 +49,20 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_LISTREPOSREQUEST']._serialized_end=502
   _globals['_LISTREPOSRESPONSE']._serialized_start=504
   _globals['_LISTREPOSRESPONSE']._serialized_end=579
-  _globals['_UPDATEREPOREQUEST']._serialized_start=582
-  _globals['_UPDATEREPOREQUEST']._serialized_end=717
-  _globals['_UPDATEREPORESPONSE']._serialized_start=719
-  _globals['_UPDATEREPORESPONSE']._serialized_end=769
-  _globals['_REMOVEREPOREQUEST']._serialized_start=771
-  _globals['_REMOVEREPOREQUEST']._serialized_end=824
-  _globals['_REMOVEREPORESPONSE']._serialized_start=826
-  _globals['_REMOVEREPORESPONSE']._serialized_end=876
-  _globals['_REPOSERVICE']._serialized_start=879
-  _globals['_REPOSERVICE']._serialized_end=1251
+  _globals['_TRUSTITEM']._serialized_start=581
+  _globals['_TRUSTITEM']._serialized_end=656
+  _globals['_GETTRUSTREQUEST']._serialized_start=658
+  _globals['_GETTRUSTREQUEST']._serialized_end=689
+  _globals['_GETTRUSTRESPONSE']._serialized_start=692
+  _globals['_GETTRUSTRESPONSE']._serialized_end=844
+  _globals['_UPDATEREPOREQUEST']._serialized_start=847
+  _globals['_UPDATEREPOREQUEST']._serialized_end=1004
+  _globals['_UPDATEREPORESPONSE']._serialized_start=1006
+  _globals['_UPDATEREPORESPONSE']._serialized_end=1056
+  _globals['_REMOVEREPOREQUEST']._serialized_start=1058
+  _globals['_REMOVEREPOREQUEST']._serialized_end=1111
+  _globals['_REMOVEREPORESPONSE']._serialized_start=1113
+  _globals['_REMOVEREPORESPONSE']._serialized_end=1163
+  _globals['_REPOSERVICE']._serialized_start=1280
+  _globals['_REPOSERVICE']._serialized_end=1719
 # @@protoc_insertion_point(module_scope)

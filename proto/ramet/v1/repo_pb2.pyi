@@ -9,6 +9,7 @@ from google.protobuf import field_mask_pb2 as _field_mask_pb2
 from google.protobuf import message as _message
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -19,6 +20,34 @@ else:
     from typing_extensions import TypeAlias as _TypeAlias, Never as _Never
 
 DESCRIPTOR: _descriptor.FileDescriptor
+
+class _TrustState:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _TrustStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_TrustState.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    TRUST_STATE_UNSPECIFIED: _TrustState.ValueType  # 0
+    """Not said."""
+    TRUST_STATE_TRUSTED: _TrustState.ValueType  # 1
+    """It is trusted as it is."""
+    TRUST_STATE_CHANGED: _TrustState.ValueType  # 2
+    """Another text of it is trusted. A setting keeps its trusted value; a worktree with a changed file loads none of the repository's Claude files."""
+    TRUST_STATE_NEW: _TrustState.ValueType  # 3
+    """It was never trusted, and does not count."""
+
+class TrustState(_TrustState, metaclass=_TrustStateEnumTypeWrapper):
+    """TrustState says whether an item counts."""
+
+TRUST_STATE_UNSPECIFIED: TrustState.ValueType  # 0
+"""Not said."""
+TRUST_STATE_TRUSTED: TrustState.ValueType  # 1
+"""It is trusted as it is."""
+TRUST_STATE_CHANGED: TrustState.ValueType  # 2
+"""Another text of it is trusted. A setting keeps its trusted value; a worktree with a changed file loads none of the repository's Claude files."""
+TRUST_STATE_NEW: TrustState.ValueType  # 3
+"""It was never trusted, and does not count."""
+Global___TrustState: _TypeAlias = TrustState  # noqa: Y015
 
 @_typing.final
 class Repo(_message.Message):
@@ -42,7 +71,7 @@ class Repo(_message.Message):
     common_dir: _builtins.str
     """The common git directory."""
     trusted: _builtins.bool
-    """Whether commands and settings of the repository may run."""
+    """Whether the person trusts commands and settings of the repository: those that they have seen (GetTrust)."""
     sessions: _builtins.int
     """Sessions it has, archived ones included."""
     @_builtins.property
@@ -219,6 +248,104 @@ class ListReposResponse(_message.Message):
 Global___ListReposResponse: _TypeAlias = ListReposResponse  # noqa: Y015
 
 @_typing.final
+class TrustItem(_message.Message):
+    """TrustItem is one thing that can run, or widens what may run: a setting, a file that Claude loads, the check of a plan."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    KEY_FIELD_NUMBER: _builtins.int
+    TEXT_FIELD_NUMBER: _builtins.int
+    STATE_FIELD_NUMBER: _builtins.int
+    key: _builtins.str
+    """What it is: "setup", "run.web", ".claude/settings.json"."""
+    text: _builtins.str
+    """All of it, as the person is to see it."""
+    state: Global___TrustState.ValueType
+    """Whether it counts."""
+    def __init__(
+        self,
+        *,
+        key: _builtins.str = ...,
+        text: _builtins.str = ...,
+        state: Global___TrustState.ValueType = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "state", b"state", "text", b"text"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TrustItem: _TypeAlias = TrustItem  # noqa: Y015
+
+@_typing.final
+class GetTrustRequest(_message.Message):
+    """GetTrustRequest names a repository."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REPO_FIELD_NUMBER: _builtins.int
+    repo: _builtins.str
+    """Id, name, or an absolute path inside it."""
+    def __init__(
+        self,
+        *,
+        repo: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["repo", b"repo"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetTrustRequest: _TypeAlias = GetTrustRequest  # noqa: Y015
+
+@_typing.final
+class GetTrustResponse(_message.Message):
+    """GetTrustResponse holds what the person is to see before they trust."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REPO_FIELD_NUMBER: _builtins.int
+    PLACE_FIELD_NUMBER: _builtins.int
+    ITEMS_FIELD_NUMBER: _builtins.int
+    DIFFERENCE_FIELD_NUMBER: _builtins.int
+    DIGEST_FIELD_NUMBER: _builtins.int
+    PROBLEM_FIELD_NUMBER: _builtins.int
+    place: _builtins.str
+    """Where the items are read: the person's checkout, or the branch at HEAD of a bare repository."""
+    difference: _builtins.str
+    """A unified diff of the items that do not count, from their trusted texts; empty where there is none."""
+    digest: _builtins.str
+    """Identifies the items, for UpdateRepo."""
+    problem: _builtins.str
+    """Why the settings there cannot count, trusted or not; empty where they can."""
+    @_builtins.property
+    def repo(self) -> Global___Repo:
+        """The repository."""
+
+    @_builtins.property
+    def items(self) -> _containers.RepeatedCompositeFieldContainer[Global___TrustItem]:
+        """All items there, by key."""
+
+    def __init__(
+        self,
+        *,
+        repo: Global___Repo | None = ...,
+        place: _builtins.str = ...,
+        items: _abc.Iterable[Global___TrustItem] | None = ...,
+        difference: _builtins.str = ...,
+        digest: _builtins.str = ...,
+        problem: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["repo", b"repo"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["difference", b"difference", "digest", b"digest", "items", b"items", "place", b"place", "problem", b"problem", "repo", b"repo"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetTrustResponse: _TypeAlias = GetTrustResponse  # noqa: Y015
+
+@_typing.final
 class UpdateRepoRequest(_message.Message):
     """UpdateRepoRequest changes a repository."""
 
@@ -228,10 +355,13 @@ class UpdateRepoRequest(_message.Message):
     REPO_FIELD_NUMBER: _builtins.int
     UPDATE_MASK_FIELD_NUMBER: _builtins.int
     REQUEST_ID_FIELD_NUMBER: _builtins.int
+    TRUST_DIGEST_FIELD_NUMBER: _builtins.int
     repo_id: _builtins.str
     """Id or name of the repository."""
     request_id: _builtins.str
     """The same id again returns the first answer."""
+    trust_digest: _builtins.str
+    """To trust: the digest that GetTrust answered with what the person was shown. Refused with WRONG_STATE when the contents have changed since."""
     @_builtins.property
     def repo(self) -> Global___Repo:
         """The new values of the fields in the mask."""
@@ -247,10 +377,11 @@ class UpdateRepoRequest(_message.Message):
         repo: Global___Repo | None = ...,
         update_mask: _field_mask_pb2.FieldMask | None = ...,
         request_id: _builtins.str = ...,
+        trust_digest: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["repo", b"repo", "update_mask", b"update_mask"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["repo", b"repo", "repo_id", b"repo_id", "request_id", b"request_id", "update_mask", b"update_mask"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["repo", b"repo", "repo_id", b"repo_id", "request_id", b"request_id", "trust_digest", b"trust_digest", "update_mask", b"update_mask"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -50,6 +50,11 @@ class RepoServiceStub:
                 request_serializer=ramet_dot_v1_dot_repo__pb2.ListReposRequest.SerializeToString,
                 response_deserializer=ramet_dot_v1_dot_repo__pb2.ListReposResponse.FromString,
                 _registered_method=True)
+        self.GetTrust = channel.unary_unary(
+                '/ramet.v1.RepoService/GetTrust',
+                request_serializer=ramet_dot_v1_dot_repo__pb2.GetTrustRequest.SerializeToString,
+                response_deserializer=ramet_dot_v1_dot_repo__pb2.GetTrustResponse.FromString,
+                _registered_method=True)
         self.UpdateRepo = channel.unary_unary(
                 '/ramet.v1.RepoService/UpdateRepo',
                 request_serializer=ramet_dot_v1_dot_repo__pb2.UpdateRepoRequest.SerializeToString,
@@ -87,6 +92,13 @@ class RepoServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def GetTrust(self, request, context):
+        """GetTrust shows everything of a repository that can run commands or widen what may run, and what of it is trusted.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def UpdateRepo(self, request, context):
         """UpdateRepo changes the fields named by the mask: name, trusted.
         """
@@ -118,6 +130,11 @@ def add_RepoServiceServicer_to_server(servicer, server):
                     servicer.ListRepos,
                     request_deserializer=ramet_dot_v1_dot_repo__pb2.ListReposRequest.FromString,
                     response_serializer=ramet_dot_v1_dot_repo__pb2.ListReposResponse.SerializeToString,
+            ),
+            'GetTrust': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetTrust,
+                    request_deserializer=ramet_dot_v1_dot_repo__pb2.GetTrustRequest.FromString,
+                    response_serializer=ramet_dot_v1_dot_repo__pb2.GetTrustResponse.SerializeToString,
             ),
             'UpdateRepo': grpc.unary_unary_rpc_method_handler(
                     servicer.UpdateRepo,
@@ -212,6 +229,33 @@ class RepoService:
             '/ramet.v1.RepoService/ListRepos',
             ramet_dot_v1_dot_repo__pb2.ListReposRequest.SerializeToString,
             ramet_dot_v1_dot_repo__pb2.ListReposResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetTrust(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/ramet.v1.RepoService/GetTrust',
+            ramet_dot_v1_dot_repo__pb2.GetTrustRequest.SerializeToString,
+            ramet_dot_v1_dot_repo__pb2.GetTrustResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -39,6 +39,8 @@ class RepoServiceStub:
     """GetRepo finds one by id, name or a path inside it."""
     ListRepos: _grpc.UnaryUnaryMultiCallable[_repo_pb2.ListReposRequest, _repo_pb2.ListReposResponse]
     """ListRepos lists all, oldest first."""
+    GetTrust: _grpc.UnaryUnaryMultiCallable[_repo_pb2.GetTrustRequest, _repo_pb2.GetTrustResponse]
+    """GetTrust shows everything of a repository that can run commands or widen what may run, and what of it is trusted."""
     UpdateRepo: _grpc.UnaryUnaryMultiCallable[_repo_pb2.UpdateRepoRequest, _repo_pb2.UpdateRepoResponse]
     """UpdateRepo changes the fields named by the mask: name, trusted."""
     RemoveRepo: _grpc.UnaryUnaryMultiCallable[_repo_pb2.RemoveRepoRequest, _repo_pb2.RemoveRepoResponse]
@@ -55,6 +57,8 @@ class RepoServiceAsyncStub(RepoServiceStub):
     """GetRepo finds one by id, name or a path inside it."""
     ListRepos: _aio.UnaryUnaryMultiCallable[_repo_pb2.ListReposRequest, _repo_pb2.ListReposResponse]  # type: ignore[assignment]
     """ListRepos lists all, oldest first."""
+    GetTrust: _aio.UnaryUnaryMultiCallable[_repo_pb2.GetTrustRequest, _repo_pb2.GetTrustResponse]  # type: ignore[assignment]
+    """GetTrust shows everything of a repository that can run commands or widen what may run, and what of it is trusted."""
     UpdateRepo: _aio.UnaryUnaryMultiCallable[_repo_pb2.UpdateRepoRequest, _repo_pb2.UpdateRepoResponse]  # type: ignore[assignment]
     """UpdateRepo changes the fields named by the mask: name, trusted."""
     RemoveRepo: _aio.UnaryUnaryMultiCallable[_repo_pb2.RemoveRepoRequest, _repo_pb2.RemoveRepoResponse]  # type: ignore[assignment]
@@ -86,6 +90,14 @@ class RepoServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_repo_pb2.ListReposResponse, _abc.Awaitable[_repo_pb2.ListReposResponse]]:
         """ListRepos lists all, oldest first."""
+
+    @_abc_1.abstractmethod
+    def GetTrust(
+        self,
+        request: _repo_pb2.GetTrustRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_repo_pb2.GetTrustResponse, _abc.Awaitable[_repo_pb2.GetTrustResponse]]:
+        """GetTrust shows everything of a repository that can run commands or widen what may run, and what of it is trusted."""
 
     @_abc_1.abstractmethod
     def UpdateRepo(

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from ramet.v1 import attention_pb2, repo_pb2
+from ramet.v1 import attention_pb2
 
 from tests.support.agents import script
 from tests.support.daemon import WAITING as SESSION_WAITING
@@ -80,9 +80,7 @@ async def test_the_check_runs_after_the_setup_with_ports_and_the_target_in_its_e
     await with_work(client, path, "one")
     await landings.land("one", check=["test ! -e made.txt"])
     assert (await landings.wait("one"))["one"].state == LANDED, "nothing of a repository runs that is not trusted"
-    request = repo_pb2.UpdateRepoRequest(repo_id="set-up", repo=repo_pb2.Repo(trusted=True))
-    request.update_mask.paths.append("trusted")
-    await client.repos.UpdateRepo(request, metadata=client.metadata)
+    await client.trust(path)
     await with_work(client, path, "two")
 
     (queued,) = await landings.land("two")
@@ -118,9 +116,7 @@ async def test_a_repositorys_check_that_fails_on_the_target_itself_is_nobodys_fa
     git(repository, "add", "-A")
     git(repository, "commit", "-qm", "settings")
     await with_work(client, repository, "one")
-    trust = repo_pb2.UpdateRepoRequest(repo_id="set-up", repo=repo_pb2.Repo(trusted=True))
-    trust.update_mask.paths.append("trusted")
-    await client.repos.UpdateRepo(trust, metadata=client.metadata)
+    await client.trust(repository)
 
     await landings.land("one")
     held = (await landings.wait("one"))["one"]

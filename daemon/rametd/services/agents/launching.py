@@ -9,6 +9,7 @@ from rametd.domain.checkpoints import ConversationCut
 from rametd.domain.models import Repo, Session
 from rametd.keeper.executor import LaunchSpec
 from rametd.services.core import Core
+from rametd.services.trust import untrusted_files
 
 
 async def launch_of(
@@ -37,7 +38,7 @@ async def launch_of(
     return core.kind(session.agent).launch(
         session,
         resume=session.conversation_begun,
-        trusted=repo.trusted,
+        trusted=repo.trusted and not await untrusted_files(core, repo, session.worktree),
         environment=environment.build(core.daemon_environment, callers, claude.pass_env, fixed),
         briefing=briefing,
         cut=cut,

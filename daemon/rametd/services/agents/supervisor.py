@@ -9,7 +9,7 @@ import structlog
 from ramet.v1 import event_pb2
 
 from rametd.domain.errors import KeeperFencedError, RametError
-from rametd.domain.models import Agent, AgentState, Session
+from rametd.domain.models import Agent, AgentState, Repo, Session
 from rametd.domain.states import BUSY_STATES, State
 from rametd.keeper.executor import ExitRecord, Handle, Liveness
 from rametd.services import events, surroundings
@@ -23,6 +23,7 @@ from rametd.services.core import Core
 from rametd.services.lifecycle import change_state
 from rametd.services.missing import require_tree
 from rametd.services.persistence import write_for_sure
+from rametd.services.trust import not_loaded, untrusted_files
 from rametd.store import Unit
 
 log = structlog.get_logger()
@@ -48,6 +49,7 @@ class Supervisor:
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._preparing: set[str] = set()  # sessions before the launch of their agent
         self._timers: dict[str, asyncio.TimerHandle] = {}
+        self._untrusted: dict[str, tuple[str, ...]] = {}  # by session: files that it was warned of
         self._stopping = False
 
     # ── starting ─────────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -135,11 +137,23 @@ class Supervisor:
         await require_tree(core, session)
         await core.git.verify_worktree(session.worktree, None)
         await asyncio.to_thread(core.index.write, repo, session)
+        await self._warn_of_untrusted_files(session, repo)
         around = await surroundings.of_session(core, session, repo)
         if (taken := await self._warmer.take(session, repo, around=around, briefing=told, cut=cut)) is not None:
             return taken
         launch = await launch_of(core, session, repo, around=around, briefing=told, cut=cut)
         return await core.executor.start(spec_of(core, session, launch, session.generation))
+
+    async def _warn_of_untrusted_files(self, session: Session, repo: Repo) -> None:
+        """Warn that Claude loads nothing of the repository, once for the same files."""
+        files = await untrusted_files(self._core, repo, session.worktree) if repo.trusted else ()
+        if files == self._untrusted.get(session.id, ()):
+            return
+        self._untrusted[session.id] = files
+        if files:
+            payload = event_pb2.Warning(message=not_loaded(repo, files))
+            event = events.make(payload, session_id=session.id, repo_id=session.repo_id)
+            await write_for_sure(self._core.store, lambda unit: unit.events.append(event))
 
     def _launch_failed(self, unit: Unit, session_id: str, generation: int, reason: str) -> None:
         session = unit.sessions.get(session_id)

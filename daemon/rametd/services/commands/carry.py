@@ -31,7 +31,6 @@ from rametd.services.commands.given import Given, read_given, write_given
 from rametd.services.core import Core
 from rametd.services.words import listed
 
-INCLUDE_FILE = ".worktreeinclude"
 REWRITE_LIMIT = 16 << 20
 """Bytes of a file in which paths are rewritten."""
 
@@ -62,12 +61,11 @@ class Chosen:
 
 
 async def carry(core: Core, source: Path, tree: Path, config: Config, *, settle: bool) -> Carried:
-    """Bring what the configuration and ``.worktreeinclude`` name from the worktree ``source`` into ``tree``. Never fatal.
+    """Bring what the configuration names from the worktree ``source`` into ``tree``. Never fatal.
 
     ``settle``: a session has the tree, and what it has been given is its own from now on.
     """
-    included = await asyncio.to_thread(_included, source)
-    patterns = (*config.carry, *included)
+    patterns = config.carry
     if not patterns or source == tree:
         return Carried()
     done = Carried()
@@ -86,13 +84,6 @@ async def carry(core: Core, source: Path, tree: Path, config: Config, *, settle:
     except OSError as error:
         done.words.append(f"what was carried cannot be noted: {error.strerror}")
     return done
-
-
-def _included(source: Path) -> tuple[str, ...]:
-    try:
-        return tuple((source / INCLUDE_FILE).read_text(encoding="utf-8", errors="replace").split("\n"))
-    except OSError:
-        return ()
 
 
 def choose(source: Path, tree: Path, candidates: Sequence[str], order: Order, done: Carried) -> Chosen:

@@ -22,11 +22,11 @@ from rametd.services.commands import projects
 from rametd.services.commands.carry import carry
 from rametd.services.commands.scripts import Scripts, digest_of, shell_argv
 from rametd.services.commands.terminals import Terminals
-from rametd.services.commands.trust import check_trust
 from rametd.services.commands.wanted import NewCommand
 from rametd.services.core import Core
 from rametd.services.persistence import write_for_sure
 from rametd.services.settings import for_session
+from rametd.services.trust import check_trust
 from rametd.services.views import SETUP_STATES
 from rametd.store import Reader, Unit
 
@@ -177,8 +177,8 @@ class Setup:
                 await self._carry(session, repo, settings.config)
             if settings.config.setup:
                 await self._set_up_if_due(session, settings.config)
-            elif settings.withheld is not None and settings.withheld.setup and session.setup == SetupState.NONE:
-                await self._store(session.id, SetupState.UNTRUSTED, "", reason="the repository is not trusted")
+            elif settings.untrusted is not None and settings.untrusted.setup and session.setup == SetupState.NONE:
+                await self._store(session.id, SetupState.UNTRUSTED, "", reason="its setup is not trusted")
         except WrongStateError as error:
             # It is being rewound, or goes: what is due stays due, and its agent waits for it.
             log.info("not set up yet", session=session.id, reason=error.message)
@@ -246,8 +246,8 @@ class Setup:
             raise WrongStateError(f"{session.name} is archived", hint=f"rametctl restore {session.name}")
         repo = await core.store.read(lambda reader: reader.repos.get(session.repo_id))
         settings = await for_session(core, session, repo)
+        check_trust(settings, repo, lambda config: config.setup)
         if not settings.config.setup:
-            check_trust(settings, repo, lambda config: bool(config.setup))
             return Asked(None, await asyncio.to_thread(projects.recognise, session.worktree))
         running = await core.store.read(lambda reader: newest_setup(reader, session.id))
         if running is None or not running.living:

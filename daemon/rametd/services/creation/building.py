@@ -1,7 +1,6 @@
 """What a creation puts into the world beside its rows: the worktree or the spare in its place, and files of ours. And how that is taken back."""
 
 import asyncio
-from dataclasses import replace
 from pathlib import Path
 
 import structlog
@@ -11,8 +10,8 @@ from rametd.domain.models import WorktreeKind
 from rametd.domain.operations import Operation
 from rametd.domain.spares import Spare
 from rametd.git.repository import RepositoryInfo
-from rametd.services.commands.trust import Notes, notes
 from rametd.services.core import Core
+from rametd.services.creation.notes import Notes, notes
 from rametd.services.creation.pool import Pool
 from rametd.services.creation.wanted import Made
 from rametd.services.worktrees.places import link_by_name, unlink_by_name
@@ -117,14 +116,4 @@ class Builder:
 
     async def notes(self, made: Made) -> Notes:
         """What the person is to know of a tree that is there now."""
-        repo = made.wanted.repo
-        told = await notes(self._core, made.session, repo)
-        if repo.trusted or not await asyncio.to_thread(has_own_settings, made.session.worktree):
-            return told
-        warning = "its own Claude settings, CLAUDE.md, hooks and MCP servers are not loaded until `rametctl repo trust`"
-        return replace(told, told=(*told.told, f"{repo.name} is not trusted: {warning}"))
-
-
-def has_own_settings(worktree: Path) -> bool:
-    """Whether a repository brings anything that only loads once it is trusted."""
-    return any((worktree / name).exists() for name in (".claude", "CLAUDE.md", ".mcp.json"))
+        return await notes(self._core, made.session, made.wanted.repo)

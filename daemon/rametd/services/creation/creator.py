@@ -257,7 +257,9 @@ class Creator:
             await asyncio.wait([files])
         files.result()
         core.failpoint.hit("create.files-written")
-        return replace(made, warnings=(*made.wanted.warnings, *warnings, *notes.told), offer=notes.offer, spare=spare)
+        return replace(
+            made, warnings=(*made.wanted.warnings, *warnings, *notes.warnings), offer=notes.offer, spare=spare
+        )
 
     async def _begin(
         self, wanted: Wanted, before: Sequence[Session], attempt: AsyncExitStack

@@ -30,7 +30,7 @@ from rametd.services.core import Core
 from rametd.services.creation.handwork import Handwork
 from rametd.services.ids import new_id
 from rametd.services.repos import info_of
-from rametd.services.settings import at_commit
+from rametd.services.settings import for_repository
 from rametd.services.worktrees.places import tree_of
 
 log = structlog.get_logger()
@@ -160,8 +160,7 @@ class Spares:
 
     async def _prepared(self, spare: Spare, repo: Repo, info: RepositoryInfo) -> Spare:
         if self.prepare is not None:
-            # What the commit in it says: it may set up otherwise than what is checked out in the main worktree.
-            config = (await at_commit(self._core, repo, spare.commit)).config
+            config = await for_repository(self._core, repo, info)
             prepared = await self.prepare(spare.path, repo, config)
             if prepared.words:
                 log.warning("spare", id=spare.id, warning=prepared.words)

@@ -19,6 +19,7 @@ from rametd.git import RemoteBranch, check_branch_name
 from rametd.git.registrations import REASON
 from rametd.git.repository import Base, RepositoryInfo
 from rametd.services.core import Core
+from rametd.services.delivery import sender_of
 from rametd.store import Reader
 
 if TYPE_CHECKING:
@@ -93,6 +94,11 @@ async def find_start(core: Core, repo: Repo, info: RepositoryInfo, new: "NewSess
         branch = check_branch_name(new.branch) if new.branch else ""
         return Start(source.base_ref, new.fork.head, source.base_commit, branch)
     base = fetched or await core.git.resolve_base(info, new.base_ref or None, new.path)
+    if sender_of(new.principal) and new.base_ref and not await core.git.reachable(info, base.commit):
+        # A checkpoint, or a commit that only a reflog or an object's name leads to.
+        raise InvalidInputError(
+            f"{new.base_ref} is on no branch, tag or remote branch", hint="start from a branch, or commit first"
+        )
     branch = check_branch_name(new.branch) if new.branch else ""
     return Start(base.ref, base.commit, base.commit, branch)
 

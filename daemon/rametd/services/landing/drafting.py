@@ -15,11 +15,11 @@ from rametd.environment import build
 from rametd.git import Landed, Target
 from rametd.git.repository import RepositoryInfo
 from rametd.git.targets import ways_out
-from rametd.services.commands.trust import hooks_withheld
 from rametd.services.core import Core
 from rametd.services.ids import new_id
 from rametd.services.repos import info_of
 from rametd.services.settings import for_repository
+from rametd.services.trust import hooks_withheld
 
 METHODS = ("merge", "rebase", "squash")
 

@@ -8,9 +8,10 @@ from pathlib import Path
 from ramet.v1 import event_pb2
 
 from rametd.agents.base import Judged, ToolUse
-from rametd.domain.models import Session, StoredRule
+from rametd.domain.models import Mode, Session, StoredRule
 from rametd.rules import Call, Effect, Rule, evaluate
 from rametd.services import events
+from rametd.services.contents import runs
 from rametd.services.core import Core
 from rametd.services.ownership.claims import IGNORE_CASE, Foreign, claims_of
 from rametd.services.persistence import write_for_sure
@@ -25,9 +26,10 @@ async def judge(core: Core, session: Session, use: ToolUse) -> Judged:
     refused = await refuse(core, session, use)
     if refused is not None:
         return refused
+    asked = await ask_for_protected(session, use)
     stored = await core.store.read(lambda reader: reader.rules.that_hold_for(session.repo_id, session.id))
     if not stored:
-        return Judged()
+        return asked
 
     def rule_of(each: StoredRule) -> Rule:
         return Rule(each.id, Effect(each.effect), each.text)
@@ -36,10 +38,23 @@ async def judge(core: Core, session: Session, use: ToolUse) -> Judged:
     rules = [rule_of(each) for each in stored]
     verdict = await asyncio.to_thread(evaluate, rules, call, home=core.home, ignore_case=IGNORE_CASE)
     if verdict.effect is None or verdict.rule is None:
-        return Judged()
+        return asked
     rule_id = verdict.rule.id
     await write_for_sure(core.store, lambda unit: unit.rules.matched(rule_id), lifecycle=False)
     return Judged(verdict.effect.value, verdict.reason)
+
+
+async def ask_for_protected(session: Session, use: ToolUse) -> Judged:
+    """Ask before a write to what commands come from, in every mode but bypassPermissions; no opinion on other calls."""
+    named = use.input.get(WRITES.get(use.tool, ""))
+    if session.mode == Mode.BYPASS or not isinstance(named, str):
+        return Judged()
+    written = posixpath.normpath(Path(use.cwd) / named)
+    real, top = await asyncio.to_thread(lambda: (os.path.realpath(written), os.path.realpath(session.worktree)))
+    inside = {below(written, str(session.worktree)), below(real, top)} - {None}
+    if not any(runs(path) for path in inside if path):
+        return Judged()
+    return Judged("ask", f"{named} decides which commands run")
 
 
 async def refuse(core: Core, session: Session, use: ToolUse) -> Judged | None:

@@ -22,7 +22,6 @@ from rametd.domain.operations import Caller, Kind
 from rametd.domain.pull_requests import PullRequest
 from rametd.domain.states import State
 from rametd.git.remotes import Pushed
-from rametd.services.commands.trust import hooks_withheld
 from rametd.services.mail import post
 from rametd.services.operations.busy import new_operation
 from rametd.services.pull_requests.body import describe, marked, updated
@@ -33,6 +32,7 @@ from rametd.services.pull_requests.github import GitHub
 from rametd.services.pull_requests.look import look, seen
 from rametd.services.pull_requests.messages import store
 from rametd.services.pull_requests.target import Target, base_branch
+from rametd.services.trust import hooks_withheld
 from rametd.store import Unit
 
 TO_DRAFT = "mutation($id: ID!) { convertPullRequestToDraft(input: {pullRequestId: $id}) { clientMutationId } }"

@@ -16,8 +16,18 @@ CREATE TABLE repos (
     name TEXT NOT NULL,
     root TEXT NOT NULL,
     common_dir TEXT NOT NULL UNIQUE,
-    trusted INTEGER NOT NULL DEFAULT 0,
+    trust_digest TEXT NOT NULL DEFAULT '', -- of what the person trusted last; empty: not trusted
     create_time REAL NOT NULL
+) STRICT, WITHOUT ROWID;
+
+-- Items of a repository that the person has seen and trusted, by content.
+CREATE TABLE trusted_items (
+    repo_id TEXT NOT NULL REFERENCES repos (id) ON DELETE CASCADE,
+    key TEXT NOT NULL,
+    digest TEXT NOT NULL,
+    text TEXT NOT NULL,
+    trust_time REAL NOT NULL,
+    PRIMARY KEY (repo_id, key, digest)
 ) STRICT, WITHOUT ROWID;
 
 CREATE TABLE sessions (

@@ -1,0 +1,45 @@
+"""What the daemon withholds because the person has not trusted it, and its words for that."""
+
+import asyncio
+import shlex
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from rametd.config import Config
+from rametd.domain.errors import NotTrustedError
+from rametd.domain.models import Repo
+from rametd.services.contents import claude_files
+from rametd.services.core import Core
+from rametd.services.settings import Settings
+from rametd.services.words import listed
+
+
+def check_trust(settings: Settings, repo: Repo, part: Callable[[Config], object]) -> None:
+    """Raise `NotTrustedError` where the person has not trusted a part of the configuration as it is now."""
+    if settings.untrusted is None or part(settings.untrusted) == part(settings.config):
+        return
+    why = "has changed it since you trusted it" if repo.trusted else "is not trusted"
+    raise NotTrustedError(f"{repo.name} {why}, so that it does not run", hint=f"rametctl repo trust {repo.name}")
+
+
+def hooks_withheld(repo: Repo, names: Sequence[str]) -> str:
+    """The warning that git hooks did not run."""
+    hooks = f"{names[0]} hook" if len(names) == 1 else f"hooks {', '.join(names)}"
+    return f"{repo.name} is not trusted: its {hooks} did not run; `rametctl repo trust {repo.name}` has git run them"
+
+
+async def untrusted_files(core: Core, repo: Repo, tree: Path) -> tuple[str, ...]:
+    """Files that Claude would load in a worktree and that the person has not trusted as they are there: then it loads none of the repository's."""
+    found = await asyncio.to_thread(claude_files, tree)
+    if not found:
+        return ()
+    trusted = await core.store.read(lambda reader: reader.repos.trusted(repo.id))
+    return tuple(trusted.withheld(found))
+
+
+def not_loaded(repo: Repo, files: tuple[str, ...]) -> str:
+    """Say that Claude loads nothing of a repository in a worktree with ``files`` that are not trusted."""
+    return (
+        f"the worktree has {listed(files)} with content that you have not trusted: Claude settings, CLAUDE.md, hooks and MCP servers of {repo.name} are "
+        f"not loaded; see `rametctl repo trust {shlex.quote(repo.name)}`"
+    )

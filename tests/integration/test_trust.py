@@ -1,0 +1,287 @@
+"""Trust is bound to content: what an agent, a landing or a pull puts into a repository runs only once the person has trusted it."""
+
+import asyncio
+import uuid
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from ramet.v1 import landing_pb2, session_pb2, terminal_pb2
+
+from tests.support.agents import script
+from tests.support.daemon import IDLE, Client, Sandbox, git
+from tests.support.eventually import eventually
+from tests.support.family import Member, refusal
+from tests.support.shared import client, daemon, repository, sandbox
+
+__all__ = ["client", "daemon", "repository", "sandbox"]
+
+SECRET = ".secret"
+
+
+def settings(marks: Path) -> str:
+    """A `.ramet.toml` in which every command leaves a mark, and that carries a secret."""
+    commands = {name: f"touch {marks}/{name}" for name in ("setup", "teardown", "web", "check")}
+    return (
+        f'setup = ["{commands["setup"]}"]\nteardown = ["{commands["teardown"]}"]\ncarry = ["{SECRET}"]\n'
+        f'[run]\nweb = "{commands["web"]}"\n[land]\ncheck = "{commands["check"]}"\n'
+        '[permissions]\ndefault_mode = "acceptEdits"\n[worktrees]\nbranch_prefix = "evil/"\n'
+    )
+
+
+class World:
+    """A trusted repository without commands, an agent's session in it, and the marks that commands leave."""
+
+    def __init__(self, client: Client, sandbox: Sandbox, path: Path) -> None:
+        self.client, self.sandbox, self.path = client, sandbox, path
+        self.marks = sandbox.root / f"marks-{uuid.uuid4().hex[:6]}"
+        self.marks.mkdir()
+
+    async def agent(self, **fields: Any) -> session_pb2.Session:
+        return await self.client.create(self.path, name="agent", **fields)
+
+    def write(self, place: Path, *, commit: bool) -> None:
+        """What the agent writes, in files alone or committed."""
+        (place / ".ramet.toml").write_text(settings(self.marks))
+        (place / ".worktreeinclude").write_text(f"{SECRET}\n")
+        if commit:
+            git(place, "add", ".ramet.toml", ".worktreeinclude")
+            git(place, "commit", "-qm", "settings")
+
+    async def spawn(self, parent: session_pb2.Session, base: str = "") -> session_pb2.Session:
+        spawned = await Member(self.client, self.sandbox, parent.id).spawn(
+            script({"text": "hi"}), name="kid", base=base
+        )
+        return await self.client.reach(spawned.id, IDLE)
+
+    async def create(self, path: Path, **fields: Any) -> session_pb2.Session:
+        made = await self.client.create(path, script({"text": "hi"}), name="kid", **fields)
+        return await self.client.reach(made.id, IDLE)
+
+
+async def in_own_commit(world: World) -> session_pb2.Session:
+    agent = await world.agent()
+    world.write(Path(agent.worktree), commit=True)
+    return await world.spawn(agent)
+
+
+async def in_a_branch_named_as_base(world: World) -> session_pb2.Session:
+    agent = await world.agent()
+    world.write(Path(agent.worktree), commit=True)
+    return await world.spawn(agent, agent.branch)
+
+
+async def uncommitted_beside_its_child(world: World) -> session_pb2.Session:
+    agent = await world.agent()
+    world.write(Path(agent.worktree), commit=False)
+    return await world.spawn(agent)
+
+
+async def in_the_persons_checkout(world: World) -> session_pb2.Session:
+    agent = await world.agent(in_place=True)
+    world.write(Path(agent.worktree), commit=False)
+    return await world.spawn(agent)
+
+
+async def where_the_person_stands(world: World) -> session_pb2.Session:
+    agent = await world.agent()
+    world.write(Path(agent.worktree), commit=True)
+    return await world.create(Path(agent.worktree))
+
+
+async def in_an_adopted_worktree(world: World) -> session_pb2.Session:
+    place = world.path.with_name(f"{world.path.name}-own")
+    git(world.path, "worktree", "add", "-q", "-b", "own", str(place))
+    agent = await world.client.create(place, name="agent", adopt_path=str(place))
+    world.write(place, commit=False)
+    return await world.spawn(agent)
+
+
+async def forked(world: World) -> session_pb2.Session:
+    agent = await world.create(world.path)
+    world.write(Path(agent.worktree), commit=True)
+    request = session_pb2.ForkSessionRequest(session=agent.id, name="fork", prompt=script({"text": "hi"}))
+    request.request_id = str(uuid.uuid4())
+    made = await world.client.sessions.ForkSession(request, metadata=world.client.metadata)
+    return await world.client.reach(made.session.id, IDLE)
+
+
+async def pulled(world: World) -> session_pb2.Session:
+    world.write(world.path, commit=True)
+    return await world.create(world.path)
+
+
+async def landed(world: World) -> session_pb2.Session:
+    agent = await world.agent()
+    world.write(Path(agent.worktree), commit=True)
+    await land(world.client, agent.id)
+    assert (world.path / ".ramet.toml").exists()
+    return await world.create(world.path)
+
+
+async def by_a_grandchild(world: World) -> session_pb2.Session:
+    agent = await world.agent()
+    member = await Member(world.client, world.sandbox, agent.id).spawn(script({"text": "hi"}), name="child")
+    child = await world.client.reach(member.id, IDLE)
+    world.write(Path(child.worktree), commit=True)
+    return await world.spawn(child)
+
+
+WAYS: list[Callable[[World], Awaitable[session_pb2.Session]]] = [
+    in_own_commit,
+    in_a_branch_named_as_base,
+    uncommitted_beside_its_child,
+    in_the_persons_checkout,
+    where_the_person_stands,
+    in_an_adopted_worktree,
+    forked,
+    pulled,
+    landed,
+    by_a_grandchild,
+]
+
+
+async def land(client: Client, name: str) -> landing_pb2.Landing:
+    await client.landing.LandSessions(
+        landing_pb2.LandSessionsRequest(sessions=[name], target="main"), metadata=client.metadata
+    )
+    request = landing_pb2.WaitLandingsRequest(landings=[name], timeout_seconds=60)
+    (done,) = (await client.landing.WaitLandings(request, metadata=client.metadata)).landings
+    assert done.state == landing_pb2.LANDING_STATE_LANDED, done.reason
+    return done
+
+
+async def use_everything(world: World, session: session_pb2.Session) -> None:
+    """Have the daemon run whatever it would of the session's settings: the setup has been awaited by its turn."""
+    metadata = world.client.metadata
+    for call in (  # refused where they are not trusted
+        world.client.terminals.SetUpSession(terminal_pb2.SetUpSessionRequest(session=session.id), metadata=metadata),
+        world.client.terminals.StartCommand(
+            terminal_pb2.StartCommandRequest(session=session.id, name="web", request_id=str(uuid.uuid4())),
+            metadata=metadata,
+        ),
+    ):
+        with suppress(grpc.aio.AioRpcError):
+            await call
+    (Path(session.worktree) / "work.txt").write_text("work\n")
+    git(Path(session.worktree), "add", "work.txt")
+    git(Path(session.worktree), "commit", "-qm", "work")
+    await land(world.client, session.id)
+
+
+@pytest.fixture
+async def world(client: Client, sandbox: Sandbox, repository: Path) -> World:
+    (repository / ".gitignore").write_text(f"{SECRET}\n")
+    git(repository, "add", ".")
+    git(repository, "commit", "-qm", "ignore")
+    (repository / SECRET).write_text("password\n")
+    await client.trust(repository)
+    return World(client, sandbox, repository)
+
+
+@pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
+async def test_no_command_runs_that_the_person_has_not_trusted(
+    world: World, way: Callable[[World], Awaitable[session_pb2.Session]]
+) -> None:
+    session = await way(world)
+    carried = Path(session.worktree) / SECRET
+    assert not carried.exists()
+    assert not session.branch.startswith("evil/")
+    assert session.mode != 2 or way is forked
+    await use_everything(world, session)
+    await world.client.sessions.DeleteSession(session_pb2.DeleteSessionRequest(session=session.id, force=True))
+    assert sorted(each.name for each in world.marks.iterdir()) == []
+
+
+async def test_they_all_run_once_the_person_has_trusted_them(world: World) -> None:
+    world.write(world.path, commit=True)
+    await world.client.trust(world.path)
+    session = await world.create(world.path)
+    assert (Path(session.worktree) / SECRET).read_text() == "password\n"
+    assert session.branch.startswith("evil/")
+    await use_everything(world, session)
+    await world.client.sessions.DeleteSession(session_pb2.DeleteSessionRequest(session=session.id, force=True))
+    assert sorted(each.name for each in world.marks.iterdir()) == ["check", "setup", "teardown", "web"]
+
+
+async def test_a_session_starts_a_child_only_from_what_a_branch_or_tag_has(world: World) -> None:
+    agent = await world.agent()
+    world.write(Path(agent.worktree), commit=False)
+    await world.client.send(agent.id, script({"text": "a turn, so that there is a checkpoint of it"}))
+    await eventually(lambda: _refs(world.path, agent.id))
+    ref, commit = (await asyncio.to_thread(_refs, world.path, agent.id))[-1]
+    git(world.path, "tag", "v1", "main")
+    for base in (ref, ref.removeprefix("refs/"), commit, commit[:12], f"{ref}^0", f"{commit}~0"):
+        reason, _ = await refusal(world.spawn(agent, base))
+        assert reason in {"INVALID_INPUT", "REF_NOT_FOUND"}, base
+    assert (await world.spawn(agent, "v1")).base_ref == "v1"
+
+
+def _refs(path: Path, session: str) -> list[tuple[str, str]]:
+    lines = git(path, "for-each-ref", "--format=%(refname) %(objectname)", f"refs/ramet/checkpoints/{session}")
+    return [(name, commit) for line in lines.splitlines() for name, _, commit in [line.partition(" ")]]
+
+
+async def test_commands_of_a_bare_repository_are_those_that_the_person_trusted(
+    client: Client, sandbox: Sandbox, repository: Path
+) -> None:
+    bare = repository.with_name(f"{repository.name}.git")
+    git(repository, "clone", "-q", "--bare", str(repository), str(bare))
+    world = World(client, sandbox, bare)
+    await client.trust(bare)
+    agent = await world.client.create(bare, name="agent", existing_branch="main")
+    world.write(Path(agent.worktree), commit=True)
+    await world.spawn(agent)
+    assert list(world.marks.iterdir()) == []
+    await client.trust(bare)
+    await eventually((world.marks / "setup").exists)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        ".claude/settings.json",
+        ".claude/settings.local.json",
+        ".mcp.json",
+        ".claude/agents/reviewer.md",
+        ".claude/commands/deep/er.md",
+        ".claude/skills/some/SKILL.md",
+        ".claude/hooks/check.sh",
+    ],
+)
+@pytest.mark.parametrize("known", [True, False], ids=["changed", "new"])
+async def test_claude_loads_files_of_a_repository_only_as_they_were_trusted(
+    client: Client, sandbox: Sandbox, repository: Path, name: str, known: bool
+) -> None:
+    (repository / "CLAUDE.md").write_text("be brief\n")
+    for each in (".claude/settings.json", *([name] if known else [])):
+        put(repository / each, "{}\n")
+    git(repository, "add", "-A")
+    git(repository, "commit", "-qm", "claude")
+    await client.trust(repository)
+    session = await client.create(repository, script({"text": "hi"}), name="one")
+    await client.reach("one", IDLE)
+    assert loads_all(sandbox, session)
+    put(Path(session.worktree) / name, '{"hooks": "another"}\n')
+    await client.sessions.StopSession(session_pb2.StopSessionRequest(session="one"), metadata=client.metadata)
+    await client.send("one", script({"text": "again"}))
+    await client.reach("one", IDLE)
+    assert not loads_all(sandbox, session)
+    (words,) = [each.warning.message for each in await client.log("one") if each.HasField("warning")]
+    assert name in words
+    assert "rametctl repo trust" in words
+
+
+def put(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+
+
+def loads_all(sandbox: Sandbox, session: session_pb2.Session) -> bool:
+    """Whether the living agent of a session was started with its repository's own settings."""
+    (agent,) = [each for each in sandbox.agents() if each.environ().get("RAMET_SESSION") == session.id]
+    command = agent.cmdline()
+    return "--setting-sources=user" not in command
