@@ -32,7 +32,7 @@ ROLES = {
         OWNER,
     ),
     **dict.fromkeys(
-        ["GetInfo", "GetRepo", "ListRepos", "GetSession", "ListSessions", "WaitSessions", "ListRequests", "GetRequest", "ListCommands", "GetCommand", "WatchOutput", "ListPorts", "GetDiff",
+        ["GetInfo", "GetRepo", "GetTrust", "ListRepos", "GetSession", "ListSessions", "WaitSessions", "ListRequests", "GetRequest", "ListCommands", "GetCommand", "WatchOutput", "ListPorts", "GetDiff",
          "ListConflicts", "WatchConflicts", "CheckPlan", "GetPlan", "ListPlans"],
         LOOK,
     ),
@@ -64,7 +64,7 @@ async def test_every_call_is_served_to_those_who_may_and_to_no_one_else(
 ) -> None:
     assert set(ROLES) == set(RPCS)
     assert {name for name, role in ROLES.items() if role == OWNER} == {
-        name for name, rpc in RPCS.items() if not allowed(rpc.path, principal_is_owner=False)
+        name for name, rpc in RPCS.items() if not allowed(rpc.path, "session:any")
     }
     lead = await root(client, sandbox, repo_of(running), "lead")
     ids = {"lead": lead.id, "child": (await lead.spawn(name="child")).id}
@@ -74,7 +74,7 @@ async def test_every_call_is_served_to_those_who_may_and_to_no_one_else(
     start = RPCS["StartCommand"]
     command: Any = await start.call(client.channel, start.request(session=lead.id, argv=["sleep", "600"]))
     tokens = {name: token_for(running, identity) for name, identity in ids.items()}
-    tokens |= {"forged": f"{lead.id}.{'0' * 40}", "empty": ""}
+    tokens |= {"command": token_for(running, "command"), "forged": f"{lead.id}.{'0' * 40}", "empty": ""}
     values: dict[str, Any] = {
         "session": lead.id,
         "sessions": [lead.id],
@@ -101,6 +101,8 @@ async def test_every_call_is_served_to_those_who_may_and_to_no_one_else(
     for (name, who), reason in verdicts.items():
         if who in {"forged", "empty", "removed"}:
             assert (name, who, reason) == (name, who, "UNAUTHENTICATED")
+        elif who == "command":
+            assert (name, reason == "PERMISSION_DENIED") == (name, not allowed(RPCS[name].path, "command")), reason
         elif not (who == "lead" and ROLES[name] == ABOVE):
             assert (name, who, reason == "PERMISSION_DENIED") == (name, who, who in DENIED[ROLES[name]]), reason
         assert reason in {"", *reasons()} - {"INTERNAL"}, f"{name} as {who}: {reason}"

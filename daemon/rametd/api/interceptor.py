@@ -23,7 +23,7 @@ from rametd.domain.errors import (
     UnauthenticatedError,
     VersionSkewError,
 )
-from rametd.domain.models import OWNER
+from rametd.domain.models import COMMAND, OWNER
 from rametd.logs import bound
 from rametd.services import events
 from rametd.services.core import Core
@@ -97,11 +97,15 @@ class Gate(grpc.aio.ServerInterceptor):
         calls.principal.set(OWNER)  # until it is known: what is refused before is nobody's else
         if token is not None:
             calls.principal.set(await self._principal_of(str(token)))
-        if not allowed(method, calls.principal.get() == OWNER):
-            raise NotAllowedError(f"a session may not call {method.rpartition('/')[2]}", hint="ask the person, who can")
+        who = calls.principal.get()
+        if not allowed(method, who):
+            noun = "a landing check or a spare's setup" if who == COMMAND else "a session"
+            raise NotAllowedError(f"{noun} may not call {method.rpartition('/')[2]}", hint="ask the person, who can")
 
     async def _principal_of(self, token: str) -> str:
         session_id = self._core.tokens.check(token)
+        if session_id == COMMAND:
+            return COMMAND
         try:
             await self._core.store.read(lambda reader: reader.sessions.get(session_id))
         except SessionNotFoundError:
@@ -113,7 +117,7 @@ class Gate(grpc.aio.ServerInterceptor):
 
 async def record_refusal(core: Core, method: str, principal: str, error: RametError) -> None:
     """Log a call that a session may not make, or not any more: once a minute for each method and reason. Typing errors are not logged."""
-    if principal == OWNER or not isinstance(error, DeniedError | ExhaustedError):
+    if principal in {OWNER, COMMAND} or not isinstance(error, DeniedError | ExhaustedError):
         return
     if not core.rates.take(("refused", principal, method, error.reason), 1, core.clock()):
         return

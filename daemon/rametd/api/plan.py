@@ -11,7 +11,7 @@ from rametd.api.context import principal
 from rametd.api.paging import position_of, size_of, time_and_id, token_of
 from rametd.api.repo import absolute, resolve_repo
 from rametd.domain.errors import InvalidInputError, RepoNotFoundError
-from rametd.domain.models import Mode, Repo
+from rametd.domain.models import OWNER, Mode, Repo
 from rametd.domain.plans import Plan, PlanThread
 from rametd.plans import Problem, Thread
 from rametd.services import repos
@@ -38,7 +38,9 @@ class PlanServicer(plan_pb2_grpc.PlanServiceServicer):
         self._converger = converger
 
     async def CheckPlan(self, request: plan_pb2.CheckPlanRequest, context: Context) -> plan_pb2.CheckPlanResponse:
-        checked = await self._plans.check(absolute(request.path), request.text, file_of(request.file))
+        checked = await self._plans.check(
+            absolute(request.path), request.text, file_of(request.file), by_session=principal.get() != OWNER
+        )
         return plan_pb2.CheckPlanResponse(
             problems=[problem_message(problem) for problem in checked.problems],
             threads=[checked_message(thread, checked.prompts[thread.id]) for thread in checked.threads],

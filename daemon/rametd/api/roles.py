@@ -1,9 +1,14 @@
-"""What each principal may call. The owner may everything; a session may look, and act on its family within the caps."""
+"""What each principal may call. The owner may do everything; a session may look, and act on its family within the caps; a command
+of no session may look."""
+
+from rametd.domain.models import OWNER
+from rametd.services.delivery import SESSION
 
 SESSION_METHODS = frozenset(
     {
         "/ramet.v1.DaemonService/GetInfo",
         "/ramet.v1.RepoService/GetRepo",
+        "/ramet.v1.RepoService/GetTrust",
         "/ramet.v1.RepoService/ListRepos",
         "/ramet.v1.SessionService/CreateSession",  # a child
         "/ramet.v1.SessionService/GetSession",
@@ -43,10 +48,24 @@ SESSION_METHODS = frozenset(
 )
 """What a session's token opens. Nothing in it answers a request, raises a budget or loosens a mode."""
 
+COMMAND_METHODS = frozenset(
+    {
+        "/ramet.v1.DaemonService/GetInfo",
+        "/ramet.v1.RepoService/GetRepo",
+        "/ramet.v1.RepoService/GetTrust",
+        "/ramet.v1.RepoService/ListRepos",
+        "/ramet.v1.SessionService/GetSession",
+        "/ramet.v1.SessionService/ListSessions",
+    }
+)
+"""What the token of a landing check or of a spare's setup opens."""
+
 ALWAYS = frozenset({"/ramet.v1.DaemonService/GetInfo", "/ramet.v1.DaemonService/Shutdown"})
 """Served during recovery and to clients of every release."""
 
 
-def allowed(method: str, principal_is_owner: bool) -> bool:
+def allowed(method: str, principal: str) -> bool:
     """Whether a call may be made; ``method`` is its full name, such as ``/ramet.v1.SessionService/GetSession``."""
-    return principal_is_owner or method in SESSION_METHODS or not method.startswith("/ramet.")
+    if principal == OWNER or not method.startswith("/ramet."):
+        return True
+    return method in (SESSION_METHODS if principal.startswith(SESSION) else COMMAND_METHODS)

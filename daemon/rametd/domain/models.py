@@ -9,6 +9,8 @@ from rametd.domain.states import State
 OWNER = "owner"
 """The principal that is the person; a session's principal is ``session:<id>``; the daemon's own acts are ``daemon``."""
 DAEMON = "daemon"
+COMMAND = "command"
+"""The principal of landing checks and of setups in spares: they run code of agents for no session, and may do nothing but look."""
 
 
 class Mode(StrEnum):

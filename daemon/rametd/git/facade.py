@@ -596,6 +596,10 @@ class Git:
         """The files at ``paths`` of a revision, and below those that are directories there, by path."""
         return await self._context.compute(repository.files_at, repo, revision, paths)
 
+    async def tracked_among(self, worktree: Path, paths: Sequence[str]) -> frozenset[str]:
+        """Those of ``paths``, relative to the worktree's top, that its index has."""
+        return await ignoring.tracked_among(self._context, worktree, paths)
+
     async def ignored_files(self, worktree: Path) -> tuple[str, ...]:
         """Untracked paths that git ignores; a directory that is ignored as a whole is one of them, and ends in ``/``."""
         arguments = ("ls-files", "-z", "--others", "--ignored", "--exclude-standard", "--directory")

@@ -30,6 +30,14 @@ async def ignored_among(git: GitContext, worktree: Path, paths: Sequence[str]) -
     return await git.compute(untracked)
 
 
+async def tracked_among(git: GitContext, worktree: Path, paths: Sequence[str]) -> frozenset[str]:
+    """See `Git.tracked_among`."""
+    if not paths:
+        return frozenset()
+    listed = await git.process.read(worktree, "--literal-pathspecs", "ls-files", "-z", "--", *paths)
+    return frozenset(os.fsdecode(listed).split("\0")) & frozenset(paths)
+
+
 def _and_above(path: str) -> list[str]:
     pure = PurePosixPath(path)
     return [str(pure), *map(str, pure.parents)]

@@ -15,6 +15,7 @@ from rametd.config import Source, items
 from rametd.domain.models import Repo
 from rametd.git.repository import RepositoryInfo
 from rametd.services.core import Core
+from rametd.services.plan_checks import plan_items
 from rametd.services.repos import info_of
 
 SETTINGS_FILE = ".ramet.toml"
@@ -104,7 +105,7 @@ async def at_place(core: Core, repo: Repo, info: RepositoryInfo | None = None) -
         claude = await _claude_files_at(core, info or await info_of(core, repo), "HEAD")
     else:
         claude = await asyncio.to_thread(claude_files, repo.root)
-    return gather(settings, include, claude)
+    return {**gather(settings, include, claude), **await plan_items(core, repo)}
 
 
 async def at_commit(core: Core, info: RepositoryInfo, commit: str) -> dict[str, str]:

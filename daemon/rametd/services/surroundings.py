@@ -6,7 +6,7 @@ from pathlib import Path
 
 from rametd import environment
 from rametd.domain.errors import BadConfigError
-from rametd.domain.models import Repo, Session
+from rametd.domain.models import COMMAND, Repo, Session
 from rametd.services import ports
 from rametd.services.core import Core
 from rametd.services.settings import for_session
@@ -50,8 +50,14 @@ async def for_command(core: Core, session: Session, repo: Repo, more: Mapping[st
 
 
 def for_tree(core: Core, repo: Repo, tree: Path, more: Mapping[str, str]) -> dict[str, str]:
-    """The environment of a command in a worktree that no session has."""
-    fixed = {**_ours(core), "RAMET_WORKTREE": str(tree), "RAMET_REPO_ROOT": str(repo.root), **more}
+    """The environment of a command in a worktree that no session has. It runs what agents wrote, so its token lets it only look."""
+    fixed = {
+        **_ours(core),
+        "RAMET_TOKEN": core.tokens.give(COMMAND),
+        "RAMET_WORKTREE": str(tree),
+        "RAMET_REPO_ROOT": str(repo.root),
+        **more,
+    }
     return environment.build(core.daemon_environment, {}, core.config.agents.claude.pass_env, fixed)
 
 

@@ -1,4 +1,4 @@
-"""Tokens that tell sessions apart from the person: an agent's environment carries its session's.
+"""Tokens that tell sessions apart from the person: an agent's environment carries its session's. Commands of no session share one.
 
 A token is the session's id and an HMAC of it under a key that only the daemon has (a file of mode 0600), so that none is stored and
 none outlives its session.

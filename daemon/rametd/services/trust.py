@@ -7,9 +7,11 @@ from pathlib import Path
 
 from rametd.config import Config
 from rametd.domain.errors import NotTrustedError
+from rametd.domain.landing import Landing
 from rametd.domain.models import Repo
-from rametd.services.contents import claude_files
+from rametd.services.contents import at_commit, claude_files
 from rametd.services.core import Core
+from rametd.services.repos import info_of
 from rametd.services.settings import Settings
 from rametd.services.words import listed
 
@@ -43,3 +45,24 @@ def not_loaded(repo: Repo, files: tuple[str, ...]) -> str:
         f"the worktree has {listed(files)} with content that you have not trusted: Claude settings, CLAUDE.md, hooks and MCP servers of {repo.name} are "
         f"not loaded; see `rametctl repo trust {shlex.quote(repo.name)}`"
     )
+
+
+async def changes_of_landing(core: Core, landing: Landing) -> str:
+    """Say which commands and settings a landing changes that the person has not trusted, and which it removes; "" where there are none."""
+    repo = await core.store.read(lambda reader: reader.repos.get(landing.repo_id))
+    if not repo.trusted:
+        return ""
+    info = await info_of(core, repo)
+    tip = await core.git.branch_tip(info, landing.branch)
+    base = await core.git.merge_base(info, landing.branch, landing.target) if tip is not None else None
+    if tip is None or base is None:
+        return ""
+    before, after = await at_commit(core, info, base), await at_commit(core, info, tip)
+    trusted = await core.store.read(lambda reader: reader.repos.trusted(repo.id))
+    changed = [key for key in trusted.withheld(after) if before.get(key) != after[key]]
+    removed = [key for key in before if key not in after]
+    parts = (
+        [f"changes {listed(changed)}, withheld until `rametctl repo trust {shlex.quote(repo.name)}`"] if changed else []
+    )
+    parts += [f"removes {listed(removed)}"] if removed else []
+    return f"{landing.session_name} {' and '.join(parts)}" if parts else ""

@@ -154,6 +154,7 @@ async def test_what_only_the_making_finds_leaves_nothing_either(client: Client, 
 @pytest.mark.own_changes("task.md")
 async def test_the_world_is_checked_too(client: Client, repository: Path) -> None:
     (repository / "task.md").write_text("do it\n")
+    git(repository, "add", "task.md")
     await client.create(repository, name="there", owns=["dir0/"])
     plan = """\
 [plan]

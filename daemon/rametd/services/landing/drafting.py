@@ -17,6 +17,7 @@ from rametd.git.repository import RepositoryInfo
 from rametd.git.targets import ways_out
 from rametd.services.core import Core
 from rametd.services.ids import new_id
+from rametd.services.plan_checks import trusted_check
 from rametd.services.repos import info_of
 from rametd.services.settings import for_repository
 from rametd.services.trust import hooks_withheld
@@ -71,7 +72,7 @@ async def draft_entry(core: Core, session: Session, new: NewLandings) -> Draft:
         branch=session.branch,
         target=target,
         method=new.method or config.land.method,
-        checks=new.checks or (thread.check if thread is not None else ()) or config.land.check,
+        checks=new.checks or await trusted_check(core, repo, plan, thread) or config.land.check,
         state=LandingState.QUEUED,
         reason="",
         merge_order=thread.merge_order if thread is not None else 0,

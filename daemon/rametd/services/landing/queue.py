@@ -22,6 +22,7 @@ from rametd.services.landing.lane import Lane, Round
 from rametd.services.landing.move import Mover
 from rametd.services.lookup import find_session
 from rametd.services.persistence import write_for_sure
+from rametd.services.trust import changes_of_landing
 from rametd.store import Reader, Unit
 
 log = structlog.get_logger()
@@ -162,9 +163,11 @@ class LandingQueue:
         )
         drafts = [await draft_entry(core, session, new) for session in sessions.values()]
 
+        changes = [words for draft in drafts if (words := await changes_of_landing(core, draft.landing))]
+
         def work(unit: Unit) -> Answer:
             queued = [queue(unit, draft.landing, new.principal) for draft in drafts]
-            return answer(unit, queued, [words for draft in drafts for words in draft.warnings])
+            return answer(unit, queued, [*changes, *(words for draft in drafts for words in draft.warnings)])
 
         made = await core.store.write(work)
         core.failpoint.hit("land.queued")

@@ -50,8 +50,8 @@ class Plans:
             Path, asyncio.Lock
         ] = {}  # by repository: what a plan is compared with must not change under it
 
-    async def check(self, path: Path, text: str, file: str) -> Checked:
-        return await check_plan(self._core, path, text, file)
+    async def check(self, path: Path, text: str, file: str, *, by_session: bool = False) -> Checked:
+        return await check_plan(self._core, path, text, file, by_session=by_session)
 
     async def apply(self, application: Application, remember: Remember, *, dry_run: bool = False) -> Applied:
         """Raises `BadPlanError` with the first problem, and `WrongStateError` for what cannot be changed any more."""

@@ -1,6 +1,7 @@
 """A plan beside the world that it is to be applied in: what is there, what is wrong, and what each thread would be."""
 
 import asyncio
+import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -10,13 +11,15 @@ from rametd.domain.errors import InvalidInputError, PromptTooLargeError, RametEr
 from rametd.domain.models import Repo, Session
 from rametd.domain.plans import Plan, PlanThread
 from rametd.domain.states import State
+from rametd.domain.trust import Trusted
 from rametd.git.repository import RepositoryInfo
 from rametd.git.tree import Tree
 from rametd.plans import Known, PlanText, Problem, Reading, Thread, World, check, read, resolve
 from rametd.plans.keys import PLAN, THREAD
-from rametd.plans.model import ERROR
+from rametd.plans.model import ERROR, WARNING
 from rametd.services.checks import PROMPT_LIMIT, check_model, check_name, check_prompt
 from rametd.services.core import Core
+from rametd.services.plan_checks import check_item, is_own_plan
 from rametd.store import Reader
 
 
@@ -45,8 +48,8 @@ class Checked:
         return tuple(problem for problem in self.problems if problem.severity == ERROR)
 
 
-async def check_plan(core: Core, path: Path, text: str, file: str) -> Checked:
-    """Read and check; raises only where there is no repository. ``file`` is absolute, or "" for a text from nowhere."""
+async def check_plan(core: Core, path: Path, text: str, file: str, *, by_session: bool = False) -> Checked:
+    """Read and check; raises only where there is no repository. ``file`` is absolute, or "" for standard input."""
     info = await core.git.discover(path)
     reading = await asyncio.to_thread(read, text)
     plan = reading.plan
@@ -71,9 +74,13 @@ async def check_plan(core: Core, path: Path, text: str, file: str) -> Checked:
     world = replace(world, sessions={name: known[name].session_id for name in settled})
     unchanged = {each.id for each in threads if each.id in mine and each.text.owns == known[each.id].owns}
     world = replace(world, agreed=unchanged)
-    prompts, unread = await asyncio.to_thread(read_prompts, threads, Path(file).parent if file else path)
+    own = not by_session and await is_own_plan(core, file)
+    files = await _prompt_files(core, threads, Path(file).parent if file else path, own=own)
+    prompts, unread = await asyncio.to_thread(read_prompts, threads, files)
     world = replace(world, prompt_files=unread)
     problems = [*await asyncio.to_thread(check, reading, threads, world), *_values(reading, threads, prompts)]
+    if not own:
+        problems += await _untrusted_checks(core, repo, reading, threads, file)
     return Checked(
         info=info,
         repo=repo,
@@ -153,19 +160,49 @@ async def _target(
         return plan.base, None  # that the base is missing is said where it stands
 
 
-def read_prompts(threads: tuple[Thread, ...], folder: Path) -> tuple[dict[str, str], dict[str, RametError | None]]:
-    """By thread what its agent is given to do, and by file why it cannot be read. Blocks."""
+async def _prompt_files(core: Core, threads: tuple[Thread, ...], folder: Path, *, own: bool) -> dict[str, Path]:
+    """Where the prompt files are that a plan may name. The person's own plan may name any; one that lies in a repository, or came from standard
+    input, those that the checkout around it tracks, wherever symbolic links lead."""
+    names = {thread.text.prompt_file for thread in threads if thread.text.prompt_file}
+    if own:
+        return {name: folder / name for name in names}
+    try:
+        top = (await core.git.discover(folder)).worktree_root
+    except RametError:
+        top = None
+    if top is None:
+        return {}
+
+    real = await asyncio.to_thread(
+        lambda: {name: Path(os.path.realpath(folder / name)) for name in names if "\0" not in name}
+    )
+    places = {name: str(path.relative_to(top)) for name, path in real.items() if path.is_relative_to(top)}
+    tracked = await core.git.tracked_among(top, sorted(set(places.values())))
+    return {name: real[name] for name, path in places.items() if path in tracked}
+
+
+def read_prompts(
+    threads: tuple[Thread, ...], files: Mapping[str, Path]
+) -> tuple[dict[str, str], dict[str, RametError | None]]:
+    """By thread the prompt of its agent, and by file why it is not read: ``files`` has those that may be. Blocks."""
     unread: dict[str, RametError | None] = {}
     prompts: dict[str, str] = {}
     for thread in threads:
         name, prompt = thread.text.prompt_file, thread.prompt
         if name and not thread.text.prompt:
             try:
-                prompt = _read_prompt(folder / name)
+                prompt = _read_prompt(_allowed(name, files))
             except InvalidInputError as error:
                 unread[name] = error
         prompts[thread.id] = prompt
     return prompts, unread
+
+
+def _allowed(name: str, files: Mapping[str, Path]) -> Path:
+    if name not in files:
+        hint = "git add it, or keep the plan outside of any repository"
+        raise InvalidInputError(f"{name} is not a file that this checkout tracks", hint=hint)
+    return files[name]
 
 
 def _read_prompt(path: Path) -> str:
@@ -184,6 +221,24 @@ def _read_prompt(path: Path) -> str:
     if not text.strip():
         raise InvalidInputError(f"{path} has no text", hint="say what the agent is to do")
     return text
+
+
+async def _untrusted_checks(
+    core: Core, repo: Repo | None, reading: Reading, threads: tuple[Thread, ...], file: str
+) -> list[Problem]:
+    """A warning for each thread whose check does not run until the person trusts it."""
+    trusted = await core.store.read(lambda reader: reader.repos.trusted(repo.id)) if repo is not None else Trusted()
+
+    def warning(thread: Thread) -> Problem:
+        words = f"its check ({'; '.join(thread.text.check)}) does not run before you trust it"
+        hint = "apply the plan, then: rametctl repo trust"
+        return Problem("untrusted-check", words, hint, severity=WARNING, **reading.at_thread(thread.text, "check"))
+
+    return [
+        warning(thread)
+        for thread in threads
+        if thread.text.check and not trusted.covers(*check_item(file, thread.id, thread.text.check))
+    ]
 
 
 def _values(reading: Reading, threads: tuple[Thread, ...], prompts: Mapping[str, str]) -> Iterator[Problem]:
