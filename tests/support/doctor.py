@@ -38,11 +38,7 @@ async def garbage(client: Client, *, dry_run: bool = True) -> dict[str, worktree
 def once_ours(sandbox: Sandbox, *ids: str) -> None:
     """Have the database tell of sessions that are no more: what is named by other ids is another Ramet's."""
     with closing(sqlite3.connect(sandbox.root / "state" / "ramet.db", timeout=10)) as database, database:
-        for each in ids:
-            database.execute(
-                "INSERT INTO events (kind, session_id, principal, payload, time) VALUES ('session_removed', ?, 'owner', x'', 1.0)",
-                (each,),
-            )
+        database.executemany("INSERT OR IGNORE INTO given_ids (id) VALUES (?)", [(each,) for each in ids])
 
 
 async def follow(sandbox: Sandbox, repository: Path, advice: str, what: str) -> None:

@@ -20,6 +20,7 @@ from rametd.agents.base import (
     Initialized,
     LimitTold,
     PromptSeen,
+    Said,
     TurnBegan,
 )
 from rametd.agents.claude.frames import READERS, SYSTEM_READERS, read_frame
@@ -29,8 +30,8 @@ from tests.support.contract import GOLDEN, converse, kinds
 
 # By kind, as `tests.support.contract` names it: the payload that a recorded frame becomes, and the facts.
 MEANING: dict[str, tuple[str, set[type[Fact]]]] = {
-    "assistant:text": ("assistant_message", set()),
-    "assistant:tool_use": ("assistant_message", set()),
+    "assistant:text": ("assistant_message", {Said}),
+    "assistant:tool_use": ("assistant_message", {Said}),
     "background_tasks_changed": ("background_task", {Background}),
     "can_use_tool": ("control_line", {ControlAsked}),
     "command_lifecycle": ("agent_notice", {PromptSeen}),

@@ -72,7 +72,7 @@ def test_other_words_of_the_daemon_are_not_taken_for_the_continuation(unit: Unit
     session = unit.sessions.insert(a_session(state=State.QUEUED, generation=1, interrupted=True))
     unit.agents.insert(an_agent())
     unit.prompts.add("asked", "one", "the check failed, mend it", DAEMON)
-    unit.prompts.mark_received("asked")
+    unit.prompts.mark_received("asked", 1)
     told = unit.prompts.add("told", "one", "a sibling changes the same lines", DAEMON)
 
     deliver(unit, Claude(), session, begin=True)

@@ -1,6 +1,7 @@
 """The pure parts of the services: tokens, finding what a person names, and messages for every value of every enum."""
 
 import json
+import re
 import sqlite3
 import stat
 from base64 import b64encode
@@ -10,6 +11,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 import pytest
+import rametd
 from google.protobuf.descriptor import EnumDescriptor
 from hypothesis import given
 from hypothesis import strategies as st
@@ -252,3 +254,14 @@ def test_a_page_token_leads_back_to_its_position_and_is_none_for_another_list(at
     for position in (seq, -1 - seq, 1 << 63, True, [seq], str(seq)):
         with pytest.raises(BadPageTokenError):
             position_of("events", token_of("events" if position is not seq else "requests", position), offset)
+
+
+READS_THE_LOG = frozenset({"api/event.py", "services/hub.py", "services/members.py"})
+"""What hands events out, and what shows a conversation, which only the log has."""
+
+
+def test_no_service_reads_the_event_log_as_a_table() -> None:
+    root = Path(rametd.__path__[0])
+    reads = re.compile(r"\bevents\.(list|each|page)\(")
+    found = {str(path.relative_to(root)) for path in root.rglob("*.py") if reads.search(path.read_text())}
+    assert found == READS_THE_LOG

@@ -215,15 +215,15 @@ class TestPrompts:
         assert session.prompts.mark_sent("a", 1)
         assert session.prompts.mark_sent("b", 1)
         assert not session.prompts.mark_sent("b", 1)
-        assert session.prompts.mark_received("a")
-        assert not session.prompts.mark_received("a")
+        assert session.prompts.mark_received("a", 3)
+        assert not session.prompts.mark_received("a", 3)
         assert not session.prompts.cancel("b")
         assert session.prompts.requeue_unreceived("one", 2)[0].id == "c"
         assert [each.id for each in session.prompts.requeue_unreceived("one", 1)] == ["b", "c"]
         assert session.prompts.cancel("b")
         assert [(each.id, each.number) for each in session.prompts.open("one")] == [("c", 3)]
         received = session.prompts.list("one")[0]
-        assert (received.state, received.receive_time) == (PromptState.RECEIVED, NOW)
+        assert (received.state, received.receive_time, received.turn) == (PromptState.RECEIVED, NOW, 3)
 
 
 class TestRequests:

@@ -64,6 +64,14 @@ class PromptSeen:
 
 
 @dataclass(frozen=True, slots=True)
+class Said:
+    """The agent itself, no subagent, has said something: where a fork or a rewind can cut its conversation."""
+
+    conversation_id: str
+    message_id: str
+
+
+@dataclass(frozen=True, slots=True)
 class TurnBegan:
     model: str
     mode: str
@@ -92,7 +100,7 @@ class Answered:
     index: int
     is_error: bool
     aborted: bool
-    text: str  # the error's, for people
+    text: str  # what the agent said at the end of the turn, or the error
     total_cost: float  # of the process up to now, as it says
     costs: tuple[LedgerEntry, ...]  # session, generation and time are filled in by who stores them
 
@@ -109,6 +117,7 @@ Fact = (
     | ControlSettled
     | Initialized
     | PromptSeen
+    | Said
     | TurnBegan
     | Activity
     | Background

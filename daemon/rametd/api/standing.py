@@ -59,7 +59,7 @@ class StandingCalls(SessionCalls):
                 pending_prompts=[prompt_message(prompt) for prompt in reader.prompts.open(session.id)],
                 open_requests=request_messages(reader, reader.requests.open(session.id)),
                 children=sessions_messages(reader, children),
-                setup_failure=why_failed(reader, session),
+                setup_failure=why_failed(session),
             )
             return response, reader.agents.latest(session.id)
 

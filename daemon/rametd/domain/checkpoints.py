@@ -1,6 +1,5 @@
 """Worktrees as they were, and conversations that begin as a part of another."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -36,6 +35,7 @@ class Checkpoint:
     deletions: int
     conversation_id: str  # the conversation as it was then, and the agent's last words in it: "" before the first
     message_id: str
+    parent: int  # the number of the checkpoint that the session stood at before; 0 for the first
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,15 +45,3 @@ class ConversationCut:
     session_id: str
     source_id: str
     message_id: str
-
-
-def line_of(latest: int, rewinds: Sequence[tuple[int, int]]) -> list[int]:
-    """The checkpoints, newest first, that a session with so many goes on from: ``rewinds`` led from one to another, oldest first.
-
-    The one after a rewind goes on from where that led; any other from the one before it.
-    """
-    parents = {before + 1: target for before, target in rewinds}
-    line = [parents.get(latest + 1, latest)]
-    while line[-1] > 1:
-        line.append(parents.get(line[-1], line[-1] - 1))
-    return line

@@ -142,6 +142,11 @@ class Session:
     thread: str = ""  # its id in the plan
     landed_reason: str = ""  # how it is known that its work is on the branch it lands on; "" when it is not
     checkpointed_turns: int = 0  # turns whose end was kept as a checkpoint
+    checkpoint: int = 0  # the number of the checkpoint that it goes on from; 0 before the first
+    last_message_id: str = ""  # of its conversation: the agent's last message; "" before the first
+    turn_summary: str = ""  # the first line of what the agent said at the end of its last turn
+    setup_reason: str = ""  # why its setup is in the state that it is in
+    archive_commit: str = ""  # what keeps the work of an archived session
 
     @property
     def checkpoint_due(self) -> bool:
@@ -203,6 +208,7 @@ class Prompt:
     receive_time: float | None
     hops: int = 0  # how many sessions in a row have answered each other without a person in between
     continues: bool = False  # it takes up a turn that was cut off
+    turn: int = 0  # the turn, from 1, in which the agent received it; 0 before
 
 
 class RequestKind(StrEnum):
@@ -320,6 +326,16 @@ class Event:
     def size(self) -> int:
         """Bytes that it holds in memory, and nearly all of what it has on the disk: an agent's line may be megabytes."""
         return len(self.payload) + len(self.frame)
+
+
+@dataclass(frozen=True, slots=True)
+class Restore:
+    """The last time that a session was restored from ``origin``, the archive or the trash, and what was not as before."""
+
+    session_id: str
+    origin: str
+    warnings: tuple[str, ...]
+    time: float
 
 
 @dataclass(frozen=True, slots=True)

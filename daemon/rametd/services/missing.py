@@ -7,7 +7,6 @@ from rametd.domain.errors import PreconditionError, WorktreeChangedError
 from rametd.domain.models import Session, WorktreeKind
 from rametd.domain.states import State
 from rametd.services.core import Core
-from rametd.services.standing import standing
 
 
 async def require_tree(core: Core, session: Session, error: type[PreconditionError] = WorktreeChangedError) -> None:
@@ -15,7 +14,7 @@ async def require_tree(core: Core, session: Session, error: type[PreconditionErr
     if session.state == State.ARCHIVED or await asyncio.to_thread(session.worktree.is_dir):
         return
     name = shlex.quote(session.name)
-    stood = await core.store.read(lambda reader: standing(reader, session.id))
+    stood = await core.store.read(lambda reader: reader.checkpoints.current(session))
     if session.worktree_kind != WorktreeKind.OWN:
         hint = f"bring it back by hand, since Ramet did not make it; or `rametctl rm {name}`"
     else:

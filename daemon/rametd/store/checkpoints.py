@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from rametd.domain.checkpoints import Checkpoint, ConversationCut
+from rametd.domain.models import Session
 from rametd.store.rows import RowType, Table
 
 CHECKPOINTS = RowType(Checkpoint, "checkpoints")
@@ -21,6 +22,25 @@ class CheckpointReads(Table):
 
     def latest(self, session_id: str) -> Checkpoint | None:
         return next(iter(self.list(session_id, limit=1)), None)
+
+    def current(self, session: Session) -> Checkpoint | None:
+        """The one that a session goes on from: its newest, or the one that a rewind led to since. None before the first.
+
+        Of a session that is in the trash it is the one that it stood at.
+        """
+        row = self._db.execute("SELECT checkpoint FROM sessions WHERE id = ?", (session.id,)).fetchone()
+        return self.by_number(session.id, row[0] if row is not None else session.checkpoint)
+
+    def line(self, session_id: str, number: int) -> Sequence[int]:
+        """The numbers of a checkpoint and of those that it came by, newest first."""
+        rows = self._db.execute(
+            "WITH RECURSIVE line (number, parent) AS ("
+            " SELECT number, parent FROM checkpoints WHERE session_id = ?1 AND number = ?2"
+            " UNION SELECT c.number, c.parent FROM checkpoints c JOIN line ON c.session_id = ?1 AND c.number = line.parent)"
+            " SELECT number FROM line",
+            (session_id, number),
+        )
+        return [number for (number,) in rows]
 
     def by_number(self, session_id: str, number: int) -> Checkpoint | None:
         return CHECKPOINTS.read_one(
@@ -50,8 +70,14 @@ class Checkpoints(CheckpointReads):
         self._db.execute(CHECKPOINTS.insert, CHECKPOINTS.values(checkpoint))
         return checkpoint
 
-    def remove(self, checkpoint_id: str) -> None:
-        self._db.execute("DELETE FROM checkpoints WHERE id = ?", (checkpoint_id,))
+    def remove(self, checkpoint: Checkpoint) -> None:
+        """Take one out of its line: what followed on it follows on its parent."""
+        row = self._db.execute("DELETE FROM checkpoints WHERE id = ? RETURNING parent", (checkpoint.id,)).fetchone()
+        if row is None:
+            return
+        values = (row[0], checkpoint.session_id, checkpoint.number)
+        self._db.execute("UPDATE checkpoints SET parent = ? WHERE session_id = ? AND parent = ?", values)
+        self._db.execute("UPDATE sessions SET checkpoint = ? WHERE id = ? AND checkpoint = ?", values)
 
     def remove_all(self, session_id: str) -> None:
         self._db.execute("DELETE FROM checkpoints WHERE session_id = ?", (session_id,))

@@ -31,11 +31,6 @@ class EventReads(Table):
         (first,) = self._db.execute("SELECT min(seq) FROM events").fetchone()
         return self.last_seq() + 1 if first is None else int(first)
 
-    def tells_of(self, session_id: str) -> bool:
-        """Whether there is any of a session: of one that was ever made here there is."""
-        row = self._db.execute("SELECT 1 FROM events WHERE session_id = ? LIMIT 1", (session_id,)).fetchone()
-        return row is not None
-
     def each(self, **wanted: Unpack[Wanted]) -> Iterator[Event]:
         """Ascending, with ``newest`` descending from the last one. Each is read when it is asked for: who leaves early has not loaded the rest."""
         limit, newest = wanted.get("limit", 1000), wanted.get("newest", False)

@@ -64,10 +64,11 @@ class Prompts(PromptReads):
             "UPDATE prompts SET state = 'sent', generation = ? WHERE id = ? AND state = 'queued'", generation, prompt_id
         )
 
-    def mark_received(self, prompt_id: str) -> bool:
+    def mark_received(self, prompt_id: str, turn: int) -> bool:
         return self._change(
-            "UPDATE prompts SET state = 'received', receive_time = ? WHERE id = ? AND state IN ('queued', 'sent')",
+            "UPDATE prompts SET state = 'received', receive_time = ?, turn = ? WHERE id = ? AND state IN ('queued', 'sent')",
             self._scope.now,
+            turn,
             prompt_id,
         )
 

@@ -55,6 +55,11 @@ class SessionColumns(TypedDict, total=False):
     thread: str
     landed_reason: str
     checkpointed_turns: int
+    checkpoint: int
+    last_message_id: str
+    turn_summary: str
+    setup_reason: str
+    archive_commit: str
     worktree_kind: WorktreeKind
 
 
@@ -88,6 +93,10 @@ class SessionReads(Table):
                 f"{SESSIONS.select} WHERE id >= ?1 AND id < ?1 || char(0x10FFFF) ORDER BY id LIMIT ?2", (prefix, limit)
             )
         )
+
+    def gave_id(self, identity: str) -> bool:
+        """Whether an id is, or was, that of a session or a worktree of ours."""
+        return self._db.execute("SELECT 1 FROM given_ids WHERE id = ?", (identity,)).fetchone() is not None
 
     def branches(self, repo_id: str) -> set[str]:
         """Those that sessions have, archived ones included: their refs may be gone, and come back."""
@@ -230,6 +239,7 @@ class SessionReads(Table):
 class Sessions(SessionReads):
     def insert(self, session: Session) -> Session:
         """Raises ``NameTakenError`` or ``BranchTakenError``."""
+        self.give_id(session.id)
         try:
             self._db.execute(SESSIONS.insert, SESSIONS.values(session))
         except sqlite3.IntegrityError as error:
@@ -273,6 +283,14 @@ class Sessions(SessionReads):
         if session.state != to:
             check_transition(session.state, to)
         return self._write(session, {**columns, "state": to, "state_reason": reason, "hold": hold})
+
+    def give_id(self, identity: str) -> None:
+        """Remember that an id is ours, also when its session is gone."""
+        self._db.execute("INSERT OR IGNORE INTO given_ids (id) VALUES (?)", (identity,))
+
+    def note_message(self, session_id: str, message_id: str) -> None:
+        """Store the agent's last message. It shows nowhere, so that the row's version stays."""
+        self._db.execute("UPDATE sessions SET last_message_id = ? WHERE id = ?", (message_id, session_id))
 
     def delete(self, session_id: str) -> None:
         """With its agents, prompts and requests; its events and ledger stay."""

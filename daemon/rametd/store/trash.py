@@ -1,8 +1,9 @@
 """What was removed and can still be brought back."""
 
-from rametd.domain.models import TrashEntry
+from rametd.domain.models import Restore, TrashEntry
 from rametd.store.rows import RowType, Table
 
+RESTORES = RowType(Restore, "restores")
 TRASH = RowType(TrashEntry, "trash", columns={"commit": "commit_id"})
 
 
@@ -39,3 +40,21 @@ class Trash(TrashReads):
     def remove(self, entry_id: str) -> None:
         """Restored or expired; removing it twice is the same."""
         self._db.execute("DELETE FROM trash WHERE id = ?", (entry_id,))
+
+
+class RestoreReads(Table):
+    def get(self, session_id: str, origin: str) -> Restore | None:
+        return RESTORES.read_one(
+            self._db.execute(f"{RESTORES.select} WHERE session_id = ? AND origin = ?", (session_id, origin))
+        )
+
+
+class Restores(RestoreReads):
+    def put(self, restore: Restore) -> None:
+        self._db.execute(
+            "DELETE FROM restores WHERE session_id = ? AND origin = ?", (restore.session_id, restore.origin)
+        )
+        self._db.execute(RESTORES.insert, RESTORES.values(restore))
+
+    def remove_all(self, session_id: str) -> None:
+        self._db.execute("DELETE FROM restores WHERE session_id = ?", (session_id,))

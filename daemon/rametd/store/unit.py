@@ -22,7 +22,7 @@ from rametd.store.rules import RuleReads, Rules
 from rametd.store.sessions import SessionReads, Sessions
 from rametd.store.spares import SpareReads, Spares
 from rametd.store.spawns import SpawnReads, Spawns
-from rametd.store.trash import Trash, TrashReads
+from rametd.store.trash import RestoreReads, Restores, Trash, TrashReads
 
 
 class Reader:
@@ -42,6 +42,7 @@ class Reader:
     calls: CallReads
     operations: OperationReads
     trash: TrashReads
+    restores: RestoreReads
     health: HealthReads
     rules: RuleReads
     commands: CommandReads
@@ -68,6 +69,7 @@ class Reader:
         self.calls = CallReads(scope)
         self.operations = OperationReads(scope)
         self.trash = TrashReads(scope)
+        self.restores = RestoreReads(scope)
         self.health = HealthReads(scope)
         self.rules = RuleReads(scope)
         self.commands = CommandReads(scope)
@@ -97,6 +99,7 @@ class Unit(Reader):
     calls: Calls
     operations: Operations
     trash: Trash
+    restores: Restores
     rules: Rules
     commands: Commands
     checkpoints: Checkpoints
@@ -124,6 +127,7 @@ class Unit(Reader):
         self.calls = Calls(scope)
         self.operations = Operations(scope)
         self.trash = Trash(scope)
+        self.restores = Restores(scope)
         self.rules = Rules(scope)
         self.commands = Commands(scope)
         self.checkpoints = Checkpoints(scope)

@@ -73,7 +73,7 @@ async def test_what_a_restore_could_not_bring_back_is_told_until_it_expires_and_
         await client.sessions.ArchiveSession(session_pb2.ArchiveSessionRequest(session="again"))
     with closing(sqlite3.connect(sandbox.root / "state" / "ramet.db", timeout=10)) as database, database:
         database.execute(
-            "UPDATE events SET time = time - ? WHERE kind = 'session_restored' AND session_id != ?",
+            "UPDATE restores SET time = time - ? WHERE session_id != ?",
             (31 * DAY_S, recent.rpartition("/")[2]),
         )
 
@@ -100,7 +100,7 @@ async def test_what_is_aside_of_repositories_inside_goes_with_the_ref(sandbox: S
         assert (await client.sessions.RestoreSession(session_pb2.RestoreSessionRequest(session="back"))).warnings
         assert (tree.parent / ".kept" / tree.name).is_dir()
     with closing(sqlite3.connect(sandbox.root / "state" / "ramet.db", timeout=10)) as database, database:
-        database.execute("UPDATE events SET time = time - ? WHERE kind = 'session_restored'", (31 * DAY_S,))
+        database.execute("UPDATE restores SET time = time - ?", (31 * DAY_S,))
 
     async with daemon_here(sandbox):
 
@@ -136,9 +136,9 @@ async def test_an_archive_whose_ref_is_gone_is_made_again_by_what_is_told(
     for ref in refs.values():
         (repository / ".git" / ref).unlink()
     with closing(sqlite3.connect(sandbox.root / "state" / "ramet.db", timeout=10)) as database, database:
-        for name in ("by its log", "found"):  # as an earlier release left them
+        for name in ("by its log", "found"):  # as a database has them that was rebuilt
             session_id = refs[name].rpartition("/")[2]
-            database.execute("DELETE FROM events WHERE kind = 'session_archived' AND session_id = ?", (session_id,))
+            database.execute("UPDATE sessions SET archive_commit = '' WHERE id = ?", (session_id,))
 
     found = await diagnose(client)
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from ramet.v1 import event_pb2
 
-from rametd.agents.base import Activity, Answered, Background, Fact, Frame, LimitTold, PromptSeen, TurnBegan
+from rametd.agents.base import Activity, Answered, Background, Fact, Frame, LimitTold, PromptSeen, Said, TurnBegan
 from rametd.agents.claude.control import read_control_cancel, read_control_request, read_control_response
 from rametd.agents.claude.values import Message, count, number, parse, rows, table, text
 from rametd.domain.models import LedgerEntry, Tokens
@@ -54,6 +54,8 @@ def read_assistant(message: Message, event: event_pb2.Event) -> tuple[Fact, ...]
     for block in rows(body, "content"):
         if isinstance(block, dict):
             add_block(said, block)
+    if message.get("parent_tool_use_id") is None and (message_id := text(message, "uuid")):
+        return (Said(text(message, "session_id"), message_id),)
     return ()
 
 
@@ -147,7 +149,7 @@ def read_result(message: Message, event: event_pb2.Event) -> tuple[Fact, ...]:
             index,
             is_error,
             reason.startswith("aborted"),
-            words if is_error else "",
+            words,
             number(message, "total_cost_usd"),
             costs,
         ),

@@ -78,7 +78,11 @@ def record_end(
         unit.conversation_cuts.remove(session_id)  # or what it was to be a part of
         # Its transcript is gone (cleaned up, another configuration directory). A new conversation in the same tree is told what was asked.
         session = unit.sessions.update(
-            session_id, conversation_begun=False, conversation_id=str(uuid.uuid4()), interrupted=True
+            session_id,
+            conversation_begun=False,
+            conversation_id=str(uuid.uuid4()),
+            last_message_id="",
+            interrupted=True,
         )
     elif not agent.initialize_reply and record is not None and record.code:
         # It never came up and said why: trying again would say it again.

@@ -19,6 +19,7 @@ from rametd.agents.base import (
     LimitTold,
     PromptSeen,
     Question,
+    Said,
     TurnBegan,
 )
 from rametd.domain.models import (
@@ -63,6 +64,7 @@ class Projection:
         self._stored = agent
         self._principal = f"session:{session.id}"
         self._lines: list[NewEvent] = []
+        self._last_message_id = ""
 
     def apply(self, frame: Frame) -> None:
         self._lines.append(line_event(self.session, frame))
@@ -72,6 +74,8 @@ class Projection:
     def flush(self) -> None:
         """Store what was gathered: events of lines in their order, and the agent's row."""
         self._log_lines()
+        if self._last_message_id:
+            self.unit.sessions.note_message(self.session.id, self._last_message_id)
         if self.agent != self._stored:
             agent = self.agent
             self.unit.agents.update(
@@ -107,8 +111,11 @@ class Projection:
             case Initialized(reply=reply):
                 self.agent = replace(self.agent, initialize_reply=reply)
             case PromptSeen(id=prompt_id):
-                if self.unit.prompts.mark_received(prompt_id):
+                if self.unit.prompts.mark_received(prompt_id, self.session.turns + 1):
                     self._event(event_pb2.PromptReceived(prompt_id=prompt_id))
+            case Said(conversation_id=conversation_id, message_id=message_id):
+                if conversation_id == self.session.conversation_id:
+                    self._last_message_id = message_id
             case TurnBegan():
                 self.agent = replace(
                     self.agent, cli_version=fact.version or self.agent.cli_version, mode=fact.mode or self.agent.mode
@@ -217,6 +224,7 @@ class Projection:
             resumes=self.session.resumes if fact.is_error else 0,
             interrupted=False,
             limit_resumes=self.session.limit_resumes if fact.is_error else 0,
+            turn_summary=first_line(fact.text),
         )
         self._warn_of_budget()
         if fact.aborted:
@@ -303,11 +311,7 @@ class Projection:
 
     def _summary(self) -> str:
         """What came of the work, in one line: the report, else the turn's last words."""
-        if self.session.result:
-            return first_line(self.session.result)
-        self._log_lines()
-        ended = self.unit.events.list(session_id=self.session.id, kinds=("turn_ended",), limit=1, newest=True)
-        return first_line(event_pb2.Event.FromString(ended[0].payload).turn_ended.text) if ended else ""
+        return first_line(self.session.result) or self.session.turn_summary
 
     def _tell_parent(self, words: str) -> None:
         """Tell the session that spawned this one, where it asked for that."""

@@ -280,7 +280,7 @@ def change(
     session = unit.sessions.find(session_id)
     if session is None:
         return
-    unit.sessions.update(session_id, setup=state, setup_digest=digest)
+    unit.sessions.update(session_id, setup=state, setup_digest=digest, setup_reason=reason)
     payload = event_pb2.SetupChanged(state=SETUP_STATES[state], command_id=command_id, reason=reason)
     unit.events.append(events.make(payload, session_id=session_id, repo_id=session.repo_id))
 
@@ -289,10 +289,6 @@ def newest_setup(reader: Reader, session_id: str) -> Command | None:
     return next((each for each in reader.commands.list(session_id) if each.kind == CommandKind.SETUP), None)
 
 
-def why_failed(reader: Reader, session: Session) -> str:
+def why_failed(session: Session) -> str:
     """Why its setup failed, in one line; "" where it did not."""
-    if session.setup != SetupState.FAILED:
-        return ""
-    told = reader.events.list(session_id=session.id, kinds=("setup_changed",), limit=1, newest=True)
-    reason = event_pb2.Event.FromString(told[-1].payload).setup_changed.reason if told else ""
-    return reason or "it failed"
+    return (session.setup_reason or "it failed") if session.setup == SetupState.FAILED else ""

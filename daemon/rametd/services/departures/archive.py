@@ -137,6 +137,7 @@ class Archiver:
         if session.state not in AT_REST:
             session = change_state(unit, session, State.PAUSED, hold=Hold.STOPPED, principal=principal)
         reason = "" if session.worktree_kind == WorktreeKind.OWN else f"{session.worktree} is as it was: it is not ours"
+        ref, commit = (archive_ref(session.id), record.commit) if record is not None else ("", "")
         session = change_state(
             unit,
             session,
@@ -144,8 +145,8 @@ class Archiver:
             reason=reason,
             principal=principal,
             worktree_ready=session.worktree_kind != WorktreeKind.OWN,
+            archive_commit=commit,
         )
-        ref, commit = (archive_ref(session.id), record.commit) if record is not None else ("", "")
         told = event_pb2.SessionArchived(ref=ref, freed_bytes=freed, commit=commit)
         unit.events.append(events.make(told, session_id=session.id, repo_id=session.repo_id, principal=principal))
         answer = Archived(session=one_session_message(unit, session), ref=ref, freed_bytes=freed, warnings=warnings)

@@ -17,7 +17,6 @@ from rametd.services.core import Core
 from rametd.services.departures.clearing import archive_ref
 from rametd.services.departures.whole import lost_archive, lost_checkpoint, not_whole
 from rametd.services.repos import info_of
-from rametd.services.standing import standing
 from rametd.services.words import listed
 from rametd.services.worktrees.places import git_dirs_aside
 
@@ -85,7 +84,7 @@ async def _with_checkpoint(core: Core, info: RepositoryInfo, session: Session, r
     """What of a worktree that somebody deleted only the checkpoint that it stood at holds: what differs from both its commit and the branch."""
     if words := await lost_checkpoint(core, info, session):
         raise not_whole(words)
-    stood = await core.store.read(lambda reader: standing(reader, session.id))
+    stood = await core.store.read(lambda reader: reader.checkpoints.current(session))
     if stood is None:
         return risk
     changed: set[str] | None = None

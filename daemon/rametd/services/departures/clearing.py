@@ -18,7 +18,6 @@ from rametd.services.core import Core
 from rametd.services.lifecycle import change_state
 from rametd.services.operations.busy import unfinished
 from rametd.services.persistence import write_for_sure
-from rametd.services.standing import standing
 from rametd.services.worktrees.places import next_git_dirs_aside
 from rametd.store import Reader, Unit
 
@@ -126,7 +125,7 @@ async def is_first(core: Core, operation: Operation) -> bool:
 
 def last_known(reader: Reader, session: Session) -> tuple[str, str]:
     """Commits that stand in for branch and files where somebody has deleted both: of the checkpoint that the session stood at, or where it began."""
-    stood = standing(reader, session.id)
+    stood = reader.checkpoints.current(session)
     return (stood.head, stood.snapshot) if stood is not None else (session.base_commit, session.base_commit)
 
 

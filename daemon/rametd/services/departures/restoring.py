@@ -21,7 +21,7 @@ from rametd.domain.errors import (
     WorktreeChangedError,
     WrongStateError,
 )
-from rametd.domain.models import Hold, Session, SetupState, TrashEntry, WorktreeKind
+from rametd.domain.models import Hold, Restore, Session, SetupState, TrashEntry, WorktreeKind
 from rametd.domain.operations import Caller, Kind, Operation
 from rametd.domain.states import State
 from rametd.git.repository import RepositoryInfo
@@ -252,7 +252,9 @@ class Restorer:
             setup=setup,
             setup_digest="" if own else session.setup_digest,
             landed_reason="",
+            archive_commit="",
         )
+        unit.restores.put(Restore(back.id, data["origin"], tuple(warnings), unit.now))
         if back.interrupted or unit.prompts.open(back.id):
             # It does not go on by itself with what it was doing: whoever put it away did not want that.
             reason = f"brought back: `rametctl resume {back.name}` goes on"

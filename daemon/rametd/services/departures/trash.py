@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable
 
 import structlog
-from ramet.v1 import event_pb2, worktree_pb2
+from ramet.v1 import worktree_pb2
 
 from rametd.domain.errors import AmbiguousError, NotFoundError, RametError, TrashEntryNotFoundError, WrongStateError
 from rametd.domain.models import DAEMON, Session, TrashEntry, WorktreeKind
@@ -44,8 +44,7 @@ def _not_there(reader: Reader, name: str, short: str, repo_id: str | None) -> Ra
     """Of what is brought back already, by a call whose answer somebody did not get, that is said."""
     found = reader.sessions.find(name)
     for session in (found,) if found is not None else reader.sessions.by_name(short, repo_id):
-        told = reader.events.list(session_id=session.id, kinds=("session_restored",), limit=1, newest=True)
-        if told and event_pb2.Event.FromString(told[0].payload).session_restored.origin == TRASH:
+        if reader.restores.get(session.id, TRASH) is not None:
             again = f"`rametctl show {session.name}` shows it"
             return WrongStateError(f"{session.name} was brought back already", hint=again)
     return TrashEntryNotFoundError(f"nothing called {name!r} is in the trash", hint="`rametctl trash ls` shows what is")

@@ -4,15 +4,12 @@ import asyncio
 import shlex
 from collections.abc import Sequence
 
-from ramet.v1 import event_pb2
-
 from rametd.domain.checkpoints import Checkpoint
 from rametd.domain.errors import RefNotFoundError, WorkAtRiskError
 from rametd.domain.models import Session
 from rametd.git.repository import RepositoryInfo
 from rametd.services.core import Core
 from rametd.services.departures.clearing import archive_ref, last_known
-from rametd.services.standing import standing
 from rametd.store import Reader
 
 LOOKED_AT = 20
@@ -21,7 +18,7 @@ LOOKED_AT = 20
 
 async def lost_checkpoint(core: Core, info: RepositoryInfo, session: Session) -> str:
     """What is missing of the checkpoint that a session stood at, in words; "" where nothing is."""
-    stood = await core.store.read(lambda reader: standing(reader, session.id))
+    stood = await core.store.read(lambda reader: reader.checkpoints.current(session))
     if stood is None or not (lost := await core.git.snapshots.lost(info, stood.snapshot)):
         return ""
     return f"checkpoint {stood.number}, at which {session.name} stood, is not whole: {_words(lost)}"
@@ -36,13 +33,8 @@ async def lost_archive(core: Core, info: RepositoryInfo, session: Session) -> st
 
 
 async def archived_as(core: Core, info: RepositoryInfo, session: Session) -> str:
-    """The commit that an archived session was kept in; "" where nothing knows it. An earlier release put it into no event."""
-
-    def by_event(reader: Reader) -> str:
-        found = reader.events.list(session_id=session.id, kinds=("session_archived",), limit=1, newest=True)
-        return event_pb2.Event.FromString(found[0].payload).session_archived.commit if found else ""
-
-    return await core.store.read(by_event) or await core.git.last_kept(info, archive_ref(session.id))
+    """The commit that keeps the work of an archived session; "" where nothing knows it."""
+    return session.archive_commit or await core.git.last_kept(info, archive_ref(session.id))
 
 
 async def ref_gone(core: Core, info: RepositoryInfo, session: Session, ref: str, commit: str) -> RefNotFoundError:
@@ -71,7 +63,7 @@ async def last_whole(core: Core, info: RepositoryInfo, session: Session) -> tupl
         return last, []
 
     def before(reader: Reader) -> Sequence[Checkpoint]:
-        stood = standing(reader, session.id)
+        stood = reader.checkpoints.current(session)
         return reader.checkpoints.list(session.id, before=stood.number if stood is not None else None, limit=LOOKED_AT)
 
     for older in await core.store.read(before):

@@ -30,6 +30,7 @@ from rametd.services.upkeep.garbage import DAY_S, KEPT, Garbage
 from rametd.services.upkeep.orphaned import orphaned, orphaned_agents
 from rametd.services.upkeep.rows import is_orphan
 from rametd.services.upkeep.scene import take_scene
+from rametd.store import Unit
 
 LONG_ARCHIVED_S = 30 * DAY_S
 
@@ -134,7 +135,13 @@ class Collector:
             await core.git.landing.remove_tree(info, Path(item.name))
             return True
         if item.kind == "worktree":
-            await core.store.write(lambda unit: unit.events.append(_goes(repo, Path(item.name))))
+            tree = Path(item.name)
+
+            def note(unit: Unit) -> None:
+                unit.sessions.give_id(tree.name)  # what is kept under it goes in its time
+                unit.events.append(_goes(repo, tree))
+
+            await core.store.write(note)
             record = await core.git.trash(info, Path(item.name).name, Path(item.name), "")
             if record.unread:
                 words = f"git cannot read all that is in it: {'; '.join(record.unread)}"
@@ -151,5 +158,4 @@ class Collector:
 
 
 def _goes(repo: Repo, tree: Path) -> NewEvent:
-    """By it the id is known as one that was ours, and what is kept under it goes in its time."""
     return events.make(event_pb2.WorktreeRemoved(path=str(tree)), session_id=tree.name, repo_id=repo.id)

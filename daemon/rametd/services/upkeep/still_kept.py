@@ -4,7 +4,6 @@ from dataclasses import dataclass
 from functools import partial
 
 import structlog
-from ramet.v1 import event_pb2
 
 from rametd.domain.errors import ChangedError, NotFoundError, RametError
 from rametd.domain.models import Repo, Session
@@ -19,14 +18,12 @@ from rametd.store import Reader, Unit
 
 log = structlog.get_logger()
 
-RESTORES = 20
-"""How many times of being brought back are looked through for the one that left a ref."""
 FOLDERS = ("refs/ramet/archive/", "refs/ramet/trash/")
 
 
 @dataclass(frozen=True, slots=True)
 class StillKept:
-    """``warnings``: what the restore told, none where its event is not known. ``expire_time``: seconds since the epoch."""
+    """``warnings``: what the restore told, none where that is not known. ``expire_time``: seconds since the epoch."""
 
     session: Session
     ref: str
@@ -93,13 +90,8 @@ async def is_alone(core: Core, info: RepositoryInfo, still: StillKept) -> bool:
 def _restored(reader: Reader, ref: str) -> tuple[tuple[str, ...], float]:
     """What was told when the session was brought back from where the ref is, and when; 0 where that is not known."""
     origin, identity = kind_and_id(ref)
-    for event in reversed(
-        reader.events.list(session_id=identity, kinds=("session_restored",), limit=RESTORES, newest=True)
-    ):
-        told = event_pb2.Event.FromString(event.payload).session_restored
-        if told.origin == origin:
-            return tuple(told.warnings), event.time
-    return (), 0.0
+    found = reader.restores.get(identity, origin)
+    return (found.warnings, found.time) if found is not None else ((), 0.0)
 
 
 async def drop_expired(core: Core, trash: Trash, repo: Repo) -> None:

@@ -24,7 +24,6 @@ from rametd.services.core import Core
 from rametd.services.lookup import find_session
 from rametd.services.missing import require_tree
 from rametd.services.repos import info_of
-from rametd.services.standing import standing
 from rametd.services.worktrees.history import find_checkpoint
 from rametd.store import Reader
 
@@ -145,7 +144,7 @@ async def files_of(core: Core, session: Session) -> Against:
             )
         return Against(archived.commit, archived.commit)
     # A tree that is not ours stays, and who works there since is not told from the session.
-    kept = await core.store.read(lambda reader: standing(reader, session.id))
+    kept = await core.store.read(lambda reader: reader.checkpoints.current(session))
     if kept is None:
         hint = f"bring it back with `rametctl restore {session.name}`"
         raise WrongStateError(f"{session.name} is archived and has no checkpoint", hint=hint)

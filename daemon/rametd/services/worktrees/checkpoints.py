@@ -30,7 +30,6 @@ from rametd.services.repos import info_of
 from rametd.services.worktrees.asked import asked_for
 from rametd.services.worktrees.flushing import Flusher
 from rametd.services.worktrees.history import checkpoint_message
-from rametd.services.worktrees.moment import position
 from rametd.services.worktrees.recalling import changed_since, facts, recall
 from rametd.store import Reader, Unit
 
@@ -125,7 +124,8 @@ class Checkpointer:
         number = 1 if before is None else before.number + 1
         ref = f"{CHECKPOINTS}{session_id}/{number}"
         # The ref first: without its row it is made again under the same number, while a row without it would promise what is not there.
-        known = facts(reason, session.turns, conversation_id, message_id, summary)
+        parent = session.checkpoint or (before.number if before is not None else 0)
+        known = facts(reason, session.turns, conversation_id, message_id, summary, parent)
         depth = Depth.STAGED if reason in WAITED_FOR else Depth.FILES
         kept = await core.git.snapshots.take(
             session.worktree, ref=ref, owner=session_id, depth=depth, facts=known, tree=tree
@@ -171,10 +171,11 @@ class Checkpointer:
                 deletions=sum(file.deletions for file in files),
                 conversation_id=conversation_id,
                 message_id=message_id,
+                parent=parent,
             )
             unit.checkpoints.add(checkpoint)
-            if session.turns > now.checkpointed_turns:
-                unit.sessions.update(session_id, checkpointed_turns=session.turns)
+            turns = max(session.turns, now.checkpointed_turns)
+            unit.sessions.update(session_id, checkpoint=number, checkpointed_turns=turns)
             made = event_pb2.CheckpointMade(checkpoint=checkpoint_message(checkpoint))
             unit.events.append(events.make(made, session_id=session_id, repo_id=session.repo_id, principal=principal))
             remember(unit, checkpoint)
@@ -196,7 +197,7 @@ class Checkpointer:
             if found is not None and found.id != checkpoint.id:
                 return
             session = await core.store.read(lambda reader: reader.sessions.find(checkpoint.session_id))
-            await write_for_sure(core.store, lambda unit: unit.checkpoints.remove(checkpoint.id))
+            await write_for_sure(core.store, lambda unit: unit.checkpoints.remove(checkpoint))
             core.failpoint.hit("fork.dropped")
             if session is not None:
                 repo = await core.store.read(lambda reader: reader.repos.get(session.repo_id))
@@ -296,6 +297,15 @@ class Checkpointer:
             await write_for_sure(self._core.store, lambda unit: _give_up(unit, session_id, words))
 
 
+def position(reader: Reader, session: Session) -> tuple[str, str]:
+    """The conversation, and the message in it, that a fork or a rewind to a checkpoint of now goes on from."""
+    message_id = session.last_message_id if session.conversation_begun else ""
+    cut = reader.conversation_cuts.get(session.id)
+    if not message_id and cut is not None:  # the agent has not said anything of its own yet
+        return cut.source_id, cut.message_id
+    return session.conversation_id, message_id
+
+
 WAITED_FOR = frozenset({CheckpointReason.MANUAL, CheckpointReason.REWIND, CheckpointReason.SYNC})
 """Reasons of what somebody wants to come back to, as it is now: what is staged is kept too, and an equal checkpoint will do."""
 UNASKED = frozenset({CheckpointReason.START, CheckpointReason.TURN})
@@ -313,4 +323,9 @@ def _give_up(unit: Unit, session_id: str, words: str) -> None:
 
 async def drop_checkpoints(core: Core, session_id: str) -> None:
     """Forget all checkpoints of a session that is gone for good; its refs are dropped by whoever knows the repository."""
-    await core.store.write(lambda unit: unit.checkpoints.remove_all(session_id))
+
+    def work(unit: Unit) -> None:
+        unit.checkpoints.remove_all(session_id)
+        unit.restores.remove_all(session_id)
+
+    await core.store.write(work)

@@ -5,7 +5,6 @@ from ramet.v1 import worktree_pb2
 from rametd.domain.checkpoints import Checkpoint, CheckpointReason
 from rametd.domain.errors import AmbiguousError, CheckpointNotFoundError
 from rametd.domain.models import Session
-from rametd.services.standing import line_to
 from rametd.services.views import stamp
 from rametd.store import Reader
 
@@ -38,15 +37,13 @@ def find_checkpoint(reader: Reader, session: Session, name: str) -> Checkpoint:
 
 def list_checkpoints(reader: Reader, session_id: str, before: int | None, limit: int) -> list[worktree_pb2.Checkpoint]:
     """The newest first, each with its place: on the line that the session goes on from, or left behind by a rewind."""
-    latest = reader.checkpoints.latest(session_id)
-    if latest is None:
-        return []
-    line = line_to(reader, latest)
-    on_it = set(line)
+    session = reader.sessions.get(session_id)
+    on_it = set(reader.checkpoints.line(session_id, session.checkpoint))
     messages = []
     for checkpoint in reader.checkpoints.list(session_id, before=before, limit=limit):
         message = checkpoint_message(checkpoint)
-        message.abandoned, message.current = checkpoint.number not in on_it, checkpoint.number == line[0]
+        message.abandoned = checkpoint.number not in on_it
+        message.current = checkpoint.number == session.checkpoint
         messages.append(message)
     return messages
 

@@ -20,7 +20,7 @@ from rametd.store import Unit
 
 
 def facts(
-    reason: CheckpointReason, turn: int, conversation_id: str, message_id: str, summary: str
+    reason: CheckpointReason, turn: int, conversation_id: str, message_id: str, summary: str, parent: int
 ) -> Mapping[str, str | int]:
     """What a checkpoint's snapshot notes."""
     return {
@@ -29,6 +29,7 @@ def facts(
         "conversation": conversation_id,
         "message": message_id,
         "asked": summary,
+        "parent": parent,
     }
 
 
@@ -63,8 +64,8 @@ async def recall(core: Core, session: Session) -> Checkpoint | None:
                 unit.checkpoints.add(row)
             # The agent's journal is read again from its beginning: what it tells of these turns is kept already.
             kept_turns = max((row.turn for row in rows if row.reason == CheckpointReason.TURN), default=0)
-            if kept_turns > now.checkpointed_turns:
-                unit.sessions.update(session.id, checkpointed_turns=kept_turns)
+            turns = max(kept_turns, now.checkpointed_turns)
+            unit.sessions.update(session.id, checkpoint=rows[-1].number, checkpointed_turns=turns)
         return unit.checkpoints.latest(session.id)
 
     return await write_for_sure(core.store, enter)
@@ -103,4 +104,5 @@ def _row(session: Session, found: Numbered, *, files: int, additions: int, delet
         deletions=deletions,
         conversation_id=known.get("conversation", session.conversation_id),
         message_id=known.get("message", ""),
+        parent=known.get("parent", found.number - 1),
     )

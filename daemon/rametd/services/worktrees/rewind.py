@@ -166,6 +166,7 @@ class Rewinder:
                 log_update(unit, now, ["base_commit"], operation.principal)
             if not operation.data["files_only"]:
                 cut_conversation(unit, now, checkpoint)
+            now = unit.sessions.update(session_id, checkpoint=checkpoint.number)
             rewound = event_pb2.SessionRewound(
                 before=checkpoint_message(kept),
                 checkpoint=checkpoint_message(checkpoint),
@@ -233,7 +234,13 @@ def check_state(session: Session, checkpoint: Checkpoint) -> None:
 
 def cut_conversation(unit: Unit, session: Session, checkpoint: Checkpoint) -> None:
     """Have the conversation go on from the end of the checkpoint's turn, as a new one: the old one stays as it is, and can be gone back to."""
-    unit.sessions.update(session.id, conversation_id=str(uuid.uuid4()), conversation_begun=False, interrupted=False)
+    unit.sessions.update(
+        session.id,
+        conversation_id=str(uuid.uuid4()),
+        conversation_begun=False,
+        last_message_id="",
+        interrupted=False,
+    )
     if checkpoint.message_id:
         cut = ConversationCut(session.id, checkpoint.conversation_id, checkpoint.message_id)
         unit.conversation_cuts.put(cut)

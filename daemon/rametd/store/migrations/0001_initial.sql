@@ -72,8 +72,17 @@ CREATE TABLE sessions (
     result TEXT NOT NULL DEFAULT '',
     resume_at REAL,
     limit_resumes INTEGER NOT NULL DEFAULT 0,
-    budget_warned INTEGER NOT NULL DEFAULT 0
+    budget_warned INTEGER NOT NULL DEFAULT 0,
+    checkpoint INTEGER NOT NULL DEFAULT 0,
+    last_message_id TEXT NOT NULL DEFAULT '',
+    turn_summary TEXT NOT NULL DEFAULT '',
+    setup_reason TEXT NOT NULL DEFAULT '',
+    archive_commit TEXT NOT NULL DEFAULT ''
 ) STRICT;
+-- Ids that this Ramet has given: what is named by another id is not ours.
+CREATE TABLE given_ids (
+    id TEXT PRIMARY KEY
+) STRICT, WITHOUT ROWID;
 CREATE UNIQUE INDEX sessions_name ON sessions (repo_id, name);
 CREATE UNIQUE INDEX sessions_branch ON sessions (repo_id, branch) WHERE state <> 'archived' AND branch <> '';
 CREATE INDEX sessions_state ON sessions (state);
@@ -117,6 +126,7 @@ CREATE TABLE prompts (
     create_time REAL NOT NULL,
     receive_time REAL,
     hops INTEGER NOT NULL DEFAULT 0,
+    turn INTEGER NOT NULL DEFAULT 0,
     UNIQUE (session_id, number)
 ) STRICT;
 CREATE INDEX prompts_source ON prompts (source, create_time) WHERE source LIKE 'session:%';
@@ -236,6 +246,15 @@ CREATE TABLE trash (
     create_time REAL NOT NULL,
     expire_time REAL NOT NULL
 ) STRICT;
+
+-- The last time that each session was restored from the archive and from the trash; it goes with the session's checkpoints.
+CREATE TABLE restores (
+    session_id TEXT NOT NULL,
+    origin TEXT NOT NULL,
+    warnings TEXT NOT NULL,
+    time REAL NOT NULL,
+    PRIMARY KEY (session_id, origin)
+) STRICT, WITHOUT ROWID;
 
 -- One row per session that a session has spawned; it outlives the session, so that removing children does not refill a cap.
 CREATE TABLE spawns (

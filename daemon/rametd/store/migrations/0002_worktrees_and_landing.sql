@@ -190,6 +190,7 @@ CREATE TABLE checkpoints (
     deletions INTEGER NOT NULL,
     conversation_id TEXT NOT NULL,
     message_id TEXT NOT NULL,
+    parent INTEGER NOT NULL,
     UNIQUE (session_id, number)
 ) STRICT, WITHOUT ROWID;
 

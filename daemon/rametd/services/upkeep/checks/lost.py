@@ -5,7 +5,6 @@ from dataclasses import dataclass
 
 from rametd.domain.checkpoints import Checkpoint
 from rametd.domain.models import Session
-from rametd.services.standing import standing
 from rametd.services.upkeep.finding import shell
 from rametd.services.upkeep.scene import Scene
 from rametd.store import Reader
@@ -57,7 +56,7 @@ async def _last(scene: Scene, session: Session) -> Checkpoint | None:
     """Of the checkpoint that it stood at, and those before it, the newest that git has."""
 
     def known(reader: Reader) -> Sequence[Checkpoint]:
-        stood = standing(reader, session.id)
+        stood = reader.checkpoints.current(session)
         return [stood, *reader.checkpoints.list(session.id, before=stood.number)] if stood is not None else []
 
     for checkpoint in await scene.core.store.read(known):

@@ -11,7 +11,6 @@ from rametd.git.registrations import Registration, existing_git_dir, locate
 from rametd.git.targets import under_way, ways_out
 from rametd.services.departures.clearing import archive_ref, last_known
 from rametd.services.departures.whole import archived_as
-from rametd.services.standing import standing
 from rametd.services.upkeep.checks.lost import lost
 from rametd.services.upkeep.finding import Finding, shell
 from rametd.services.upkeep.scene import Scene
@@ -116,7 +115,7 @@ async def _no_worktree(scene: Scene, session: Session, error: RametError) -> Fin
 
 async def _files_again(scene: Scene, session: Session) -> str:
     """How the files of the checkpoint that it stood at come back, where there is one."""
-    stood = await scene.core.store.read(lambda reader: standing(reader, session.id))
+    stood = await scene.core.store.read(lambda reader: reader.checkpoints.current(session))
     if stood is None:
         return ""
     rewind = shell("rametctl", "rewind", session.name, str(stood.number), "--files-only")
@@ -125,7 +124,7 @@ async def _files_again(scene: Scene, session: Session) -> str:
 
 async def _again(scene: Scene, session: Session, again: str) -> str:
     """What making a worktree that is gone once more brings back: the files of the checkpoint that it stood at, unless the branch has gone on since."""
-    stood = await scene.core.store.read(lambda reader: standing(reader, session.id))
+    stood = await scene.core.store.read(lambda reader: reader.checkpoints.current(session))
     if stood is None:
         return f"make it again from its branch: {again}"
     if scene.inventory.tips.get(session.branch, stood.head) == stood.head:
