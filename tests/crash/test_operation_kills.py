@@ -5,7 +5,10 @@ the operation has to be complete, or undone and done by the repeated call; the s
 work of the session has to be there, byte for byte; and the agent of another session has to be the same process.
 """
 
+import contextlib
+import json
 import re
+import sqlite3
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +18,7 @@ import grpc
 import pytest
 import rametd
 from ramet.v1 import landing_pb2, session_pb2, worktree_pb2
+from rametd.domain.operations import Kind
 
 from tests.crash.scene import check_prompts, operations, rows, settle_down, the_pid
 from tests.support.agents import script
@@ -370,6 +374,43 @@ async def test_an_operation_that_is_killed_at_every_step_is_completed_or_undone(
     await sweep(daemon, scene, case)
 
     assert the_pid(sandbox, other.conversation_id) == agent, "the agent of another session goes on"
+
+
+GONE = {
+    Kind.FORK: {"checkpoint": "c"},
+    Kind.REMOVE: {"force": "yes"},
+    Kind.ARCHIVE: {},
+    Kind.DROP: {},
+    Kind.REWIND: {"checkpoint": "c", "files_only": ""},
+    Kind.SYNC: {"commit": "c", "base": "main", "ref": "main", "rebase": "", "ask_agent": ""},
+    Kind.PULL_REQUEST: {"commit": "c", "remote": "origin"},
+}
+"""Operations as a database that was brought back from a copy may have them: of sessions that are no more."""
+
+
+async def test_operations_of_sessions_that_are_gone_end_and_hold_nothing_up(sandbox: Sandbox, repository: Path) -> None:
+    daemon = DaemonProcess(sandbox)
+    daemon.start()
+    async with connected(sandbox) as client:
+        await client.create(repository, name="one")
+    daemon.kill()
+    with contextlib.closing(sqlite3.connect(sandbox.root / "state" / "ramet.db")) as db, db:
+        db.executemany(
+            "INSERT INTO operations (id, kind, session_id, data, create_time, update_time) VALUES (?, ?, ?, ?, 1, 1)",
+            [(kind, kind, f"gone-{kind}", json.dumps(data)) for kind, data in GONE.items()],
+        )
+
+    daemon.start()
+
+    def ended() -> bool:
+        assert operations(sandbox) == []
+        return True
+
+    await eventually(ended)
+    async with connected(sandbox) as client:
+        await client.send("one", script({"text": "goes on"}))
+        await settle_down(client, "one")
+    daemon.kill()
 
 
 # ── pull requests need gh, and a remote ──────────────────────────────────────────────────────────────────────────────────────────

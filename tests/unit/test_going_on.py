@@ -118,9 +118,9 @@ def test_whoever_waits_is_told_whether_a_held_session_goes_on(unit: Unit, hold: 
     assert judge_one(unit, session, Condition.IDLE) == verdict
 
 
-@pytest.mark.parametrize(("reason", "starts"), [("", True), ("interrupted", False)])
-def test_a_successor_waits_for_a_turn_that_was_done(unit: Unit, reason: str, starts: bool) -> None:
-    unit.sessions.insert(a_session("first", state=State.IDLE, turns=1, state_reason=reason))
+@pytest.mark.parametrize(("hold", "starts"), [(Hold.NONE, True), (Hold.INTERRUPTED, False)])
+def test_a_successor_waits_for_a_turn_that_was_done(unit: Unit, hold: Hold, starts: bool) -> None:
+    unit.sessions.insert(a_session("first", state=State.IDLE, turns=1, hold=hold))
     second = unit.sessions.insert(a_session("second", state=State.QUEUED, after=("first",)))
     assert (blocked_by(unit, second) is None) == starts
 

@@ -30,7 +30,7 @@ STRICTNESS = (Mode.PLAN, Mode.DONT_ASK, Mode.DEFAULT, Mode.ACCEPT_EDITS, Mode.BY
 
 
 class Hold(StrEnum):
-    """Why a session is PAUSED; or, of an operation, QUEUED."""
+    """Why a session does not go on by itself: PAUSED for most reasons, QUEUED for an operation, IDLE after an interrupt."""
 
     NONE = ""
     STOPPED = "stopped"  # `stop` in the middle of something; the next prompt or `resume` goes on
@@ -38,6 +38,7 @@ class Hold(StrEnum):
     BUDGET = "budget"
     LIMIT = "limit"
     OPERATION = "operation"  # it is being archived, rewound, …
+    INTERRUPTED = "interrupted"  # a person cut its last turn off
 
 
 class WorktreeKind(StrEnum):

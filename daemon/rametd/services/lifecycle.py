@@ -14,9 +14,6 @@ from rametd.services.views import STATES, one_session_message, request_message
 from rametd.store import Unit
 from rametd.store.sessions import SessionColumns
 
-INTERRUPTED = "interrupted"
-"""The reason of a session whose turn was cut off by its person."""
-
 
 def change_state(
     unit: Unit,

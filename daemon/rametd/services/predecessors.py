@@ -4,9 +4,9 @@ A predecessor that has ended a turn well and is removed is crossed off; one that
 what they build on is not there. The person lets them go on with `resume`, or brings the predecessor back from the trash.
 """
 
-from rametd.domain.models import DAEMON, Session
+from rametd.domain.models import DAEMON, Hold, Session
 from rametd.domain.states import State
-from rametd.services.lifecycle import INTERRUPTED, log_update
+from rametd.services.lifecycle import log_update
 from rametd.store import Reader, Unit
 
 DONE_STATES = frozenset({State.IDLE, State.ARCHIVED})
@@ -14,7 +14,7 @@ DONE_STATES = frozenset({State.IDLE, State.ARCHIVED})
 
 def is_done(reader: Reader, session: Session) -> bool:
     """Whether it has ended its work well; one whose turn was interrupted, also by a pause that is about to follow, has not."""
-    ended = session.state in DONE_STATES and session.turns > 0 and session.state_reason != INTERRUPTED
+    ended = session.state in DONE_STATES and session.turns > 0 and session.hold != Hold.INTERRUPTED
     return ended and not reader.prompts.open(session.id)
 
 

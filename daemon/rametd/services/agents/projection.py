@@ -37,7 +37,7 @@ from rametd.domain.states import BUSY_STATES, State
 from rametd.services import budgets, events
 from rametd.services.agents.questions import describe, new_request, same_question
 from rametd.services.intake import line_event
-from rametd.services.lifecycle import INTERRUPTED, change_state, log_request
+from rametd.services.lifecycle import change_state, log_request
 from rametd.services.mail import post
 from rametd.services.policy import Policy
 from rametd.services.words import first_line
@@ -145,9 +145,9 @@ class Projection:
         self._log_lines()
         self.unit.events.append(events.make(payload, session_id=self.session.id, repo_id=self.session.repo_id))
 
-    def _change(self, to: State, reason: str = "") -> None:
+    def _change(self, to: State, reason: str = "", *, hold: Hold = Hold.NONE) -> None:
         self._log_lines()
-        self.session = change_state(self.unit, self.session, to, reason=reason)
+        self.session = change_state(self.unit, self.session, to, reason=reason, hold=hold)
 
     def _work(self) -> None:
         """A turn runs. A new one has no result yet; one that answers a person goes on."""
@@ -257,7 +257,10 @@ class Projection:
             # What stopped it may have been a running turn of its family's, which the ledger does not have yet.
             self._hold(Hold.BUDGET, agent.over_budget if spent is None else spent.reason, interrupted=aborted)
         else:
-            self._change(State.IDLE, INTERRUPTED if aborted else "")
+            if aborted:
+                self._change(State.IDLE, "interrupted", hold=Hold.INTERRUPTED)
+            else:
+                self._change(State.IDLE)
             if any(prompt.state == PromptState.QUEUED for prompt in self.unit.prompts.open(self.session.id)):
                 self._change(State.QUEUED)  # kept back until what was cut off before was done
             elif not aborted:
