@@ -1,14 +1,14 @@
-"""Worktrees as they were, and conversations that begin as a part of another."""
+"""Checkpoints of worktrees, and conversations that start from a part of another conversation."""
 
 from dataclasses import dataclass
 from enum import StrEnum
 
 
 class CheckpointReason(StrEnum):
-    """Why a checkpoint was made."""
+    """Why a checkpoint was created."""
 
     TURN = "turn"  # a turn ended
-    MANUAL = "manual"  # somebody asked for it
+    MANUAL = "manual"  # a caller asked for it
     REWIND = "rewind"  # a rewind was about to overwrite it
     SYNC = "sync"  # a sync was about to overwrite it
     FORK = "fork"  # a session was forked from here
@@ -17,30 +17,33 @@ class CheckpointReason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """Files of a worktree, untracked ones included and ignored ones not, kept by a ref. It outlives its session as long as the trash does."""
+    """A snapshot in a session's line, pinned by a ref: all files of the worktree that git does not ignore.
+
+    It outlives a removed session until the trash entry of that session expires.
+    """
 
     id: str
     session_id: str
     number: int  # within the session, from 1
     reason: CheckpointReason
-    turn: int  # turns that had ended
-    snapshot: str  # the object that its ref points at
-    tree: str  # of its files
-    head: str  # what was checked out; "" before the first commit
+    turn: int  # number of turns that had ended
+    snapshot: str  # id of the object that `ref` points at
+    tree: str  # git tree of the files
+    head: str  # commit that was checked out; "" before the first commit
     ref: str
     create_time: float
-    summary: str  # what was asked for in its turn
-    files: int  # changed since the checkpoint before, as are the lines
+    summary: str  # excerpt of the turn's prompt
+    files: int  # files, added and deleted lines: changed since the previous checkpoint
     additions: int
     deletions: int
-    conversation_id: str  # the conversation as it was then, and the agent's last words in it: "" before the first
-    message_id: str
-    parent: int  # the number of the checkpoint that the session stood at before; 0 for the first
+    conversation_id: str  # the agent's conversation at that time; "" before the first
+    message_id: str  # its last message by the agent; "" before the first
+    parent: int  # number of the previous checkpoint in the session's line; 0 for the first
 
 
 @dataclass(frozen=True, slots=True)
 class ConversationCut:
-    """Where a conversation that has not begun comes from: another one up to a message, "" for all of it."""
+    """Where a conversation that has not begun starts from: another one up to ``message_id``; "" means all of it."""
 
     session_id: str
     source_id: str

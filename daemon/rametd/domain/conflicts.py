@@ -1,4 +1,4 @@
-"""How two pieces of work go together, as values."""
+"""Conflicts between two sessions, or a session and its base, as values."""
 
 import json
 from dataclasses import asdict, dataclass
@@ -6,7 +6,7 @@ from enum import StrEnum
 
 
 class ConflictKind(StrEnum):
-    """From the harmless to the worst."""
+    """Kinds of conflict, from harmless to worst."""
 
     CLEAN = "clean"  # different files
     SAME_FILE = "same_file"  # the same file at different places
@@ -21,12 +21,12 @@ class ConflictKind(StrEnum):
 SEVERITY = {kind: number for number, kind in enumerate(ConflictKind)}
 """For sorting: higher is worse."""
 GREEN = frozenset({ConflictKind.CLEAN, ConflictKind.SAME_FILE})
-"""What git merges by itself; everything else is red."""
+"""Kinds that git merges by itself; all others are red."""
 
 
 @dataclass(frozen=True, slots=True)
 class LineRange:
-    """Lines of a file, from 1, both ends included; ``end`` is ``start - 1`` where lines were only removed."""
+    """Lines of a file, from 1, both ends included. ``end`` is ``start - 1`` where lines were only removed."""
 
     start: int
     end: int
@@ -34,7 +34,7 @@ class LineRange:
 
 @dataclass(frozen=True, slots=True)
 class FileConflict:
-    """A file that both change. ``other_path`` is "" where it is ``path`` too."""
+    """A file that both sides change. ``other_path`` is "" if it equals ``path``."""
 
     path: str
     kind: ConflictKind
@@ -45,7 +45,7 @@ class FileConflict:
 
 @dataclass(frozen=True, slots=True)
 class PairConflict:
-    """How two sessions, or a session and its base (``other_id`` ""), go together, as it was last found."""
+    """Result of the last comparison of two sessions, or of a session and its base (``other_id`` "")."""
 
     session_id: str
     other_id: str
@@ -53,7 +53,7 @@ class PairConflict:
     kind: ConflictKind
     files: str  # JSON list, see `dump`
     change_time: float
-    told: tuple[str, ...] = ()  # ids of those of the two whose agents know
+    notified: tuple[str, ...] = ()  # ids of the sessions whose agents have been told of it
 
     @property
     def red(self) -> bool:
@@ -61,12 +61,12 @@ class PairConflict:
 
 
 def dump(files: tuple[FileConflict, ...]) -> str:
-    """Files as the store keeps them."""
+    """JSON of ``files``, as stored."""
     return json.dumps([asdict(each) for each in files])
 
 
 def load(text: str) -> tuple[FileConflict, ...]:
-    """What `dump` made."""
+    """Inverse of `dump`."""
     return tuple(
         FileConflict(
             path=each["path"],
@@ -80,12 +80,12 @@ def load(text: str) -> tuple[FileConflict, ...]:
 
 
 def worst(files: tuple[FileConflict, ...]) -> ConflictKind:
-    """What a pair is as a whole."""
+    """Worst kind among ``files``; CLEAN if there are none."""
     return max((each.kind for each in files), key=SEVERITY.__getitem__, default=ConflictKind.CLEAN)
 
 
 def mirrored(files: tuple[FileConflict, ...]) -> tuple[FileConflict, ...]:
-    """The same seen from the other side."""
+    """``files`` seen from the other side."""
     return tuple(
         FileConflict(
             path=each.other_path or each.path,

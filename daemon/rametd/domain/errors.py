@@ -1,20 +1,20 @@
-"""Every error that a person or a program may meet, in one tree.
+"""All errors that Ramet reports, in one tree.
 
 RametError
-├── InvalidInputError       the request cannot mean anything: change it            INVALID_ARGUMENT
-├── NotFoundError           what it names does not exist                           NOT_FOUND
-├── TakenError              what it would make exists already                      ALREADY_EXISTS
-├── PreconditionError       it makes sense, but not in the present state           FAILED_PRECONDITION
+├── InvalidInputError       the request is invalid: change it                      INVALID_ARGUMENT
+├── NotFoundError           the named object does not exist                        NOT_FOUND
+├── TakenError              the object to create exists already                    ALREADY_EXISTS
+├── PreconditionError       valid, but not in the present state                    FAILED_PRECONDITION
 ├── DeniedError             the caller may not do this                             PERMISSION_DENIED
-├── UnauthenticatedError    the caller's token is not one we gave out              UNAUTHENTICATED
-├── ExhaustedError          a cap or a limit is reached                            RESOURCE_EXHAUSTED
+├── UnauthenticatedError    the caller's token is unknown                          UNAUTHENTICATED
+├── ExhaustedError          a cap or limit is reached                              RESOURCE_EXHAUSTED
 ├── UnavailableError        not now; the same request may succeed later            UNAVAILABLE
-├── AbortedError            somebody else was faster: look again and decide        ABORTED
-└── BrokenError             something that must hold does not: our fault or the machine's   INTERNAL
+├── AbortedError            another change came first: look again, then decide     ABORTED
+└── BrokenError             an invariant is broken, by Ramet or by the machine     INTERNAL
 
-A leaf has a stable ``reason`` (UPPER_SNAKE_CASE, part of the contract), a message that says what happened, a ``hint`` that says
-what to do next, and ``data`` (flat, strings) for programs. Messages and hints are one line each. All are in one file, long as it is: the
-tree is what a reader looks for.
+A leaf has a stable ``reason`` (UPPER_SNAKE_CASE, part of the contract), a message that says what happened, a ``hint`` that
+says what to do next, and ``data`` (flat, strings) for programs. Messages and hints are one line each. The docstring of a
+leaf says when it is raised; docs/reference.md repeats it.
 """
 
 from typing import ClassVar
@@ -35,61 +35,61 @@ class RametError(Exception):
 
 
 class InvalidInputError(RametError):
-    """The request cannot mean anything; the message says what is wrong."""
+    """The request is invalid; the message says why."""
 
     reason = "INVALID_INPUT"
 
 
 class NotFoundError(RametError):
-    """What is named does not exist."""
+    """The named object does not exist."""
 
     reason = "NOT_FOUND"
 
 
 class TakenError(RametError):
-    """What it would make exists already."""
+    """An object with that name or id exists already."""
 
     reason = "TAKEN"
 
 
 class PreconditionError(RametError):
-    """It makes sense, but not in the present state."""
+    """The request is valid, but not in the present state."""
 
     reason = "FAILED_PRECONDITION"
 
 
 class DeniedError(RametError):
-    """A session may not do this; the person can."""
+    """A session may not do this; the person may."""
 
     reason = "PERMISSION_DENIED"
 
 
 class UnauthenticatedError(RametError):
-    """`RAMET_TOKEN` is not a token of a living session. Unset it to act as yourself."""
+    """`RAMET_TOKEN` is not the token of a living session. Unset it to act as yourself."""
 
     reason = "UNAUTHENTICATED"
 
 
 class ExhaustedError(RametError):
-    """A cap or a limit is reached."""
+    """A cap or limit is reached."""
 
     reason = "EXHAUSTED"
 
 
 class UnavailableError(RametError):
-    """Not now; the same request may succeed later."""
+    """Not possible now; the same request may succeed later."""
 
     reason = "UNAVAILABLE"
 
 
 class AbortedError(RametError):
-    """Somebody else was faster: look again and decide."""
+    """Another change came first. Look again, then decide."""
 
     reason = "ABORTED"
 
 
 class BrokenError(RametError):
-    """Our fault. The id finds it in `rametctl daemon logs`; please report it."""
+    """An error in Ramet. Find its id in `rametctl daemon logs`, and please report it."""
 
     reason = "INTERNAL"
 
@@ -98,63 +98,61 @@ class BrokenError(RametError):
 
 
 class EmptyPromptError(InvalidInputError):
-    """A prompt without a word. Say what the agent is to do."""
+    """The prompt is empty. Say what the agent should do."""
 
     reason = "EMPTY_PROMPT"
 
 
 class PromptTooLargeError(InvalidInputError):
-    """A prompt over 16 MiB. Put the material into a file and name the file."""
+    """The prompt is larger than 16 MiB. Put the material into a file and name the file."""
 
     reason = "PROMPT_TOO_LARGE"
 
 
 class BadNameError(InvalidInputError):
-    """A name or branch that nothing could carry; the hint has one that works."""
+    """A name or branch is not valid; the hint suggests one that is."""
 
     reason = "BAD_NAME"
 
 
 class BadConfigError(InvalidInputError):
-    """A configuration file says something that is not accepted; names file, line and key."""
+    """A configuration file is not valid; the message names file, line and key."""
 
     reason = "BAD_CONFIG"
 
 
 class BadRuleError(InvalidInputError):
-    """A permission rule that means nothing, allows everything, or climbs out of the worktree. Data: ``data["rule"]``."""
+    """A permission rule is not valid, allows everything, or reaches outside the worktree. Data: ``data["rule"]``."""
 
     reason = "BAD_RULE"
 
 
 class BadPlanError(InvalidInputError):
-    """A plan that cannot be applied. `rametctl plan check` lists all that is wrong. Data: ``data["line"]``,
-    ``data["key"]``.
-    """
+    """The plan cannot be applied. `rametctl plan check` lists all problems. Data: ``data["line"]``, ``data["key"]``."""
 
     reason = "BAD_PLAN"
 
 
 class BadEnvironmentError(InvalidInputError):
-    """An environment variable that no process can have. Data: ``data["name"]``."""
+    """The name or value of an environment variable is not valid. Data: ``data["name"]``."""
 
     reason = "BAD_ENVIRONMENT"
 
 
 class BadCursorError(InvalidInputError):
-    """A cursor of another event log: read again from the beginning."""
+    """The cursor belongs to another event log. Read from the beginning."""
 
     reason = "BAD_CURSOR"
 
 
 class BadPageTokenError(InvalidInputError):
-    """A page token that this list did not give."""
+    """The page token does not belong to this list."""
 
     reason = "BAD_PAGE_TOKEN"
 
 
 class AmbiguousError(InvalidInputError):
-    """A prefix or name fits several; the message lists them. Use more of the id. Data: ``data["matches"]``."""
+    """Several ids or names match; the message lists them. Use more of the id. Data: ``data["matches"]``."""
 
     reason = "AMBIGUOUS"
 
@@ -169,25 +167,25 @@ class SessionNotFoundError(NotFoundError):
 
 
 class RepoNotFoundError(NotFoundError):
-    """No git repository is around the path, or none is registered under the name."""
+    """The path is not in a git repository, or no repository is registered under that name."""
 
     reason = "REPO_NOT_FOUND"
 
 
 class RefNotFoundError(NotFoundError):
-    """Git knows no such branch, tag or commit; the hint lists near ones."""
+    """Git knows no such branch, tag or commit; the hint lists similar names."""
 
     reason = "REF_NOT_FOUND"
 
 
 class RequestNotFoundError(NotFoundError):
-    """No request has that id, or the session has none open. `rametctl inbox` lists them."""
+    """No request has that id, or the session has no open request. `rametctl inbox` lists them."""
 
     reason = "REQUEST_NOT_FOUND"
 
 
 class CommandNotFoundError(NotFoundError):
-    """No command has that id (`rametctl run S --list` shows them), or none is configured under that name. Data:
+    """No command has that id (`rametctl run S --list` lists them), or none is configured under that name. Data:
     ``data["names"]``.
     """
 
@@ -213,31 +211,31 @@ class RuleNotFoundError(NotFoundError):
 
 
 class TrashEntryNotFoundError(NotFoundError):
-    """Nothing in the trash has that id, prefix or name. `rametctl trash` lists what is there."""
+    """No trash entry has that id, prefix or name. `rametctl trash` lists them."""
 
     reason = "TRASH_ENTRY_NOT_FOUND"
 
 
 class PlanNotFoundError(NotFoundError):
-    """No plan of that name or file is applied. `rametctl plan ls` lists them."""
+    """No applied plan has that name or file. `rametctl plan ls` lists them."""
 
     reason = "PLAN_NOT_FOUND"
 
 
 class RemoteNotFoundError(NotFoundError):
-    """The repository has no remote of that name, or none. `git remote add origin URL` adds one."""
+    """The repository has no such remote, or no remote at all. `git remote add origin URL` adds one."""
 
     reason = "REMOTE_NOT_FOUND"
 
 
 class PullRequestNotFoundError(NotFoundError):
-    """No pull request of the session is known, or none has that number. `rametctl pr create` or `pr link`."""
+    """The session has no pull request, or none has that number. Run `rametctl pr create` or `pr link`."""
 
     reason = "PULL_REQUEST_NOT_FOUND"
 
 
 class LandingNotFoundError(NotFoundError):
-    """No entry of a merge queue has that id, and no session of that name has one. `rametctl queue ls --all`."""
+    """No entry of a merge queue has that id or session name. `rametctl queue ls --all` lists them."""
 
     reason = "LANDING_NOT_FOUND"
 
@@ -249,19 +247,19 @@ class NameTakenError(TakenError):
 
 
 class BranchTakenError(TakenError):
-    """The branch exists or is checked out; says where, and what works. Data: ``data["worktree"]``."""
+    """The branch exists or is checked out; the message says where, the hint what to do. Data: ``data["worktree"]``."""
 
     reason = "BRANCH_TAKEN"
 
 
 class PathTakenError(TakenError):
-    """Something that Ramet did not make lies where a worktree should go."""
+    """A file or directory that Ramet did not create occupies the path of the new worktree."""
 
     reason = "PATH_TAKEN"
 
 
 class RequestIdReusedError(TakenError):
-    """A request id came again with another request. Use a new one."""
+    """The request id was used for another request. Use a new one."""
 
     reason = "REQUEST_ID_REUSED"
 
@@ -270,13 +268,15 @@ class RequestIdReusedError(TakenError):
 
 
 class UnbornBranchError(PreconditionError):
-    """The repository has no commit yet. Make the first one."""
+    """The repository has no commit yet. Create one first."""
 
     reason = "NO_COMMIT"
 
 
 class WorkAtRiskError(PreconditionError):
-    """Removing would lose work that exists nowhere else; it is listed. `--force` keeps it in the trash."""
+    """Removing the session would lose work that exists nowhere else; the message lists it. `--force` moves it to the
+    trash.
+    """
 
     reason = "WORK_AT_RISK"
 
@@ -288,13 +288,13 @@ class WrongStateError(PreconditionError):
 
 
 class NotTrustedError(PreconditionError):
-    """The repository's own commands run only once you trust it: `rametctl repo trust` shows them and asks."""
+    """Ramet runs the repository's own commands only once you trust it: `rametctl repo trust` shows them and asks."""
 
     reason = "REPO_NOT_TRUSTED"
 
 
 class RequestClosedError(PreconditionError):
-    """Somebody has answered it (who and when are told), or the agent no longer asks."""
+    """The request was answered (the message says by whom and when), or the agent withdrew it."""
 
     reason = "REQUEST_CLOSED"
 
@@ -306,65 +306,65 @@ class AgentUnavailableError(PreconditionError):
 
 
 class AgentRefusedError(PreconditionError):
-    """The running agent does not take what it was asked to, such as another mode. What was set is stored and
-    counts from its next start: `rametctl stop S`, then `rametctl resume S`.
+    """The running agent rejected a change, such as another mode. The change is stored and takes effect at its next
+    start: `rametctl stop S`, then `rametctl resume S`.
     """
 
     reason = "AGENT_REFUSED"
 
 
 class WorkingDirectoryError(PreconditionError):
-    """The directory an agent is to work in is missing or cannot be entered."""
+    """The agent's working directory is missing or cannot be entered."""
 
     reason = "WORKING_DIRECTORY"
 
 
 class GitFailedError(PreconditionError):
-    """Git refused; its own words follow."""
+    """Git failed; the message quotes it."""
 
     reason = "GIT_FAILED"
 
 
 class PushRefusedError(PreconditionError):
-    """The remote would not take the branch, or its branch holds work that Ramet did not push and will not replace."""
+    """The remote rejected the push, or its branch has commits that Ramet did not push and will not replace."""
 
     reason = "PUSH_REFUSED"
 
 
 class ForgeLoginError(PreconditionError):
-    """`gh` is not there, or not logged in where the remote is. `gh auth login`."""
+    """`gh` is not installed, or not logged in to the remote's host. Run `gh auth login`."""
 
     reason = "FORGE_LOGIN"
 
 
 class ForgeRefusedError(PreconditionError):
-    """GitHub refused, in its own words. Data: ``data["status"]``."""
+    """GitHub rejected the request; the message quotes it. Data: ``data["status"]``."""
 
     reason = "FORGE_REFUSED"
 
 
 class RemoteFailedError(PreconditionError):
-    """A remote did not answer within a minute, or refused; git's own words follow."""
+    """A remote failed or did not answer within a minute; the message quotes git."""
 
     reason = "REMOTE_FAILED"
 
 
 class ProtectedBranchError(PreconditionError):
-    """The branch is changed by pull requests only; `land.protected` says which are. `rametctl pr create S`. Data:
-    ``data["branch"]``.
+    """The branch changes by pull request only; `land.protected` lists such branches. Run `rametctl pr create S`.
+    Data: ``data["branch"]``.
     """
 
     reason = "PROTECTED_BRANCH"
 
 
 class UnsupportedRepositoryError(PreconditionError):
-    """The repository uses a format that cannot be read (SHA-256 objects, reftables)."""
+    """Ramet cannot read the repository's format (SHA-256 objects, reftables)."""
 
     reason = "REPO_UNSUPPORTED"
 
 
 class WorktreeChangedError(PreconditionError):
-    """The directory is not, or no longer, the worktree that was recorded."""
+    """The directory is not the recorded worktree."""
 
     reason = "WORKTREE_CHANGED"
 
@@ -382,31 +382,31 @@ class AlreadyRunningError(PreconditionError):
 
 
 class NewerDatabaseError(PreconditionError):
-    """A newer release wrote the database; it is left untouched. Install that release again."""
+    """A newer release wrote the database, which stays untouched. Install that release again."""
 
     reason = "NEWER_DATABASE"
 
 
 class DatabaseUnusableError(PreconditionError):
-    """The database cannot be opened where it is."""
+    """The database cannot be opened."""
 
     reason = "DATABASE_UNUSABLE"
 
 
 class PathsOwnedError(PreconditionError):
-    """Another session owns what was asked for. Data: ``data["owner"]``, ``data["path"]``."""
+    """Another session owns the paths. Data: ``data["owner"]``, ``data["path"]``."""
 
     reason = "PATHS_OWNED"
 
 
 class NotAllowedError(DeniedError):
-    """A session may not do this; the person can."""
+    """A session may not do this; the person may."""
 
     reason = "PERMISSION_DENIED"
 
 
 class BypassForbiddenError(DeniedError):
-    """`bypassPermissions` is off until `permissions.allow_bypass = true`."""
+    """`bypassPermissions` is off unless `permissions.allow_bypass = true`."""
 
     reason = "BYPASS_FORBIDDEN"
 
@@ -421,55 +421,61 @@ class BypassForbiddenError(DeniedError):
 
 
 class ModeTooLooseError(DeniedError):
-    """A child may not run in a looser mode than its parent. Ask for the same or a stricter one."""
+    """A child may not run in a looser mode than its parent. Request the same or a stricter one."""
 
     reason = "MODE_TOO_LOOSE"
 
 
 class BudgetTooHighError(DeniedError):
-    """A child may not cost more than what is left of its parent's budget. Ask for less."""
+    """A child's budget may not exceed the rest of its parent's budget. Request less."""
 
     reason = "BUDGET_TOO_HIGH"
 
 
 class PathsNotOwnedError(DeniedError):
-    """A session gives away only paths within those it owns."""
+    """A session may give away only paths that it owns."""
 
     reason = "PATHS_NOT_OWNED"
 
 
 class CapReachedError(ExhaustedError):
-    """A cap on families (`caps.*`) is reached; says which, and what to do instead. Data: ``data["cap"]``."""
+    """A cap on families (`caps.*`) is reached; the message says which, the hint what to do instead. Data:
+    ``data["cap"]``.
+    """
 
     reason = "CAP_REACHED"
 
 
 class TooManyMessagesError(ExhaustedError):
-    """Over 20 messages a minute, or a chain of answers to answers. Go on with your own work, or end your turn."""
+    """A session sent over 20 messages in a minute, or a chain of replies between sessions is too long. Continue your
+    own work, or end your turn.
+    """
 
     reason = "TOO_MANY_MESSAGES"
 
 
 class ReadOnlyError(UnavailableError):
-    """The disk is full: nothing can be recorded until there is room. Agents go on; their output is kept."""
+    """The disk is full, and Ramet cannot record anything until there is room. Agents continue; their keepers store
+    their output.
+    """
 
     reason = "READ_ONLY"
 
 
 class RecoveringError(UnavailableError):
-    """The daemon is taking up its sessions. Try again in a moment."""
+    """The daemon is recovering its sessions. Try again in a moment."""
 
     reason = "RECOVERING"
 
 
 class GitBusyError(UnavailableError):
-    """A lock file of git was held longer than Ramet waits; it is named."""
+    """Another process holds a lock file of git for too long; the message names the file."""
 
     reason = "GIT_BUSY"
 
 
 class ForgeUnavailableError(UnavailableError):
-    """The remote or GitHub cannot be reached, or wants to be asked less often. Everything else goes on. Data:
+    """The remote or GitHub cannot be reached, or limits the rate of requests. Everything else continues. Data:
     ``data["retry_after"]``.
     """
 
@@ -483,36 +489,36 @@ class StoreBusyError(UnavailableError):
 
 
 class ChangedError(AbortedError):
-    """It is no longer as the caller believed: look again and decide."""
+    """The object changed since the caller read it. Look again, then decide."""
 
     reason = "CHANGED"
 
 
 class StaleBatchError(AbortedError):
-    """Inside the daemon: another daemon has stored these lines already. Data: ``data["stored"]``."""
+    """Internal: another daemon has stored these lines already. Data: ``data["stored"]``."""
 
     reason = "STALE_BATCH"
 
 
 class KeeperFencedError(AbortedError):
-    """Inside the daemon: a newer daemon has the keeper."""
+    """Internal: the keeper belongs to a newer daemon."""
 
     reason = "KEEPER_FENCED"
 
 
 class KeeperError(BrokenError):
-    """A keeper broke its protocol, or cannot be reached though it lives."""
+    """A keeper broke its protocol, or lives but cannot be reached."""
 
     reason = "KEEPER_FAILED"
 
 
 class DatabaseDamagedError(BrokenError):
-    """The database is malformed. The next start sets it aside and builds it anew from the agents' journals."""
+    """The database is damaged. The next start moves it to `quarantine/` and rebuilds it from the agents' journals."""
 
     reason = "DATABASE_DAMAGED"
 
 
 class VersionSkewError(PreconditionError):
-    """Client and daemon do not understand each other. `rametctl daemon restart`, or install the client again."""
+    """Client and daemon have incompatible versions. Run `rametctl daemon restart`, or install the client again."""
 
     reason = "VERSION_SKEW"

@@ -6,40 +6,42 @@ from enum import StrEnum
 
 class LandingState(StrEnum):
     QUEUED = "queued"  # waits for its turn
-    MERGING = "merging"  # is being brought onto the target, or the target is being moved
+    MERGING = "merging"  # being merged onto the target, or the target is being moved
     CHECKING = "checking"
-    WAITING = "waiting"  # for something that comes by itself, or for somebody's checkout; looked at again and again
-    RETURNED = "returned"  # its agent has it back; queued again when the agent has committed something
-    HELD = "held"  # a person is asked
+    WAITING = (
+        "waiting"  # blocked by a condition that ends by itself, or by a checkout of the target; retried in each round
+    )
+    RETURNED = "returned"  # returned to its agent; queued again after the agent's next commit
+    HELD = "held"  # needs a person's answer
     LANDED = "landed"
     REMOVED = "removed"
 
 
 ENDED = frozenset({LandingState.LANDED, LandingState.REMOVED})
 READY = frozenset({LandingState.QUEUED, LandingState.WAITING})
-"""Looked at in each round of their queue."""
+"""States that each round of the queue considers."""
 AT_WORK = frozenset({LandingState.MERGING, LandingState.CHECKING})
 
 
 @dataclass(frozen=True, slots=True)
 class Landing:
-    """An entry. Commits are hashes, "" before there is one."""
+    """An entry of a merge queue. Commits are hashes; "" where there is none yet."""
 
     id: str
     repo_id: str
     session_id: str
-    session_name: str  # as it was when it was queued: the session may go
+    session_name: str  # when it was queued: the session may be removed
     branch: str
     target: str
     method: str  # "merge", "rebase", "squash"
-    checks: tuple[str, ...]  # what must succeed first
+    checks: tuple[str, ...]  # commands that must succeed first
     state: LandingState
     reason: str
     merge_order: int
-    position: int  # when it was queued, among all
+    position: int  # order of queueing among all entries
     after: tuple[str, ...]  # ids of sessions
     returns: int
-    commit: str  # of the branch, as it was last looked at
+    commit: str  # of the branch, when it was last read
     old_target: str
     new_target: str
     check_command_id: str
@@ -50,5 +52,5 @@ class Landing:
 
     @property
     def lane(self) -> tuple[str, str]:
-        """Whose turns it shares."""
+        """Key of its queue: repository and target."""
         return self.repo_id, self.target

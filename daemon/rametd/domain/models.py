@@ -1,4 +1,4 @@
-"""What the daemon knows, as values. Times are seconds since the epoch (UTC), money is US dollars."""
+"""Values of the domain. Times are seconds since the epoch (UTC), money is US dollars."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -7,14 +7,14 @@ from pathlib import Path
 from rametd.domain.states import State
 
 OWNER = "owner"
-"""The principal that is the person; a session's principal is ``session:<id>``; the daemon's own acts are ``daemon``."""
+"""Principal of the person. A session's principal is ``session:<id>``, the daemon's own is ``daemon``."""
 DAEMON = "daemon"
 COMMAND = "command"
 """The principal of landing checks and of setups in spares: they run code of agents for no session, and may do nothing but look."""
 
 
 class Mode(StrEnum):
-    """Permission modes of Claude Code, as the person writes them."""
+    """Permission modes, spelled as in Claude Code."""
 
     DEFAULT = "default"
     ACCEPT_EDITS = "acceptEdits"
@@ -26,14 +26,14 @@ class Mode(StrEnum):
 STRICTEST_MODE = Mode.PLAN
 
 STRICTNESS = (Mode.PLAN, Mode.DONT_ASK, Mode.DEFAULT, Mode.ACCEPT_EDITS, Mode.BYPASS)
-"""From the strictest to the loosest: a child's mode never stands behind its parent's."""
+"""Modes from strictest to loosest: a child's mode is never looser than its parent's."""
 
 
 class Hold(StrEnum):
-    """Why a session does not go on by itself: PAUSED for most reasons, QUEUED for an operation, IDLE after an interrupt."""
+    """Why a session does not continue by itself: it is PAUSED, QUEUED during an operation, or IDLE after an interrupt."""
 
     NONE = ""
-    STOPPED = "stopped"  # `stop` in the middle of something; the next prompt or `resume` goes on
+    STOPPED = "stopped"  # `stop` during a turn; the next prompt or `resume` continues
     PERSON = "person"  # `pause`
     BUDGET = "budget"
     LIMIT = "limit"
@@ -42,21 +42,21 @@ class Hold(StrEnum):
 
 
 class WorktreeKind(StrEnum):
-    """Whose a session's worktree is: only our own ones are ever removed."""
+    """Origin of a session's worktree: Ramet removes only OWN ones."""
 
-    OWN = "own"  # made for the session
-    IN_PLACE = "in_place"  # the checkout of somebody else
-    ADOPTED = "adopted"  # made by hand
+    OWN = "own"  # created for the session
+    IN_PLACE = "in_place"  # the person's checkout
+    ADOPTED = "adopted"  # created by hand
 
 
 class SetupState(StrEnum):
-    """How far the setup of a worktree is."""
+    """States of the setup of a worktree."""
 
-    NONE = ""  # there is none
-    RUNNING = "running"  # it is to be run, or runs
+    NONE = ""  # no setup is configured
+    RUNNING = "running"  # pending or running
     DONE = "done"
-    FAILED = "failed"  # the tree can be used all the same
-    UNTRUSTED = "untrusted"  # it waits until the owner trusts the repository
+    FAILED = "failed"  # the worktree can be used all the same
+    UNTRUSTED = "untrusted"  # waiting until the owner trusts the repository
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,18 +101,18 @@ class Session:
     base_ref: str
     base_commit: str
     worktree: Path
-    parent_id: str  # "" for a session of the person's
-    agent: str  # which kind: "claude"
+    parent_id: str  # "" for a session that the person created
+    agent: str  # kind of agent: "claude"
     model: str  # "" for the agent's own default
     mode: Mode
     state: State
-    state_reason: str  # one line for people; "" when the state says it all
+    state_reason: str  # one line for people; "" if the state says enough
     hold: Hold
-    conversation_id: str  # the agent's own id of the conversation, a UUID, chosen by us
-    conversation_begun: bool  # the agent has it on record: the next process resumes it
-    created_branch: bool  # whether the branch was made by us
-    worktree_ready: bool  # the tree was made and verified
-    interrupted: bool  # a turn was cut off and is to be taken up again by the next agent
+    conversation_id: str  # UUID of the agent's conversation, chosen by Ramet
+    conversation_begun: bool  # the agent has recorded it: the next process resumes it
+    created_branch: bool  # whether Ramet created the branch
+    worktree_ready: bool  # the worktree was created and verified
+    interrupted: bool  # a turn was cut off; the next agent continues it
     turns: int
     cost_usd: float
     tokens: Tokens
@@ -120,95 +120,100 @@ class Session:
     priority: int  # higher goes first
     owns: tuple[str, ...]
     forbids: tuple[str, ...]
-    after: tuple[str, ...]  # ids of sessions that must have ended a turn well before this one starts
-    resumes: int  # automatic resumes since the last turn that ended by itself
+    after: tuple[str, ...]  # ids of sessions that must complete a turn before this one starts
+    resumes: int  # automatic resumes since the last turn that ended normally
     generation: int  # of its newest agent process; 0 before the first
     create_time: float
     update_time: float
     last_seq: int  # of its newest event
     version: int = 0  # for compare-and-set
-    root_id: str = ""  # the session that its family descends from; its own id for one of the person's
-    notify_parent: bool = False  # its parent is told when it ends a turn or needs a person
-    result: str = ""  # what it reported of its work
+    root_id: str = ""  # the root of its family; its own id for a session that the person created
+    notify_parent: bool = False  # whether its parent is notified when it ends a turn or needs a person
+    result: str = ""  # the result that it reported
     resume_at: float | None = None  # when a usage limit is lifted
-    limit_resumes: int = 0  # usage limits waited out since the last turn that ended well
-    budget_warned: bool = False  # that most of a budget is spent has been said
+    limit_resumes: int = 0  # usage limits waited out since the last successful turn
+    budget_warned: bool = False  # the warning that most of a budget is spent was sent
     worktree_kind: WorktreeKind = WorktreeKind.OWN
     setup: SetupState = SetupState.NONE
-    setup_digest: str = ""  # of what the setup that ran depends on; another one makes it run again
+    setup_digest: str = ""  # of the files that the last setup depended on; a new digest makes setup run again
     port_base: int = 0  # the first of its ports; 0 while it has none
     port_count: int = 0
-    forked_from: str = ""  # the session that it began as a copy of
+    forked_from: str = ""  # the session that it was forked from
     plan_id: str = ""
     thread: str = ""  # its id in the plan
-    landed_reason: str = ""  # how it is known that its work is on the branch it lands on; "" when it is not
-    checkpointed_turns: int = 0  # turns whose end was kept as a checkpoint
-    checkpoint: int = 0  # the number of the checkpoint that it goes on from; 0 before the first
-    last_message_id: str = ""  # of its conversation: the agent's last message; "" before the first
-    turn_summary: str = ""  # the first line of what the agent said at the end of its last turn
-    setup_reason: str = ""  # why its setup is in the state that it is in
-    archive_commit: str = ""  # what keeps the work of an archived session
+    landed_reason: str = ""  # why its work counts as landed; "" if it is not
+    checkpointed_turns: int = 0  # number of turns whose end has a checkpoint
+    checkpoint: int = 0  # number of its current checkpoint; 0 before the first
+    last_message_id: str = ""  # the agent's last message in the conversation; "" before the first
+    turn_summary: str = ""  # first line of the agent's last message of the last turn
+    setup_reason: str = ""  # why its setup is in this state
+    archive_commit: str = ""  # commit that holds the work of an archived session
 
     @property
     def checkpoint_due(self) -> bool:
-        """Whether the end of its last turn is still to be kept."""
+        """Whether the last turn still needs a checkpoint."""
         return self.turns > self.checkpointed_turns
 
 
 class AgentState(StrEnum):
-    STARTING = "starting"  # the intent is stored, the keeper is not known to run
+    STARTING = "starting"  # the start is recorded; the keeper may not run yet
     LIVE = "live"
     EXITED = "exited"  # with an exit record
-    LOST = "lost"  # ended, and nobody saw how
+    LOST = "lost"  # ended without an exit record
 
 
 @dataclass(frozen=True, slots=True)
 class Agent:
-    """One process of an agent: a session has one at a time, each with its own generation. The defaults are of one of which nothing was read yet."""
+    """One agent process. A session has at most one alive; each has its own generation.
+
+    The defaults describe a process before its first output.
+    """
 
     session_id: str
     generation: int
     state: AgentState
     start_time: float
-    handle: str = ""  # the executor's; opaque
-    journal_offset: int = 0  # committed: everything before it is events
-    stdin_offset: int = 0  # committed: everything before it was seen in the keeper's record of what was written
+    handle: str = ""  # the executor's, opaque
+    journal_offset: int = 0  # journal bytes that are committed as events
+    stdin_offset: int = 0  # committed bytes of the keeper's record of written input
     initialize_reply: bytes = b""  # the agent's first answer to `initialize`, or b""
     hook_table: str = ""  # digest of what `initialize` registered
     cli_version: str = ""
     end_time: float | None = None
     exit_status: str = ""  # "code 0", "signal SIGKILL", "" unknown
-    stop_intent: str = ""  # why we ended it ("stop", "sleep", "remove"), stored before the signal; "" when we did not
-    mode: str = ""  # what the process runs with, to be compared with what the session wants
+    stop_intent: str = (
+        ""  # why the daemon ends it ("stop", "sleep", "remove"), stored before the signal; "" if it did not
+    )
+    mode: str = ""  # mode of the process, to be compared with the session's
     model: str = ""
-    activity: str = ""  # the agent's own last word: "running", "idle", "requires_action", "" before the first
-    background: int = 0  # background tasks it runs: a turn is over when it is idle and has none
-    cost_base: float = 0.0  # what the process said to have cost at its last result, of what it says to have cost now
-    over_budget: str = ""  # why its turn was interrupted for lack of money, "" when it was not
-    limit_until: float = 0.0  # a usage limit was hit and is lifted then; 0 when none is
-    result: str = ""  # of the running turn: "" before it has one, "ok", "aborted", or "error: " and the agent's words
+    activity: str = ""  # last state that the agent reported: "running", "idle", "requires_action", "" before the first
+    background: int = 0  # number of running background tasks: a turn is over when the agent is idle and has none
+    cost_base: float = 0.0  # total cost that the process reported with its last result
+    over_budget: str = ""  # which budget interrupted its turn; "" if none did
+    limit_until: float = 0.0  # when the current usage limit is lifted; 0 without one
+    result: str = ""  # of the running turn: "" before the result, "ok", "aborted", or "error: " and the agent's message
 
 
 class PromptState(StrEnum):
     QUEUED = "queued"
     SENT = "sent"  # committed to be written to the agent of `generation`
-    RECEIVED = "received"  # the agent has shown it
+    RECEIVED = "received"  # the agent has confirmed it
     CANCELLED = "cancelled"
 
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    id: str  # a UUID, the agent's receipt for it
+    id: str  # a UUID; the agent confirms the prompt by it
     session_id: str
     number: int  # order within the session
     text: str
     source: str  # a principal
     state: PromptState
-    generation: int  # of the agent it was sent to; 0 before
+    generation: int  # of the agent that it was sent to; 0 before
     create_time: float
     receive_time: float | None
-    hops: int = 0  # how many sessions in a row have answered each other without a person in between
-    continues: bool = False  # it takes up a turn that was cut off
+    hops: int = 0  # length of the chain of messages between sessions without a person in between
+    continues: bool = False  # it continues a turn that was cut off
     turn: int = 0  # the turn, from 1, in which the agent received it; 0 before
 
 
@@ -220,22 +225,22 @@ class RequestKind(StrEnum):
     REVIEW = "review"
     CONFLICT = "conflict"  # two sessions change the same lines
     LANDING = "landing"  # a landing needs a person
-    OWNERSHIP = "ownership"  # a session asks for paths that are not its own
+    OWNERSHIP = "ownership"  # a session asks for paths of another session
 
 
-OF_THE_DAEMON = frozenset({RequestKind.REVIEW, RequestKind.CONFLICT, RequestKind.LANDING, RequestKind.OWNERSHIP})
-"""Requests that no agent waits for: they outlive its process and its turn, and a session with one of them goes on."""
+DAEMON_REQUESTS = frozenset({RequestKind.REVIEW, RequestKind.CONFLICT, RequestKind.LANDING, RequestKind.OWNERSHIP})
+"""Kinds of request that the daemon opens. No agent waits for them: they outlive process and turn, and the session continues."""
 
 
 class RequestState(StrEnum):
     OPEN = "open"
     ANSWERED = "answered"
-    GONE = "gone"  # the agent no longer asks
+    GONE = "gone"  # withdrawn: the agent no longer asks
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """Something that waits for a person."""
+    """A request: something that waits for a person."""
 
     id: str
     session_id: str
@@ -246,7 +251,7 @@ class Request:
     tool: str
     input: str  # JSON object
     reason: str
-    suggestions: str  # JSON list: what the agent offers to remember
+    suggestions: str  # JSON list: rules that the agent suggests
     state: RequestState
     answer: str  # JSON object, "" while open
     answered_by: str
@@ -256,7 +261,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class ControlRequest:
-    """A request of the agent's control protocol, kept until the agent has its answer."""
+    """A request of the agent's control protocol, stored until the agent has its answer."""
 
     session_id: str
     generation: int
@@ -275,7 +280,7 @@ class OutgoingKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Outgoing:
-    """A line committed to be written to an agent, in order, exactly once."""
+    """A line to be written to an agent, in order, exactly once."""
 
     id: int
     session_id: str
@@ -301,14 +306,14 @@ class LedgerEntry:
 
 @dataclass(frozen=True, slots=True)
 class NewEvent:
-    """An event about to be appended; the log gives it its number."""
+    """An event to append; the log assigns its number."""
 
     kind: str
     session_id: str = ""
     repo_id: str = ""
     principal: str = DAEMON
-    payload: bytes = b""  # serialized, see the contract's Event.payload
-    frame: bytes = b""  # the agent's raw line, where one caused it
+    payload: bytes = b""  # serialized; see Event.payload in the .proto file
+    frame: bytes = b""  # the agent's raw line that caused it, if any
     time: float = 0.0
 
 
@@ -325,7 +330,7 @@ class Event:
 
     @property
     def size(self) -> int:
-        """Bytes that it holds in memory, and nearly all of what it has on the disk: an agent's line may be megabytes."""
+        """Approximate size in bytes, in memory and on disk."""
         return len(self.payload) + len(self.frame)
 
 
@@ -350,10 +355,10 @@ class TrashEntry:
     commit: str
     branch_commit: str
     bytes: int
-    session: str  # JSON of the row as it was
+    session: str  # JSON of the session's row
     create_time: float
     expire_time: float
-    belongings: str = "{}"  # JSON of what went with the row: rules, prompts that were not delivered
+    belongings: str = "{}"  # JSON of its rules and undelivered prompts
 
 
 @dataclass(frozen=True, slots=True)
@@ -365,8 +370,8 @@ class StoredRule:
     session_id: str  # "" for all sessions of the repository
     effect: str  # "allow", "ask" or "deny"
     text: str
-    source: str  # who made it: a principal
-    request_id: str  # the request whose answer made it, or ""
+    source: str  # principal that created it
+    request_id: str  # the request whose answer created it, or ""
     matches: int
     create_time: float
     match_time: float | None

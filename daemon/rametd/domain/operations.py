@@ -1,4 +1,4 @@
-"""Operations: durable changes to a session that span the database and the world. One table of their kinds."""
+"""Operations: durable, resumable changes to a session that span the database and the disk. One table of their kinds."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -7,7 +7,7 @@ from types import MappingProxyType
 
 
 class Kind(StrEnum):
-    """What an operation does to its session."""
+    """Kinds of operation."""
 
     CREATE = "create"
     FORK = "fork"
@@ -22,27 +22,28 @@ class Kind(StrEnum):
 
 
 class Recovery(Enum):
-    """When the next daemon takes up an operation that a killed one had begun."""
+    """When the next daemon resumes an operation that a killed daemon had begun."""
 
-    FIRST = "first"  # before it serves any call
-    BESIDE = "beside"  # beside the calls that it serves; the session is held until then
-    BY_OWNER = "by-owner"  # when the part that owns the kind gets to it
+    FIRST = "first"  # before it serves any RPC
+    BESIDE = "beside"  # while it serves RPCs; the session is held until then
+    BY_OWNER = "by-owner"  # when the service that owns the kind runs
 
 
 @dataclass(frozen=True, slots=True)
 class Traits:
-    """How one kind behaves.
+    """Behaviour of one kind.
 
-    ``doing`` completes "the session is being …", ``noun`` "its … could not be finished". ``exclusive``: no other operation on the session, and no turn of
-    its agent, begins meanwhile. ``wishes``: entries of `Operation.data` that a second caller must agree on to share the operation. ``code``: of
-    the finding that ``doctor`` has about an operation that hangs; ``retry``: the command that tries it again.
+    ``doing`` completes "the session is being …", ``noun`` "its … could not be finished". ``exclusive``: no other operation
+    and no turn of the session begins meanwhile. ``parameters``: entries of `Operation.data` that must be equal for a second
+    caller to join the operation. ``code``: the ``doctor`` code for an unfinished operation. ``retry``: the verb that
+    repeats it.
     """
 
     doing: str
     noun: str
     recovery: Recovery
     exclusive: bool = False
-    wishes: tuple[str, ...] = ()
+    parameters: tuple[str, ...] = ()
     code: str = ""
     retry: tuple[str, ...] = ()
 
@@ -68,7 +69,7 @@ KINDS: Mapping[Kind, Traits] = MappingProxyType(
             "rewind",
             Recovery.BESIDE,
             exclusive=True,
-            wishes=("checkpoint", "files_only"),
+            parameters=("checkpoint", "files_only"),
             code="rewind-unfinished",
         ),
         Kind.SYNC: Traits(
@@ -76,10 +77,10 @@ KINDS: Mapping[Kind, Traits] = MappingProxyType(
             "sync",
             Recovery.BESIDE,
             exclusive=True,
-            wishes=("commit", "ref", "rebase", "ask_agent"),
+            parameters=("commit", "ref", "rebase", "ask_agent"),
             code="sync-unfinished",
         ),
-        Kind.LAND: Traits("landed", "landing", Recovery.BY_OWNER, wishes=("target", "new")),
+        Kind.LAND: Traits("landed", "landing", Recovery.BY_OWNER, parameters=("target", "new")),
         Kind.PULL_REQUEST: Traits("pushed", "push", Recovery.BY_OWNER),
     }
 )
@@ -87,7 +88,7 @@ KINDS: Mapping[Kind, Traits] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who asked for an operation, and by which call; the daemon's own acts have no call."""
+    """Principal and RPC that requested an operation. The daemon's own operations have no RPC."""
 
     principal: str
     request_id: str = ""
@@ -97,10 +98,10 @@ class Caller:
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """One operation, from its beginning until it is complete or undone.
+    """One operation, until it is complete or undone.
 
-    ``request_id``, ``principal``, ``method`` and ``digest`` are those of the call that asked for it, whose answer is stored with its end. ``step`` is the last
-    one that was stored. ``failed`` is why the last attempt came to nothing, "" while it is under way.
+    ``request_id``, ``principal``, ``method`` and ``digest`` are those of the requesting RPC; `finish` stores its answer.
+    ``step`` is the last stored step. ``failed`` is why the last attempt failed, "" while one is under way.
     """
 
     id: str
@@ -126,9 +127,9 @@ class Operation:
 
     @property
     def doing(self) -> str:
-        """What is done to its session: "being removed"."""
+        """Progress as words, such as "being removed"."""
         return f"being {self.traits.doing}"
 
     def agrees_with(self, other: "Operation") -> bool:
-        """Whether both want the same, so that one answer does for both."""
-        return all(self.data.get(name) == other.data.get(name) for name in self.traits.wishes)
+        """Whether both have the same parameters, so that one answer serves both callers."""
+        return all(self.data.get(name) == other.data.get(name) for name in self.traits.parameters)

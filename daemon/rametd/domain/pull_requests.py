@@ -5,7 +5,7 @@ from enum import StrEnum
 
 
 class PullState(StrEnum):
-    NONE = "none"  # the branch is pushed; there is no way to open one from here
+    NONE = "none"  # the branch is pushed, but Ramet cannot open a pull request on this remote
     OPEN = "open"
     DRAFT = "draft"
     MERGED = "merged"
@@ -25,17 +25,17 @@ class Checks(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class PullRequest:
-    """What is known of a session's pull request, or of its branch on the remote alone."""
+    """Last known state of a session's pull request, or of its pushed branch if there is none."""
 
     session_id: str
     repo_id: str
-    remote: str  # git's name for where the branch was pushed to
+    remote: str  # git's name of the remote that the branch was pushed to
     branch: str
     base: str
-    host: str = ""  # "github.com"; "" where the remote is no GitHub that `gh` is logged in to
-    slug: str = ""  # "OWNER/NAME" of the repository that the pull request is in
+    host: str = ""  # such as "github.com"; "" if `gh` is not logged in to the remote's host
+    slug: str = ""  # "OWNER/NAME" of the repository of the pull request
     number: int = 0  # 0 while none is known
-    url: str = ""  # where it is looked at, or opened by hand
+    url: str = ""  # to view it, or to open it by hand
     title: str = ""
     state: PullState = PullState.NONE
     checks: Checks = Checks.UNKNOWN
@@ -43,11 +43,11 @@ class PullRequest:
     mergeable: str = "unknown"  # "mergeable", "conflicting" or "unknown"
     blockers: tuple[str, ...] = ()
     failed_checks: tuple[str, ...] = ()
-    commit: str = ""  # that we pushed last
-    head_commit: str = ""  # of the branch, as GitHub said last; of a merged one, what was merged
-    check_time: float | None = None  # of the last look that succeeded
-    error: str = ""  # why there was no look since
-    etags: dict[str, str] = field(default_factory=dict)  # by path of the interface: what was answered last
-    sent: tuple[str, ...] = ()  # comments and failed checks that the agent has been given
+    commit: str = ""  # last commit that Ramet pushed
+    head_commit: str = ""  # head of the branch on GitHub; of a merged pull request, the merged commit
+    check_time: float | None = None  # of the last successful query
+    error: str = ""  # why later queries failed
+    etags: dict[str, str] = field(default_factory=dict)  # ETag of the last answer, by API path
+    sent: tuple[str, ...] = ()  # ids of comments and failed checks that the agent has received
     create_time: float = 0.0
     update_time: float = 0.0

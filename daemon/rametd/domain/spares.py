@@ -1,4 +1,4 @@
-"""Prepared worktrees that wait for a session."""
+"""Spares: prepared worktrees that wait for a session."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -8,26 +8,26 @@ from rametd.domain.models import SetupState
 
 
 class SpareState(StrEnum):
-    """How far a spare is. In all but READY and FAILED something is under way: a daemon that finds such a row removes what it names."""
+    """States of a spare. A daemon that starts removes spares in any state but READY and FAILED: their preparation was cut off."""
 
     MAKING = "making"
     READY = "ready"
     UPDATING = "updating"
     REMOVING = "removing"
-    FAILED = "failed"  # nothing lies there
+    FAILED = "failed"  # its directory does not exist
 
 
 @dataclass(frozen=True, slots=True)
 class Spare:
-    """A worktree without a branch. Its id becomes that of the session that claims it, since its directory is named by it."""
+    """A worktree without a branch. The session that claims it takes its id, because the id names its directory."""
 
     id: str
     repo_id: str
     path: Path
     commit: str
     state: SpareState
-    reason: str  # why it failed
-    inherits: str  # digest of what it took over from the main worktree
+    reason: str  # why it is FAILED
+    inherits: str  # digest of the files copied from the main worktree
     setup: SetupState
     setup_digest: str
     create_time: float

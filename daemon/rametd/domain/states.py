@@ -1,4 +1,4 @@
-"""The life of a session: its states, and the one table of what may follow what."""
+"""States of a session and the table of allowed transitions."""
 
 from enum import StrEnum
 
@@ -6,28 +6,28 @@ from rametd.domain.errors import WrongStateError
 
 
 class State(StrEnum):
-    """Where a session is in its life. Whether its agent's process is alive is a separate fact."""
+    """States of a session. Whether its agent's process is alive is a separate fact."""
 
-    QUEUED = "queued"  # waits for a slot, by priority
-    STARTING = "starting"  # worktree, setup or agent in the making
-    WORKING = "working"  # a turn runs
+    QUEUED = "queued"  # waiting for a slot, by priority
+    STARTING = "starting"  # preparing the worktree, running setup, or starting the agent
+    WORKING = "working"  # a turn is running
     WAITING = "waiting"  # the turn is blocked on a person
     IDLE = "idle"  # the last turn ended; ready for the next prompt
-    PAUSED = "paused"  # held by a budget, a usage limit or a person; prompts are kept
-    LOST = "lost"  # the agent ended without a word; resumed by policy, with a cap
-    FAILED = "failed"  # cannot go on without a person
-    ARCHIVED = "archived"  # no worktree on disk, everything restorable
+    PAUSED = "paused"  # held by a budget, a usage limit or a person; prompts stay queued
+    LOST = "lost"  # the agent died unexpectedly; resumed automatically, up to a cap
+    FAILED = "failed"  # cannot continue without a person
+    ARCHIVED = "archived"  # no worktree on disk; can be restored completely
 
 
 _S = State
 
 TRANSITIONS: dict[State, frozenset[State]] = {
-    # QUEUED → WORKING without a slot: a background task of a living agent starts a turn of its own.
+    # QUEUED → WORKING without a slot: a background task of a running agent starts a turn.
     _S.QUEUED: frozenset({_S.STARTING, _S.WORKING, _S.WAITING, _S.IDLE, _S.PAUSED, _S.LOST, _S.FAILED}),
     _S.STARTING: frozenset({_S.WORKING, _S.WAITING, _S.IDLE, _S.QUEUED, _S.PAUSED, _S.LOST, _S.FAILED}),
     _S.WORKING: frozenset({_S.WAITING, _S.IDLE, _S.PAUSED, _S.LOST, _S.FAILED}),
     _S.WAITING: frozenset({_S.WORKING, _S.IDLE, _S.PAUSED, _S.LOST, _S.FAILED}),
-    # IDLE → WORKING without a prompt: a background task of the agent starts a turn of its own.
+    # IDLE → WORKING without a prompt: a background task of the agent starts a turn.
     _S.IDLE: frozenset({_S.QUEUED, _S.WORKING, _S.WAITING, _S.PAUSED, _S.LOST, _S.FAILED, _S.ARCHIVED}),
     _S.PAUSED: frozenset({_S.QUEUED, _S.IDLE, _S.FAILED, _S.ARCHIVED}),
     _S.LOST: frozenset({_S.QUEUED, _S.STARTING, _S.IDLE, _S.PAUSED, _S.FAILED, _S.ARCHIVED}),
@@ -36,7 +36,7 @@ TRANSITIONS: dict[State, frozenset[State]] = {
 }
 
 SLOT_STATES = frozenset({State.STARTING, State.WORKING})
-"""States that hold one of the ``max_working`` slots. WAITING does not: a question left open overnight must not stop the queue."""
+"""States that hold one of the ``max_working`` slots. WAITING does not: an unanswered request must not block the queue overnight."""
 
 BUSY_STATES = frozenset({State.STARTING, State.WORKING, State.WAITING})
 """States in which a turn is under way."""

@@ -1,6 +1,6 @@
-"""Text that came from file names and other programs."""
+"""Text from file names and other programs."""
 
 
 def utf8(text: str) -> str:
-    """What the contract's strings and the log can hold: names of files are bytes, and those that are not UTF-8 are shown as well as can be."""
+    """``text`` as valid UTF-8, for proto strings and logs: bytes of file names that are not UTF-8 become U+FFFD."""
     return text.encode(errors="surrogateescape").decode(errors="replace")

@@ -16,7 +16,7 @@ from rametd.domain.errors import (
     RequestNotFoundError,
     SessionNotFoundError,
 )
-from rametd.domain.models import OF_THE_DAEMON, Mode, Request, RequestKind, RequestState, Session
+from rametd.domain.models import DAEMON_REQUESTS, Mode, Request, RequestKind, RequestState, Session
 from rametd.domain.states import State
 from rametd.services import permissions
 from rametd.services.checks import check_prompt
@@ -60,7 +60,7 @@ def find_request(reader: Reader, name: str) -> Request:
         raise RequestNotFoundError(f"there is no request or session {name!r}", hint=hint) from None
     # A finished turn that wants a look is meant only when nothing else is.
     asked = reader.requests.open(session.id)
-    waiting = [request for request in asked if request.kind not in OF_THE_DAEMON] or asked
+    waiting = [request for request in asked if request.kind not in DAEMON_REQUESTS] or asked
     if not waiting:
         raise RequestNotFoundError(f"nothing of {session.name} waits for a person", hint=hint)
     if len(waiting) > 1:

@@ -121,7 +121,7 @@ class Orchestration:
             hops = 0
             if caller is not None:
                 hops = next_hop(unit, caller)
-                if unit.prompts.said_since(SESSION + caller.id, unit.now - family.MINUTE) >= MESSAGES_PER_MINUTE:
+                if unit.prompts.count_messages(SESSION + caller.id, unit.now - family.MINUTE) >= MESSAGES_PER_MINUTE:
                     raise TooManyMessagesError(
                         f"you have sent {MESSAGES_PER_MINUTE} messages within a minute", hint="go on with your own work"
                     )

@@ -1,4 +1,4 @@
-"""The daemon's memory: SQLite, one writer, works grouped into transactions."""
+"""The store: an SQLite database with one writer thread, which groups works into transactions."""
 
 from rametd.store.calls import Call
 from rametd.store.comments import COMMENTS
@@ -12,7 +12,7 @@ from rametd.store.store import Store
 from rametd.store.unit import Reader, Unit
 
 dump_repo, load_repo = REPOS.dump, REPOS.load
-"""A repository as a JSON object, and back; the same for a session below."""
+"""Each pair converts a row to a JSON object and back."""
 dump_session, load_session = SESSIONS.dump, SESSIONS.load
 dump_prompt, load_prompt = PROMPTS.dump, PROMPTS.load
 dump_rule, load_rule = RULES.dump, RULES.load

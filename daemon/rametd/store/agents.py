@@ -1,4 +1,4 @@
-"""The processes of agents, and the offsets up to which their journals have become events."""
+"""Agent processes, and the journal offsets up to which their lines are stored as events."""
 
 import sqlite3
 from typing import TypedDict, Unpack
@@ -12,7 +12,7 @@ _ALIVE = "state IN ('starting', 'live')"
 
 
 class AgentColumns(TypedDict, total=False):
-    """What ``update`` may set; the offsets move through ``advance`` and ``advance_stdin``."""
+    """Columns that ``update`` may set; ``advance`` and ``advance_stdin`` move the offsets."""
 
     state: AgentState
     handle: str
@@ -44,13 +44,13 @@ class AgentReads(Table):
             self._db.execute(f"{AGENTS.select} WHERE session_id = ? ORDER BY generation DESC LIMIT 1", (session_id,))
         )
 
-    def holds(self, session_id: str, handle: str) -> bool:
-        """Whether a process of the session, alive or not, goes by this handle."""
+    def has_handle(self, session_id: str, handle: str) -> bool:
+        """Whether a process of the session, alive or not, has this handle."""
         found = self._db.execute("SELECT 1 FROM agents WHERE session_id = ? AND handle = ?", (session_id, handle))
         return found.fetchone() is not None
 
     def alive(self) -> list[Agent]:
-        """All that are STARTING or LIVE, at most one of each session."""
+        """Agents that are STARTING or LIVE, at most one per session."""
         return AGENTS.read_all(self._db.execute(f"{AGENTS.select} WHERE {_ALIVE} ORDER BY session_id"))
 
     def list(self, session_id: str) -> list[Agent]:
@@ -68,7 +68,7 @@ class Agents(AgentReads):
         except sqlite3.IntegrityError as error:
             if self._db.execute(f"{AGENTS.select} WHERE session_id = ? AND {_ALIVE}", (agent.session_id,)).fetchone():
                 raise WrongStateError(
-                    f"session {agent.session_id} has an agent that is alive", session=agent.session_id
+                    f"session {agent.session_id} already has a running agent", session=agent.session_id
                 ) from error
             raise
         return agent
@@ -83,16 +83,16 @@ class Agents(AgentReads):
         return agent
 
     def advance(self, session_id: str, generation: int, journal_offset: int, *, expect_offset: int) -> None:
-        """Everything in the journal before ``journal_offset`` has become events, in the transaction that says so.
+        """Record that the journal before ``journal_offset`` is stored as events, in the same transaction as the events.
 
-        The guard of exactly once: a batch that does not start where the last one ended raises ``StaleBatchError``, and the
-        whole work with its events is undone. So a batch read twice (by a daemon that was replaced in the middle, or over two
-        connections to one keeper) counts once, and one that would leave a gap does not count at all.
+        This makes storing exactly-once: a batch that does not start where the last one ended raises ``StaleBatchError``,
+        which rolls back the whole work with its events. So a batch that is read twice (by a daemon that was replaced
+        meanwhile, or over two connections to one keeper) counts once, and a batch that would leave a gap is refused.
         """
         self._advance("journal_offset", session_id, generation, journal_offset, expect_offset)
 
     def advance_stdin(self, session_id: str, generation: int, stdin_offset: int, *, expect_offset: int) -> None:
-        """The same for the keeper's record of what was written to the agent."""
+        """The same for the keeper's record of lines written to the agent."""
         self._advance("stdin_offset", session_id, generation, stdin_offset, expect_offset)
 
     def _advance(self, column: str, session_id: str, generation: int, offset: int, expect: int) -> None:

@@ -1,4 +1,4 @@
-"""Answers to mutating calls, so that the same request id is answered alike."""
+"""Answers to mutating RPCs, so that a repeated request id gets the same answer."""
 
 from dataclasses import dataclass, replace
 
@@ -25,9 +25,10 @@ class CallReads(Table):
 
 class Calls(CallReads):
     def put(self, request_id: str, method: str, digest: bytes, response: bytes, *, given: bool = False) -> Call:
-        """The stored call. The first answer stays, unless this is the one that its caller was ``given``, which may have more warnings than the first.
+        """Store an answer; return the stored call.
 
-        Raises ``RequestIdReusedError`` when the id came with another request.
+        The first answer stays, except that one which the caller was ``given`` replaces it: it may have more warnings.
+        Raises ``RequestIdReusedError`` if the id belongs to another request.
         """
         known = self.get(request_id)
         if known is None:
@@ -43,5 +44,5 @@ class Calls(CallReads):
         return known
 
     def prune(self, before: float) -> int:
-        """Forget those made before a time; returns how many."""
+        """Delete calls older than ``before``; return how many."""
         return self._db.execute("DELETE FROM calls WHERE create_time < ?", (before,)).rowcount

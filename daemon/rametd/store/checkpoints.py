@@ -1,4 +1,4 @@
-"""What was kept of worktrees, and where conversations that were cut go on."""
+"""Checkpoints, and the starting points of conversations that continue a part of another."""
 
 from collections.abc import Sequence
 
@@ -12,7 +12,7 @@ CUTS = RowType(ConversationCut, "conversation_cuts")
 
 class CheckpointReads(Table):
     def list(self, session_id: str, *, before: int | None = None, limit: int | None = None) -> Sequence[Checkpoint]:
-        """The newest first; ``before`` is a number."""
+        """Checkpoints of a session, newest first; only those with a number below ``before``."""
         return CHECKPOINTS.read_all(
             self._db.execute(
                 f"{CHECKPOINTS.select} WHERE session_id = ?1 AND (?2 IS NULL OR number < ?2) ORDER BY number DESC LIMIT ?3",
@@ -48,7 +48,7 @@ class CheckpointReads(Table):
         )
 
     def find_by_prefix(self, session_id: str, prefix: str, *, limit: int = 20) -> Sequence[Checkpoint]:
-        """Those of a session whose id begins so."""
+        """Checkpoints of a session whose id begins with ``prefix``."""
         return CHECKPOINTS.read_all(
             self._db.execute(
                 f"{CHECKPOINTS.select} WHERE session_id = ?1 AND id >= ?2 AND id < ?2 || char(0x10FFFF) ORDER BY id LIMIT ?3",

@@ -1,4 +1,4 @@
-"""Commands in worktrees, those that ended included."""
+"""Commands in worktrees, running and ended."""
 
 import sqlite3
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ class CommandColumns(TypedDict, total=False):
     pid: int
     exit_status: str
     stop_reason: str
-    told: int
+    reported_bytes: int
     output_bytes: int
     end_time: float | None
 
@@ -38,7 +38,7 @@ class CommandReads(Table):
         return self._all("id >= ?1 AND id < ?1 || char(0x10FFFF) ORDER BY id LIMIT ?2", prefix, limit)
 
     def living(self, session_id: str | None = None) -> Sequence[Command]:
-        """Those that run or are being started, of one session or of all, the oldest first."""
+        """Commands that are starting or running, of one session or of all, oldest first."""
         return self._all(f"{_LIVING} AND (?1 IS NULL OR session_id = ?1) ORDER BY start_time, id", session_id)
 
     def list(
@@ -49,7 +49,7 @@ class CommandReads(Table):
         before: tuple[float, str] | None = None,
         limit: int = -1,
     ) -> Sequence[Command]:
-        """The newest first, of one session or of all sessions; ``before`` is the (start_time, id) that the page before ended with."""
+        """Commands of one session or of all, newest first. ``before``: (start_time, id) of the last one on the previous page."""
         time, last_id = before or (None, None)
         return self._all(
             f"session_id <> '' AND (?1 IS NULL OR session_id = ?1) AND (?2 OR {_LIVING})"
@@ -81,26 +81,26 @@ class Commands(CommandReads):
         return self.get(command_id)
 
     def remove(self, command_id: str) -> None:
-        """Forget it; what is forgotten already may be so again."""
+        """Delete the row, if it exists."""
         self._db.execute("DELETE FROM commands WHERE id = ?", (command_id,))
 
-    def remove_apart(self) -> None:
-        """Forget those that belong to no session."""
+    def remove_sessionless(self) -> None:
+        """Delete the commands that belong to no session."""
         self._db.execute("DELETE FROM commands WHERE session_id = ''")
 
-    def remove_strays(self) -> None:
-        """Forget those of sessions that there are no more."""
+    def remove_orphaned(self) -> None:
+        """Delete the commands of sessions that no longer exist."""
         self._db.execute("DELETE FROM commands WHERE session_id <> '' AND session_id NOT IN (SELECT id FROM sessions)")
 
     def prune(self, session_id: str, keep: int) -> None:
-        """Forget those of a session that ended, but the newest ``keep`` of them."""
+        """Delete the ended commands of a session, except the newest ``keep``."""
         self._db.execute(
             f"DELETE FROM commands WHERE session_id = ?1 AND NOT {_LIVING} AND id NOT IN"  # noqa: S608 - a constant
             f" (SELECT id FROM commands WHERE session_id = ?1 AND NOT {_LIVING} ORDER BY end_time DESC, id LIMIT ?2)",
             (session_id, keep),
         )
 
-    def note_offer(self, repo_id: str) -> bool:
-        """That a setup was offered for a repository; False when it had been before."""
+    def record_setup_offer(self, repo_id: str) -> bool:
+        """Record that a setup was suggested for a repository; False if that was recorded before."""
         added = self._db.execute("INSERT OR IGNORE INTO setup_offers (repo_id) VALUES (?)", (repo_id,))
         return added.rowcount == 1

@@ -1,4 +1,4 @@
-"""Review comments, from when they are made until they are dealt with."""
+"""Review comments, open, sent and resolved."""
 
 from typing import TypedDict, Unpack
 
@@ -10,7 +10,7 @@ COMMENTS = RowType(Comment, "comments")
 
 
 class CommentColumns(TypedDict, total=False):
-    """What ``update`` may set."""
+    """Columns that ``update`` may set."""
 
     state: CommentState
     prompt_id: str
@@ -33,7 +33,7 @@ class CommentReads(Table):
         )
 
     def list(self, session_id: str, *, resolved: bool = False) -> list[Comment]:
-        """The oldest first."""
+        """Comments of a session, oldest first; resolved ones only on request."""
         return COMMENTS.read_all(
             self._db.execute(
                 f"{COMMENTS.select} WHERE session_id = ? AND (? OR state <> 'resolved') ORDER BY create_time, id",

@@ -1,4 +1,4 @@
-"""How pairs of sessions go together, as last found; a pair that is clean has no row."""
+"""Conflicts between pairs of sessions, as last found; a clean pair has no row."""
 
 from rametd.domain.conflicts import PairConflict
 from rametd.store.rows import RowType, Table

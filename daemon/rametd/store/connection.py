@@ -1,4 +1,4 @@
-"""Connections to the database, and what SQLite's errors mean to us."""
+"""Connections to the database, and the classes of SQLite errors that the store distinguishes."""
 
 import os
 import sqlite3
@@ -12,7 +12,7 @@ from rametd.domain.errors import DatabaseUnusableError
 
 _BUSY_MS = 5_000
 _PAGE_CACHE_KIB = 8_192
-_WAL_PAGES = 2_000  # 8 MB: bounds what a start after a crash has to read back
+_WAL_PAGES = 2_000  # 8 MB: bounds how much a start after a crash reads back
 _WAL_BYTES_KEPT = 32 << 20
 
 _DAMAGE = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
@@ -21,32 +21,32 @@ _BUSY = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
 
 
 def connect(path: Path, mode: Literal["ro", "rw"]) -> sqlite3.Connection:
-    """A connection without transactions of its own; it may be made in one thread and used in another, one at a time.
+    """Open a connection without implicit transactions, which threads may use one at a time.
 
-    No memory map: a file cut short under a running daemon would then be a SIGBUS instead of an error.
+    It uses no memory map: a file that is truncated under a running daemon would cause SIGBUS instead of an error.
     """
     uri = f"file:{quote(os.fsencode(path))}?mode={mode}"
     db = sqlite3.connect(uri, uri=True, isolation_level=None, cached_statements=256, check_same_thread=False)
     try:
         db.execute(f"PRAGMA busy_timeout = {_BUSY_MS}")
         db.execute(f"PRAGMA cache_size = -{_PAGE_CACHE_KIB}")
-    except sqlite3.Error:  # a damaged file shows itself here
+    except sqlite3.Error:  # a damaged file fails here
         db.close()
         raise
     return db
 
 
 def create(path: Path) -> None:
-    """Make an empty file that is ours alone; SQLite gives its companions the same permissions."""
+    """Create an empty file with mode 0600; SQLite gives its companions the same permissions."""
     os.close(os.open(path, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o600))
 
 
 def prepare_to_write(db: sqlite3.Connection) -> None:
-    """Raises ``DatabaseUnusableError`` where the file system has no shared memory for the log."""
+    """Switch to WAL mode. Raises ``DatabaseUnusableError`` on a file system without shared memory for it."""
     (mode,) = db.execute("PRAGMA journal_mode = WAL").fetchone()
     if mode != "wal":
         raise DatabaseUnusableError(
-            f"the database cannot keep a write-ahead log (it stays in mode {mode!r})",
+            f"the database cannot use a write-ahead log (journal mode is {mode!r})",
             hint="put RAMET_HOME on a local disk",
         )
     db.execute("PRAGMA foreign_keys = ON")
@@ -56,14 +56,12 @@ def prepare_to_write(db: sqlite3.Connection) -> None:
 
 @contextmanager
 def savepoint(db: sqlite3.Connection) -> Iterator[None]:
-    """What is done inside is undone when it raises, and nothing else of the transaction is."""
+    """Roll back the statements of the block if it raises, and nothing else of the transaction."""
     db.execute("SAVEPOINT work")
     try:
         yield
-    except (
-        BaseException
-    ):  # whatever it was: the transaction goes on, and the next work's commit must not take half of this one along
-        if db.in_transaction:  # some errors, a full disk among them, end the whole transaction
+    except BaseException:  # also KeyboardInterrupt: a later commit must not include half of this work
+        if db.in_transaction:  # some errors, such as a full disk, end the whole transaction
             db.execute("ROLLBACK TO work")
             db.execute("RELEASE work")
         raise
@@ -75,7 +73,7 @@ def is_damage(error: Exception) -> bool:
 
 
 def is_no_room(error: Exception) -> bool:
-    """The disk is full, broken or read-only: nothing can be written for now."""
+    """Whether the disk is full, broken or read-only."""
     return _primary(error) in _NO_ROOM
 
 
@@ -84,6 +82,6 @@ def is_busy(error: Exception) -> bool:
 
 
 def _primary(error: Exception) -> int | None:
-    """The low byte of SQLite's code; the rest says where it happened. None for errors that the module itself makes."""
+    """Low byte of SQLite's error code, without the detail bits. None for errors of the sqlite3 module itself."""
     code = getattr(error, "sqlite_errorcode", None) if isinstance(error, sqlite3.Error) else None
     return None if code is None else code & 0xFF

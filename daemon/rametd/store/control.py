@@ -1,4 +1,4 @@
-"""Requests of an agent's control protocol, and the lines committed to be written to the agent."""
+"""Requests of an agent's control protocol, and the outbox of lines to write to the agent."""
 
 from collections.abc import Iterable
 
@@ -19,7 +19,7 @@ class ControlReads(Table):
         )
 
     def open(self, session_id: str, generation: int) -> list[ControlRequest]:
-        """Neither answered nor cancelled, in order of arrival."""
+        """Requests that are neither answered nor cancelled, in order of arrival."""
         return CONTROL.read_all(
             self._db.execute(
                 f"{CONTROL.select} WHERE session_id = ? AND generation = ? AND answer = x'' AND NOT cancelled ORDER BY number",
@@ -30,7 +30,7 @@ class ControlReads(Table):
 
 class Control(ControlReads):
     def add(self, request: ControlRequest) -> bool:
-        """False when its id is known in this generation, which leaves the first one as it is."""
+        """Store a request; False if its id is known in this generation (the first one stays)."""
         if self.get(request.session_id, request.generation, request.id) is not None:
             return False
         self._db.execute(
@@ -42,7 +42,7 @@ class Control(ControlReads):
         return True
 
     def set_answer(self, session_id: str, generation: int, control_id: str, answer: bytes) -> bool:
-        """The first answer counts: False when there is one, or the agent has cancelled, or never asked."""
+        """Store the first answer. False if the request is answered, cancelled or unknown."""
         changed = self._db.execute(
             "UPDATE control_requests SET answer = ?"
             " WHERE session_id = ? AND generation = ? AND id = ? AND answer = x'' AND NOT cancelled",
@@ -51,7 +51,7 @@ class Control(ControlReads):
         return changed.rowcount > 0
 
     def cancel(self, session_id: str, generation: int, control_id: str) -> bool:
-        """False when it was cancelled or is unknown."""
+        """Mark a request as cancelled. False if it was so before, or is unknown."""
         changed = self._db.execute(
             "UPDATE control_requests SET cancelled = 1 WHERE session_id = ? AND generation = ? AND id = ? AND NOT cancelled",
             (session_id, generation, control_id),
@@ -59,14 +59,14 @@ class Control(ControlReads):
         return changed.rowcount > 0
 
     def settle(self, session_id: str, generation: int, control_id: str) -> None:
-        """The agent has shown that it has the answer: nothing of it is needed again."""
+        """Delete an answered request, once the agent has confirmed the answer."""
         self._db.execute(
             "DELETE FROM control_requests WHERE session_id = ? AND generation = ? AND id = ? AND answer <> x''",
             (session_id, generation, control_id),
         )
 
     def prune(self, session_id: str, generation: int) -> int:
-        """Drop those of a generation that has ended; returns how many."""
+        """Delete the requests of a generation that has ended; return how many."""
         return self._db.execute(
             "DELETE FROM control_requests WHERE session_id = ? AND generation = ?", (session_id, generation)
         ).rowcount
@@ -74,7 +74,7 @@ class Control(ControlReads):
 
 class OutboxReads(Table):
     def pending(self, session_id: str, generation: int) -> list[Outgoing]:
-        """Not yet seen as written, in order."""
+        """Lines that are not confirmed as written, in order."""
         return OUTBOX.read_all(
             self._db.execute(
                 f"{OUTBOX.select} WHERE session_id = ? AND generation = ? AND written = 0 ORDER BY id",
@@ -95,7 +95,7 @@ class Outbox(OutboxReads):
         self._db.executemany("UPDATE outbox SET written = 1 WHERE id = ?", [(each,) for each in ids])
 
     def drop(self, session_id: str, generation: int) -> int:
-        """All lines of a generation that has ended, written or not; returns how many."""
+        """Delete all lines of a generation that has ended, written or not; return how many."""
         return self._db.execute(
             "DELETE FROM outbox WHERE session_id = ? AND generation = ?", (session_id, generation)
         ).rowcount

@@ -1,7 +1,7 @@
-"""Telling a damaged database from a good one, quickly, and setting it aside with all that belongs to it.
+"""Quick detection of a damaged database, and its quarantine.
 
-Beside the database lie two notes: ``NAME.id`` holds the epoch and so tells that there was a database; ``NAME.damaged`` tells what
-was found while one was running.
+Two files next to the database help: ``NAME.id`` holds the epoch and so proves that a database existed; ``NAME.damaged``
+records damage that a running daemon found.
 """
 
 import os
@@ -16,8 +16,8 @@ from rametd.platform.state import private_file
 from rametd.store import connection, schema
 from rametd.store.schema import Migration
 
-# Small tables that all else hangs on. A check of everything reads everything, which at a million events takes far longer than a
-# start may; damage further out is met when it is read, noted, and dealt with at the next start.
+# Small tables that everything depends on. A full check reads the whole file, which takes far too long at a million events.
+# Damage elsewhere is found when it is read, recorded in ``NAME.damaged``, and handled by the next start.
 _CHECKED = ("meta", "runs", "repos", "sessions", "agents", "operations")
 
 
@@ -30,9 +30,9 @@ def damage_note(path: Path) -> Path:
 
 
 def find_damage(path: Path, steps: Sequence[Migration]) -> str | None:
-    """Why the database cannot be trusted; None for a good one, or where there never was one.
+    """Return why the database is unusable; None if it is good, or never existed.
 
-    Only reads, so that a database of a newer release stays as it is, byte for byte.
+    It only reads, so that a database of a newer release stays unchanged.
     Raises ``NewerDatabaseError``, ``DatabaseUnusableError``, ``StoreBusyError``.
     """
     existed = id_note(path).exists()
@@ -54,11 +54,11 @@ def find_damage(path: Path, steps: Sequence[Migration]) -> str | None:
 
 
 def refusal(error: sqlite3.Error, path: Path) -> DatabaseUnusableError | StoreBusyError:
-    """What to tell when SQLite will not open a database, for a reason other than damage."""
+    """The error to raise when SQLite cannot open a database for a reason other than damage."""
     if connection.is_busy(error):
         return StoreBusyError(f"{path} is locked by another program", hint="close it and try again")
     return DatabaseUnusableError(
-        f"{path} cannot be opened: {error}", hint="see to its permissions and to the room on its disk"
+        f"{path} cannot be opened: {error}", hint="check its permissions and the free space on its disk"
     )
 
 
@@ -68,13 +68,13 @@ def _inspect(db: sqlite3.Connection, path: Path, steps: Sequence[Migration], *, 
     present = schema.objects(db)
     if application != schema.APPLICATION_ID:
         if existed:
-            return "it is not a database of ours"
+            return "it is not a database of Ramet"
         if present or version:
-            raise DatabaseUnusableError(f"{path} is another program's database", hint="move it away")
-        return None  # a first start was cut off before it had made a table
+            raise DatabaseUnusableError(f"{path} is the database of another program", hint="move it away")
+        return None  # the first start was killed before it created a table
     if version > len(steps):
         raise NewerDatabaseError(
-            f"the database has version {version}, and this release knows {len(steps)}",
+            f"the database has version {version}; this release supports up to {len(steps)}",
             hint="install the newer release again, or set RAMET_HOME to another directory",
             version=str(version),
         )
@@ -90,7 +90,7 @@ def _inspect(db: sqlite3.Connection, path: Path, steps: Sequence[Migration], *, 
 
 
 def note_damage(path: Path, what: str) -> None:
-    """Have the next start set the database aside."""
+    """Record damage durably, so that the next start quarantines the database."""
     _write_durably(damage_note(path), what)
 
 
@@ -101,10 +101,10 @@ def note_epoch(path: Path, epoch: str) -> None:
 
 
 def quarantine(path: Path, reason: str, now: float) -> Path:
-    """Move the database and its companions to a directory of their own below ``quarantine/``, and return that.
+    """Move the database and its companions to a new directory below ``quarantine/``; return the directory.
 
-    Safe to be cut off anywhere: ``NAME.id`` stays, so that a start that finds nothing else still knows there was something. The
-    database goes before its log, because one without the other could pass for a good one that is merely older.
+    A kill at any point is safe: ``NAME.id`` stays, so that the next start knows that a database existed. The database moves
+    before its log: without the log it could look like a good database that is merely older.
     """
     target = _new_directory(path.parent / "quarantine", time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(now)))
     (target / "reason.txt").write_text(f"{reason}\n", encoding="utf-8")
@@ -121,7 +121,7 @@ def quarantine(path: Path, reason: str, now: float) -> Path:
 
 
 def last_quarantine(path: Path) -> tuple[Path, str]:
-    """The newest directory and its reason; from the disk, because a start may go on where one before it was cut off."""
+    """The newest quarantine directory and its reason, read from disk: an earlier start may have been killed after moving."""
     parent = path.parent / "quarantine"
     target = max(parent.glob("*/"), key=lambda each: (each.stat().st_mtime_ns, each.name), default=parent)
     note = target / "reason.txt"

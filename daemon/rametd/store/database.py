@@ -1,4 +1,4 @@
-"""From a path to a database that can be trusted: inspected, migrated, or built anew."""
+"""Open the database: inspect it, migrate it, or rebuild it."""
 
 import sqlite3
 import uuid
@@ -31,11 +31,10 @@ def open_database(
     now: float,
     steps: Sequence[Migration] | None = None,
 ) -> Database:
-    """Blocks; damage is dealt with. ``steps`` are the package's migrations unless given.
+    """Open or create the database at ``path``; quarantine and rebuild a damaged one. Blocks.
 
-    Raises ``NewerDatabaseError``, ``DatabaseUnusableError``, ``StoreBusyError``.
-
-    What looks good from outside may turn out damaged while it is opened; it is noted then, and the second round sets it aside.
+    ``steps`` are the migrations, by default the package's. Damage that shows only while opening is recorded, and the second
+    round quarantines the file. Raises ``NewerDatabaseError``, ``DatabaseUnusableError``, ``StoreBusyError``.
     """
     steps = schema.migrations() if steps is None else steps
     for _ in range(2):
@@ -51,9 +50,10 @@ def open_database(
             damage.note_damage(path, str(error))
         except OSError as error:
             raise DatabaseUnusableError(
-                f"{path} cannot be opened: {error.strerror}", hint="see to its permissions and to the room on its disk"
+                f"{path} cannot be opened: {error.strerror}",
+                hint="check its permissions and the free space on its disk",
             ) from error
-    raise DatabaseDamagedError(f"{path} is damaged as soon as it is made", hint="check the disk")
+    raise DatabaseDamagedError(f"{path} was created and is damaged at once", hint="check the disk")
 
 
 def _open(
@@ -87,10 +87,10 @@ def _fill(
     describe: Callable[[Rebuilt], NewEvent],
     now: float,
 ) -> tuple[str, Rebuilt | None]:
-    """Give a database without an epoch its first rows, in the one transaction that makes it count.
+    """Insert the first rows of a new database, with its epoch, in one transaction.
 
-    Where ``NAME.id`` tells that there was another, the sessions are brought back. A start that is killed before the commit
-    leaves a database without an epoch and the note in place, so that the next one comes here again.
+    If ``NAME.id`` shows that a database existed, the sessions are restored from the keepers. A start that is killed before
+    the commit leaves a database without an epoch, so that the next start repeats this.
     """
     epoch = uuid.uuid4().hex
     existed = damage.id_note(path).exists()
@@ -98,7 +98,7 @@ def _fill(
     db.execute("BEGIN IMMEDIATE")
     try:
         db.execute("INSERT INTO meta (key, value) VALUES ('epoch', ?)", (epoch,))
-        fence = int(now * 1000)  # above every fence of a database before this one, as long as the clock goes forward
+        fence = int(now * 1000)  # above every fence of earlier databases, unless the clock was set back
         if existed:
             db.execute("INSERT INTO meta (key, value) VALUES ('recall', '')")  # the rows of checkpoints are gone too
             found = list(keepers())
@@ -110,9 +110,7 @@ def _fill(
             unit.events.append(describe(rebuilt))
         db.execute("INSERT INTO sqlite_sequence (name, seq) VALUES ('runs', ?)", (fence,))
         db.execute("COMMIT")
-    except (
-        BaseException
-    ):  # whatever it was, a Ctrl-C too: half of these rows must not be there for whoever uses the connection next
+    except BaseException:  # also KeyboardInterrupt: the next user of the connection must not see half of these rows
         if db.in_transaction:
             db.execute("ROLLBACK")
         raise

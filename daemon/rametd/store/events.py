@@ -1,4 +1,4 @@
-"""The log of events: numbered without gaps, in the order of their commits."""
+"""The event log: numbered without gaps, in commit order."""
 
 from collections.abc import Collection, Iterator, Sequence
 from typing import TypedDict, Unpack
@@ -9,8 +9,8 @@ from rametd.store.rows import RowType, Table, Value, marks
 EVENTS = RowType(Event, "events")
 
 
-class Wanted(TypedDict, total=False):
-    """Which events: those after ``after_seq``, ``limit`` of them at most; with ``newest`` the last ones."""
+class EventFilter(TypedDict, total=False):
+    """Selects events after ``after_seq``, at most ``limit``: the first ones, or with ``newest`` the last ones."""
 
     after_seq: int
     session_id: str | None
@@ -22,28 +22,28 @@ class Wanted(TypedDict, total=False):
 
 class EventReads(Table):
     def last_seq(self) -> int:
-        """The number given last, also when that event was pruned; 0 before the first."""
+        """The last number assigned, even if that event was pruned; 0 before the first event."""
         row = self._db.execute("SELECT seq FROM sqlite_sequence WHERE name = 'events'").fetchone()
         return 0 if row is None else int(row[0])
 
     def first_seq(self) -> int:
-        """The oldest that is still there, or the next to come when there is none."""
+        """Number of the oldest stored event; of the next event if none is stored."""
         (first,) = self._db.execute("SELECT min(seq) FROM events").fetchone()
         return self.last_seq() + 1 if first is None else int(first)
 
-    def each(self, **wanted: Unpack[Wanted]) -> Iterator[Event]:
-        """Ascending, with ``newest`` descending from the last one. Each is read when it is asked for: who leaves early has not loaded the rest."""
-        limit, newest = wanted.get("limit", 1000), wanted.get("newest", False)
+    def each(self, **which: Unpack[EventFilter]) -> Iterator[Event]:
+        """Iterate over events in ascending order, with ``newest`` descending. Each is read only when requested."""
+        limit, newest = which.get("limit", 1000), which.get("newest", False)
         conditions: list[str] = ["seq > ?"]
-        values: list[Value] = [wanted.get("after_seq", 0)]
-        if (session_id := wanted.get("session_id")) is not None:
+        values: list[Value] = [which.get("after_seq", 0)]
+        if (session_id := which.get("session_id")) is not None:
             conditions.append("session_id = ?")
             values.append(session_id)
-        if (repo_id := wanted.get("repo_id")) is not None:
-            # The plus keeps the planner from taking the repository's index where the session's is far narrower.
+        if (repo_id := which.get("repo_id")) is not None:
+            # The plus stops the planner from using the repository's index: the session's is far narrower.
             conditions.append("repo_id = ?" if session_id is None else "+repo_id = ?")
             values.append(repo_id)
-        if (kinds := wanted.get("kinds")) is not None:
+        if (kinds := which.get("kinds")) is not None:
             conditions.append(f"kind IN ({marks(len(kinds))})")
             values += kinds
         rows = self._db.execute(
@@ -52,28 +52,28 @@ class EventReads(Table):
         )
         return map(EVENTS.read, rows)
 
-    def page(self, room: int | None = None, **wanted: Unpack[Wanted]) -> tuple[list[Event], bool]:
-        """Ascending, also with ``newest``: as many of them as fit into ``room`` bytes, but one at least; and whether some did not."""
+    def page(self, room: int | None = None, **which: Unpack[EventFilter]) -> tuple[list[Event], bool]:
+        """Events in ascending order, as many as fit into ``room`` bytes (at least one), and whether some did not fit."""
         found: list[Event] = []
         size = 0
         full = False
-        for event in self.each(**wanted):
+        for event in self.each(**which):
             size += event.size
             full = room is not None and size > room and bool(found)
             if full:
                 break
             found.append(event)
-        return found[::-1] if wanted.get("newest") else found, full
+        return found[::-1] if which.get("newest") else found, full
 
-    def list(self, **wanted: Unpack[Wanted]) -> list[Event]:
-        """The same, all of them: for events that are few, or of kinds that are small."""
-        return self.page(**wanted)[0]
+    def list(self, **which: Unpack[EventFilter]) -> list[Event]:
+        """Events in ascending order, without a limit on bytes: for few or small events."""
+        return self.page(**which)[0]
 
 
 class Events(EventReads):
     def append(self, *events: NewEvent) -> Sequence[Event]:
-        """Their numbers follow on the last; a time of 0 becomes now. Subscribers see them once the work is committed."""
-        gathered = self._scope.appended  # by this transaction, whose numbers no other can give
+        """Append events and return them numbered; a time of 0 becomes now. Subscribers see them after the commit."""
+        gathered = self._scope.appended  # by this transaction; no other can assign numbers meanwhile
         first = (gathered[-1].seq if gathered else self.last_seq()) + 1
         appended = [
             Event(
@@ -97,7 +97,7 @@ class Events(EventReads):
         return appended
 
     def prune(self, before_seq: int, *, limit: int = 10_000) -> int:
-        """Drop the oldest, before ``before_seq``, at most ``limit`` in one work; returns how many."""
+        """Delete the oldest events before ``before_seq``, at most ``limit``; return how many."""
         return self._db.execute(
             "DELETE FROM events WHERE seq < min(?, (SELECT min(seq) FROM events) + ?)", (before_seq, limit)
         ).rowcount

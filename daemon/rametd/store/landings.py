@@ -1,4 +1,4 @@
-"""The merge queues: one row per entry, open or over."""
+"""The merge queues: one row per entry, open or ended."""
 
 from typing import TypedDict, Unpack
 
@@ -7,12 +7,12 @@ from rametd.domain.landing import Landing, LandingState
 from rametd.store.rows import RowType, Table
 
 LANDINGS = RowType(Landing, "landings", columns={"commit": "commit_id", "after": "after_sessions"})
-OVER = "state IN ('landed', 'removed')"
+ENDED = "state IN ('landed', 'removed')"
 IN_ORDER = "ORDER BY repo_id, target, merge_order, position"
 
 
 class LandingColumns(TypedDict, total=False):
-    """What ``update`` may set."""
+    """Columns that ``update`` may set."""
 
     state: LandingState
     reason: str
@@ -35,45 +35,45 @@ class LandingReads(Table):
         return found
 
     def find_by_prefix(self, prefix: str, *, limit: int = 20) -> list[Landing]:
-        """Open or over, the open ones first."""
+        """Entries whose id begins with ``prefix``, open ones first."""
         return LANDINGS.read_all(
             self._db.execute(
-                f"{LANDINGS.select} WHERE id >= ?1 AND id < ?1 || char(0x10FFFF) ORDER BY {OVER}, id LIMIT ?2",
+                f"{LANDINGS.select} WHERE id >= ?1 AND id < ?1 || char(0x10FFFF) ORDER BY {ENDED}, id LIMIT ?2",
                 (prefix, limit),
             )
         )
 
     def open(self, repo_id: str | None = None, target: str | None = None) -> list[Landing]:
-        """Queue by queue, each in the order in which its entries land."""
+        """Open entries by queue, each queue in landing order."""
         return LANDINGS.read_all(
             self._db.execute(
-                f"{LANDINGS.select} WHERE NOT {OVER} AND (?1 IS NULL OR repo_id = ?1) AND (?2 IS NULL OR target = ?2)"
+                f"{LANDINGS.select} WHERE NOT {ENDED} AND (?1 IS NULL OR repo_id = ?1) AND (?2 IS NULL OR target = ?2)"
                 f" {IN_ORDER}",
                 (repo_id, target),
             )
         )
 
     def ended(self, repo_id: str | None = None) -> list[Landing]:
-        """The newest first."""
+        """Ended entries, newest first."""
         return LANDINGS.read_all(
             self._db.execute(
-                f"{LANDINGS.select} WHERE {OVER} AND (?1 IS NULL OR repo_id = ?1) ORDER BY update_time DESC, position DESC",
+                f"{LANDINGS.select} WHERE {ENDED} AND (?1 IS NULL OR repo_id = ?1) ORDER BY update_time DESC, position DESC",
                 (repo_id,),
             )
         )
 
     def of_session(self, session_id: str) -> Landing | None:
-        """The open entry of a session, else its newest."""
+        """The open entry of a session, or else its newest."""
         return LANDINGS.read_one(
             self._db.execute(
-                f"{LANDINGS.select} WHERE session_id = ? ORDER BY {OVER}, position DESC LIMIT 1", (session_id,)
+                f"{LANDINGS.select} WHERE session_id = ? ORDER BY {ENDED}, position DESC LIMIT 1", (session_id,)
             )
         )
 
 
 class Landings(LandingReads):
     def add(self, landing: Landing) -> Landing:
-        """``position`` is given here: behind all others."""
+        """Append an entry; its ``position`` is assigned here."""
         (last,) = self._db.execute("SELECT coalesce(max(position), 0) FROM landings").fetchone()
         self._db.execute(LANDINGS.insert, LANDINGS.values(landing))
         self._db.execute("UPDATE landings SET position = ? WHERE id = ?", (last + 1, landing.id))

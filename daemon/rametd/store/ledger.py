@@ -1,4 +1,4 @@
-"""What was spent, once for each result of each agent process."""
+"""Costs: one entry per result of each agent process and model."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -32,7 +32,7 @@ class Spent:
 
 class LedgerReads(Table):
     def total(self, session_ids: Sequence[str] | None = None, *, since: float | None = None) -> Spent:
-        """Of all, or of these sessions; from ``since`` on."""
+        """Total of all or of the given sessions, from ``since`` on."""
         return self._sum("''", session_ids, since)[0]
 
     def totals(self, session_id: str) -> Spent:
@@ -41,7 +41,7 @@ class LedgerReads(Table):
     def by(
         self, grouping: Grouping, *, session_ids: Sequence[str] | None = None, since: float | None = None
     ) -> list[Spent]:
-        """Sums for each key, in order of the keys."""
+        """Sums by session, day or model, in order of the keys."""
         return self._sum(_KEYS[grouping], session_ids, since, "GROUP BY 1 ORDER BY 1")
 
     def _sum(self, key: str, session_ids: Sequence[str] | None, since: float | None, tail: str = "") -> list[Spent]:
@@ -55,5 +55,5 @@ class LedgerReads(Table):
 
 class Ledger(LedgerReads):
     def add(self, entry: LedgerEntry) -> bool:
-        """False when this result of this process is on record for this model; the session's own sums are the caller's."""
+        """Add an entry; False if it exists already. The caller updates the sums in the session's row."""
         return self._db.execute(f"{LEDGER.insert} ON CONFLICT DO NOTHING", LEDGER.values(entry)).rowcount > 0

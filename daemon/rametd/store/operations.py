@@ -1,4 +1,4 @@
-"""The journal of operations: begin, advance, then finish or undo; or fail, to be tried again."""
+"""The journal of operations: begin, advance, then finish or undo; or fail, to be retried."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, replace
@@ -13,7 +13,7 @@ EXCLUSIVE = frozenset(kind for kind, traits in KINDS.items() if traits.exclusive
 
 class OperationReads(Table):
     def list(self, session_id: str | None = None, *, kinds: Collection[Kind] = tuple(Kind)) -> list[Operation]:
-        """Those that are not finished, the oldest first."""
+        """Unfinished operations, oldest first."""
         return OPERATIONS.read_all(
             self._db.execute(
                 f"{OPERATIONS.select} WHERE (?1 IS NULL OR session_id = ?1) AND kind IN ({marks(len(kinds))})"
@@ -26,7 +26,7 @@ class OperationReads(Table):
         return OPERATIONS.read_one(self._db.execute(f"{OPERATIONS.select} WHERE id = ?", (operation_id,)))
 
     def exclusive(self, session_id: str) -> Operation | None:
-        """The operation that keeps all others off a session: one at most, under way or failed."""
+        """The exclusive operation of a session, under way or failed; at most one exists."""
         return next(iter(self.list(session_id, kinds=EXCLUSIVE)), None)
 
     def all_exclusive(self) -> Sequence[Operation]:
@@ -41,29 +41,29 @@ class Operations(OperationReads):
         return stored
 
     def take_over(self, operation: Operation, caller: Caller) -> Operation:
-        """Try a failed operation again, for another call: the answer becomes that call's."""
+        """Retry a failed operation for another caller, who gets its answer."""
         return self._write(operation.id, {**asdict(caller), "failed": ""}) or operation
 
     def advance(self, operation_id: str, step: str, data: Mapping[str, str] | None = None) -> Operation | None:
-        """Store that a step is done, with what it found out; None for an operation that is over."""
+        """Store a completed step and merge its ``data``; None if the operation has ended."""
         now = self.get(operation_id)
         if now is None:
             return None
         return self._write(operation_id, {"step": step, "data": {**now.data, **(data or {})}})
 
     def fail(self, operation_id: str, why: str) -> Operation | None:
-        """Keep an operation that can neither be finished nor undone now, to be tried again."""
+        """Record why an operation can neither be finished nor undone now; it can be retried."""
         return self._write(operation_id, {"failed": why})
 
     def finish(self, operation: Operation, answer: bytes | None = None) -> None:
-        """End it, and store the answer for the call that asked for it."""
+        """End an operation and store the answer for its caller."""
         now = self.get(operation.id)
         self.undo(operation.id)
         if now is not None and now.request_id and answer is not None:
             Calls(self._scope).put(now.request_id, now.method, now.digest, answer)
 
     def undo(self, operation_id: str) -> bool:
-        """End it without an answer: nothing of it is left. Returns whether it was there."""
+        """End an operation without an answer; return whether it existed."""
         return self._db.execute("DELETE FROM operations WHERE id = ?", (operation_id,)).rowcount > 0
 
     def _write(self, operation_id: str, changes: Mapping[str, object]) -> Operation | None:

@@ -16,7 +16,7 @@ class PlanReads(Table):
     def list(
         self, repo_id: str | None = None, *, after: tuple[float, str] | None = None, limit: int | None = None
     ) -> list[Plan]:
-        """The oldest first; ``after`` is the (create_time, id) that the page before ended with."""
+        """Plans, oldest first. ``after``: (create_time, id) of the last one on the previous page."""
         time, last_id = after or (None, None)
         return PLANS.read_all(
             self._db.execute(
@@ -27,7 +27,7 @@ class PlanReads(Table):
         )
 
     def threads(self, plan_id: str) -> tuple[PlanThread, ...]:
-        """In the order of landing; dropped ones last."""
+        """Threads of a plan in landing order, dropped ones last."""
         return tuple(
             THREADS.read_all(
                 self._db.execute(f"{THREADS.select} WHERE plan_id = ? ORDER BY dropped, position, id", (plan_id,))
@@ -41,22 +41,22 @@ class PlanReads(Table):
 
 class Plans(PlanReads):
     def put(self, plan: Plan) -> Plan:
-        """Make or replace its row."""
+        """Insert or replace a plan."""
         statement, values = PLANS.update(asdict(plan))
         if not self._db.execute(f"{statement} WHERE id = ?", (*values, plan.id)).rowcount:
             self._db.execute(PLANS.insert, PLANS.values(plan))
         return plan
 
     def put_thread(self, thread: PlanThread) -> PlanThread:
-        """Make or replace its row."""
+        """Insert or replace a thread."""
         self._db.execute("DELETE FROM plan_threads WHERE plan_id = ? AND id = ?", (thread.plan_id, thread.id))
         self._db.execute(THREADS.insert, THREADS.values(thread))
         return thread
 
     def remove_thread(self, plan_id: str, thread_id: str) -> None:
-        """Removing it twice is the same."""
+        """Delete a thread, if it exists."""
         self._db.execute("DELETE FROM plan_threads WHERE plan_id = ? AND id = ?", (plan_id, thread_id))
 
     def remove(self, plan_id: str) -> None:
-        """With its threads; removing it twice is the same."""
+        """Delete a plan and its threads, if it exists."""
         self._db.execute("DELETE FROM plans WHERE id = ?", (plan_id,))

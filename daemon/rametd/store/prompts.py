@@ -1,4 +1,4 @@
-"""Prompts, from the moment they are accepted until the agent has shown that it has them."""
+"""Prompts, from acceptance until the agent confirms them."""
 
 from rametd.domain.models import Prompt, PromptState
 from rametd.store.rows import RowType, Table
@@ -11,7 +11,7 @@ class PromptReads(Table):
         return PROMPTS.read_one(self._db.execute(f"{PROMPTS.select} WHERE id = ?", (prompt_id,)))
 
     def open(self, session_id: str) -> list[Prompt]:
-        """Those QUEUED or SENT, in order."""
+        """QUEUED and SENT prompts, in order."""
         return PROMPTS.read_all(
             self._db.execute(
                 f"{PROMPTS.select} WHERE session_id = ? AND state IN ('queued', 'sent') ORDER BY number", (session_id,)
@@ -19,7 +19,7 @@ class PromptReads(Table):
         )
 
     def messages(self, session_id: str, *, limit: int = 100) -> list[Prompt]:
-        """What sessions said to this one and it said to them, the newest ``limit``, oldest first."""
+        """Messages between this session and others: the newest ``limit``, oldest first."""
         found = PROMPTS.read_all(
             self._db.execute(
                 f"{PROMPTS.select} WHERE (session_id = ?1 AND source LIKE 'session:%') OR source = 'session:' || ?1"
@@ -29,27 +29,27 @@ class PromptReads(Table):
         )
         return found[::-1]
 
-    def said_since(self, source: str, time: float) -> int:
-        """How many messages (not first prompts, nor notices, which take no hop) of one principal were queued after a time."""
+    def count_messages(self, source: str, time: float) -> int:
+        """How many messages of one principal were queued after ``time``; prompts without a hop do not count."""
         (count,) = self._db.execute(
             "SELECT count(*) FROM prompts WHERE source = ? AND create_time > ? AND hops > 0", (source, time)
         ).fetchone()
         return int(count)
 
     def list(self, session_id: str) -> list[Prompt]:
-        """All, in order."""
+        """All prompts of a session, in order."""
         return PROMPTS.read_all(
             self._db.execute(f"{PROMPTS.select} WHERE session_id = ? ORDER BY number", (session_id,))
         )
 
 
 class Prompts(PromptReads):
-    """The changes of state are compare-and-set: False means that the prompt was past that state already."""
+    """Changes of state are compare-and-set: False means that the prompt had left the expected state."""
 
     def add(
         self, prompt_id: str, session_id: str, text: str, source: str, *, hops: int = 0, continues: bool = False
     ) -> Prompt:
-        """Queued behind the session's others."""
+        """Queue a prompt behind the session's others."""
         (last,) = self._db.execute(
             "SELECT ifnull(max(number), 0) FROM prompts WHERE session_id = ?", (session_id,)
         ).fetchone()
@@ -73,11 +73,11 @@ class Prompts(PromptReads):
         )
 
     def cancel(self, prompt_id: str) -> bool:
-        """Only while it is queued: what was sent may have been read."""
+        """Cancel a queued prompt; the agent may have read a sent one."""
         return self._change("UPDATE prompts SET state = 'cancelled' WHERE id = ? AND state = 'queued'", prompt_id)
 
     def requeue_unreceived(self, session_id: str, generation: int) -> list[Prompt]:
-        """Sent to an agent that ended without a receipt: to be sent again, in their old order."""
+        """Queue again, in their order, the prompts that a dead agent did not confirm; return the queue."""
         self._db.execute(
             "UPDATE prompts SET state = 'queued', generation = 0 WHERE session_id = ? AND generation = ? AND state = 'sent'",
             (session_id, generation),

@@ -1,4 +1,4 @@
-"""Pull requests of sessions: one each."""
+"""Pull requests: at most one per session."""
 
 from dataclasses import replace
 from typing import Any
@@ -24,7 +24,7 @@ class PullRequestReads(Table):
         return found
 
     def open(self) -> list[PullRequest]:
-        """Those that may still change."""
+        """Open pull requests, oldest first."""
         states = sorted(OPEN_STATES)
         return PULL_REQUESTS.read_all(
             self._db.execute(
@@ -34,7 +34,7 @@ class PullRequestReads(Table):
         )
 
     def list(self, repo_id: str | None = None) -> list[PullRequest]:
-        """In the order in which they were made known."""
+        """Pull requests in order of creation."""
         return PULL_REQUESTS.read_all(
             self._db.execute(
                 f"{PULL_REQUESTS.select} WHERE ?1 IS NULL OR repo_id = ?1 ORDER BY create_time, session_id", (repo_id,)
@@ -44,7 +44,7 @@ class PullRequestReads(Table):
 
 class PullRequests(PullRequestReads):
     def put(self, pull: PullRequest) -> PullRequest:
-        """Add or replace a session's."""
+        """Insert or replace the pull request of a session."""
         now = self._scope.now
         known = self.find(pull.session_id)
         stored = replace(pull, create_time=known.create_time if known is not None else now, update_time=now)
@@ -53,7 +53,7 @@ class PullRequests(PullRequestReads):
         return stored
 
     def update(self, session_id: str, **changes: Any) -> PullRequest:
-        """Change fields by name. Raises ``PullRequestNotFoundError``."""
+        """Set fields by name. Raises ``PullRequestNotFoundError``."""
         statement, values = PULL_REQUESTS.update({**changes, "update_time": self._scope.now})
         self._db.execute(f"{statement} WHERE session_id = ?", (*values, session_id))
         return self.get(session_id)

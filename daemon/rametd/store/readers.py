@@ -1,4 +1,4 @@
-"""Threads that read, each with a connection of its own, beside the writer and never in its way."""
+"""Reader threads, each with a connection of its own; they never block the writer."""
 
 import sqlite3
 import threading
@@ -22,17 +22,17 @@ class Readers:
         self.executor = ThreadPoolExecutor(threads, thread_name_prefix="store-reader")
 
     def run(self, work: Callable[[Reader], T]) -> T:
-        """In one of the executor's threads: all that the work reads is as of one commit, the last one or a later."""
+        """Run ``work`` on a consistent view: the last commit or a later one. Call it in a thread of the executor."""
         db, reader = self._mine()
         db.execute("BEGIN")
         try:
             return work(reader)
         finally:
-            if db.in_transaction:  # a damaged page ends it before we do
+            if db.in_transaction:  # reading a damaged page ends the transaction
                 db.execute("ROLLBACK")
 
     def close(self) -> None:
-        """Blocks until the reads under way are done."""
+        """Block until the current reads are done, then close the connections."""
         self.executor.shutdown()
         for db in self._opened:
             db.close()

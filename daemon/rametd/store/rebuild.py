@@ -1,4 +1,4 @@
-"""The rows of a new database, from what the keepers' directories still know."""
+"""Rebuild a lost database from the keepers' directories."""
 
 import sqlite3
 from collections.abc import Iterable
@@ -15,16 +15,16 @@ ALIVE = frozenset({AgentState.STARTING, AgentState.LIVE})
 
 @dataclass(frozen=True, slots=True)
 class RecoveredSession:
-    """What one keeper's directory knows of its session; a session may have several, one of each generation.
+    """A session as recorded in the directory of one keeper. A session may have several, one per generation.
 
-    ``session`` is the row as it was when this generation began: its journal is read again from the start, and what it holds
-    (turns, cost) is added to those sums.
+    ``session`` is its row when this generation began. The daemon reads the journal again from the start and adds the turns
+    and costs in it to the row.
     """
 
     repo: Repo
     session: Session
-    agent: Agent | None  # None for a session that has had no process yet
-    fence: int = 0  # the highest that this keeper has seen
+    agent: Agent | None  # None before the first process
+    fence: int = 0  # highest fence that this keeper has seen
 
 
 def generation_of(found: RecoveredSession) -> int:
@@ -33,23 +33,23 @@ def generation_of(found: RecoveredSession) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Rebuilt:
-    """What became of a damaged database."""
+    """Result of replacing a damaged database."""
 
     reason: str
     quarantined: Path
-    sessions: tuple[str, ...]  # the ids that were brought back
-    lost: tuple[str, ...]  # the ids that could not be, because another has their branch
+    sessions: tuple[str, ...]  # ids of restored sessions
+    lost: tuple[str, ...]  # ids of sessions that could not be restored, because another has their branch
 
 
 def rebuilt_event(_: Rebuilt) -> NewEvent:
-    """The event that tells of it, where the caller has no payload for one."""
+    """Default event for a rebuilt database, without a payload."""
     return NewEvent("store.rebuilt")
 
 
 def restore_sessions(
     db: sqlite3.Connection, unit: Unit, found: Iterable[RecoveredSession]
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The ids brought back and those lost; every journal counts from its first byte again."""
+    """Insert the sessions; return the restored and the lost ids. Every journal offset restarts at 0."""
     generations: dict[str, list[RecoveredSession]] = {}
     for each in sorted(found, key=lambda each: (each.session.create_time, each.session.id, generation_of(each))):
         generations.setdefault(each.session.id, []).append(each)

@@ -1,4 +1,4 @@
-"""The repositories that are registered."""
+"""Registered repositories."""
 
 from pathlib import Path
 
@@ -24,7 +24,7 @@ class RepoReads(Table):
         return REPOS.read_one(self._db.execute(f"{REPOS.select} WHERE common_dir = ?", (path_text(common_dir),)))
 
     def by_name(self, name: str) -> list[Repo]:
-        """Two directories may have one name."""
+        """Repositories of that name; several directories may share one."""
         return REPOS.read_all(self._db.execute(f"{REPOS.select} WHERE name = ? ORDER BY create_time", (name,)))
 
     def trusted(self, repo_id: str) -> Trusted:
@@ -35,13 +35,13 @@ class RepoReads(Table):
         return Trusted(frozenset(digest for _, digest, _ in rows), {key: text for key, _, text in rows})
 
     def list(self) -> list[Repo]:
-        """In order of registration."""
+        """All repositories in order of registration."""
         return REPOS.read_all(self._db.execute(f"{REPOS.select} ORDER BY create_time, id"))
 
 
 class Repos(RepoReads):
     def upsert(self, repo: Repo) -> Repo:
-        """The stored repository: one known by its common directory keeps its id and trust, and takes the name and root given."""
+        """Insert or update by common directory; a known repository keeps its id and trust. Return the stored one."""
         self._db.execute(
             f"{REPOS.insert} ON CONFLICT (common_dir) DO UPDATE SET name = excluded.name, root = excluded.root",
             REPOS.values(repo),
@@ -70,7 +70,7 @@ class Repos(RepoReads):
         return self.get(repo_id)
 
     def remove(self, repo_id: str) -> None:
-        """Raises ``RepoNotFoundError``, ``WrongStateError`` while it has sessions or anything in the trash."""
+        """Raises ``RepoNotFoundError``; ``WrongStateError`` while it has sessions or trash entries."""
         repo = self.get(repo_id)
         for noun, table in (("sessions", "sessions"), ("entries in the trash", "trash")):
             (count,) = self._db.execute(f"SELECT count(*) FROM {table} WHERE repo_id = ?", (repo_id,)).fetchone()  # noqa: S608

@@ -1,16 +1,16 @@
-"""What waits for a person: asked once, answered once."""
+"""Requests that wait for a person: asked once, answered once."""
 
-# ruff: noqa: S608 - statements are put together from constants
+# ruff: noqa: S608 - statements are built from constants
 
 import json
 import time
 from collections.abc import Collection, Sequence
 
 from rametd.domain.errors import RequestClosedError, RequestNotFoundError
-from rametd.domain.models import OF_THE_DAEMON, Request, RequestKind, RequestState
+from rametd.domain.models import DAEMON_REQUESTS, Request, RequestKind, RequestState
 from rametd.store.rows import RowType, Table
 
-OF_AGENTS = f"kind NOT IN ({', '.join(repr(kind.value) for kind in sorted(OF_THE_DAEMON))})"
+OF_AGENTS = f"kind NOT IN ({', '.join(repr(kind.value) for kind in sorted(DAEMON_REQUESTS))})"
 
 REQUESTS = RowType(Request, "requests")
 
@@ -19,7 +19,7 @@ DECISIONS = {"approve": "approved", "deny": "denied", "reply": "answered"}
 
 
 def decision_in(request: Request) -> str:
-    """What an answer decided, "" where it does not say."""
+    """Decision in the answer of a request; "" if it has none."""
     return str(json.loads(request.answer).get("decision", "")) if request.answer.startswith("{") else ""
 
 
@@ -34,7 +34,7 @@ class RequestReads(Table):
         return found
 
     def find_by_prefix(self, prefix: str, *, limit: int = 20) -> list[Request]:
-        """Open or not, the open ones first."""
+        """Requests whose id begins with ``prefix``, open ones first."""
         return REQUESTS.read_all(
             self._db.execute(
                 f"{REQUESTS.select} WHERE id >= ?1 AND id < ?1 || char(0x10FFFF) ORDER BY state <> 'open', id LIMIT ?2",
@@ -51,7 +51,7 @@ class RequestReads(Table):
         )
 
     def open(self, session_id: str | None = None, repo_id: str | None = None) -> list[Request]:
-        """What waits, the oldest first; of all sessions, of one, or of a repository's."""
+        """Open requests of all sessions, of one, or of a repository, oldest first."""
         return REQUESTS.read_all(
             self._db.execute(
                 f"{REQUESTS.select} WHERE state = 'open' AND (?1 IS NULL OR session_id = ?1)"
@@ -61,7 +61,7 @@ class RequestReads(Table):
         )
 
     def detached(self, session_id: str) -> list[Request]:
-        """Asked by a process that is gone, and neither withdrawn nor answered to another since; the oldest first."""
+        """Requests of agent processes that are gone, not withdrawn and not rebound; oldest first."""
         return REQUESTS.read_all(
             self._db.execute(
                 f"{REQUESTS.select} WHERE session_id = ? AND control_id = '' AND state <> 'gone' AND {OF_AGENTS} ORDER BY create_time, id",
@@ -70,7 +70,7 @@ class RequestReads(Table):
         )
 
     def list(self, session_id: str | None = None, *, limit: int = 1000) -> list[Request]:
-        """All, closed ones too, the newest last."""
+        """The newest ``limit`` requests, open and closed, oldest first."""
         found = REQUESTS.read_all(
             self._db.execute(
                 f"{REQUESTS.select} WHERE ?1 IS NULL OR session_id = ?1 ORDER BY create_time DESC, id DESC LIMIT ?2",
@@ -86,7 +86,7 @@ class RequestReads(Table):
         return int(count)
 
     def open_counts(self) -> dict[str, int]:
-        """By session; those with none are not in it."""
+        """Number of open requests by session; sessions without one are absent."""
         return dict(
             self._db.execute(
                 "SELECT session_id, count(*) FROM requests WHERE state = 'open' AND kind <> 'review' GROUP BY session_id"
@@ -100,7 +100,7 @@ class Requests(RequestReads):
         return request
 
     def answer(self, request_id: str, answer: str, by: str) -> Request:
-        """The first answer counts. Raises ``RequestNotFoundError``, ``RequestClosedError`` naming who was first and when."""
+        """Store the first answer. Raises ``RequestNotFoundError``; ``RequestClosedError`` with the first answerer and time."""
         request = self.get(request_id)
         if request.state == RequestState.ANSWERED:
             when = time.strftime("%H:%M:%S", time.localtime(request.answer_time))
@@ -125,7 +125,7 @@ class Requests(RequestReads):
         return self.get(request_id)
 
     def mark_gone(self, session_id: str, generation: int, control_id: str | None = None) -> list[Request]:
-        """Close what is open of a generation, or one control request of it; returns what this closed."""
+        """Close the open requests of a generation, or the one of ``control_id``; return those closed."""
         asked = [
             each
             for each in self.open(session_id)
@@ -134,27 +134,27 @@ class Requests(RequestReads):
         return self._mark_gone(asked)
 
     def mark_all_gone(self, session_id: str) -> list[Request]:
-        """Close everything open that a session's agents asked, whichever of them it was; returns what this closed.
+        """Close the open requests of all agents of a session; return those closed.
 
-        An answer that waited for a process to ask again waits no longer: it was for this turn, not for whatever asks alike later.
+        Stored answers to earlier processes expire too: they belong to the turn that ended, not to a similar request later.
         """
         self._db.execute(
             f"UPDATE requests SET control_id = 'unused-' || id WHERE session_id = ? AND control_id = '' AND state = 'answered' AND {OF_AGENTS}",
             (session_id,),
         )
-        asked = [each for each in self.open(session_id) if each.kind not in OF_THE_DAEMON]
+        asked = [each for each in self.open(session_id) if each.kind not in DAEMON_REQUESTS]
         return self._mark_gone(asked)
 
     def close(self, request_ids: Collection[str]) -> list[Request]:
-        """Close these, which are open; returns them."""
+        """Close the given open requests; return them."""
         return self._mark_gone([self.get(each) for each in request_ids])
 
     def close_reviews(self, session_id: str) -> list[Request]:
-        """Close the open reviews of a session; returns what this closed."""
+        """Close the open reviews of a session; return those closed."""
         return self.close_of_kind(session_id, RequestKind.REVIEW)
 
     def close_of_kind(self, session_id: str, kind: RequestKind) -> list[Request]:
-        """Close what is open of a session of one kind; returns what this closed."""
+        """Close the open requests of one kind of a session; return those closed."""
         return self._mark_gone([each for each in self.open(session_id) if each.kind == kind])
 
     def _mark_gone(self, asked: Sequence[Request]) -> list[Request]:
@@ -165,20 +165,20 @@ class Requests(RequestReads):
         return [self.get(each.id) for each in asked]
 
     def detach_answered(self, session_id: str, generation: int, control_ids: Collection[str]) -> None:
-        """Answers that a process which is gone has never got: they count when the same is asked again."""
+        """Detach answers that a dead process never received: they apply when the next process asks the same."""
         self._db.executemany(
             "UPDATE requests SET control_id = '' WHERE session_id = ? AND generation = ? AND control_id = ? AND state = 'answered'",
             [(session_id, generation, control_id) for control_id in control_ids],
         )
 
     def detach(self, session_id: str, generation: int) -> list[Request]:
-        """The process that asked is gone, the question is not: what is open of it loses its ``control_id``."""
+        """Clear the ``control_id`` of the open requests of a dead process; return them. They stay open."""
         asked = [each for each in self.open(session_id) if each.generation == generation]
         self._db.executemany("UPDATE requests SET control_id = '' WHERE id = ?", [(each.id,) for each in asked])
         return [self.get(each.id) for each in asked]
 
     def rebind(self, request_id: str, generation: int, control_id: str) -> Request:
-        """A new process asks the same again. Raises ``RequestNotFoundError``."""
+        """Attach a request to the new process that asks the same. Raises ``RequestNotFoundError``."""
         self._db.execute(
             "UPDATE requests SET generation = ?, control_id = ? WHERE id = ?", (generation, control_id, request_id)
         )

@@ -1,7 +1,7 @@
-"""From rows to the domain's dataclasses and back, by the types of their fields.
+"""Conversion between rows and the domain's dataclasses, by the types of their fields.
 
-A field is one column of the same name, except that ``Tokens`` spreads over four. Enums, flags, paths, and JSON lists and objects are
-converted; everything else SQLite holds as it is.
+A field is one column of the same name, except that ``Tokens`` takes four. Enums, flags, paths, and JSON lists and objects
+are converted; SQLite stores everything else unchanged.
 """
 
 import json
@@ -23,7 +23,7 @@ Write = Callable[[Any], tuple[Value, ...]]
 
 @dataclass(slots=True)
 class Scope:
-    """What the tables of one connection share while a work runs."""
+    """State that the tables of one connection share while a work runs."""
 
     db: sqlite3.Connection
     now: float = 0.0
@@ -31,7 +31,7 @@ class Scope:
 
 
 class Table:
-    """Statements on one group of tables."""
+    """Base of classes that hold the statements on one table."""
 
     __slots__ = ("_scope",)
 
@@ -44,14 +44,14 @@ class Table:
 
 
 class RowType(Generic[T]):
-    """How one dataclass lies in one table."""
+    """Mapping of a dataclass to a table."""
 
     def __init__(self, model: Callable[..., T], table: str, *, columns: Mapping[str, str] | None = None) -> None:
-        """``columns`` gives the column of each field whose name is not the column's."""
+        """``columns`` maps fields to columns of another name."""
         self._model = model
         self._table = table
         self._fields: dict[str, _Field] = {}
-        self._conversions: list[tuple[int, int, Read]] = []  # where in a row, how many columns, and what they become
+        self._conversions: list[tuple[int, int, Read]] = []  # (start, end, conversion) of columns in a row
         names: list[str] = []
         for name, hint in get_type_hints(model).items():
             each = self._fields[name] = _field((columns or {}).get(name, name), hint)
@@ -64,11 +64,7 @@ class RowType(Generic[T]):
     def read(self, row: tuple[Any, ...]) -> T:
         """The record in a row of ``select``."""
         values = list(row)
-        for (
-            start,
-            end,
-            read,
-        ) in self._conversions:  # from the last to the first, so that the places before stay as they are
+        for start, end, read in self._conversions:  # last to first, so that earlier positions stay valid
             values[start:end] = (read(*values[start:end]),)
         return self._model(*values)
 
@@ -80,16 +76,16 @@ class RowType(Generic[T]):
         return None if row is None else self.read(row)
 
     def values(self, record: T) -> list[Value]:
-        """What ``insert`` takes."""
+        """Parameters for ``insert``."""
         return [value for name, each in self._fields.items() for value in each.write(getattr(record, name))]
 
     def dump(self, record: T) -> str:
-        """A JSON object of its columns, for tables without bytes."""
+        """Encode as a JSON object of columns, for tables without blobs."""
         names = [column for each in self._fields.values() for column in each.columns]
         return json_text(dict(zip(names, self.values(record), strict=True)))
 
     def load(self, text: str) -> T:
-        """What ``dump`` made, by this release or another: unknown columns are left out, those of fields with a default may lack.
+        """Decode the output of ``dump``, also of another release: unknown columns are ignored, fields with a default are optional.
 
         Raises ``InvalidInputError``.
         """
@@ -105,7 +101,7 @@ class RowType(Generic[T]):
             raise InvalidInputError(f"not the record of one of the {self._table}: {error}") from error
 
     def update(self, changes: Mapping[str, object]) -> tuple[str, list[Value]]:
-        """``UPDATE … SET …`` and its values, for fields by name; the caller adds the WHERE."""
+        """``UPDATE … SET …`` for fields by name, and its values; the caller appends the WHERE clause."""
         assignments: list[str] = []
         values: list[Value] = []
         for name, value in changes.items():
@@ -121,7 +117,7 @@ def marks(count: int) -> str:
 
 
 def path_text(path: Path) -> str:
-    """Raises ``InvalidInputError`` for a path whose bytes are not UTF-8: SQLite's text cannot hold it."""
+    """Text of a path. Raises ``InvalidInputError`` if it is not UTF-8: SQLite cannot store it as text."""
     text = str(path)
     if not text.isprintable():
         try:
@@ -138,7 +134,7 @@ def json_text(value: object) -> str:
 @dataclass(frozen=True, slots=True)
 class _Field:
     columns: tuple[str, ...]
-    read: Read | None  # None where the one column's value is the field's
+    read: Read | None  # None if the column holds the value of the field
     write: Write
 
     def of(self, values: Sequence[Any]) -> Any:

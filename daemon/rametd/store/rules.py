@@ -1,4 +1,4 @@
-"""Permission rules, by repository or by session."""
+"""Permission rules of repositories and sessions."""
 
 from rametd.domain.models import StoredRule
 from rametd.store.rows import RowType, Table
@@ -10,8 +10,8 @@ class RuleReads(Table):
     def get(self, rule_id: str) -> StoredRule | None:
         return RULES.read_one(self._db.execute(f"{RULES.select} WHERE id = ?", (rule_id,)))
 
-    def that_hold_for(self, repo_id: str, session_id: str) -> list[StoredRule]:
-        """Those of the repository and those of this one session."""
+    def applicable(self, repo_id: str, session_id: str) -> list[StoredRule]:
+        """Rules of the repository and of the session."""
         return RULES.read_all(
             self._db.execute(
                 f"{RULES.select} WHERE repo_id = ? AND session_id IN ('', ?) ORDER BY create_time, id",
@@ -20,7 +20,7 @@ class RuleReads(Table):
         )
 
     def list(self, repo_id: str | None = None) -> list[StoredRule]:
-        """Of a repository with its sessions, or all; in order of their making."""
+        """Rules of a repository and its sessions, or all rules, in order of creation."""
         return RULES.read_all(
             self._db.execute(f"{RULES.select} WHERE ?1 IS NULL OR repo_id = ?1 ORDER BY create_time, id", (repo_id,))
         )
@@ -28,7 +28,7 @@ class RuleReads(Table):
 
 class Rules(RuleReads):
     def add(self, rule: StoredRule) -> StoredRule:
-        """The stored rule; one that says the same for the same repository and session stays as it is."""
+        """Store a rule unless an equal one exists for the repository and session; return the stored one."""
         self._db.execute(f"{RULES.insert} ON CONFLICT DO NOTHING", RULES.values(rule))
         found = RULES.read_one(
             self._db.execute(
@@ -39,7 +39,7 @@ class Rules(RuleReads):
         return found or rule
 
     def matched(self, rule_id: str) -> None:
-        """Count a call that the rule decided."""
+        """Count a tool call that the rule decided."""
         self._db.execute(
             "UPDATE rules SET matches = matches + 1, match_time = ? WHERE id = ?", (self._scope.now, rule_id)
         )
@@ -48,5 +48,5 @@ class Rules(RuleReads):
         self._db.execute("DELETE FROM rules WHERE id = ?", (rule_id,))
 
     def remove_session(self, session_id: str) -> None:
-        """Those that held for one session that is no more."""
+        """Delete the rules of a session that was removed."""
         self._db.execute("DELETE FROM rules WHERE session_id = ?", (session_id,))

@@ -1,4 +1,4 @@
-"""The schema's history: numbered SQL files, each applied in one transaction, after a backup."""
+"""Schema migrations: numbered SQL files, each applied in one transaction, after a backup."""
 
 import re
 import sqlite3
@@ -9,7 +9,7 @@ from functools import cache
 from importlib.resources import files
 from pathlib import Path
 
-APPLICATION_ID = 0x52414D54  # "RAMT": marks our files for `file` and for us
+APPLICATION_ID = 0x52414D54  # "RAMT": identifies the file as Ramet's
 BACKUPS_KEPT = 3
 
 
@@ -21,7 +21,7 @@ class Migration:
 
 @cache
 def migrations() -> tuple[Migration, ...]:
-    """In order, numbered from 1 without a gap."""
+    """The package's migrations, numbered from 1 without a gap."""
     found = sorted(
         (int(entry.name[:4]), entry.read_text(encoding="utf-8"))
         for entry in (files("rametd.store") / "migrations").iterdir()
@@ -35,7 +35,7 @@ def version_of(db: sqlite3.Connection) -> int:
 
 
 def migrate(db: sqlite3.Connection, path: Path, steps: Sequence[Migration]) -> None:
-    """Bring the database at ``path`` to the newest version; one that exists is backed up first."""
+    """Migrate the database at ``path`` to the newest version, after a backup if it has data."""
     version = version_of(db)
     pending = [step for step in steps if step.number > version]
     if pending and version > 0:
@@ -45,7 +45,7 @@ def migrate(db: sqlite3.Connection, path: Path, steps: Sequence[Migration]) -> N
 
 
 def expected(steps: Sequence[Migration], version: int) -> set[tuple[str, str, str]]:
-    """(type, name, sql) of everything that a database of ``version`` has."""
+    """(type, name, sql) of each table and index in a database of ``version``."""
     with closing(sqlite3.connect(":memory:", isolation_level=None)) as db:
         for step in steps[:version]:
             _apply(db, step)
@@ -59,8 +59,8 @@ def objects(db: sqlite3.Connection) -> set[tuple[str, str, str]]:
 
 
 def _apply(db: sqlite3.Connection, step: Migration) -> None:
-    # Tables are rebuilt by dropping them, which enforced foreign keys would turn into deletions; the pragma is void inside
-    # a transaction, hence before it, and the check comes at the end.
+    # A migration rebuilds a table by dropping it; enforced foreign keys would then delete the rows that refer to it. The pragma
+    # has no effect inside a transaction, so it is set before, and the check runs at the end.
     (enforced,) = db.execute("PRAGMA foreign_keys").fetchone()
     db.execute("PRAGMA foreign_keys = OFF")
     try:

@@ -1,6 +1,6 @@
-"""The sessions' rows; every change of state passes the domain's table and is compare-and-set."""
+"""Sessions. Every change of state is checked by the table of transitions and can be compare-and-set."""
 
-# ruff: noqa: S608 - statements are put together from constants
+# ruff: noqa: S608 - statements are built from constants
 
 import sqlite3
 from collections.abc import Collection, Sequence
@@ -17,7 +17,7 @@ SESSIONS = RowType(Session, "sessions")
 
 
 class SessionColumns(TypedDict, total=False):
-    """What ``update`` and ``transition`` may set beside the state."""
+    """Columns that ``update`` and ``transition`` may set besides the state."""
 
     name: str
     branch: str
@@ -65,7 +65,7 @@ class SessionColumns(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class SessionStamp:
-    """What tells one reading of a session's row from another: both numbers only grow."""
+    """Version of a session's row, to detect changes: ``version`` and ``last_seq`` only grow."""
 
     id: str
     repo_id: str
@@ -99,11 +99,11 @@ class SessionReads(Table):
         return self._db.execute("SELECT 1 FROM given_ids WHERE id = ?", (identity,)).fetchone() is not None
 
     def branches(self, repo_id: str) -> set[str]:
-        """Those that sessions have, archived ones included: their refs may be gone, and come back."""
+        """Branches of all sessions. Archived ones count: ``restore`` may create their branches again."""
         return {branch for (branch,) in self._db.execute("SELECT branch FROM sessions WHERE repo_id = ?", (repo_id,))}
 
     def by_name(self, name: str, repo_id: str | None = None) -> list[Session]:
-        """At most one in a repository, possibly several over all."""
+        """Sessions of that name: at most one per repository."""
         return SESSIONS.read_all(
             self._db.execute(
                 f"{SESSIONS.select} WHERE name = ?1 AND (?2 IS NULL OR repo_id = ?2) ORDER BY create_time",
@@ -112,28 +112,28 @@ class SessionReads(Table):
         )
 
     def family(self, root_id: str) -> list[Session]:
-        """A session and all its descendants, archived ones included, the oldest first."""
+        """A session and all its descendants, archived ones included, oldest first."""
         return SESSIONS.read_all(
             self._db.execute(f"{SESSIONS.select} WHERE root_id = ? ORDER BY create_time, id", (root_id,))
         )
 
     def port_blocks(self) -> "list[tuple[int, int]]":
-        """First number and count of the ports of every session that has any, archived ones included, ascending."""
+        """(first port, count) of every session that has ports, archived ones included, ascending."""
         return self._db.execute(
             "SELECT port_base, port_count FROM sessions WHERE port_count > 0 ORDER BY port_base"
         ).fetchall()
 
     def counts(self) -> dict[State, int]:
-        """How many sessions are in each state, with zeros."""
+        """Number of sessions in each state, zeros included."""
         counts = dict.fromkeys(State, 0)
         for state, count in self._db.execute("SELECT state, count(*) FROM sessions GROUP BY state"):
             counts[State(state)] = count
         return counts
 
     def queued(self, limit: int | None = None) -> list[Session]:
-        """Who starts next: by priority, then by turns between repositories (those at work counted), then by age.
+        """QUEUED sessions in starting order: by priority, then in turn by repository (its working sessions count), then by age.
 
-        What a session waits ``after`` is the caller's to check, so that a blocked one does not hide the rest behind a limit.
+        The caller checks ``after``: a session that still waits must not hide the others behind a limit.
         """
         slots = [str(state) for state in SLOT_STATES]
         return SESSIONS.read_all(
@@ -157,9 +157,9 @@ class SessionReads(Table):
         after: tuple[float, str] | None = None,
         limit: int | None = None,
     ) -> list[Session]:
-        """By creation, oldest first; ``after`` is the (create_time, id) that the page before ended with.
+        """Sessions, oldest first. ``after``: (create_time, id) of the last one on the previous page.
 
-        ``states`` empty means all, without ARCHIVED unless ``include_archived``; a state that is named is never left out.
+        Empty ``states`` means all, ARCHIVED only with ``include_archived``; a state that is listed is always included.
         """
         return SESSIONS.read_all(
             self._page(SESSIONS.select, states, repo_id, parent_id, include_archived, after, limit)
@@ -183,7 +183,7 @@ class SessionReads(Table):
         )
 
     def owning(self, repo_id: str) -> Sequence[Session]:
-        """The living sessions of a repository that own paths, the oldest first. Asked at every edit and every end of a turn."""
+        """Sessions of a repository that own paths, without ARCHIVED ones, oldest first. Runs at every edit and end of a turn."""
         return SESSIONS.read_all(
             self._db.execute(
                 f"{SESSIONS.select} WHERE repo_id = ? AND owns <> '[]' AND state <> ? ORDER BY create_time, id",
@@ -200,14 +200,14 @@ class SessionReads(Table):
         after: tuple[float, str] | None = None,
         limit: int | None = None,
     ) -> Sequence[SessionStamp]:
-        """As ``list``, without the rows: for whoever kept them, and reads again only what has changed."""
+        """As ``list``, but only the stamps: a cache then reads the changed rows again."""
         columns = "SELECT id, repo_id, version, last_seq, create_time FROM sessions"
         return [
             SessionStamp(*row) for row in self._page(columns, states, repo_id, None, include_archived, after, limit)
         ]
 
     def get_many(self, session_ids: Sequence[str]) -> Sequence[Session]:
-        """Those of them that there are, in no order."""
+        """The existing ones of the given sessions, in no order."""
         return SESSIONS.read_all(
             self._db.execute(
                 f"{SESSIONS.select} WHERE id IN (SELECT value FROM json_each(?))", (json_text([*session_ids]),)
@@ -252,9 +252,7 @@ class Sessions(SessionReads):
         """Raises ``SessionNotFoundError``, ``ChangedError`` (another version), ``NameTakenError``, ``BranchTakenError``."""
         session = self.get(session_id)
         if expect_version is not None and session.version != expect_version:
-            raise ChangedError(
-                f"session {session.name} has changed meanwhile", hint="look at it again", session=session_id
-            )
+            raise ChangedError(f"session {session.name} has changed", hint="look at it again", session=session_id)
         return self._write(session, dict(columns))
 
     def transition(
@@ -267,10 +265,10 @@ class Sessions(SessionReads):
         expect: Collection[State] | None = None,
         **columns: Unpack[SessionColumns],
     ) -> Session:
-        """The session in its new state; its reason and hold are replaced by those given.
+        """Set state, reason, hold and ``columns``; return the session. The same state again is allowed.
 
-        The same state again is an update of them. Raises ``SessionNotFoundError``, ``ChangedError`` when the state is none of
-        ``expect``, ``WrongStateError`` when the table of transitions does not have it, ``BranchTakenError`` for a restored one.
+        Raises ``SessionNotFoundError``; ``ChangedError`` if the state is not in ``expect``; ``WrongStateError`` if the table of
+        transitions forbids it; ``BranchTakenError`` if a restored session's branch is in use.
         """
         session = self.get(session_id)
         if expect is not None and session.state not in expect:
@@ -293,7 +291,7 @@ class Sessions(SessionReads):
         self._db.execute("UPDATE sessions SET last_message_id = ? WHERE id = ?", (message_id, session_id))
 
     def delete(self, session_id: str) -> None:
-        """With its agents, prompts and requests; its events and ledger stay."""
+        """Delete a session with its agents, prompts and requests; its events and ledger stay."""
         self._db.execute("DELETE FROM sessions WHERE id = ?", (session_id,))
 
     def _write(self, session: Session, changes: dict[str, object]) -> Session:
@@ -306,11 +304,11 @@ class Sessions(SessionReads):
 
 
 def _taken(error: sqlite3.IntegrityError, session: Session) -> RametError | sqlite3.IntegrityError:
-    """SQLite names the columns of the index that refused, in words that have been stable since 3.8."""
+    """Translate a violated unique index. SQLite names its columns, in a format that is stable since 3.8."""
     words = str(error)
     if "sessions.name" in words:
         return NameTakenError(
-            f"a session is called {session.name!r} already", hint="choose another name", session=session.id
+            f"another session is named {session.name!r}", hint="choose another name", session=session.id
         )
     if "sessions.branch" in words:
         return BranchTakenError(

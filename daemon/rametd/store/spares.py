@@ -1,4 +1,4 @@
-"""Prepared worktrees. A row is there before its directory and goes after it: its state says what is under way."""
+"""Spares. The row is inserted before its directory is created and deleted after it is removed."""
 
 from rametd.domain.spares import Spare
 from rametd.store.rows import RowType, Table
@@ -8,7 +8,7 @@ SPARES = RowType(Spare, "spares", columns={"commit": "commit_id"})
 
 class SpareReads(Table):
     def list(self, repo_id: str | None = None) -> list[Spare]:
-        """The oldest first."""
+        """Spares, oldest first."""
         return SPARES.read_all(
             self._db.execute(f"{SPARES.select} WHERE ?1 IS NULL OR repo_id = ?1 ORDER BY create_time, id", (repo_id,))
         )
@@ -23,10 +23,10 @@ class Spares(SpareReads):
         return spare
 
     def update(self, spare_id: str, **changes: object) -> bool:
-        """Whether it was there: it may have been claimed or removed meanwhile."""
+        """Set fields; return whether the spare exists: it may have been claimed or removed."""
         statement, values = SPARES.update(changes)
         return self._db.execute(f"{statement} WHERE id = ?", (*values, spare_id)).rowcount > 0
 
     def remove(self, spare_id: str) -> bool:
-        """Whether it was there: of two who want it, one gets it."""
+        """Delete a spare; return whether it existed: of two claims, one gets it."""
         return self._db.execute("DELETE FROM spares WHERE id = ?", (spare_id,)).rowcount > 0

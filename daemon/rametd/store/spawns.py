@@ -1,23 +1,23 @@
-"""Which sessions were spawned by sessions: what the caps of a family count."""
+"""Sessions that sessions spawned, for the caps on families."""
 
 from rametd.store.rows import Table
 
 
 class SpawnReads(Table):
     def total(self, root_id: str) -> int:
-        """How many a family has had in all, removed ones included."""
+        """Number of sessions spawned in a family, removed ones included."""
         (count,) = self._db.execute("SELECT count(*) FROM spawns WHERE root_id = ?", (root_id,)).fetchone()
         return int(count)
 
     def since(self, root_id: str, time: float) -> int:
-        """How many of them after a time."""
+        """Number of sessions spawned in a family after ``time``."""
         (count,) = self._db.execute(
             "SELECT count(*) FROM spawns WHERE root_id = ? AND create_time > ?", (root_id, time)
         ).fetchone()
         return int(count)
 
     def descendants(self, session_id: str, root_id: str) -> list[str]:
-        """Ids of children, their children and so on, whoever made them; removed ones that a session spawned included."""
+        """Ids of all descendants. Removed ones are included if a session spawned them."""
         rows = self._db.execute(
             "WITH RECURSIVE links (id, parent_id) AS"
             " (SELECT session_id, parent_id FROM spawns WHERE root_id = ?2"

@@ -1,6 +1,6 @@
-"""The store as the rest of the daemon sees it: works go in, results and events come out on the event loop.
+"""Public face of the store: callers submit works, and get results and events on the event loop.
 
-The tables are in ``rametd.store.unit``; a work is a plain function that gets them, and runs in a thread of the store's.
+A work is a plain function that takes all tables (`rametd.store.unit`) and runs in a thread of the store.
 """
 
 import asyncio
@@ -26,19 +26,19 @@ Subscriber = Callable[[Sequence[Event]], None]
 
 
 class Store:
-    """Belongs to the event loop that opened it."""
+    """The database, bound to the event loop that opened it."""
 
     epoch: str
-    """Identity of this log of events; another one when the database was built anew."""
+    """Identity of this event log; a rebuilt database has a new one."""
 
     rebuilt: Rebuilt | None
-    """What this open had to do about a damaged database."""
+    """How `open` replaced a damaged database; None if it did not."""
 
     on_read_only: Callable[[bool], None] | None = None
-    """Called on the loop when writing begins to fail for lack of room (True), and when it goes on (False)."""
+    """Called on the loop when writing begins to fail on a full disk (True), and when it works again (False)."""
 
     on_damaged: Callable[[str], None] | None = None
-    """Called on the loop when the database turns out malformed: all further calls fail, and only a new start helps."""
+    """Called on the loop when the database turns out damaged: all further calls fail until the daemon restarts."""
 
     def __init__(self, database: Database, path: Path, *, clock: Callable[[], float], pace: Pace) -> None:
         self.epoch = database.epoch
@@ -62,12 +62,12 @@ class Store:
         pace: Pace | None = None,
         steps: Sequence[Migration] | None = None,
     ) -> "Store":
-        """Open the database at ``path``, or make it.
+        """Open the database at ``path``, or create it.
 
-        A damaged one is moved to ``quarantine/`` beside it, and a new one is filled from ``keepers`` (called in a thread);
-        ``describe`` gives the event that tells of it. ``steps`` are the migrations, the package's own unless given.
+        A damaged one is moved to ``quarantine/`` next to it, and a new one is filled from ``keepers`` (called in a thread);
+        ``describe`` returns the event for this. ``steps`` are the migrations, by default the package's own.
 
-        Raises ``NewerDatabaseError`` (the file stays as it is), ``DatabaseUnusableError``, ``StoreBusyError``.
+        Raises ``NewerDatabaseError`` (the file stays unchanged), ``DatabaseUnusableError``, ``StoreBusyError``.
         """
         database = await asyncio.to_thread(
             open_database,
@@ -81,31 +81,31 @@ class Store:
 
     @property
     def quarantined(self) -> Path | None:
-        """Where a damaged database went, if this open had to set one aside."""
+        """Directory of the damaged database that `open` quarantined, if any."""
         return None if self.rebuilt is None else self.rebuilt.quarantined
 
     async def begin_run(self, instance_id: str, pid: int, version: str) -> int:
-        """Record this run of a daemon; the number is the fence, higher than that of any run before it."""
+        """Record this run of the daemon; return its fence, higher than that of any earlier run."""
         return await self.write(lambda unit: unit.begin_run(instance_id, pid, version))
 
     async def write(self, work: Callable[[Unit], T], *, lifecycle: bool = True) -> T:
-        """Run ``work`` in a transaction and return what it returned, once that is committed.
+        """Run ``work`` in a transaction; return its result after the commit.
 
-        With ``lifecycle`` the commit comes at once and is on the disk. Without it may wait for 50 ms, along with others, and
-        a power cut (not a kill) may take the last ones, as a whole and in order. A work that raises is undone alone, and its error is
-        raised here. A caller that is cancelled stops waiting; its work is still done, as a whole.
+        With ``lifecycle`` the commit is immediate and flushed to disk. Without, the work may wait 50 ms for others, and a
+        power cut (not a kill) may lose the last works, whole and in order. If ``work`` raises, only this work is rolled back,
+        and its error is raised here. If the caller is cancelled, the work still runs completely.
 
-        Raises ``ReadOnlyError``, ``StoreBusyError``, ``DatabaseDamagedError``: then nothing of it was done.
+        Raises ``ReadOnlyError``, ``StoreBusyError``, ``DatabaseDamagedError``: then nothing was written.
         """
         answer: asyncio.Future[T] = self._loop.create_future()
         self._writer.submit(Job(work, lifecycle, answer))
         return await answer
 
     async def read(self, work: Callable[[Reader], T]) -> T:
-        """Run ``work`` on what the last commit left. Raises ``DatabaseDamagedError``, ``ReadOnlyError`` when the disk fails."""
+        """Run ``work`` on the last committed state. Raises ``DatabaseDamagedError``; ``ReadOnlyError`` if the disk fails."""
         try:
             answer = self._loop.run_in_executor(self._readers.executor, self._readers.run, work)
-        except RuntimeError as error:  # how an executor says that it was shut down
+        except RuntimeError as error:  # the executor was shut down
             raise UnavailableError("the daemon is shutting down", hint="try again when it runs") from error
         try:
             return await answer
@@ -119,7 +119,7 @@ class Store:
             raise
 
     def subscribe(self, callback: Subscriber) -> Callable[[], None]:
-        """Have ``callback`` called on the loop after each commit that appended events, in order; returns what ends that."""
+        """Call ``callback`` on the loop after each commit with events, in order. Return a function that unsubscribes."""
         self._subscribers.append(callback)
 
         def unsubscribe() -> None:
@@ -129,16 +129,18 @@ class Store:
         return unsubscribe
 
     async def aclose(self) -> None:
-        """Do what was submitted, then close; later calls raise ``UnavailableError``."""
+        """Finish the submitted works, then close; later calls raise ``UnavailableError``."""
         await asyncio.to_thread(self._readers.close)
-        await asyncio.to_thread(self._writer.close)  # the last connection to close is one that can fold the log in
+        await asyncio.to_thread(self._writer.close)  # last, because only a writing connection can checkpoint the WAL
 
     def _finish(self, jobs: Sequence[Job], events: Sequence[Event]) -> None:
         for job in jobs:
             answer = cast("asyncio.Future[Any]", job.answer)
-            if answer.done():  # its caller was cancelled, and cannot be told of an error any more
+            if answer.done():  # the caller was cancelled and cannot receive an error
                 if job.error is not None:
-                    self._loop.call_exception_handler({"message": "a work failed unheard", "exception": job.error})
+                    self._loop.call_exception_handler(
+                        {"message": "the work of a cancelled caller failed", "exception": job.error}
+                    )
             elif job.error is None:
                 answer.set_result(job.result)
             else:
@@ -160,7 +162,7 @@ class Store:
 
 
 class _Messenger:
-    """Carries the writer's news to the loop's thread, in order."""
+    """Passes the writer's notifications to the event loop, in order."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, store: Store) -> None:
         self._loop = loop
@@ -176,5 +178,5 @@ class _Messenger:
         self._call(self._store._become_damaged, what)
 
     def _call(self, callback: Callable[..., None], *values: object) -> None:
-        with suppress(RuntimeError):  # the loop was closed without aclose(): nobody is left to be told
+        with suppress(RuntimeError):  # the loop was closed without aclose()
             self._loop.call_soon_threadsafe(callback, *values)

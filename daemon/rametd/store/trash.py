@@ -1,4 +1,4 @@
-"""What was removed and can still be brought back."""
+"""Trash: removed sessions that can still be restored."""
 
 from rametd.domain.models import Restore, TrashEntry
 from rametd.store.rows import RowType, Table
@@ -24,7 +24,7 @@ class TrashReads(Table):
         )
 
     def list(self, repo_id: str | None = None) -> list[TrashEntry]:
-        """The newest first."""
+        """Entries, newest first."""
         return TRASH.read_all(
             self._db.execute(
                 f"{TRASH.select} WHERE ?1 IS NULL OR repo_id = ?1 ORDER BY create_time DESC, id", (repo_id,)
@@ -38,7 +38,7 @@ class Trash(TrashReads):
         return entry
 
     def remove(self, entry_id: str) -> None:
-        """Restored or expired; removing it twice is the same."""
+        """Delete an entry, if it exists."""
         self._db.execute("DELETE FROM trash WHERE id = ?", (entry_id,))
 
 

@@ -1,4 +1,4 @@
-"""What a work function gets: every table, on one connection, in one transaction."""
+"""The argument of a work: all tables, on one connection, in one transaction."""
 
 from rametd.store.agents import AgentReads, Agents
 from rametd.store.calls import CallReads, Calls
@@ -26,7 +26,7 @@ from rametd.store.trash import RestoreReads, Restores, Trash, TrashReads
 
 
 class Reader:
-    """All tables, to be read, as of one commit."""
+    """All tables for reading, as of one commit."""
 
     repos: RepoReads
     sessions: SessionReads
@@ -83,7 +83,7 @@ class Reader:
 
 
 class Unit(Reader):
-    """All tables, to be changed: what one work does is committed as a whole or not at all."""
+    """All tables for writing: the changes of one work are committed completely or not at all."""
 
     repos: Repos
     sessions: Sessions
@@ -140,11 +140,11 @@ class Unit(Reader):
 
     @property
     def now(self) -> float:
-        """When this work began: the time that its rows carry."""
+        """Time when this work began, for its rows."""
         return self._scope.now
 
     def begin_run(self, instance_id: str, pid: int, version: str) -> int:
-        """Record a run of a daemon; returns its fence, higher than any before."""
+        """Record a run of a daemon; return its fence, higher than any earlier one."""
         (fence,) = self._scope.db.execute(
             "INSERT INTO runs (instance_id, pid, version, start_time) VALUES (?, ?, ?, ?) RETURNING fence",
             (instance_id, pid, version, self.now),

@@ -1,4 +1,4 @@
-"""The one thread that writes: it takes all works that wait and commits them as one transaction."""
+"""The writer thread: it commits all waiting works in one transaction."""
 
 import sqlite3
 import threading
@@ -19,33 +19,33 @@ from rametd.store.unit import Unit
 
 @dataclass(slots=True, eq=False)
 class Job:
-    """A work and what became of it."""
+    """A work and its result."""
 
     work: Callable[[Unit], Any]
     lifecycle: bool
-    answer: Any  # whatever the listener finds its caller by
+    answer: Any  # opaque; identifies the caller for the listener
     result: Any = None
     error: Exception | None = None
 
 
 class Listener(Protocol):
-    """Called in the writer's thread."""
+    """Callbacks of the writer, called in its thread."""
 
     def finished(self, jobs: Sequence[Job], events: Sequence[Event]) -> None:
-        """These were committed, or have failed; the events in the order of their numbers."""
+        """``jobs`` were committed or have failed; ``events`` are in the order of their numbers."""
 
     def read_only(self, now: bool) -> None:
-        """It begins, or is over."""
+        """The disk became full (True), or has room again (False)."""
 
     def damaged(self, what: str) -> None:
-        """The database is malformed; every further job fails."""
+        """The database is damaged; every further job fails."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """In seconds."""
+    """Intervals of the writer, in seconds."""
 
-    batch: float = 0.050  # an event waits at most this long after the commit before
+    batch: float = 0.050  # longest delay of a job that is not lifecycle, after the previous commit
     retry: float = 1.0  # between two attempts to write on a full disk
 
 
@@ -53,12 +53,12 @@ class Pace:
 class _Queue:
     changed: threading.Condition = field(default_factory=threading.Condition)
     jobs: deque[Job] = field(default_factory=deque)
-    urgent: int = 0  # how many of them are lifecycle
+    urgent: int = 0  # number of lifecycle jobs
     closed: bool = False
 
 
 class Writer:
-    """``submit`` may be called from any thread; the connection is this thread's alone from ``start`` on."""
+    """The thread that owns the writing connection. ``submit`` may be called from any thread."""
 
     def __init__(
         self,
@@ -78,8 +78,8 @@ class Writer:
         self._scope = Scope(db)
         self._unit = Unit(self._scope)
         self._synchronous = ""
-        self._refusal: RametError | None = None  # while the disk is full: what callers are told
-        self._attempt = 0.0  # the last one, by the clock
+        self._refusal: RametError | None = None  # error for callers while the disk is full
+        self._attempt = 0.0  # time of the last attempt to write
         self._broken: DatabaseDamagedError | None = None
         self._thread = threading.Thread(target=self._run, name="store-writer", daemon=True)
 
@@ -97,13 +97,13 @@ class Writer:
             queue.changed.notify()
 
     def condemn(self, error: sqlite3.Error) -> None:
-        """The database is malformed: write nothing more to what the next start sets aside. From any thread; blocks."""
+        """Stop writing to a damaged database and record the damage for the next start. Any thread may call it; blocks."""
         self._broken = damaged_error(error)
-        with suppress(OSError):  # no room for the note: the damage is met, and noted, again
+        with suppress(OSError):  # no room for the record: the next reader finds the damage again
             damage.note_damage(self._path, str(error))
 
     def close(self) -> None:
-        """Blocks until what was submitted is done and the connection is closed."""
+        """Block until the submitted jobs are done and the connection is closed."""
         with self._queue.changed:
             self._queue.closed = True
             self._queue.changed.notify()
@@ -115,11 +115,11 @@ class Writer:
             if jobs or self._refusal is not None:
                 self._serve(jobs)
                 last_commit = time.monotonic()
-            del jobs  # while nothing is to do, the lines of the last batch are not held
+            del jobs  # free the memory of the last batch while idle
         self._db.close()
 
     def _take(self, last_commit: float) -> list[Job] | None:
-        """All that waits, once there is reason to commit; empty when it is time to see whether the disk has room; None at the end."""
+        """Wait for the next batch. Empty: probe whether the full disk has room again. None: closed."""
         queue = self._queue
         with queue.changed:
             while not queue.urgent and not queue.closed:
@@ -144,7 +144,7 @@ class Writer:
             self._fail(jobs, self._broken)
             return
         now = self._clock()
-        # A clock that was set back must not stretch the pause, hence the lower bound.
+        # The lower bound: a clock that was set back must not extend the pause.
         if self._refusal is not None and 0 <= now - self._attempt < self._pace.retry:
             self._fail(jobs, self._refusal)
             return
@@ -152,10 +152,10 @@ class Writer:
         try:
             self._commit(jobs, now)
         except sqlite3.Error as error:
-            with suppress(sqlite3.Error):  # where even this fails, the next BEGIN does too and says so
+            with suppress(sqlite3.Error):  # if this fails, the next BEGIN fails too and reports it
                 if self._db.in_transaction:
                     self._db.execute("ROLLBACK")
-            self._meet(error)
+            self._record_failure(error)
             self._fail(jobs, self._translate(error))
             return
         if self._refusal is not None:
@@ -165,11 +165,11 @@ class Writer:
         self._scope.appended.clear()
 
     def _commit(self, jobs: Sequence[Job], now: float) -> None:
-        """Raises ``sqlite3.Error`` when the transaction as a whole has failed."""
+        """Commit ``jobs``. Raises ``sqlite3.Error`` if the whole transaction failed."""
         self._sync(any(job.lifecycle for job in jobs) or self._refusal is not None)
         self._scope.appended.clear()
         self._db.execute("BEGIN IMMEDIATE")
-        if not jobs:  # a probe: something must be written to learn whether there is room
+        if not jobs:  # a probe: only writing shows whether there is room
             self._db.execute("REPLACE INTO meta (key, value) VALUES ('probed', ?)", (str(now),))
         for job in jobs:
             self._do(job)
@@ -182,13 +182,13 @@ class Writer:
             with connection.savepoint(self._db):
                 job.result = job.work(self._unit)
         except Exception as error:
-            if isinstance(error, sqlite3.Error) and self._is_everybodys(error):
+            if isinstance(error, sqlite3.Error) and self._fails_transaction(error):
                 raise
             job.error = error
             del self._scope.appended[appended:]
 
-    def _is_everybodys(self, error: sqlite3.Error) -> bool:
-        """Whether it is about the database, not about what the work did with it."""
+    def _fails_transaction(self, error: sqlite3.Error) -> bool:
+        """Whether the error concerns the database, and not only the work that met it."""
         return (
             not self._db.in_transaction
             or connection.is_no_room(error)
@@ -197,13 +197,13 @@ class Writer:
         )
 
     def _sync(self, full: bool) -> None:
-        wanted = "FULL" if full else "NORMAL"
-        if wanted != self._synchronous:
-            self._db.execute(f"PRAGMA synchronous = {wanted}")
-            self._synchronous = wanted
+        mode = "FULL" if full else "NORMAL"
+        if mode != self._synchronous:
+            self._db.execute(f"PRAGMA synchronous = {mode}")
+            self._synchronous = mode
 
-    def _meet(self, error: sqlite3.Error) -> None:
-        """Remember what it means for the jobs to come."""
+    def _record_failure(self, error: sqlite3.Error) -> None:
+        """Remember a damaged database or full disk for later jobs."""
         if connection.is_damage(error):
             self.condemn(error)
             self._listener.damaged(str(error))
@@ -219,7 +219,7 @@ class Writer:
         return self._broken or self._refusal or error
 
     def _fail(self, jobs: Sequence[Job], error: Exception) -> None:
-        """Nothing of them was committed. An error that a work raised by itself may rest on what another did, and is void too."""
+        """Fail all jobs, as none was committed. Errors of single works are replaced: they may depend on another work."""
         for job in jobs:
             job.result, job.error = None, error
         self._listener.finished(jobs, ())
@@ -228,11 +228,12 @@ class Writer:
 def read_only_error(error: sqlite3.Error) -> ReadOnlyError:
     return ReadOnlyError(
         f"the database cannot be written: {error}",
-        hint="make room on its disk; writing is tried again every second",
+        hint="free space on its disk; the daemon retries every second",
     )
 
 
 def damaged_error(error: sqlite3.Error) -> DatabaseDamagedError:
     return DatabaseDamagedError(
-        f"the database is damaged: {error}", hint="restart the daemon: it sets the database aside and builds it anew"
+        f"the database is damaged: {error}",
+        hint="restart the daemon: it moves the database to quarantine and rebuilds it",
     )

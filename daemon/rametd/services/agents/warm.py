@@ -59,7 +59,7 @@ class Warmer:
         for handle in await asyncio.to_thread(core.executor.discover):
             place = Place.from_handle(handle)
             if place.generation == GENERATION and not await core.store.read(
-                lambda reader, of=place.session, handle=handle: reader.agents.holds(of, handle)  # type: ignore[misc]
+                lambda reader, of=place.session, handle=handle: reader.agents.has_handle(of, handle)  # type: ignore[misc]
             ):
                 self._begin_ending(place.session, self._end_process(handle))
 

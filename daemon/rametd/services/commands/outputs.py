@@ -48,14 +48,14 @@ class Outputs:
         if command.kind == CommandKind.RUN or not (command.session_id or command.kind == CommandKind.CHECK):
             return
         decoder = codecs.getincrementaldecoder("utf-8")("replace")
-        async for piece in self.pieces(Handle(command.handle), command.told, ended):
+        async for piece in self.pieces(Handle(command.handle), command.reported_bytes, ended):
             too_much = piece.end > TOLD_BYTES
             text = f"… more: rametctl run S --logs {command.id}\n" if too_much else decoder.decode(piece.data)
             output = event_pb2.CommandOutput(command_id=command.id, text=text, offset=piece.start)
 
             def work(unit: Unit, output: event_pb2.CommandOutput = output, end: int = piece.end) -> None:
                 if unit.commands.find(command.id) is not None:
-                    unit.commands.update(command.id, told=end)
+                    unit.commands.update(command.id, reported_bytes=end)
                     log_command(unit, command, output)
 
             await write_for_sure(self._core.store, work, lifecycle=False)

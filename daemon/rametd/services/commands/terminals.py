@@ -235,7 +235,7 @@ class Terminals:
     async def recover(self) -> None:
         """Take up what a former daemon left. What belongs to no session, and what nobody knows of, is ended."""
         core = self._core
-        await write_for_sure(core.store, lambda unit: unit.commands.remove_apart())
+        await write_for_sure(core.store, lambda unit: unit.commands.remove_sessionless())
         for command in await core.store.read(lambda reader: reader.commands.living()):
             if command.state == CommandState.RUNNING:
                 self._watch(command)
@@ -258,7 +258,7 @@ class Terminals:
         """End and remove what no row knows of, rows of removed sessions first."""
 
         def known(unit: Unit) -> frozenset[str]:
-            unit.commands.remove_strays()
+            unit.commands.remove_orphaned()
             return unit.commands.ids()
 
         async with self._sweeping:

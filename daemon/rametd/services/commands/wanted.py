@@ -51,7 +51,7 @@ def draft(now: float, new: NewCommand, tree: Path, session_id: str, repo_id: str
         exit_status="",
         stop_reason="",
         deadline=None if new.timeout is None else now + new.timeout,
-        told=0,
+        reported_bytes=0,
         output_bytes=0,
         digest=new.digest,
         principal=new.principal,

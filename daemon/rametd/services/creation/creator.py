@@ -88,7 +88,7 @@ class Creator:
             def insert_all(unit: Unit) -> None:
                 for one in made:
                     repo = repos.register(unit, one.wanted.repo, one.wanted.new.principal)
-                    if one.offer and unit.commands.note_offer(repo.id):
+                    if one.offer and unit.commands.record_setup_offer(repo.id):
                         offers[one.session.id] = (one.offer,)
                     session = ports.with_ports(unit, one.session, one.wanted.config)
                     stored[session.id] = insert(unit, session, one.wanted.new, one.operation)

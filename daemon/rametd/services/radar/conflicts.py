@@ -64,7 +64,7 @@ def record(unit: Unit, session: Session, other: Session | None, files: tuple[Fil
     was = _paths(load(before.files)) if before is not None else set()
     now = PairConflict(session.id, other_id, session.repo_id, kind, dump(files), unit.now)
     if before is not None and before.red and now.red:
-        now = replace(now, told=before.told)
+        now = replace(now, notified=before.notified)
     if kind == ConflictKind.CLEAN:
         unit.conflicts.remove(session.id, other_id)
     else:
@@ -131,14 +131,14 @@ def tell_agents(unit: Unit, pairs: Sequence[PairConflict], policy: Policy, resti
         files = load(pair.files)
         for session, clash in ((one, (other, files)), (other, (one, mirrored(files)))):
             at_work = session.state in TURN_STATES and has_agent(unit, session)
-            if at_work and session.id not in resting and session.id not in pair.told:
+            if at_work and session.id not in resting and session.id not in pair.notified:
                 untold.setdefault(session.id, []).append((pair, clash))
     for session_id, clashes in untold.items():
         session = unit.sessions.get(session_id)
         post(unit, policy.kinds[session.agent], session, warning(unit, [clash for _, clash in clashes]), DAEMON)
         for pair, _ in clashes:
             now = unit.conflicts.get(pair.session_id, pair.other_id) or pair
-            unit.conflicts.put(replace(now, told=(*now.told, session_id)))
+            unit.conflicts.put(replace(now, notified=(*now.notified, session_id)))
     return list(untold)
 
 

@@ -112,7 +112,7 @@ CREATE TABLE agents (
     result TEXT NOT NULL DEFAULT '',
     PRIMARY KEY (session_id, generation)
 ) STRICT;
--- One process per conversation: the database refuses a second living one.
+-- One process per conversation: the database refuses a second one that is alive.
 CREATE UNIQUE INDEX agents_one_alive ON agents (session_id) WHERE state IN ('starting', 'live');
 
 CREATE TABLE prompts (
@@ -205,7 +205,7 @@ CREATE TABLE events (
 CREATE INDEX events_session ON events (session_id, seq);
 CREATE INDEX events_repo ON events (repo_id, seq);
 
--- Answers to mutating calls, so that the same request id is answered alike.
+-- Answers to mutating RPCs, so that a repeated request id gets the same answer.
 CREATE TABLE calls (
     request_id TEXT PRIMARY KEY,
     method TEXT NOT NULL,
@@ -215,7 +215,7 @@ CREATE TABLE calls (
 ) STRICT;
 CREATE INDEX calls_time ON calls (create_time);
 
--- Changes to sessions that span the database and the world; a row ends when its operation is complete or undone.
+-- Operations under way; a row is deleted when its operation is complete or undone.
 CREATE TABLE operations (
     id TEXT PRIMARY KEY,
     kind TEXT NOT NULL,

@@ -1,4 +1,4 @@
--- Worktrees of every kind, what is kept of them and runs in them; plans, landing and pull requests.
+-- Worktrees, their checkpoints and commands; plans, landing and pull requests.
 
 ALTER TABLE sessions ADD COLUMN worktree_kind TEXT NOT NULL DEFAULT 'own';
 ALTER TABLE sessions ADD COLUMN setup TEXT NOT NULL DEFAULT '';
@@ -12,11 +12,11 @@ ALTER TABLE sessions ADD COLUMN landed_reason TEXT NOT NULL DEFAULT '';
 ALTER TABLE sessions ADD COLUMN checkpointed_turns INTEGER NOT NULL DEFAULT 0;
 
 ALTER TABLE prompts ADD COLUMN continues INTEGER NOT NULL DEFAULT 0;
--- Until now the daemon said nothing else to agents.
+-- Until now the daemon sent no other prompts to agents.
 UPDATE prompts SET continues = 1 WHERE source = 'daemon';
 
 ALTER TABLE trash ADD COLUMN belongings TEXT NOT NULL DEFAULT '{}';
--- From now on a predecessor that is gone was removed before it was done, and holds who waits for it.
+-- From now on, a predecessor that is missing was removed before it was done, and blocks the sessions that wait for it.
 UPDATE sessions SET after = (SELECT json_group_array(value) FROM json_each(after) WHERE value IN (SELECT id FROM sessions))
 WHERE after <> '[]';
 
@@ -35,7 +35,7 @@ CREATE TABLE plans (
 ) STRICT, WITHOUT ROWID;
 CREATE UNIQUE INDEX plans_name ON plans (repo_id, name);
 
--- One row per thread; it outlives its session, so that what has landed is not made again.
+-- One row per thread; it outlives its session, so that landed work is not created again.
 CREATE TABLE plan_threads (
     plan_id TEXT NOT NULL REFERENCES plans (id) ON DELETE CASCADE,
     id TEXT NOT NULL,
@@ -117,7 +117,7 @@ CREATE TABLE commands (
     exit_status TEXT NOT NULL,
     stop_reason TEXT NOT NULL,
     deadline REAL,
-    told INTEGER NOT NULL,
+    reported_bytes INTEGER NOT NULL,
     output_bytes INTEGER NOT NULL,
     digest TEXT NOT NULL,
     principal TEXT NOT NULL,
@@ -126,7 +126,7 @@ CREATE TABLE commands (
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX commands_session ON commands (session_id, start_time);
 
--- Repositories for which a setup was offered: once is enough.
+-- Repositories for which a setup was suggested; Ramet suggests it once.
 CREATE TABLE setup_offers (
     repo_id TEXT PRIMARY KEY REFERENCES repos (id) ON DELETE CASCADE
 ) STRICT, WITHOUT ROWID;
@@ -159,7 +159,7 @@ CREATE TABLE landings (
 CREATE INDEX landings_session ON landings (session_id, position);
 CREATE INDEX landings_open ON landings (repo_id, target, merge_order, position) WHERE state NOT IN ('landed', 'removed');
 
--- Pairs of sessions whose work does not go together without looking; other_id is '' for the base.
+-- Pairs of sessions whose work conflicts; other_id is '' for the base.
 CREATE TABLE conflicts (
     session_id TEXT NOT NULL REFERENCES sessions (id) ON DELETE CASCADE,
     other_id TEXT NOT NULL,
@@ -167,12 +167,12 @@ CREATE TABLE conflicts (
     kind TEXT NOT NULL,
     files TEXT NOT NULL,
     change_time REAL NOT NULL,
-    told TEXT NOT NULL DEFAULT '[]',
+    notified TEXT NOT NULL DEFAULT '[]',
     PRIMARY KEY (session_id, other_id)
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX conflicts_repo ON conflicts (repo_id);
 
--- No reference to sessions: what was kept goes with the trash entry of its session.
+-- No reference to sessions: the checkpoints of a removed session stay until its trash entry expires.
 CREATE TABLE checkpoints (
     id TEXT PRIMARY KEY,
     session_id TEXT NOT NULL,
@@ -194,7 +194,7 @@ CREATE TABLE checkpoints (
     UNIQUE (session_id, number)
 ) STRICT, WITHOUT ROWID;
 
--- Conversations that have not begun and begin as a part of another.
+-- Conversations that have not begun and will continue a part of another.
 CREATE TABLE conversation_cuts (
     session_id TEXT PRIMARY KEY,
     source_id TEXT NOT NULL,
