@@ -10,7 +10,7 @@ OWNER = "owner"
 """Principal of the person. A session's principal is ``session:<id>``, the daemon's own is ``daemon``."""
 DAEMON = "daemon"
 COMMAND = "command"
-"""The principal of landing checks and of setups in spares: they run code of agents for no session, and may do nothing but look."""
+"""Principal of landing checks and of setups in spares: they run code of agents without a session, and may only read."""
 
 
 class Mode(StrEnum):
@@ -65,14 +65,12 @@ class Repo:
     name: str
     root: Path  # the main worktree, or the bare directory
     common_dir: Path  # unique
-    trust_digest: (
-        str  # of the contents that the person trusted last (`domain.trust`); "" for a repository that is not trusted
-    )
+    trust_digest: str  # of the contents that the person trusted last (`domain.trust`); "" if not trusted
     create_time: float
 
     @property
     def trusted(self) -> bool:
-        """Whether the person trusts anything of it; what that is, `Trusted` tells."""
+        """Whether the person trusts any contents of it; `Trusted` lists them."""
         return bool(self.trust_digest)
 
 
@@ -336,7 +334,7 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Restore:
-    """The last time that a session was restored from ``origin``, the archive or the trash, and what was not as before."""
+    """Last restore of a session from ``origin``, the archive or the trash, with warnings about differences."""
 
     session_id: str
     origin: str

@@ -1,8 +1,8 @@
-"""Trust: what of a repository the person has seen and agreed to, bound to its content.
+"""Trust: the contents of a repository that the person has seen and approved.
 
-Everything that can run a command or widen what may run is an *item*: a key that says what it is and the text that a person is shown. A setting of
-`.ramet.toml` is one item (``setup``, ``run.web``), so is a file that Claude loads (``.claude/settings.json``) and the check of a plan. The person trusts
-items, never a place or a name: an item whose text has changed is another item.
+Everything that can run a command, or allow more commands, is an *item*: a key, and the text that the person sees. Items are
+the settings of `.ramet.toml` (``setup``, ``run.web``), the files that Claude loads (``.claude/settings.json``) and the checks
+of plans. The person trusts an item by its content, never by path or name: a changed text is a new item.
 """
 
 import difflib
@@ -19,14 +19,14 @@ def item_digest(key: str, text: str) -> str:
 
 
 def digest_of(contents: Contents) -> str:
-    """Identify contents: the person agrees to a digest, and the daemon stores only contents that have it."""
+    """Digest of ``contents``. The person approves a digest, and the daemon stores only contents that match it."""
     digests = sorted(item_digest(key, text) for key, text in contents.items())
     return hashlib.sha256("".join(digests).encode()).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)
 class Trusted:
-    """All items of a repository that the person has trusted, also before; ``latest`` has the newest text of each key."""
+    """All items of a repository that the person ever trusted. ``latest``: the newest trusted text by key."""
 
     digests: frozenset[str] = frozenset()
     latest: Contents = field(default_factory=dict)
@@ -35,11 +35,11 @@ class Trusted:
         return item_digest(key, text) in self.digests
 
     def withheld(self, contents: Contents) -> dict[str, str]:
-        """The items that the person has not trusted as they are."""
+        """The items that the person has not trusted with this text."""
         return {key: text for key, text in contents.items() if not self.covers(key, text)}
 
     def in_force(self, contents: Contents) -> dict[str, str]:
-        """What counts of ``contents``: a trusted item as it is; for a changed one the newest trusted text of its key; a new one does not."""
+        """The items in force: a trusted item as it is, a changed one with its newest trusted text, a new one not at all."""
         withheld = self.withheld(contents)
         return {
             key: self.latest[key] if key in withheld else text
@@ -48,7 +48,7 @@ class Trusted:
         }
 
     def difference(self, contents: Contents) -> str:
-        """A unified diff from the trusted texts to those of ``contents``, of the items that are withheld; "" where none is."""
+        """Unified diff from the trusted texts to the withheld items of ``contents``; "" if none is withheld."""
         parts: list[str] = []
         for key, text in sorted(self.withheld(contents).items()):
             old = self.latest.get(key)

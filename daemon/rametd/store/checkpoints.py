@@ -24,15 +24,15 @@ class CheckpointReads(Table):
         return next(iter(self.list(session_id, limit=1)), None)
 
     def current(self, session: Session) -> Checkpoint | None:
-        """The one that a session goes on from: its newest, or the one that a rewind led to since. None before the first.
+        """The current checkpoint of a session: its newest, or the one that the last rewind restored. None before the first.
 
-        Of a session that is in the trash it is the one that it stood at.
+        Works for a session in the trash too.
         """
         row = self._db.execute("SELECT checkpoint FROM sessions WHERE id = ?", (session.id,)).fetchone()
         return self.by_number(session.id, row[0] if row is not None else session.checkpoint)
 
     def line(self, session_id: str, number: int) -> Sequence[int]:
-        """The numbers of a checkpoint and of those that it came by, newest first."""
+        """Numbers of a checkpoint and its ancestors, newest first."""
         rows = self._db.execute(
             "WITH RECURSIVE line (number, parent) AS ("
             " SELECT number, parent FROM checkpoints WHERE session_id = ?1 AND number = ?2"
@@ -57,13 +57,13 @@ class CheckpointReads(Table):
         )
 
     def recall_due(self) -> bool:
-        """Whether the database was built anew and no daemon has entered the checkpoints again since."""
+        """Whether the database was rebuilt and its checkpoints are not restored yet."""
         return self._db.execute("SELECT 1 FROM meta WHERE key = 'recall'").fetchone() is not None
 
 
 class Checkpoints(CheckpointReads):
     def note_recalled(self) -> None:
-        """Note that the checkpoints were entered again: `recall_due` is false from now on."""
+        """Record that the checkpoints are restored: `recall_due` is false from now on."""
         self._db.execute("DELETE FROM meta WHERE key = 'recall'")
 
     def add(self, checkpoint: Checkpoint) -> Checkpoint:
@@ -71,7 +71,7 @@ class Checkpoints(CheckpointReads):
         return checkpoint
 
     def remove(self, checkpoint: Checkpoint) -> None:
-        """Take one out of its line: what followed on it follows on its parent."""
+        """Delete a checkpoint; its parent becomes the parent of its children."""
         row = self._db.execute("DELETE FROM checkpoints WHERE id = ? RETURNING parent", (checkpoint.id,)).fetchone()
         if row is None:
             return

@@ -52,7 +52,7 @@ class Repos(RepoReads):
         return stored
 
     def trust(self, repo_id: str, contents: Contents) -> Repo:
-        """Trust ``contents``, beside all that was trusted before. Raises ``RepoNotFoundError``."""
+        """Trust ``contents`` in addition to earlier contents. Raises ``RepoNotFoundError``."""
         rows = [(repo_id, key, item_digest(key, text), text, self._scope.now) for key, text in contents.items()]
         self._db.executemany("INSERT OR REPLACE INTO trusted_items VALUES (?, ?, ?, ?, ?)", rows)
         self._db.execute("UPDATE repos SET trust_digest = ? WHERE id = ?", (digest_of(contents), repo_id))

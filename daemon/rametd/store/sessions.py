@@ -94,8 +94,8 @@ class SessionReads(Table):
             )
         )
 
-    def gave_id(self, identity: str) -> bool:
-        """Whether an id is, or was, that of a session or a worktree of ours."""
+    def knows_id(self, identity: str) -> bool:
+        """Whether this Ramet has assigned the id to a session or worktree, existing or not."""
         return self._db.execute("SELECT 1 FROM given_ids WHERE id = ?", (identity,)).fetchone() is not None
 
     def branches(self, repo_id: str) -> set[str]:
@@ -239,7 +239,7 @@ class SessionReads(Table):
 class Sessions(SessionReads):
     def insert(self, session: Session) -> Session:
         """Raises ``NameTakenError`` or ``BranchTakenError``."""
-        self.give_id(session.id)
+        self.record_id(session.id)
         try:
             self._db.execute(SESSIONS.insert, SESSIONS.values(session))
         except sqlite3.IntegrityError as error:
@@ -282,12 +282,12 @@ class Sessions(SessionReads):
             check_transition(session.state, to)
         return self._write(session, {**columns, "state": to, "state_reason": reason, "hold": hold})
 
-    def give_id(self, identity: str) -> None:
-        """Remember that an id is ours, also when its session is gone."""
+    def record_id(self, identity: str) -> None:
+        """Record that this Ramet has assigned an id; the record outlives the session."""
         self._db.execute("INSERT OR IGNORE INTO given_ids (id) VALUES (?)", (identity,))
 
-    def note_message(self, session_id: str, message_id: str) -> None:
-        """Store the agent's last message. It shows nowhere, so that the row's version stays."""
+    def set_last_message(self, session_id: str, message_id: str) -> None:
+        """Store the id of the agent's last message. No list shows it, so the row keeps its version."""
         self._db.execute("UPDATE sessions SET last_message_id = ? WHERE id = ?", (message_id, session_id))
 
     def delete(self, session_id: str) -> None:

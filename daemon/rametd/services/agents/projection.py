@@ -75,7 +75,7 @@ class Projection:
         """Store what was gathered: events of lines in their order, and the agent's row."""
         self._log_lines()
         if self._last_message_id:
-            self.unit.sessions.note_message(self.session.id, self._last_message_id)
+            self.unit.sessions.set_last_message(self.session.id, self._last_message_id)
         if self.agent != self._stored:
             agent = self.agent
             self.unit.agents.update(

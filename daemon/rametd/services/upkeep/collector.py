@@ -138,7 +138,7 @@ class Collector:
             tree = Path(item.name)
 
             def note(unit: Unit) -> None:
-                unit.sessions.give_id(tree.name)  # what is kept under it goes in its time
+                unit.sessions.record_id(tree.name)  # what is kept under it goes in its time
                 unit.events.append(_goes(repo, tree))
 
             await core.store.write(note)

@@ -34,7 +34,7 @@ def is_departed(reader: Reader, identity: str) -> bool:
 
     Another one, another person's or with another RAMET_HOME, may work in the same repository: what is named by ids that were never ours is its own.
     """
-    return reader.sessions.find(identity) is None and reader.sessions.gave_id(identity)
+    return reader.sessions.find(identity) is None and reader.sessions.knows_id(identity)
 
 
 def is_still_kept(reader: Reader, ref: str) -> bool:

@@ -16,7 +16,7 @@ CREATE TABLE repos (
     name TEXT NOT NULL,
     root TEXT NOT NULL,
     common_dir TEXT NOT NULL UNIQUE,
-    trust_digest TEXT NOT NULL DEFAULT '', -- of what the person trusted last; empty: not trusted
+    trust_digest TEXT NOT NULL DEFAULT '', -- of the contents that the person trusted last; empty: not trusted
     create_time REAL NOT NULL
 ) STRICT, WITHOUT ROWID;
 
@@ -79,7 +79,7 @@ CREATE TABLE sessions (
     setup_reason TEXT NOT NULL DEFAULT '',
     archive_commit TEXT NOT NULL DEFAULT ''
 ) STRICT;
--- Ids that this Ramet has given: what is named by another id is not ours.
+-- Ids that this Ramet has assigned: objects named by other ids belong to another Ramet.
 CREATE TABLE given_ids (
     id TEXT PRIMARY KEY
 ) STRICT, WITHOUT ROWID;
@@ -247,7 +247,7 @@ CREATE TABLE trash (
     expire_time REAL NOT NULL
 ) STRICT;
 
--- The last time that each session was restored from the archive and from the trash; it goes with the session's checkpoints.
+-- The last restore of each session from the archive and from the trash; deleted with the session's checkpoints.
 CREATE TABLE restores (
     session_id TEXT NOT NULL,
     origin TEXT NOT NULL,
