@@ -151,7 +151,7 @@ async def test_what_only_the_making_finds_leaves_nothing_either(client: Client, 
     assert len(git(repository, "worktree", "list").splitlines()) == 1
 
 
-@pytest.mark.own_changes("task.md")
+@pytest.mark.own_changes("task.md", "index", "what the index says")
 async def test_the_world_is_checked_too(client: Client, repository: Path) -> None:
     (repository / "task.md").write_text("do it\n")
     git(repository, "add", "task.md")

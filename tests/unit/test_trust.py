@@ -1,0 +1,73 @@
+"""What trust is about, as values: items of a settings file, what of them is in force, and paths that an agent must not write unasked."""
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rametd.config import Source, combine, from_items, items
+from rametd.domain.trust import Trusted, digest_of, item_digest
+from rametd.services.contents import claude_files, runs, shown
+
+TEXTS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1).filter(str.strip)
+HOME = Path("/home/someone")
+
+
+def toml_string(text: str) -> str:
+    return '"' + "".join(f"\\U{ord(char):08X}" for char in text) + '"'
+
+
+@given(st.lists(TEXTS, min_size=1), st.dictionaries(st.from_regex(r"[A-Za-z0-9_-]{1,9}", fullmatch=True), TEXTS))
+def test_the_items_of_a_file_mean_what_the_file_means(setup: list[str], run: dict[str, str]) -> None:
+    text = f"setup = [{', '.join(map(toml_string, setup))}]\n[run]\n"
+    text += "".join(f"{name} = {toml_string(command)}\n" for name, command in run.items())
+    source, owner = Source("file", text), Source("owner", "")
+    found = items(source)
+    assert found.keys() == {"setup", *(f"run.{name}" for name in run)}
+    again, whole = (combine(owner, each, home=HOME) for each in (from_items("file", found), source))
+    assert (again.setup, again.run) == (whole.setup, whole.run)
+
+
+def test_a_changed_setting_keeps_its_trusted_value_and_a_new_one_does_not_count() -> None:
+    old = {"setup": "a", "carry": "c", "gone": "g"}
+    trusted = Trusted(frozenset(item_digest(*each) for each in old.items()), old)
+    now = {"setup": "b", "carry": "c", "teardown": "t"}
+    assert trusted.in_force(now) == {"setup": "a", "carry": "c"}
+    assert trusted.withheld(now) == {"setup": "b", "teardown": "t"}
+    assert trusted.difference(now).splitlines()[:5] == ["--- trusted/setup", "+++ now/setup", "@@ -1 +1 @@", "-a", "+b"]
+
+
+def test_other_contents_have_another_digest() -> None:
+    contents = [{}, {"a": "b"}, {"ab": ""}, {"a": "b", "c": ""}, {"a\0b": ""}, {"a": "\0b"}]
+    assert len({digest_of(each) for each in contents}) >= len(contents) - 1
+    assert shown(b"\xff") != shown(b"\xfe")
+
+
+@pytest.mark.parametrize(
+    ("path", "protected"),
+    [
+        (".ramet.toml", True),
+        (".RAMET.toml", True),
+        (".worktreeinclude", True),
+        (".mcp.json", True),
+        (".claude/settings.local.json", True),
+        (".claude/Skills/a/SKILL.md", True),
+        (".claude/hooks/run.sh", True),
+        (".claude/agents/notes.txt", False),
+        ("sub/.ramet.toml", False),
+        ("CLAUDE.md", False),
+        ("src/main.py", False),
+    ],
+)
+def test_files_that_commands_come_from(path: str, protected: bool) -> None:
+    assert runs(path) == protected
+
+
+def test_a_circle_of_links_and_a_pipe_among_claudes_files_end(tmp_path: Path) -> None:
+    (tmp_path / ".claude/skills/a").mkdir(parents=True)
+    (tmp_path / ".claude/skills/a/SKILL.md").write_text("x")
+    (tmp_path / ".claude/skills/a/again").symlink_to(tmp_path / ".claude/skills")
+    os.mkfifo(tmp_path / ".mcp.json")
+    assert claude_files(tmp_path)[".claude/skills/a/SKILL.md"] == "x"
+    assert ".mcp.json" not in claude_files(tmp_path)
