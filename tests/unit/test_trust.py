@@ -18,7 +18,9 @@ def toml_string(text: str) -> str:
     return '"' + "".join(f"\\U{ord(char):08X}" for char in text) + '"'
 
 
-@given(st.lists(TEXTS, min_size=1), st.dictionaries(st.from_regex(r"[A-Za-z0-9_-]{1,9}", fullmatch=True), TEXTS))
+@given(
+    st.lists(TEXTS, min_size=1), st.dictionaries(st.from_regex(r"[A-Za-z0-9][A-Za-z0-9_-]{0,8}", fullmatch=True), TEXTS)
+)
 def test_the_items_of_a_file_mean_what_the_file_means(setup: list[str], run: dict[str, str]) -> None:
     text = f"setup = [{', '.join(map(toml_string, setup))}]\n[run]\n"
     text += "".join(f"{name} = {toml_string(command)}\n" for name, command in run.items())
