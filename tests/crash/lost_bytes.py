@@ -189,11 +189,11 @@ class LostBytes:
         """What somebody wrote while no daemon ran is there, or kept."""
         written, known.written = dict(known.written), {}
         there = {path for path, text in written.items() if _reads(known.tree / path) == text}
-        refs = ("for-each-ref", "--format=%(refname)")
-        commits = [f"{ref}:files" for ref in git(self._repository, *refs, f"refs/ramet/checkpoints/{known.id}").split()]
-        commits += git(
-            self._repository, *refs, f"refs/ramet/archive/{known.id}", f"refs/ramet/trash/{known.id}"
-        ).split()
+        names = [f"refs/ramet/{kind}/{known.id}" for kind in ("checkpoints", "archive", "trash")]
+        refs = git(self._repository, "for-each-ref", "--format=%(refname)", *names).split()
+        commits = [f"{ref}:files" for ref in refs]
+        shelf = known.tree.with_name(f".{known.tree.name}.shelved")
+        there |= {path for path, text in written.items() if _reads(shelf / path) == text}
         kept = [trees.read_commit(self._repository, commit) for commit in commits]
         for path, text in written.items():
             wanted = trees.entry("100644", text.encode())
@@ -326,7 +326,7 @@ class LostBytes:
         inside = {} if known.tree_gone else trees.read_inside(known.tree)
         # Files do not come in the place of a repository inside.
         answer = await self._call(self._client.worktrees.RewindSession, request, "WORKTREE_CHANGED")
-        self._inside_stays(known, inside)
+        self._inside_stays(known, inside, answer)
         if answer:
             self._compare(known, self._of(checkpoint), hidden, f"rewind to checkpoint {checkpoint.number}")
             kept = self._of(answer.before)
@@ -334,9 +334,14 @@ class LostBytes:
                 f"what a rewind of {known.id} overwrote: {told(before, kept)}"
             )
 
-    def _inside_stays(self, known: Known, inside: State) -> None:
+    def _inside_stays(self, known: Known, inside: State, rewound: Any = None) -> None:
+        """What is in repositories inside is there still, or in the checkpoint of what a rewind overwrote."""
         if not known.tree_gone and not known.written:
             now = trees.read_inside(known.tree)
+            nested = f"{rewound.before.ref}:nested" if rewound else ""
+            if nested and git(self._repository, "ls-tree", "--name-only", rewound.before.ref).split().count("nested"):
+                kept = set(trees.read_commit(self._repository, nested).values())
+                inside = {path: entry for path, entry in inside.items() if entry not in kept}
             assert inside.items() <= now.items(), f"what is in repositories inside {known.id}: {told(inside, now)}"
 
     def _compare(self, known: Known, wanted: State, ignored: set[str], what: str) -> None:

@@ -162,7 +162,7 @@ async def is_restored(client: Client, scene: Scene, answer: Any) -> None:
     assert (await client.get("one")).state == session_pb2.SESSION_STATE_IDLE
     assert rows(scene.sandbox, "SELECT id FROM trash") == []
     assert not git(scene.repository, "for-each-ref", "refs/ramet/archive", "refs/ramet/trash")
-    assert not (scene.tree.parent / ".kept").exists()
+    assert not scene.tree.with_name(f".{scene.tree.name}.shelved").exists()
     assert scene.work() == WORKED
 
 

@@ -155,7 +155,7 @@ async def test_of_a_tree_that_was_deleted_by_hand_what_was_inside_is_a_risk_and_
         await remove(client, "made", force=True)
         (words,) = (await bring_back(client, "made")).warnings
 
-    assert words.startswith("own was a repository of its own: its files are back, its commits are in ")
+    assert words.startswith("own was a repository of its own: its files are restored, its commits are in ")
     assert (own / "draft").read_text() == "draft one\n"
 
 

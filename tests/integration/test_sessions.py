@@ -192,7 +192,7 @@ async def test_removing_unsaved_work_is_refused_and_forced_it_goes_to_the_trash(
         session_pb2.DeleteSessionRequest(session="risky", force=True), metadata=client.metadata
     )
 
-    assert git(repository, "show", f"{removed.trash_ref}:only.txt") == "copy"
+    assert git(repository, "show", f"{removed.trash_ref}:files/only.txt") == "copy"
     assert not Path(session.worktree).exists()
     assert "ramet/risky" not in git(repository, "branch", "--list")
     assert session.worktree not in git(repository, "worktree", "list")

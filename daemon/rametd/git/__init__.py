@@ -7,7 +7,6 @@ in the object database.
 from rametd.git.diff import Diff, DiffOptions, DiffStat, FileChange, Whitespace
 from rametd.git.facade import Git
 from rametd.git.inventory import Inventory
-from rametd.git.kept import Kept
 from rametd.git.landed import Landed, Target
 from rametd.git.names import branch_name, check_branch_name
 from rametd.git.removal import Removal
@@ -16,10 +15,10 @@ from rametd.git.risk import Risk
 from rametd.git.snapshots.capture import Depth
 from rametd.git.snapshots.model import ARCHIVE, CHECKPOINTS, COMMITS, TRASH, Snapshot
 from rametd.git.snapshots.restore import Moved
+from rametd.git.snapshots.shelf import Shelved
 from rametd.git.snapshots.snapshots import Numbered
 from rametd.git.syncing import CutOff, Synced
 from rametd.git.tracking import Changes, Tracker
-from rametd.git.trash import TrashRecord
 from rametd.git.upstream import RemoteBranch
 from rametd.git.worktrees import Worktree
 
@@ -40,7 +39,6 @@ __all__ = [
     "Git",
     "Head",
     "Inventory",
-    "Kept",
     "Landed",
     "Moved",
     "Numbered",
@@ -48,11 +46,11 @@ __all__ = [
     "Removal",
     "RepositoryInfo",
     "Risk",
+    "Shelved",
     "Snapshot",
     "Synced",
     "Target",
     "Tracker",
-    "TrashRecord",
     "Whitespace",
     "Worktree",
     "branch_name",

@@ -8,34 +8,26 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from pathlib import Path
 
 from rametd.git import (
-    alone,
-    aside,
     branches,
-    gitdirs,
     handwork,
     ignoring,
     inventory,
-    kept,
     landed,
     loose,
     pool,
     refs,
     removal,
     repository,
-    revival,
     risk,
     snapshot,
     syncing,
-    trash,
     upstream,
     worktrees,
 )
 from rametd.git import diff as diffs
 from rametd.git.context import GitContext
 from rametd.git.diff import EVERYTHING, MAX_PATCH, Diff, DiffOptions, DiffStat
-from rametd.git.gitdirs import GitDir
 from rametd.git.inventory import Inventory
-from rametd.git.kept import Kept
 from rametd.git.landed import Landed, LandedAnswers, Target
 from rametd.git.landing import Landing
 from rametd.git.matrix import Matrix, head_commit, tree_of
@@ -47,7 +39,6 @@ from rametd.git.risk import Risk
 from rametd.git.snapshots.snapshots import Snapshots
 from rametd.git.syncing import CutOff, Synced
 from rametd.git.tracking import Tracker, track
-from rametd.git.trash import TrashRecord
 from rametd.git.tree import Tree, read_tree
 from rametd.git.upstream import RemoteBranch
 from rametd.git.worktrees import Worktree
@@ -103,7 +94,9 @@ class Git:
         return await self._context.compute(read_tree, repo, commit)
 
     async def delete_branch(self, repo: RepositoryInfo, branch: str, tip: str) -> str | None:
-        """Delete the branch if it is still at ``tip`` and checked out nowhere. Returns why it was kept, None when it is gone."""
+        """Delete the branch if it is still at ``tip`` and checked out nowhere. Returns why it is kept, None when it is gone."""
+        if (lost := await self._context.compute(branches.lost_tip, repo, branch)) is not None:
+            return f"branch {branch}: it stays, for git has its commit {lost[:12]} no more"
         await self._context.make_durable(repo.common_dir)  # whatever has its commits beside it
         async with self._context.locks.hold(repo.common_dir) as lock:
             return await branches.delete_branch(self._context, repo, branch, tip, lock)
@@ -252,35 +245,13 @@ class Git:
         """Raise WorktreeChangedError unless ``path`` is a worktree, registered there, with ``branch`` (None: any) checked out."""
         await self._context.verified(path, branch)
 
-    async def remove_worktree(
-        self,
-        repo: RepositoryInfo,
-        path: Path,
-        branch: str,
-        *,
-        delete_branch: bool,
-        at: str | None = None,
-        keep_at: Path | None = None,
-    ) -> Removal:
-        """Remove the worktree recorded at ``path``, with all that is in it, and the branch: keep the work first (`trash`).
-
-        The branch goes only while it is ``at`` the commit that was kept, where that is given: a commit that is made meanwhile goes with nothing.
+    async def remove_worktree(self, repo: RepositoryInfo, path: Path, branch: str, *, delete_branch: bool) -> Removal:
+        """Remove the worktree recorded at ``path``, with all that is in it, and the branch: where there is work, shelve it instead.
 
         Completes whatever the state: directory gone, locked, unregistered, moved. What lies at ``path`` but is not that worktree
-        is left, and named in ``kept``. Worktrees inside it go with it. With ``keep_at`` the directory is moved there, a number after it, rather
-        than deleted: `thin_out` leaves of it what is not kept elsewhere. Raises WorktreeChangedError when ``path`` holds the repository itself.
+        is left, and named in ``kept``. Worktrees inside it go with it. Raises WorktreeChangedError when ``path`` holds the repository itself.
         """
-        return await removal.remove_worktree(
-            self._context, repo, path, branch, delete_branch=delete_branch, at=at, keep_at=keep_at
-        )
-
-    async def thin_out(self, folder: Path, places: Sequence[str]) -> None:
-        """Delete everything but ``places`` from a directory that was moved aside; nothing of it without any. A kill leaves it as one of the two."""
-        await self._context.delete(aside.thin_out, folder, places)
-
-    async def keep_git_dirs(self, found: Sequence[GitDir], folder: Path) -> None:
-        """Copy to a folder, which is not there yet, the git directories of repositories inside a worktree that is about to go; whole or not at all."""
-        await self._context.delete(gitdirs.keep, found, folder)
+        return await removal.remove_worktree(self._context, repo, path, branch, delete_branch=delete_branch)
 
     async def make_durable(self, repo: RepositoryInfo, worktree: Path) -> None:
         """Return once what the repository has, and the files of a worktree, would be there after a loss of power: before something is told to be so
@@ -303,114 +274,24 @@ class Git:
         """
         return await risk.work_at_risk(self._context, repo, worktree, branch, base_commit)
 
-    async def trash(
-        self,
-        repo: RepositoryInfo,
-        identity: str,
-        worktree: Path,
-        branch: str,
-        last: tuple[str, str] | None = None,
-        *,
-        afresh: bool = False,
-    ) -> TrashRecord:
-        """Keep the worktree's files and the branch's tip under ``refs/ramet/trash/<identity>``. Adds to what is there already.
-
-        Works like `work_at_risk` on what is no longer whole. ``last`` has commits that stand in for the branch and for the files where somebody
-        has deleted them: the files' where they were made on the branch's tip, or it is gone too. Raises RefNotFoundError when nothing is left.
-        What is there already was kept by an interrupted run of the same removal, unless that begins ``afresh``. Files that git cannot read are
-        in ``unread``: removing the worktree would lose them. What goes for good and is nobody's work (pipes) is told in ``skipped`` alone.
-        """
-        return await trash.keep(self._context, repo, trash.PREFIX + identity, worktree, branch, last, afresh=afresh)
-
-    async def archive(
-        self,
-        repo: RepositoryInfo,
-        identity: str,
-        worktree: Path,
-        branch: str,
-        last: tuple[str, str] | None = None,
-        *,
-        afresh: bool = False,
-    ) -> TrashRecord:
-        """The same under ``refs/ramet/archive/<identity>``."""
-        return await trash.keep(self._context, repo, trash.ARCHIVE + identity, worktree, branch, last, afresh=afresh)
-
-    async def archive_to_trash(self, repo: RepositoryInfo, identity: str) -> TrashRecord | None:
-        """What an archive keeps is the trash's from now on; None when there is neither."""
-        ref = trash.PREFIX + identity
-        commit = await refs.move(self._context, repo, trash.ARCHIVE + identity, ref)
-        if commit is None:
-            return None
-        moved = await self.kept(repo, ref)
-        branch_commit = moved.branch_commit if moved is not None else ""
-        return TrashRecord(ref, commit, branch_commit or None, await refs.size_of(self._context, repo, commit))
-
-    async def kept(self, repo: RepositoryInfo, ref: str) -> Kept | None:
-        """What a ref of the trash or the archive keeps; None when there is no such ref."""
-        return await self._context.compute(kept.read_kept, repo, ref)
-
     async def sweep(self, repo: RepositoryInfo) -> int:
         """Take the names of objects, and of refs of ours, of which a loss of power has left no more, or not all, out of git's way; how many."""
         return await self._context.compute(loose.sweep, repo.common_dir)
 
-    async def last_kept(self, repo: RepositoryInfo, ref: str) -> str:
-        """The commit that a ref kept last, by its reflog, which git writes where it was told to for every ref; "" where there is none."""
-        return await self._context.compute(repository.last_of, repo.common_dir / "logs" / ref) or ""
+    async def last_target(self, repo: RepositoryInfo, ref: str) -> str:
+        """What a ref kept last, by its reflog, which git writes where it was told to for every ref; "" where there is none."""
+        return await self._context.compute(refs.last_target, repo.common_dir, ref)
 
     async def has_object(self, repo: RepositoryInfo, name: str) -> bool:
         """Whether git has an object."""
         return await self._context.compute(lambda: name in repository.open_repository(repo.common_dir))
 
-    async def is_alone(self, repo: RepositoryInfo, kept: Kept, worktree: Path, folder: str) -> bool:
-        """Whether it keeps files or commits that nothing else has: no branch, remote branch or tag, nor the worktree, nor refs below ``folder``."""
-        return await alone.is_alone(self._context, repo, kept, worktree, folder)
-
-    async def only_inside(self, repo: RepositoryInfo, kept: Kept) -> tuple[str, ...]:
-        """In words, what a kept commit has beside its files and its commits and that is nowhere else: what was staged, put aside, or lay inside."""
-        return await alone.inside(self._context, repo, kept)
-
-    async def holder(self, repo: RepositoryInfo, commit: str, paths: Sequence[str], *, without: str) -> str:
-        """A branch, remote branch or tag, other than the branch ``without``, that has all of ``paths`` as ``commit`` has them; "" where none has.
+    async def holder(self, repo: RepositoryInfo, name: str, paths: Sequence[str], *, without: str) -> str:
+        """A branch, remote branch or tag, other than the branch ``without``, that has all of ``paths`` as the commit or tree ``name`` has them; "" where none has.
 
         Raises RefNotFoundError where the commit or its files are not in the repository.
         """
-        return await self._context.compute(alone.holder, repo, commit, paths, without)
-
-    async def revive(
-        self,
-        repo: RepositoryInfo,
-        path: Path,
-        kept: Kept,
-        branch: str,
-        commit: str,
-        *,
-        new_branch: bool,
-        aside: Sequence[Path] = (),
-        git_dirs: Sequence[Path] = (),
-    ) -> tuple[str, ...]:
-        """Make the worktree again as it was kept, with ``branch`` at ``commit``; what was uncommitted is so again.
-
-        What the directories ``aside`` (see `remove_worktree`) have beside that is copied there, the first one's where several have it; repositories
-        inside have their own git directories again from what `keep_git_dirs` made. Returns what could not be the same. As safe to repeat as
-        `create_worktree`, and raises what that raises: what somebody wrote there since an earlier run stays, and is told.
-        """
-        return await revival.revive(
-            self._context, repo, path, kept, branch, commit, new_branch=new_branch, aside=aside, git_dirs=git_dirs
-        )
-
-    async def set_half_made_aside(
-        self, repo: RepositoryInfo, path: Path, known: Sequence[str], keep_at: Path, *, whole: bool
-    ) -> Path | None:
-        """Before what an interrupted `revive` has left at ``path`` is removed: move it to ``keep_at``, a number after it, where it has anything that
-        none of the commits ``known`` has. Returns where it is then; None where nothing was moved.
-
-        ``whole``: also one that got as far as to its index; without, only what `create_worktree` would remove.
-        """
-        return await revival.set_half_made_aside(self._context, repo, path, known, keep_at, whole=whole)
-
-    async def drop_trash(self, repo: RepositoryInfo, identity: str) -> None:
-        """Forget what was kept under ``identity``; git's own garbage collection frees it."""
-        await refs.drop(self._context, repo, trash.PREFIX + identity)
+        return await self._context.compute(inventory.holder, repo, name, paths, without)
 
     async def drop_ref(self, repo: RepositoryInfo, ref: str, commit: str | None = None) -> None:
         """Delete a ref below ``refs/ramet/``; none is fine. With ``commit`` only while it keeps that, else GitFailedError."""

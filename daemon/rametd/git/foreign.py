@@ -11,6 +11,8 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Final
 
+from rametd.git.locks import DIRECTORY
+
 # Keys whose values are commands, or by which git would start one; with what they become where the person has none.
 _RUNNING: Final = {
     re.compile(r"filter\..*\.(clean|smudge|process)", re.DOTALL): "",
@@ -24,13 +26,13 @@ ENVIRONMENT: Final = {"GIT_ALLOW_PROTOCOL": "none"}
 
 
 def common_of(git_dir: Path) -> Path:
-    """The repository of a git directory; a linked worktree's directory is one of its repository only if it lies in it."""
+    """The repository of a git directory; a linked worktree's directory, be it shelved, is one of its repository only if it lies in it."""
     try:
         pointer = (git_dir / "commondir").read_text().rstrip("\n")
     except (OSError, ValueError):
         return git_dir.resolve()
     common = (git_dir / pointer).resolve()
-    return common if git_dir.resolve().parent == common / "worktrees" else git_dir.resolve()
+    return common if git_dir.resolve().parent in {common / "worktrees", common / DIRECTORY} else git_dir.resolve()
 
 
 def is_foreign(git_dir: Path, trusted: Collection[Path]) -> bool:

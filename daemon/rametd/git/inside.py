@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
@@ -151,3 +151,14 @@ async def staged_alone(git: GitContext, directory: Path, inner: Path) -> list[st
     lines = [line for line in status.split(b"\0") if line]
     staged = [os.fsdecode(line[3:]) for line in lines if line[:1] in b"MA" and line[1:2] in b"MD"]
     return [f"what is staged of {', '.join(staged)}"] if staged else []
+
+
+async def left_over(git: GitContext, common: Path, git_dir: Path, known: Collection[Path]) -> dict[str, list[str]]:
+    """By path below ``modules``, the submodules that are not there any more and what only they have, in words."""
+    found = await git.compute(modules, git_dir)
+    words = {
+        module: await only_here(git, None, inner, common / "modules" / module)
+        for module, inner in found.items()
+        if inner not in known
+    }
+    return {module: each for module, each in words.items() if each}

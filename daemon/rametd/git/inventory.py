@@ -1,15 +1,19 @@
 """What of ours there is in a repository: for whoever compares it with what should be there. Reads only."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Final
 
+import pygit2
+
+from rametd.domain.errors import RefNotFoundError
 from rametd.git import branches
 from rametd.git.context import GitContext
 from rametd.git.locks import DIRECTORY
 from rametd.git.registrations import REASON, Registration, registrations
-from rametd.git.repository import RepositoryInfo, last_head, open_repository
+from rametd.git.repository import RepositoryInfo, commit_exists, last_head, open_repository
 
 PREFIX: Final = "refs/ramet/"
 _MARK: Final = "ramet: made for "
@@ -93,11 +97,13 @@ def _made_for(repo: RepositoryInfo, branch: str) -> Path | None:
     return Path(message.removeprefix(_MARK)) if message.startswith(_MARK) else None
 
 
-async def reachable(git: GitContext, repo: RepositoryInfo, commit: str) -> bool:
-    """See `Git.reachable`."""
+async def reachable(git: GitContext, repo: RepositoryInfo, name: str) -> bool:
+    """See `Git.reachable`; no branch reaches what is no commit, such as a snapshot."""
+    if not await git.compute(commit_exists, repo, name):
+        return False
     output = await git.process.read(
         repo.common_dir,
-        *("rev-list", "--max-count=1", commit, "--not", "--branches", "--remotes", "--tags", "--"),
+        *("rev-list", "--max-count=1", name, "--not", "--branches", "--remotes", "--tags", "--"),
     )
     return not output.strip()
 
@@ -105,3 +111,31 @@ async def reachable(git: GitContext, repo: RepositoryInfo, commit: str) -> bool:
 def last_checked_out(entry: Registration) -> str | None:
     """The commit that a worktree had checked out last, by its reflog; None where it has none. Blocks."""
     return last_head(entry.admin_dir)
+
+
+def holder(repo: RepositoryInfo, name: str, paths: Sequence[str], without: str) -> str:
+    """See `Git.holder`; ``name`` is a commit or a tree. Blocks."""
+    repository = open_repository(repo.common_dir)
+    try:
+        files = repository[name].peel(pygit2.Tree)
+        wanted = [(path, _entry(files, path)) for path in paths]
+    except (KeyError, pygit2.GitError) as error:
+        raise RefNotFoundError(f"{name} is not whole: {error}", hint="git fsck tells more") from error
+    for ref in repository.references:
+        if not ref.startswith(("refs/heads/", "refs/remotes/", "refs/tags/")) or ref == f"refs/heads/{without}":
+            continue
+        try:
+            tree = repository.references[ref].peel(pygit2.Tree)
+        except (KeyError, ValueError, pygit2.GitError):  # no commit, or not there any more
+            continue
+        if all(_entry(tree, path) == entry for path, entry in wanted):
+            return ref.split("/", 2)[2]
+    return ""
+
+
+def _entry(tree: pygit2.Tree, path: str) -> tuple[str, int] | None:
+    try:
+        found = tree[path]
+    except KeyError:
+        return None
+    return str(found.id), found.filemode

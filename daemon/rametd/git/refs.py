@@ -2,11 +2,8 @@
 
 from pathlib import Path
 
-import pygit2
-
 from rametd.git.context import GitContext
 from rametd.git.repository import RepositoryInfo, last_of, open_repository
-from rametd.git.snapshot import write_commit
 
 
 def read_ref(repo: RepositoryInfo, ref: str) -> str | None:
@@ -45,37 +42,3 @@ async def size_of(git: GitContext, repo: RepositoryInfo, name: str, branch: str 
 def last_target(common_dir: Path, ref: str) -> str:
     """What a ref kept last, by its reflog, which git writes where it was told to for every ref; "" where there is none. Blocks."""
     return last_of(common_dir / "logs" / ref) or ""
-
-
-async def set_ref(git: GitContext, repo: RepositoryInfo, ref: str, commit: str) -> None:
-    """Make a ref, or have it keep another commit."""
-    await git.process.write(repo.common_dir, "update-ref", ref, commit)
-
-
-async def move(git: GitContext, repo: RepositoryInfo, old: str, new: str) -> str | None:
-    """Have ``new`` keep what ``old`` keeps beside what it keeps already, and delete ``old``. The commit; None when neither is there."""
-    commit, there = await git.compute(read_ref, repo, old), await git.compute(read_ref, repo, new)
-    if commit is None:
-        return there
-    made = commit if there is None else await git.compute(_beside, repo, commit, there)
-    await set_ref(git, repo, new, made)
-    await git.make_durable(repo.common_dir)
-    await drop(git, repo, old)
-    return made
-
-
-def _beside(repo: RepositoryInfo, commit: str, there: str) -> str:
-    """A commit that keeps what ``commit`` keeps, and ``there``; ``there`` itself where an interrupted run has made it that."""
-    repository = open_repository(repo.common_dir)
-    kept = repository[commit].peel(pygit2.Commit)
-    tree, parents = str(kept.tree.id), [str(oid) for oid in kept.parent_ids]
-    if keeps(repository, there, tree, kept.message, parents):
-        return there
-    return write_commit(repository, tree, kept.message, [*parents, there])
-
-
-def keeps(repository: pygit2.Repository, kept: str, tree: str, message: str, parents: list[str]) -> bool:
-    """Whether a commit says the same and has at least these parents, itself among them or not."""
-    commit = repository[kept].peel(pygit2.Commit)
-    same = (str(commit.tree.id), commit.message) == (tree, message)
-    return same and set(parents) <= {kept, *(str(oid) for oid in commit.parent_ids)}

@@ -22,8 +22,6 @@ class Removal:
     branch_commit: str | None
     """Where the branch was when it was deleted; None when it was not."""
     kept: tuple[str, ...]
-    aside: Path | None = None
-    """Where the directory is that was to be kept."""
 
 
 async def remove_worktree(
@@ -33,21 +31,18 @@ async def remove_worktree(
     branch: str,
     *,
     delete_branch: bool,
-    at: str | None = None,
-    keep_at: Path | None = None,
 ) -> Removal:
     """See `Git.remove_worktree`."""
     await git.make_durable(repo.common_dir, path.parent)  # what was kept, in the repository and beside the worktree
     async with git.locks.hold(repo.common_dir) as lock:
-        kept, moved = await detach(git, repo, path, lock, keep_at=keep_at)
+        kept = await detach(git, repo, path, lock)
         tip = await git.compute(branch_tip, repo, branch) if delete_branch else None
-        tip = tip and (at or tip)
         why = await branches.delete_branch(git, repo, branch, tip, lock) if tip is not None else None
         if delete_branch and (lost := await git.compute(branches.lost_tip, repo, branch)) is not None:
             why = f"branch {branch}: it stays, for git has its commit {lost[:12]} no more"
     await sweep(git, repo, path)
     lines = tuple(line for line in (kept, why) if line is not None)
-    return Removal(tip if why is None else None, lines, moved if keep_at is not None else None)
+    return Removal(tip if why is None else None, lines)
 
 
 async def undo_create(
@@ -55,7 +50,7 @@ async def undo_create(
 ) -> Removal:
     """See `Git.undo_create`."""
     async with git.locks.hold(repo.common_dir) as lock:
-        kept, _ = await detach(git, repo, path, lock, unfinished=True)
+        kept = await detach(git, repo, path, lock, unfinished=True)
         why = deleted = None
         if created_branch_at is not None and await git.compute(branches.made_for, repo, branch, path):
             why = await branches.delete_branch(git, repo, branch, created_branch_at, lock)
@@ -65,36 +60,27 @@ async def undo_create(
 
 
 async def detach(
-    git: GitContext,
-    repo: RepositoryInfo,
-    path: Path,
-    lock: int,
-    *,
-    unfinished: bool = False,
-    keep_at: Path | None = None,
-) -> tuple[str | None, Path | None]:
-    """Under the repository's lock: move the directory aside and drop its entry, and those of worktrees inside it. Returns why the directory is
-    kept, if it is, and where it was moved.
+    git: GitContext, repo: RepositoryInfo, path: Path, lock: int, *, unfinished: bool = False
+) -> str | None:
+    """Under the repository's lock: move the directory aside and drop its entry, and those of worktrees inside it. Returns why the directory is kept,
+    if it is.
 
-    With ``keep_at`` it goes there, a number after it, and is not deleted. ``unfinished`` restricts it to entries that we were making: an adopted worktree of the user's is left alone.
+    ``unfinished`` restricts it to entries that we were making: an adopted worktree of the user's is left alone.
     """
     del lock  # held by the caller: asked for so that nobody forgets
 
-    def work() -> tuple[str | None, Path | None]:
+    def work() -> str | None:
         entries = registered_at(repo.common_dir, path)
         if unfinished and not all(is_unfinished(entry) for entry in entries):
-            return f"{path}: it is a worktree that was there before", None
+            return f"{path}: it is a worktree that was there before"
         if unfinished and not entries and _holds_files(path):
             # Git makes the entry first: a directory without one, such as a worktree that was moved back when its entry was gone, is not what we made.
-            return foreign(repo.common_dir, path, entries) or f"{path}: it was there before", None
+            return foreign(repo.common_dir, path, entries) or f"{path}: it was there before"
         refuse_main(repo, path)
         why = foreign(repo.common_dir, path, entries)
-        moved: Path | None = None
         try:
             if why is None and path.exists():
-                aside = keep_at or path.with_name(f".{path.name}.removing")
-                aside.parent.mkdir(parents=True, exist_ok=True)
-                moved = path.rename(_free(aside))
+                path.rename(_free(path.with_name(f".{path.name}.removing")))
             if (elsewhere := moved_to(repo.common_dir, path)) is not None:
                 (elsewhere.admin_dir / "locked").unlink()  # it is the person's now, and nothing of ours removes it
             # Of a directory that an interrupted run has moved, those inside are still to go.
@@ -107,7 +93,7 @@ async def detach(
             ) from error
         with contextlib.suppress(OSError):  # not empty, or never there
             (repo.common_dir / "worktrees").rmdir()
-        return why, moved
+        return why
 
     return await git.compute(work)
 

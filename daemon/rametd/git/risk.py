@@ -1,16 +1,15 @@
 """What would be lost: the work in a worktree, and on its branch, that exists nowhere else."""
 
 import os
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from rametd.git.context import GitContext
-from rametd.git.gitdirs import left_over
-from rametd.git.inside import git_dir_at, only_here, places
+from rametd.git.inside import git_dir_at, left_over, only_here, places
 from rametd.git.process import failed
-from rametd.git.registrations import left_at, locate, split_inside
+from rametd.git.registrations import Registration, left_at, locate, split_inside
 from rametd.git.remains import describe, holds_something, look
 from rametd.git.repository import RepositoryInfo, branch_tip, commit_exists, last_head
 from rametd.git.snapshot import private_index, write_tree
@@ -80,7 +79,10 @@ async def work_at_risk(
 async def inside(git: GitContext, repo: RepositoryInfo, worktree: Path, git_dir: Path) -> tuple[list[str], list[str]]:
     """Of a worktree that is about to be shelved: the commits that something under way is about, and in words, what is inside it."""
     going = await git.compute(under_way, repo, git_dir)
-    _, words, unfilled = await _inside(git, repo, worktree, git_dir)
+    whole, words, unfilled = await _inside(git, repo, worktree, git_dir)
+    for place, entry in whole.items():
+        if not await work_at_risk(git, repo, worktree / place, "", None):
+            words.remove(describe(place, entry))
     files = [f"the files in {place} inside it" for place in unfilled]
     return [*going.pending], [*words, *files, *_autostashes(going)]
 
@@ -92,8 +94,8 @@ def _autostashes(going: UnderWay) -> list[str]:
 
 async def _inside(
     git: GitContext, repo: RepositoryInfo, worktree: Path, git_dir: Path | None
-) -> tuple[Collection[str], list[str], list[str]]:
-    """The places of worktrees of the same repository; in words, what is inside; the directories of submodules that are not populated, and have files."""
+) -> tuple[Mapping[str, Registration], list[str], list[str]]:
+    """The worktrees of the same repository; in words, what is inside; the directories of submodules that are not populated, and have files."""
     whole, left = await git.compute(split_inside, repo.common_dir, worktree)
     words = [describe(place, entry) for place, entry in whole.items()]
     for place, entry in left.items():

@@ -9,7 +9,6 @@ from typing import Final
 
 from rametd.git.context import GitContext
 from rametd.git.repository import RepositoryInfo, commit_exists
-from rametd.git.snapshot import private_index
 
 _BEGUN: Final = {"MERGE_HEAD": "merge", "CHERRY_PICK_HEAD": "cherry-pick", "REVERT_HEAD": "revert", "rebase-merge": "rebase",
                  "rebase-apply": "rebase", "BISECT_LOG": "bisect"}  # fmt: skip
@@ -62,23 +61,3 @@ async def staged_paths(git: GitContext, git_dir: Path, commit: str | None) -> tu
     arguments = ("diff-index", "--cached", "--name-only", "--no-renames", "-z", commit or _NOTHING, "--")
     listed = await git.process.read(git_dir, f"--git-dir={git_dir}", *arguments)
     return tuple(os.fsdecode(path) for path in listed.split(b"\0") if path)
-
-
-async def staged_tree(git: GitContext, git_dir: Path) -> str:
-    """What an index has, as a tree, without a look at any files: of a path in conflict our side, or theirs where we have none."""
-    there = f"--git-dir={git_dir}"
-    listed = await git.process.read(git_dir, there, "ls-files", "--stage", "-z")
-    chosen: dict[bytes, bytes] = {}
-    for record in listed.split(b"\0"):
-        fields, _, path = record.partition(b"\t")
-        mode_and_hash, _, stage = fields.rpartition(b" ")
-        if stage in {b"0", b"2"} or (stage == b"3" and path not in chosen):
-            chosen[path] = mode_and_hash + b" 0\t" + path
-    async with private_index(git, git_dir) as index:
-        environment = {"GIT_INDEX_FILE": str(index)}
-        await git.process.write(git_dir, there, "read-tree", "--empty", environment=environment)
-        stdin = b"".join(record + b"\0" for record in chosen.values())
-        info = ("update-index", "-z", "--index-info")
-        await git.process.write(git_dir, there, *info, stdin=stdin, environment=environment)
-        tree = await git.process.write(git_dir, there, "write-tree", "--missing-ok", environment=environment)
-    return tree.decode().strip()

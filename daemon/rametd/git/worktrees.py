@@ -109,7 +109,7 @@ def _leftover(repo: RepositoryInfo, path: Path) -> bool:
 def _require_possible(repo: RepositoryInfo, path: Path, branch: str, commit: str, *, new_branch: bool) -> None:
     """All that can be refused is refused here, before anything is made."""
     if registered := registered_at(repo.common_dir, path):
-        hint = f"{_make_room(repo, path, locked=any(entry.locked is not None for entry in registered))}; then try again"
+        hint = f"{make_room(repo, path, locked=any(entry.locked is not None for entry in registered))}; then try again"
         raise PathTakenError(f"a worktree is registered at {path}", hint=hint, path=str(path))
     if path.is_symlink() or (path.exists() and not (path.is_dir() and not any(path.iterdir()))):
         raise PathTakenError(f"{path} exists already", hint="move it away, then try again", path=str(path))
@@ -122,7 +122,7 @@ def _require_possible(repo: RepositoryInfo, path: Path, branch: str, commit: str
     branches.require_free(repo, branch, new=new_branch and not resumed)
 
 
-def _make_room(repo: RepositoryInfo, path: Path, *, locked: bool) -> str:
+def make_room(repo: RepositoryInfo, path: Path, *, locked: bool) -> str:
     """The command that frees a place where somebody else's worktree is registered."""
     git = ("git", "-C", str(repo.root), "worktree")
     force = ("-f", "-f") if locked else ()

@@ -19,7 +19,7 @@ def tree_bytes(path: Path) -> int:
     folders = [os.fspath(path)]
     while folders:
         with (
-            contextlib.suppress(FileNotFoundError, NotADirectoryError, PermissionError),
+            contextlib.suppress(OSError),
             os.scandir(folders.pop()) as entries,
         ):
             for entry in entries:

@@ -75,7 +75,7 @@ async def test_what_a_ref_kept_that_was_deleted_is_named_with_the_command_that_k
     back = restore if way == "archive" else bring_back
 
     _, words = await refusal(back(client, "one"))
-    assert f"{ref}, which kept the work of one, is gone; its commit, {commit[:12]}, is still there" in words
+    assert f"{ref}, which kept the work of one, is gone; its snapshot, {commit[:12]}, is still there" in words
     command = shlex.join(("git", "-C", str(repository), "update-ref", ref, commit))
     await follow(sandbox, repository, f"keep it again: {command}", "keep it again")
 

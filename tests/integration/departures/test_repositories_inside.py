@@ -53,21 +53,17 @@ async def test_a_repository_inside_is_kept_as_it_is_told_of_and_comes_back(
     for _ in range(2):
         gone = await archive(client, "made") if way == "archive" else await remove(client, "made", force=True)
 
-        (aside,) = (tree.parent / ".kept" / made.id).iterdir()
-        assert list(gone.warnings) == [f"repositories inside (own) are kept as they are at {aside}"]
+        assert list(gone.warnings) == []
         assert not tree.exists()
-        assert not isinstance(gone, session_pb2.ArchiveSessionResponse) or gone.freed_bytes < tree_bytes(aside)
+        assert not isinstance(gone, session_pb2.ArchiveSessionResponse) or gone.freed_bytes < 1 << 20
         back = await restore(client, "made") if way == "archive" else await bring_back(client, "made")
         assert list(back.warnings) == []
         assert everything(own) == before
-        assert not (tree.parent / ".kept").exists()
 
     assert git(repository, "for-each-ref", "refs/ramet/trash", "refs/ramet/archive") == ""
 
 
-async def test_a_repository_inside_that_cannot_be_copied_stays_or_is_moved_aside_as_it_is(
-    client: Client, repository: Path
-) -> None:
+async def test_a_repository_inside_that_nothing_can_copy_comes_back(client: Client, repository: Path) -> None:
     tree = Path((await client.create(repository, name="made")).worktree)
     own = repository_in(tree)
     before = everything(own)
@@ -75,29 +71,30 @@ async def test_a_repository_inside_that_cannot_be_copied_stays_or_is_moved_aside
     while len(str(deep)) < 3860:
         deep /= "x" * 200
     deep /= "x" * (4090 - len(str(deep)))
-    deep.mkdir(parents=True)  # as deep as can be: what it is copied to has a longer name
+    deep.mkdir(parents=True)  # as deep as can be
 
-    reason, words = await refusal(archive(client, "made"))
-    assert (reason, words.removeprefix(f"{own}/.git/x")[:9]) == ("GIT_FAILED", "x" * 9)
+    await archive(client, "made")
+    assert list((await restore(client, "made")).warnings) == []
+
     assert everything(own) == before
-    removed = await remove(client, "made", force=True)
-
-    (aside,) = (tree.parent / ".kept" / tree.name).iterdir()
-    assert any(words.endswith(f"is kept at {aside}") for words in removed.warnings)
-    assert (aside / "own" / ".git" / "HEAD").exists()
-    assert not tree.exists()
+    assert deep.exists()
 
 
-async def test_what_was_kept_of_repositories_inside_goes_with_the_trash(client: Client, repository: Path) -> None:
+async def test_what_is_shelved_goes_with_the_trash(client: Client, repository: Path) -> None:
     tree = Path((await client.create(repository, name="made")).worktree)
     repository_in(tree)
+    git(tree, "worktree", "add", "-q", "-b", "mine", "side")
     await archive(client, "made")
     await remove(client, "made", force=True)
-    assert any((tree.parent / ".kept").iterdir())
+    (entry,) = (await client.worktrees.ListTrash(worktree_pb2.ListTrashRequest())).entries
+    shelf = tree.with_name(f".{tree.name}.shelved")
+    assert entry.bytes > tree_bytes(shelf) > 0
 
     await client.worktrees.EmptyTrash(worktree_pb2.EmptyTrashRequest(entries=["made"]))
 
-    assert not (tree.parent / ".kept" / tree.name).exists()
+    assert not shelf.exists()
+    assert not list((repository / ".git" / "ramet").glob("shelved-*"))
+    assert git(repository, "for-each-ref", "refs/ramet") == ""
 
 
 async def test_what_an_archive_alone_has_of_what_was_inside_is_a_risk_to_its_removal(

@@ -49,8 +49,7 @@ async def test_what_was_archived_since_somebody_looked_is_not_archived_once_more
 
     reason, words = await refusal(asked)
     assert (reason, "archived already" in words) == ("WRONG_STATE", True)
-    assert git(repository, "show", f"refs/ramet/archive/{made.id}:draft") == "mine"
-    assert git(repository, "log", "--format=%s", "-2", f"refs/ramet/archive/{made.id}").count("archive:") == 1
+    assert git(repository, "show", f"refs/ramet/archive/{made.id}:files/draft") == "mine"
 
 
 async def test_what_is_back_since_somebody_looked_is_not_brought_back_once_more(

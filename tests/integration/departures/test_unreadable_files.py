@@ -1,18 +1,18 @@
-"""Files that git cannot read: they are nowhere but in the worktree, so that it stays, or is moved aside."""
+"""Files that git cannot read: they are nowhere but in the worktree, and move aside with it."""
 
 import os
 from pathlib import Path
 from typing import Any
 
 import pytest
-from ramet.v1 import session_pb2, worktree_pb2
+from ramet.v1 import worktree_pb2
 from rametd.git import Git
 from rametd.git.tracking.walking import Found, walk
 
 from tests.support import repositories
 from tests.support.closed import closed_directory, unprivileged_git
 from tests.support.daemon import IDLE, Client, git
-from tests.support.departures import refusal, remove
+from tests.support.departures import archive, bring_back, refusal, remove, restore
 from tests.support.eventually import eventually
 
 
@@ -39,12 +39,11 @@ def through_a_filter(repository: Path, tree: Path) -> Path:
     return tree / "secret"
 
 
-async def test_a_closed_directory_is_told_of_and_neither_archived_nor_removed(client: Client, repository: Path) -> None:
+async def test_a_closed_directory_is_told_of_and_not_removed(client: Client, repository: Path) -> None:
     made = await client.create(repository, name="closed")
     closed = closed_directory(Path(made.worktree))
 
-    for call in (remove(client, "closed"), client.sessions.ArchiveSession(archive_request("closed"))):
-        assert "could not open directory 'closed/'" in await refused(call)
+    assert "could not open directory 'closed/'" in await refused(remove(client, "closed"))
     await client.worktrees.CreateCheckpoint(worktree_pb2.CreateCheckpointRequest(session="closed"))
 
     closed.chmod(0o700)
@@ -59,41 +58,32 @@ async def test_a_closed_directory_is_told_of_and_neither_archived_nor_removed(cl
     await eventually(told)
 
 
-def archive_request(name: str) -> session_pb2.ArchiveSessionRequest:
-    return session_pb2.ArchiveSessionRequest(session=name)
-
-
-@pytest.mark.parametrize("way", ["closed", "filter"])
-async def test_a_forced_removal_keeps_aside_what_git_cannot_read_and_that_comes_back_with_the_rest(
-    client: Client, repository: Path, way: str
+@pytest.mark.parametrize("how", ["closed", "filter"])
+@pytest.mark.parametrize("way", ["archive", "rm"])
+async def test_what_git_cannot_read_comes_back_with_the_rest(
+    client: Client, repository: Path, way: str, how: str
 ) -> None:
     made = await client.create(repository, name="forced")
     tree = Path(made.worktree)
     (tree / "other.txt").write_text("other\n")
-    file = (closed_directory(tree) / "secret") if way == "closed" else through_a_filter(repository, tree)
+    file = (closed_directory(tree) / "secret") if how == "closed" else through_a_filter(repository, tree)
 
-    removed = await remove(client, "forced", force=True)
+    gone = await (remove(client, "forced", force=True) if way == "rm" else archive(client, "forced"))
 
     assert not tree.exists()
-    (aside,) = (tree.parent / ".kept" / made.id).iterdir()
-    assert any(words.endswith(f"is kept at {aside}") for words in removed.warnings)
-    assert any("closed" in words or "secret" in words for words in removed.warnings)
-    assert [path.name for path in aside.iterdir()] == [file.relative_to(tree).parts[0]]
-    assert git(repository, "show", f"{removed.trash_ref}:other.txt") == "other"
-
-    back = await client.worktrees.RestoreTrash(worktree_pb2.RestoreTrashRequest(entry="forced"))
-
+    ref = f"refs/ramet/{'trash' if way == 'rm' else 'archive'}/{made.id}"
+    assert git(repository, "show", f"{ref}:files/other.txt") == "other"
+    assert list(gone.warnings) == []
+    back = await (bring_back(client, "forced") if way == "rm" else restore(client, "forced"))
     assert list(back.warnings) == []
     assert file.read_text() == "only here\n"
     assert (tree / "other.txt").read_text() == "other\n"
-    assert way != "closed" or file.parent.stat().st_mode & 0o777 == 0
-    assert not (tree.parent / ".kept").exists()
-    assert not git(repository, "for-each-ref", "refs/ramet/trash")
+    assert how != "closed" or file.parent.stat().st_mode & 0o777 == 0
+    assert not git(repository, "for-each-ref", "refs/ramet/trash", "refs/ramet/archive")
 
     await remove(client, "forced", force=True)
-    assert (tree.parent / ".kept" / made.id).exists()
     await client.worktrees.EmptyTrash(worktree_pb2.EmptyTrashRequest(entries=["forced"]))
-    assert not (tree.parent / ".kept" / made.id).exists()
+    assert not tree.with_name(f".{made.id}.shelved").exists()
 
 
 async def test_a_file_that_cannot_be_stored_is_named_by_a_removal_that_touches_nothing(
@@ -126,7 +116,6 @@ async def test_git_tells_of_closed_directories_everywhere_also_of_one_that_a_tra
 
         assert (await layer.snapshots.take(sample.path)).skipped == words
         assert (await layer.work_at_risk(repo, sample.path, "main", None)).unread == words
-        assert (await layer.trash(repo, "s-1", sample.path, "main")).unread == words
 
         tracker = await layer.watch_changes(sample.path)
         assert (await tracker.tree()).skipped == words
@@ -165,17 +154,14 @@ async def test_the_files_of_a_nested_repository_are_kept_and_those_in_it_that_ca
     sample = repositories.plain(tmp_path / "repo", environment)
     layer = Git(environment, threads=2)
     try:
-        repo = await layer.discover(sample.path)
         sample.write("nested/file", "only here\n")
         sample.git("init", "-q", at=sample.path / "nested")
-        assert (await layer.trash(repo, "s-1", sample.path, "main")).unread == ()
+        assert (await layer.snapshots.take(sample.path)).skipped == ()
         closed_directory(sample.path / "nested")
-        record = await layer.trash(repo, "s-1", sample.path, "main")
-        assert record.unread == ("in nested: could not open directory 'closed/': Permission denied",)
-        kept = await layer.kept(repo, record.ref)
-        assert kept is not None
-        ((commit, place),) = kept.nested
-        assert place == "nested"
-        assert sample.git("show", f"{commit}:file") == "only here"
+        taken = await layer.snapshots.take(sample.path)
+        assert taken.skipped == ("in nested: could not open directory 'closed/': Permission denied",)
+        (inner,) = taken.nested
+        assert inner.place == "nested"
+        assert sample.git("show", f"{inner.files}:file") == "only here"
     finally:
         await layer.aclose()

@@ -216,8 +216,8 @@ async def test_a_stranger_on_a_port_a_turn_without_an_agent_and_what_removals_le
 ) -> None:
     made = {name: await client.create(repository, name=name) for name in ("taken", "busy")}
     folder = Path(made["taken"].worktree).parent
-    aside, whole = folder / ".aaaaaaa4.removing-0", folder / ".kept" / "aaaaaaa5"
-    for path in (aside, whole, folder / ".kept" / made["busy"].id):
+    aside, whole = folder / ".aaaaaaa4.removing-0", folder / ".aaaaaaa5.shelved"
+    for path in (aside, whole, folder / f".{made['busy'].id}.shelved"):
         path.mkdir(parents=True)
     with closing(sqlite3.connect(sandbox.root / "state" / "ramet.db", timeout=10)) as database, database:
         database.execute("UPDATE sessions SET state = 'working' WHERE id = ?", (made["busy"].id,))

@@ -163,8 +163,10 @@ def open_up(folder: Path) -> None:
             place.chmod(0o700)
 
 
-async def archived(git: Git, repo: RepositoryInfo, tree: Sample) -> Snapshot:
-    return (await git.snapshots.shelve(repo, "s-1", REF, tree.path, "work")).snapshot
+async def archived(git: Git, repo: RepositoryInfo, tree: Sample, last: Snapshot | None = None) -> Snapshot:
+    snapshot = (await git.snapshots.record(repo, "s-1", REF, tree.path, "work", last)).snapshot
+    assert await git.snapshots.shelve(repo, snapshot, tree.path) == ()
+    return snapshot
 
 
 async def restored(git: Git, repo: RepositoryInfo, tree: Sample, snapshot: Snapshot) -> tuple[str, ...]:
@@ -221,7 +223,7 @@ async def test_a_worktree_whose_directories_were_deleted_comes_back_from_its_sna
         shutil.rmtree(tree.path)
         if "entry" in gone:
             shutil.rmtree(entry)
-    snapshot = (await git.snapshots.shelve(repo, "s-1", REF, tree.path, "work", last)).snapshot
+    snapshot = await archived(git, repo, tree, last)
     if gone in {"tree", "both"}:
         shutil.rmtree(tmp_path / "trees" / ".s-1.shelved")
     if gone in {"entry", "both"}:

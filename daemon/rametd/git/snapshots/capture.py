@@ -77,8 +77,8 @@ async def capture_with(
     found: tuple[Nested, ...] = ()
     if inside and not plain:
         found, skipped = await nested.capture(git, worktree, git_dir, tree, skipped)
-    index = await _staged(git, worktree, git_dir) if depth >= Depth.STAGED else ""
-    unmerged = await _unmerged(git, git_dir) if depth is Depth.FULL else []
+    index = await staged_tree(git, git_dir) if depth >= Depth.STAGED else ""
+    unmerged = await unmerged_blobs(git, git_dir) if depth is Depth.FULL else []
     files, staged = tree, index
 
     def store() -> Snapshot:
@@ -113,21 +113,22 @@ def _is_worktree(git_dir: Path, directory: Path) -> bool:
     return inner is not None and inner.parent == common_dir(git_dir) / "worktrees"
 
 
-async def _staged(git: GitContext, worktree: Path, git_dir: Path) -> str:
-    """What is staged, as a tree, without the paths in conflict."""
-    there = (f"--git-dir={git_dir}", f"--work-tree={worktree}")
+async def staged_tree(git: GitContext, git_dir: Path) -> str:
+    """What is staged, as a tree, without the paths in conflict; no file of the worktree is looked at."""
+    there = (f"--git-dir={git_dir}", f"--work-tree={git_dir}")
     async with private_index(git, git_dir) as index:  # `write-tree` writes into the index what it found out about trees
         environment = {"GIT_INDEX_FILE": str(index)}
-        listing = ("diff", "--name-only", "--diff-filter=U", "-z")
-        conflicts = await git.process.read(worktree, *there, *listing, environment=environment)
+        output = await git.process.read(git_dir, *there, "ls-files", "--unmerged", "-z", environment=environment)
+        conflicts = dict.fromkeys(record.partition(b"\t")[2] for record in output.split(b"\0") if record)
         if conflicts:
             remove = ("update-index", "-z", "--force-remove", "--stdin")
-            await git.process.write(worktree, *there, *remove, stdin=conflicts, environment=environment)
-        tree = await git.process.write(worktree, *there, "write-tree", "--missing-ok", environment=environment)
+            stdin = b"".join(path + b"\0" for path in conflicts)
+            await git.process.write(git_dir, *there, *remove, stdin=stdin, environment=environment)
+        tree = await git.process.write(git_dir, *there, "write-tree", "--missing-ok", environment=environment)
     return tree.decode().strip()
 
 
-async def _unmerged(git: GitContext, git_dir: Path) -> list[str]:
+async def unmerged_blobs(git: GitContext, git_dir: Path) -> list[str]:
     """The blobs of paths in conflict, and the empty one, which an index has of files that are only announced (`git add -N`)."""
     if not await git.compute((git_dir / "index").is_file):
         return []
@@ -149,8 +150,11 @@ async def pin_all(git: GitContext, git_dir: Path, owner: str) -> None:
     if not names:
         return
     listing = ("rev-list", "--parents", "--stdin", "--not", "--branches", "--remotes", "--tags")
-    output = await git.process.read(git_dir, f"--git-dir={git_dir}", *listing, stdin="\n".join([*names, ""]).encode())
-    lines = [line.split() for line in output.decode().splitlines()]
+    stdin = "\n".join([*names, ""]).encode()
+    done = await git.process.run(git_dir, f"--git-dir={git_dir}", *listing, stdin=stdin)
+    lines = [line.split() for line in done.stdout.decode().splitlines()]
+    if done.returncode != 0:  # a branch of which git has lost the commit
+        lines = [[name] for name in names]
     reached = {parent for _, *parents in lines for parent in parents}
     await git.compute(pin_others, git_dir, owner, [commit for commit, *_ in lines if commit not in reached])
 

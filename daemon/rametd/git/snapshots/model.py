@@ -36,7 +36,7 @@ _FILE: Final = b"100644"
 class Nested:
     """A repository inside a worktree. ``files`` is a tree of ours, "" where its files are those of ``head``.
 
-    ``head`` is "" without a commit; ``repository`` is False for files in the place of a submodule that is not populated; ``own``: its head is on none
+    ``head`` is "" without a commit; ``repository`` is False for files in the place of a submodule that is not populated; ``clean``: ``files`` are those of its head; ``own``: that is on none
     of its remotes, and its commits were copied and pinned.
     """
 
@@ -45,6 +45,7 @@ class Nested:
     files: str = ""
     repository: bool = True
     own: bool = False
+    clean: bool = False
 
     @property
     def holder(self) -> str:
@@ -112,6 +113,7 @@ def write(
 
 def _nested_meta(each: Nested) -> dict[str, Any]:
     flags = {"own": True} if each.own else {}
+    flags |= {"clean": True} if each.clean else {}
     kind = {} if each.repository else {"repository": False}
     return {"place": each.place, "head": each.head, **flags, **kind}
 
@@ -139,7 +141,14 @@ def _read(repository: pygit2.Repository, top: pygit2.Tree) -> Snapshot | None:
     if "nested" in names:
         trees = {str(entry.name): str(entry.id) for entry in repository[names["nested"].id].peel(pygit2.Tree)}
     nested = tuple(
-        Nested(each["place"], each["head"], trees.get(str(n), ""), each.get("repository", True), each.get("own", False))
+        Nested(
+            each["place"],
+            each["head"],
+            trees.get(str(n), ""),
+            each.get("repository", True),
+            each.get("own", False),
+            each.get("clean", False),
+        )
         for n, each in enumerate(meta.get("nested", ()))
     )
     return Snapshot(

@@ -101,7 +101,8 @@ async def _copy(
         return Nested(place, head), written.skipped, deeper
     copied = [written.tree, *([head] if own and complete else [])]
     await copy_objects(git, inner, common, *copied)
-    return Nested(place, head, written.tree, own=head in copied), written.skipped, deeper
+    clean = await git.compute(_is_as_recorded, repository, written, head)
+    return Nested(place, head, written.tree, own=head in copied, clean=clean), written.skipped, deeper
 
 
 async def _copy_files(

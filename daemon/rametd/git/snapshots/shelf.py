@@ -47,14 +47,19 @@ from rametd.git.removal import delete_tree, refuse_main
 from rametd.git.repository import Head, RepositoryInfo, branch_tip, commit_exists, head_of, last_head, open_repository
 from rametd.git.snapshot import private_index, scratch_index
 from rametd.git.snapshots import model, nested
-from rametd.git.snapshots.capture import Depth, capture_with, pin_all
+from rametd.git.snapshots.capture import Depth, capture_with, pin_all, staged_tree, unmerged_blobs
 from rametd.git.snapshots.model import Snapshot
 from rametd.git.submodules import populate_submodules
 from rametd.git.underway import begun
 from rametd.git.unread import failed_filter
 from rametd.git.whole import lost_objects, mend_files
+from rametd.git.worktrees import make_room
 
 _LINK: Final = "160000"
+_MARK: Final = "shelved"
+"""In a shelved tree's git directory: its snapshot, by which the tree was thinned."""
+_REBUILT: Final = "rebuilt"
+"""In a git directory: its tree was made from the snapshot, and repositories inside are not filled yet."""
 _FORMAT: Final = "--batch-check=%(objectname) %(objectsize)"
 _CONVERTS: Final = ("filter", "ident", "working-tree-encoding", "eol")
 """Attributes by which a file is not the bytes that the repository has."""
@@ -83,11 +88,16 @@ class Shelved:
     warnings: tuple[str, ...] = ()
 
 
+def shelf_of(worktree: Path) -> Path:
+    """Where a tree is shelved: beside itself, so that its rename is one within a directory."""
+    return worktree.with_name(f".{worktree.name}.shelved")
+
+
 def place_of(repo: RepositoryInfo, worktree: Path) -> Place:
-    """Where a worktree is shelved: beside itself, so that its rename is one within a directory."""
+    """Where a worktree is, and where it is shelved."""
     return Place(
         worktree,
-        worktree.with_name(f".{worktree.name}.shelved"),
+        shelf_of(worktree),
         repo.common_dir / DIRECTORY / f"shelved-{worktree.name}",
     )
 
@@ -95,7 +105,7 @@ def place_of(repo: RepositoryInfo, worktree: Path) -> Place:
 # ── shelve ───────────────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def shelve(
+async def record(
     git: GitContext,
     repo: RepositoryInfo,
     owner: str,
@@ -104,32 +114,50 @@ async def shelve(
     branch: str,
     last: Snapshot | None = None,
 ) -> Shelved:
-    """Take a snapshot of a worktree under ``ref``, and move the worktree to the shelf; its branch stays.
+    """Take the snapshot under ``ref`` that a worktree is shelved with, and pin the commits that it needs.
 
-    ``last`` stands in for files that a person has deleted. Completes what an earlier call began. What is at the path and is not that worktree stays there,
-    told in ``warnings``. Raises RefNotFoundError where neither a tree, an entry nor a branch is left, GitFailedError.
+    ``last`` stands in for files that a person has deleted. Of a worktree that an earlier call has shelved, its snapshot is the one. Raises
+    RefNotFoundError where neither a tree, an entry nor a branch is left, GitFailedError.
     """
     place = place_of(repo, worktree)
     tip = await git.compute(branch_tip, repo, branch) if branch else None
     warnings: list[str] = []
-    taken = await git.compute(model.read, repo.common_dir, ref)
-    shelved = await git.compute(os.path.lexists, place.shelf)
-    if taken is None or not (shelved or await _is_gone(git, repo, worktree)):
+    taken = await _recorded(git, repo, ref, place)
+    shelved = await git.compute(lambda: os.path.lexists(place.shelf) or place.entry.exists())
+    if taken is None or not shelved:
         taken, warnings = await _capture(git, repo, owner, ref, place, branch, tip, last)
     elif tip is not None:  # its branch may have gone on since
         await git.compute(model.pin_others, repo.common_dir, owner, [tip])
+    return Shelved(taken, str(taken.facts.get("branch") or tip or ""), tuple(map(utf8, warnings)))
+
+
+async def shelve(git: GitContext, repo: RepositoryInfo, taken: Snapshot | None, worktree: Path) -> tuple[str, ...]:
+    """Move a worktree that was recorded to the shelf, and thin it; its branch stays. Completes what an earlier call began.
+
+    What is at the path and is not that worktree stays there; returns why, in words. Raises GitFailedError.
+    """
+    place = place_of(repo, worktree)
     async with git.locks.hold(repo.common_dir):
-        words = await git.compute(_move_aside, repo, place)
+        words = await git.compute(_move_aside, repo, place, taken)
     # Renames destroy nothing: one wait for the disk, before thinning does.
     await git.make_durable(repo.common_dir, worktree.parent)
-    if taken.facts.get("thin") and not words:
-        await thin(git, place, taken)
-    return Shelved(taken, str(taken.facts.get("branch") or tip or ""), tuple(map(utf8, (*warnings, *words))))
+    if taken is not None and taken.facts.get("thin") and not words:
+        try:
+            await thin(git, place, taken)
+        except GitFailedError as error:
+            words = [*words, f"all of its files stay at {place.shelf}: {error.message}"]
+    return tuple(map(utf8, words))
 
 
-async def _is_gone(git: GitContext, repo: RepositoryInfo, worktree: Path) -> bool:
-    git_dir, _ = await git.compute(locate, repo.common_dir, worktree)
-    return git_dir is None
+async def _recorded(git: GitContext, repo: RepositoryInfo, ref: str, place: Place) -> Snapshot | None:
+    """The snapshot of a worktree, also where its ref was deleted after it was shelved."""
+    common, mark = repo.common_dir, place.entry / _MARK
+    taken = await git.compute(model.read, common, ref)
+    if taken is None and await git.compute(mark.is_file):
+        taken = await git.compute(lambda: model.read(common, mark.read_text().strip()))
+        if taken is not None:
+            await git.process.write(common, "update-ref", ref, taken.id)
+    return taken
 
 
 async def _capture(
@@ -151,6 +179,9 @@ async def _capture(
         git_dir = next((each for each in (place.entry, _entry_of(place)) if each is not None and each.is_dir()), common)
     # Without an entry the repository itself reads the files; its HEAD and index are the main worktree's.
     borrowed = git_dir == common and not (tree / ".git").is_dir()
+    if shelved and (place.entry / _MARK).is_file() and git_dir == place.entry:
+        # The snapshot is lost, and what thinning deleted is no deletion.
+        await git.process.run(tree, f"--git-dir={git_dir}", f"--work-tree={tree}", "checkout-index", "-a", "-q", "-u")
     facts: dict[str, Any] = {"worktree": str(place.worktree)}
     warnings = [why] if why is not None else []
     head = Head(None, None)
@@ -159,9 +190,15 @@ async def _capture(
         if tip is None and head.branch in {branch, None}:
             tip = head.commit
     if git_dir is None:
-        made, tip = await _without_tree(git, repo, place, ref, branch, tip, last, facts)
+        made, tip = await _without_tree(git, repo, place, branch, tip, last, facts)
+        warnings += list(made.skipped)
         warnings += await git.compute(_gone_words, repo, place.worktree) if why is None else []
         pinned = made.head
+        entries = [*(each.admin_dir for each in await git.compute(registered_at, common, place.worktree)), place.entry]
+        inside = [each.admin_dir for each in await git.compute(entries_inside, common, place.worktree)]
+        for entry in [*entries, *inside]:
+            if await git.compute((entry / "HEAD").is_file):
+                await pin_all(git, entry, owner)
     else:
         if borrowed:
             known = tip or (last.head if last is not None and last.head else None)
@@ -173,11 +210,13 @@ async def _capture(
         facts["thin"] = not borrowed
         warnings += await git.compute(_lock_words, repo, place.worktree)
         try:
-            made = await capture_with(
-                git, tree, git_dir, ref=ref, depth=Depth.FULL, facts=facts, inside=False, head=head
-            )
+            made = await capture_with(git, tree, git_dir, depth=Depth.FULL, facts=facts, head=head)
         except GitFailedError as error:  # all of it is moved aside as it is
             unread = error.message
+            candidates = (head.commit, tip, last.head if last is not None else None)
+            there = [each for each in candidates if each is not None and await git.compute(commit_exists, repo, each)]
+            head, tip = Head(head.branch, there[0] if there else None), there[0] if there else None
+            facts |= {"whole": True, "branch": tip or "", "commits": there}
             files = await git.compute(_tree_of, repo, head.commit or tip)
             facts["thin"] = False
             warnings.append(f"git cannot read it, and it is kept as it is: {unread}")
@@ -193,7 +232,7 @@ async def _capture(
             for entry in [git_dir, *(each.admin_dir for each in await git.compute(entries_inside, common, tree))]:
                 await pin_all(git, entry, owner)
     await git.compute(model.pin_others, common, owner, [each for each in (tip, pinned) if each])
-    await git.compute(model.point, common, ref, made.id)
+    await git.process.write(common, "update-ref", ref, made.id)
     return made, warnings
 
 
@@ -201,7 +240,6 @@ async def _without_tree(
     git: GitContext,
     repo: RepositoryInfo,
     place: Place,
-    ref: str,
     branch: str,
     tip: str | None,
     last: Snapshot | None,
@@ -212,7 +250,14 @@ async def _without_tree(
     entry = await git.compute(left_at, common, place.worktree)
     git_dir = entry.admin_dir if entry is not None else place.entry if place.entry.is_dir() else None
     head = Head(None, None)
+    skipped: list[str] = []
+    unmerged: list[str] = []
+    index = ""
     if git_dir is not None:
+        listed = await git.process.run(git_dir, f"--git-dir={git_dir}", "ls-files", "--stage", "-z")
+        skipped = [f"what was staged: {listed.words}"] if listed.returncode else []
+        if not listed.returncode:
+            index, unmerged = await staged_tree(git, git_dir), await unmerged_blobs(git, git_dir)
         known = await git.compute(lambda: head_of(open_repository(git_dir)))
         head = await last_known_head(git, repo, git_dir, known)
         stood = head.commit or await git.compute(last_head, git_dir)
@@ -235,7 +280,19 @@ async def _without_tree(
     files = files or await git.compute(_tree_of, repo, at)
     on = head.branch or "" if git_dir is not None else branch
     return (
-        await git.compute(lambda: model.write(common, files, head=at, branch=on, nested=found, facts=facts)),
+        await git.compute(
+            lambda: model.write(
+                common,
+                files,
+                head=at,
+                branch=on,
+                index=index,
+                unmerged=unmerged,
+                nested=found,
+                skipped=skipped,
+                facts=facts,
+            )
+        ),
         tip,
     )
 
@@ -250,9 +307,7 @@ def _tree_of(repo: RepositoryInfo, commit: str | None) -> str:
 def _gone_words(repo: RepositoryInfo, worktree: Path) -> list[str]:
     if (moved := moved_to(repo.common_dir, worktree)) is not None:
         return [f"it was moved to {moved.path}: what is there stays there, with what is checked out in it"]
-    hint = (
-        "; if it was moved by hand, restore the session and move its files, which stay where they are, into its place"
-    )
+    hint = "; if it was moved by hand, bring the session back and move its files, which stay where they are, into its place"
     return [f"{worktree} was gone already{hint if left_at(repo.common_dir, worktree) else ''}"]
 
 
@@ -269,7 +324,7 @@ def _entry_of(place: Place) -> Path | None:
     return git_dir_of(place.shelf) if place.shelf.is_dir() else None
 
 
-def _move_aside(repo: RepositoryInfo, place: Place) -> list[str]:
+def _move_aside(repo: RepositoryInfo, place: Place, taken: Snapshot | None) -> list[str]:
     """Rename the tree, then its entry; in words, why what is at its path stays. Blocks."""
     common, worktree = repo.common_dir, place.worktree
     refuse_main(repo, worktree)
@@ -293,6 +348,8 @@ def _move_aside(repo: RepositoryInfo, place: Place) -> list[str]:
                 entry.admin_dir.rename(place.entry)
             else:  # a second entry of the same path, or one cut short
                 entry.admin_dir.rename(_free(place.entry.with_name(f"removing-{worktree.name}")))
+        if taken is not None and taken.facts.get("thin") and place.entry.is_dir():
+            (place.entry / _MARK).write_text(f"{taken.id}\n")
     except OSError as error:
         raise GitFailedError(
             f"{error.filename} cannot be moved: {error.strerror}", hint="look at who owns it, then try again"
@@ -448,7 +505,6 @@ async def unshelve(
     """
     place = place_of(repo, worktree)
     warnings: list[str] = []
-    rebuilt = False
     if not await git.compute(_is_back, repo, place):
         async with git.locks.hold(repo.common_dir) as lock:
             if await git.compute(_is_half_back, repo, place):  # an earlier call passed the checks below
@@ -458,19 +514,26 @@ async def unshelve(
             await git.compute(branches.require_free, repo, branch, new=new_branch and not resumed)
             if new_branch and await git.compute(branch_tip, repo, branch) is None:
                 await branches.create_branch(git, repo, worktree, branch, commit, lock)
-        await _mend_entry(git, place, taken)
-        rebuilt = not await git.compute(os.path.lexists, place.shelf)
-        if rebuilt:
-            await git.compute(place.shelf.mkdir, parents=True)
+        warnings += await _mend_entry(git, place, taken)
+        await git.compute(_begin_tree, place)
         warnings += await _fill(git, place, taken)
         warnings += await _set_head(git, repo, place, taken, own, branch, commit)
     async with git.locks.hold(repo.common_dir):
         warnings += await git.compute(_move_back, repo, place)
-    if rebuilt:
+    rebuilt = _home(repo, place) / _REBUILT
+    if await git.compute(rebuilt.exists):
         warnings += await populate_submodules(git, repo.worktree_root, worktree)
         warnings += await nested.restore(git, repo.common_dir, worktree, taken)
     await git.make_durable(repo.common_dir, worktree.parent)
+    await git.compute(rebuilt.unlink, missing_ok=True)
     return tuple(map(utf8, warnings))
+
+
+def _begin_tree(place: Place) -> None:
+    """Where a person has deleted the tree, begin another one."""
+    if not os.path.lexists(place.shelf):
+        (place.entry / _REBUILT).touch()
+        place.shelf.mkdir(parents=True)
 
 
 def _is_back(repo: RepositoryInfo, place: Place) -> bool:
@@ -479,7 +542,10 @@ def _is_back(repo: RepositoryInfo, place: Place) -> bool:
 
 
 def _home(repo: RepositoryInfo, place: Place) -> Path:
-    return repo.common_dir / "worktrees" / place.worktree.name
+    """Where a worktree's entry is, or is to be: under another name where a worktree that was moved has its own."""
+    found = [entry.admin_dir for entry in registered_at(repo.common_dir, place.worktree) if entry.path is not None]
+    home = repo.common_dir / "worktrees" / place.worktree.name
+    return found[0] if found else _free(home) if home.exists() else home
 
 
 def _is_half_back(repo: RepositoryInfo, place: Place) -> bool:
@@ -494,18 +560,24 @@ def _require_free(repo: RepositoryInfo, place: Place) -> None:
     free = not os.path.lexists(worktree) or (
         worktree.is_dir() and not worktree.is_symlink() and not any(worktree.iterdir())
     )
+    if registered := registered_at(repo.common_dir, worktree):
+        hint = (
+            f"{make_room(repo, worktree, locked=any(entry.locked is not None for entry in registered))}; then try again"
+        )
+        raise PathTakenError(f"a worktree is registered at {worktree}", hint=hint, path=str(worktree))
     if not free:
         raise PathTakenError(f"{worktree} exists already", hint="move it away, then try again", path=str(worktree))
-    if registered_at(repo.common_dir, worktree) or _home(repo, place).exists():
+    if (place.entry / "modules").is_dir() and _home(repo, place).name != worktree.name:  # which submodules name
         raise PathTakenError(
             f"git has another worktree on its list as {worktree.name}",
-            hint=f"`git -C {repo.root} worktree list` shows it; take it off, then try again",
+            hint=f"`git -C {repo.root} worktree list` shows it; remove it, then try again",
             path=str(worktree),
         )
 
 
-async def _mend_entry(git: GitContext, place: Place, taken: Snapshot) -> None:
-    """Make what is missing of a shelved tree's git directory: all of it, where a person has deleted it."""
+async def _mend_entry(git: GitContext, place: Place, taken: Snapshot) -> list[str]:
+    """Make what is missing of a shelved tree's git directory: all of it, where a person has deleted it. In words, what could not be read."""
+    warnings: list[str] = []
     entry, part = place.entry, place.entry.with_name(f"building-{place.entry.name}")
 
     def begin() -> Path:
@@ -526,22 +598,37 @@ async def _mend_entry(git: GitContext, place: Place, taken: Snapshot) -> None:
         return folder
 
     folder = await git.compute(begin)
+    listed = await git.process.run(folder, f"--git-dir={folder}", "ls-files", "--stage", "-z")
+    if listed.returncode != 0:
+        unreadable = folder / "index.unreadable"
+        await git.compute((folder / "index").replace, unreadable)
+        warnings.append(f"what was staged: {listed.words}; that index is {unreadable.name} in its git directory now")
     if not await git.compute((folder / "index").is_file):
         tree = taken.index or taken.head or taken.files
         await git.process.write(folder, f"--git-dir={folder}", "read-tree", tree)
     if folder == part:
         await git.compute(part.rename, entry)
+    return warnings
 
 
 async def _fill(git: GitContext, place: Place, taken: Snapshot) -> list[str]:
     """Write the snapshot's files that are missing in a shelved tree; no file that is there is written. In words, what cannot be."""
-    if taken.facts.get("thin") is False and taken.skipped:  # it could not be read, and was not thinned
+    if taken.facts.get("whole"):  # it could not be read, and was not thinned
         return []
     tree, git_dir = place.shelf, place.entry
     there = (f"--git-dir={git_dir}", f"--work-tree={tree}")
-    captured = {
-        path: entry for path, entry in (await _entries(git, tree, there, taken.files)).items() if entry[0] != _LINK
-    }
+    mark = git_dir / _MARK
+    if await git.compute(lambda: mark.is_file() and mark.read_text().strip() != taken.id):
+        # Its ref was made again by hand, of another snapshot than it was thinned by.
+        await git.process.run(tree, *there, "checkout-index", "-a", "-q", "-u")
+    try:
+        files = await _entries(git, tree, there, taken.files)
+    except GitFailedError as error:  # the index has what thinning deleted
+        await git.process.run(tree, *there, "checkout-index", "-a", "-q", "-u")
+        if await git.process.read(tree, *there, "ls-files", "--deleted", "-z"):
+            raise
+        return [f"git has not all of its snapshot ({error.message}): files that were deleted may be there again"]
+    captured = {path: entry for path, entry in files.items() if entry[0] != _LINK}
     missing = await git.compute(_missing, tree, captured)
     if not missing:
         return []
@@ -623,6 +710,7 @@ def _move_back(repo: RepositoryInfo, place: Place) -> list[str]:
         place.entry.rename(home)
     for entry in sorted(place.entry.parent.glob(f"{place.entry.name}+*")):
         warnings += _inner_back(repo, place, entry)
+    (home / _MARK).unlink(missing_ok=True)
     if place.shelf.exists():
         (home / "gitdir").write_text(f"{place.worktree / '.git'}\n")
         if git_dir_of(place.shelf) != home:  # it was deleted, or the repository was moved meanwhile
@@ -667,12 +755,18 @@ async def put_back_on_shelf(
     place = place_of(repo, worktree)
     async with git.locks.hold(repo.common_dir) as lock:
         if await git.compute(_is_half_back, repo, place) or await git.compute(_is_back, repo, place):
-            await git.compute(_move_aside, repo, place)
+            await git.compute(_move_aside, repo, place, None)
         if created_at is not None and await git.compute(branches.made_for, repo, branch, worktree):
             await branches.delete_branch(git, repo, branch, created_at, lock)
 
 
 # ── the rest of its life ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def mark_of(repo: RepositoryInfo, worktree: Path) -> str:
+    """The object's name of the snapshot that a shelved worktree was thinned by; "" where there is none. Blocks."""
+    mark = place_of(repo, worktree).entry / _MARK
+    return mark.read_text().strip() if mark.is_file() else ""
 
 
 def parts_of(repo: RepositoryInfo, worktree: Path) -> Iterator[Path]:

@@ -7,13 +7,13 @@ from typing import Any
 
 import pygit2
 
-from rametd.domain.text import utf8
 from rametd.git import refs, whole
 from rametd.git.context import GitContext
-from rametd.git.repository import RepositoryInfo, open_repository
+from rametd.git.repository import RepositoryInfo, commit_exists, open_repository
+from rametd.git.snapshot import write_commit
 from rametd.git.snapshots import capture, model, nested, restore, shelf
 from rametd.git.snapshots.capture import Depth
-from rametd.git.snapshots.model import Snapshot
+from rametd.git.snapshots.model import ARCHIVE, TRASH, Snapshot
 from rametd.git.snapshots.restore import Moved
 from rametd.git.snapshots.shelf import Shelved
 from rametd.platform.disk import tree_bytes
@@ -103,7 +103,7 @@ class Snapshots:
 
     # ── archive and trash ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def shelve(
+    async def record(
         self,
         repo: RepositoryInfo,
         owner: str,
@@ -112,8 +112,30 @@ class Snapshots:
         branch: str,
         last: Snapshot | None = None,
     ) -> Shelved:
+        """See `shelf.record`."""
+        return await shelf.record(self._git, repo, owner, ref, worktree, branch, last)
+
+    async def of_commit(self, repo: RepositoryInfo, commit: str, branch: str) -> Snapshot:
+        """A snapshot of a commit's files; no ref keeps it."""
+
+        def write() -> Snapshot:
+            files = str(open_repository(repo.common_dir)[commit].peel(pygit2.Tree).id)
+            return model.write(repo.common_dir, files, head=commit, branch=branch)
+
+        return await self._git.compute(write)
+
+    async def as_commit(self, repo: RepositoryInfo, snapshot: Snapshot) -> str:
+        """A commit of a snapshot's files on its HEAD, to be compared with others; no ref keeps it."""
+
+        def write() -> str:
+            parents = [snapshot.head] if snapshot.head else []
+            return write_commit(open_repository(repo.common_dir), snapshot.files, "files\n", parents)
+
+        return await self._git.compute(write)
+
+    async def shelve(self, repo: RepositoryInfo, snapshot: Snapshot | None, worktree: Path) -> tuple[str, ...]:
         """See `shelf.shelve`."""
-        return await shelf.shelve(self._git, repo, owner, ref, worktree, branch, last)
+        return await shelf.shelve(self._git, repo, snapshot, worktree)
 
     async def unshelve(
         self,
@@ -134,7 +156,7 @@ class Snapshots:
         await shelf.put_back_on_shelf(self._git, repo, worktree, branch, created_at)
 
     async def changed(self, repo: RepositoryInfo, snapshot: Snapshot) -> tuple[str, ...]:
-        """The paths that a snapshot has otherwise than its HEAD, untracked ones included."""
+        """The paths that a snapshot has otherwise than its HEAD, untracked ones included; not the repositories inside that a person made."""
 
         def compare() -> tuple[str, ...]:
             repository = open_repository(repo.common_dir)
@@ -142,23 +164,52 @@ class Snapshots:
                 return ()
             tree = repository[snapshot.head].peel(pygit2.Tree)
             diff = tree.diff_to_tree(repository[snapshot.files].peel(pygit2.Tree))
-            return tuple(sorted(utf8(delta.new_file.path) for delta in diff.deltas))
+            links = {each.new_file.path for each in diff.deltas if each.new_file.mode == pygit2.enums.FileMode.COMMIT}
+            made = {each.new_file.path for each in diff.deltas if each.status_char() == "A"}
+            return tuple(sorted(each.new_file.path for each in diff.deltas if each.new_file.path not in links & made))
 
         return await self._git.compute(compare)
 
+    async def only_staged(self, repo: RepositoryInfo, snapshot: Snapshot) -> tuple[str, ...]:
+        """The paths that are staged otherwise than both HEAD and the files have them."""
+
+        def compare() -> tuple[str, ...]:
+            repository = open_repository(repo.common_dir)
+            if not snapshot.index or snapshot.head not in repository:
+                return ()
+            head, index, files = (
+                repository[each].peel(pygit2.Tree) for each in (snapshot.head, snapshot.index, snapshot.files)
+            )
+            one, other = (
+                {delta.new_file.path for delta in tree.diff_to_tree(index).deltas if delta.status_char() != "D"}
+                for tree in (head, files)
+            )
+            return tuple(sorted(one & other))
+
+        return await self._git.compute(compare)
+
+    async def time_of(self, repo: RepositoryInfo, name: str) -> float | None:
+        """When a snapshot was taken, or a commit made, in seconds since the epoch; None for what is neither, or is not there."""
+        if (taken := await self.read(repo, name)) is not None:
+            return taken.time
+
+        def look() -> float | None:
+            if not commit_exists(repo, name):
+                return None
+            return float(open_repository(repo.common_dir)[name].peel(pygit2.Commit).commit_time)
+
+        return await self._git.compute(look)
+
     async def size(self, repo: RepositoryInfo, snapshot: Snapshot, worktree: Path) -> int:
         """Bytes on disk of a shelved worktree, and of the objects that only its snapshot has."""
-
-        def on_shelf() -> int:
-            return sum(tree_bytes(part) for part in shelf.parts_of(repo, worktree))
-
-        return await self._git.compute(on_shelf) + await refs.size_of(self._git, repo, snapshot.id)
+        parts = await self._git.compute(lambda: sum(tree_bytes(part) for part in shelf.parts_of(repo, worktree)))
+        return parts + await refs.size_of(self._git, repo, snapshot.id)
 
     async def move(self, repo: RepositoryInfo, old: str, new: str) -> Snapshot | None:
         """Have the ref ``new`` keep the snapshot of ``old``, which goes; None where neither is there."""
         found = await self.read(repo, old)
         if found is not None:
-            await self._git.compute(model.point, repo.common_dir, new, found.id)
+            await self._git.process.write(repo.common_dir, "update-ref", new, found.id)
             await self._git.make_durable(repo.common_dir)
             await refs.drop(self._git, repo, old)
         return found or await self.read(repo, new)
@@ -167,10 +218,22 @@ class Snapshots:
         """Keep commits for a session, each by a ref of its own."""
         await self._git.compute(model.pin_others, repo.common_dir, owner, commits)
 
+    async def drop(self, repo: RepositoryInfo, ref: str, name: str) -> None:
+        """Delete a ref of ours while it keeps the object ``name``, and the shelved worktree that its snapshot is of."""
+        taken = await self.read(repo, name)
+        await self._git.make_durable(repo.common_dir)  # whatever has what it keeps beside it
+        await refs.drop(self._git, repo, ref, name)
+        if taken is not None and ref.startswith((ARCHIVE, TRASH)) and "worktree" in taken.facts:
+            await shelf.drop(self._git, repo, Path(taken.facts["worktree"]))
+
     async def drop_shelved(self, repo: RepositoryInfo, worktree: Path) -> None:
         """Delete a shelved worktree for good; nothing is done where there is none."""
         await shelf.drop(self._git, repo, worktree)
 
-    def shelved(self, repo: RepositoryInfo, worktree: Path) -> bool:
-        """Whether a worktree is on the shelf; blocks."""
-        return any(True for _ in shelf.parts_of(repo, worktree))
+    async def mark_of(self, repo: RepositoryInfo, worktree: Path) -> str:
+        """The object's name of the snapshot that a shelved worktree was thinned by; "" where there is none."""
+        return await self._git.compute(shelf.mark_of, repo, worktree)
+
+    def shelf_of(self, worktree: Path) -> Path:
+        """Where the tree of a worktree is while it is shelved."""
+        return shelf.shelf_of(worktree)

@@ -1,4 +1,4 @@
-"""Archiving a session: its worktree goes, and everything else stays, to be brought back by `Restorer`."""
+"""Archiving a session: its worktree moves to the shelf, from where `Restorer` restores it; everything else stays."""
 
 import asyncio
 from functools import partial
@@ -10,22 +10,13 @@ from rametd.domain.errors import RefNotFoundError, WrongStateError
 from rametd.domain.models import Hold, Session, WorktreeKind
 from rametd.domain.operations import Caller, Kind, Operation
 from rametd.domain.states import State
-from rametd.git.trash import TrashRecord
+from rametd.git import Shelved
 from rametd.platform.disk import tree_bytes
 from rametd.services import events
 from rametd.services.agents.stopping import end_agent
 from rametd.services.agents.supervisor import Supervisor
 from rametd.services.core import Core
-from rametd.services.departures.clearing import (
-    archive_ref,
-    give_up,
-    is_first,
-    keep_git_dirs,
-    kept_under,
-    refuse_around,
-    tree_goes,
-    unread_error,
-)
+from rametd.services.departures.clearing import archive_ref, give_up, recorded_under, refuse_around, tree_goes
 from rametd.services.departures.farewell import what_ends, what_is_ignored
 from rametd.services.departures.whole import last_whole
 from rametd.services.lifecycle import change_state
@@ -33,7 +24,7 @@ from rametd.services.operations.busy import new_operation
 from rametd.services.repos import info_of
 from rametd.services.sessions import Sessions
 from rametd.services.views import one_session_message
-from rametd.services.worktrees.places import kept_aside, unlink_by_name
+from rametd.services.worktrees.places import unlink_by_name
 from rametd.store import Unit
 
 log = structlog.get_logger()
@@ -91,45 +82,41 @@ class Archiver:
         await core.kept(session.id)
         told += [words for hook in core.before_tree_goes for words in await hook(session) or ()]
         told += await what_is_ignored(core, session, repo.root)
-        record: TrashRecord | None = None
+        shelved: Shelved | None = None
         freed, warnings = 0, list[str]()
         if session.worktree_kind == WorktreeKind.OWN:
-            record, freed, warnings = await self._clear(operation, session)
-        return await core.store.write(lambda unit: self._archived(unit, operation, record, freed, [*told, *warnings]))
+            shelved, freed, warnings = await self._shelve(operation, session)
+        return await core.store.write(lambda unit: self._archived(unit, operation, shelved, freed, [*told, *warnings]))
 
-    async def _clear(self, operation: Operation, session: Session) -> tuple[TrashRecord | None, int, list[str]]:
-        """Keep the files and remove the tree; the branch stays. What was kept, the bytes that were freed, and what was not as it should be."""
-        core = self._core
+    async def _shelve(self, operation: Operation, session: Session) -> tuple[Shelved | None, int, list[str]]:
+        """Move the worktree to the shelf; the branch stays. Its snapshot, the bytes that were freed, and what is not as it should be."""
+        core, ref = self._core, archive_ref(session.id)
         repo = await core.store.read(lambda reader: reader.repos.get(session.repo_id))
         info = await info_of(core, repo)
-        afresh = await is_first(core, operation)
-        # Of an earlier run that got as far as that, the files are kept already.
-        last, lost = await last_whole(core, info, session) if afresh else (None, [])
-        record: TrashRecord | None = None
-        # Before the files are kept: what is written between that and the removal would be lost.
-        freed = await asyncio.to_thread(tree_bytes, session.worktree)
-        async with kept_under(core, info, operation, session, archive_ref(session.id)):
+        last, warnings = await last_whole(core, info, session)
+        before = await asyncio.to_thread(tree_bytes, session.worktree)
+        shelved: Shelved | None = None
+        async with recorded_under(core, info, operation, session, ref):
             try:
-                record = await core.git.archive(info, session.id, session.worktree, session.branch, last, afresh=afresh)
+                shelved = await core.git.snapshots.record(info, session.id, ref, session.worktree, session.branch, last)
+                warnings += shelved.warnings
             except RefNotFoundError as error:
-                log.warning("nothing is left to keep", session=session.id, error=error.message)
-            if record is not None and record.unread:
-                raise unread_error(session, record.unread, "")
-            freed = max(0, freed - await keep_git_dirs(core, session, record))
+                log.warning("nothing is left to archive", session=session.id, error=error.message)
             core.failpoint.hit("archive.kept")
             await tree_goes(core, operation, session)
-            removal = await core.git.remove_worktree(info, session.worktree, session.branch, delete_branch=False)
-        warnings = list(dict.fromkeys((*lost, *(record.skipped if record is not None else ()), *removal.kept)))
-        # From the disk, for an earlier run of this may have copied it there.
-        warnings += await asyncio.to_thread(kept_aside, session.worktree)
+            snapshot = shelved.snapshot if shelved is not None else None
+            warnings += await core.git.snapshots.shelve(info, snapshot, session.worktree)
+        shelf = core.git.snapshots.shelf_of(session.worktree)
+        freed = max(0, before - await asyncio.to_thread(tree_bytes, shelf))
+        warnings = list(dict.fromkeys(warnings))
         for words in warnings:
             log.warning("archived otherwise than it should be", session=session.id, what=words)
         await asyncio.to_thread(unlink_by_name, session.worktree)
         core.failpoint.hit("archive.tree-removed")
-        return record, freed, warnings
+        return shelved, freed, warnings
 
     def _archived(
-        self, unit: Unit, operation: Operation, record: TrashRecord | None, freed: int, warnings: list[str]
+        self, unit: Unit, operation: Operation, shelved: Shelved | None, freed: int, warnings: list[str]
     ) -> Archived:
         session = unit.sessions.get(operation.session_id)
         principal = operation.principal
@@ -137,7 +124,7 @@ class Archiver:
         if session.state not in AT_REST:
             session = change_state(unit, session, State.PAUSED, hold=Hold.STOPPED, principal=principal)
         reason = "" if session.worktree_kind == WorktreeKind.OWN else f"{session.worktree} is as it was: it is not ours"
-        ref, commit = (archive_ref(session.id), record.commit) if record is not None else ("", "")
+        ref, commit = (archive_ref(session.id), shelved.snapshot.id) if shelved is not None else ("", "")
         session = change_state(
             unit,
             session,

@@ -9,8 +9,7 @@ from ramet.words import plural
 from rametd.domain.errors import GitFailedError, NotFoundError, WorkAtRiskError
 from rametd.domain.models import Session, WorktreeKind
 from rametd.domain.states import State
-from rametd.git import Kept, gitdirs
-from rametd.git.repository import RepositoryInfo
+from rametd.git import RepositoryInfo, Snapshot
 from rametd.git.risk import Risk
 from rametd.git.unread import unread
 from rametd.services.core import Core
@@ -18,7 +17,6 @@ from rametd.services.departures.clearing import archive_ref
 from rametd.services.departures.whole import lost_archive, lost_checkpoint, not_whole
 from rametd.services.repos import info_of
 from rametd.services.words import listed
-from rametd.services.worktrees.places import git_dirs_aside
 
 LISTED = 20
 
@@ -59,25 +57,26 @@ async def _with_archive(core: Core, info: RepositoryInfo, session: Session, risk
     """What only the archive holds: changes that were not committed, and commits whose branch was deleted since."""
     if words := await lost_archive(core, info, session):
         raise not_whole(words)
-    kept = await core.git.kept(info, archive_ref(session.id))
-    if kept is None:
+    snapshot = await core.git.snapshots.read(info, archive_ref(session.id))
+    if snapshot is None:
         return risk
     commits, starts = risk.unique_commits, risk.starts
-    for commit in dict.fromkeys((kept.branch_commit, kept.head, *kept.pending)):
-        if commit and commit not in starts and not await core.git.reachable(info, commit):
+    for commit in snapshot.facts.get("commits", ()):
+        if commit not in starts and not await core.git.reachable(info, commit):
             commits, starts = (*commits, (commit, "kept by the archive alone")), (*starts, commit)
-    apart = {place for _, place in (*kept.nested, *kept.worktrees)}  # at these the files only point
-    changed = tuple(path for path in kept.changed if path not in apart)
-    changed = () if await _is_elsewhere(core, info, session, kept.commit, changed) else changed
-    inside = (*risk.inside, *await core.git.only_inside(info, kept), *await asyncio.to_thread(_aside, session, kept))
+    apart = {each.place for each in snapshot.nested}  # at these the files only point
+    changed = tuple(path for path in await core.git.snapshots.changed(info, snapshot) if path not in apart)
+    changed = () if await _is_elsewhere(core, info, session, snapshot, changed) else changed
+    inside = (*risk.inside, *snapshot.facts.get("inside", ()))
+    told = tuple(f"the worktree {each.place} inside it" for each in snapshot.nested)
+    inside += tuple(
+        f"the repository {each.place} inside it"
+        for each, worktree in zip(snapshot.nested, told, strict=True)
+        if (each.own or (each.files and not each.clean)) and not any(line.startswith(worktree) for line in inside)
+    )
+    if staged := await core.git.snapshots.only_staged(info, snapshot):
+        inside = (*inside, f"what was staged of {', '.join(staged)}")
     return replace(risk, uncommitted=changed, untracked=(), unique_commits=commits, starts=starts, inside=inside)
-
-
-def _aside(session: Session, kept: Kept) -> list[str]:
-    """Repositories that were inside, of which nothing but the git directory is kept."""
-    places = {place for _, place in kept.nested}
-    found = [each for folder in git_dirs_aside(session.worktree, kept.tree)[:1] for each in gitdirs.read(folder)]
-    return [f"the repository {each.name} inside it" for each in found if not each.stays and each.name not in places]
 
 
 async def _with_checkpoint(core: Core, info: RepositoryInfo, session: Session, risk: Risk) -> Risk:
@@ -99,22 +98,23 @@ async def _with_checkpoint(core: Core, info: RepositoryInfo, session: Session, r
     )  # at these the files only point
     held = tuple(sorted((changed or set()).difference(apart)))
     inside = tuple(f"the repository {place} inside it" for place in apart)
-    held = () if await _is_elsewhere(core, info, session, stood.tree, held) else held
+    held = () if taken is not None and await _is_elsewhere(core, info, session, taken, held) else held
     uncommitted = tuple(dict.fromkeys((*risk.uncommitted, *held)))
     return replace(risk, uncommitted=uncommitted, inside=(*risk.inside, *inside))
 
 
 async def _is_elsewhere(
-    core: Core, info: RepositoryInfo, session: Session, commit: str, changed: tuple[str, ...]
+    core: Core, info: RepositoryInfo, session: Session, snapshot: Snapshot, changed: tuple[str, ...]
 ) -> bool:
-    """Whether what was not committed, and is kept in ``commit``, got into a branch by another way: it has landed, or one has these files."""
+    """Whether what was not committed, and is in a snapshot, got into a branch by another way: it has landed, or one has these files."""
     if not changed:
         return True
     targets = await core.git.landing_targets(info, session.base_ref, session.branch)
+    commit = await core.git.snapshots.as_commit(info, snapshot)
     if await core.git.landed(info, commit, session.base_commit, targets):
         return True
     without = session.branch if session.created_branch else ""
-    return bool(await core.git.holder(info, commit, changed, without=without))
+    return bool(await core.git.holder(info, snapshot.files, changed, without=without))
 
 
 async def _all_landed(core: Core, info: RepositoryInfo, session: Session, starts: tuple[str, ...]) -> bool:

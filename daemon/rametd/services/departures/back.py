@@ -9,7 +9,7 @@ from ramet.v1 import session_pb2, worktree_pb2
 from rametd.domain.errors import CapReachedError
 from rametd.domain.models import Hold, Session
 from rametd.domain.states import State
-from rametd.git import Kept
+from rametd.git import Snapshot
 from rametd.services import ports
 from rametd.services.core import Core
 from rametd.store import Reader, Unit
@@ -31,13 +31,13 @@ def is_back(reader: Reader, session_id: str) -> bool:
     return session is not None and session.state != State.ARCHIVED
 
 
-def not_laid(reader: Reader, session: Session, kept: Kept) -> tuple[str, ...]:
+def not_laid(reader: Reader, session: Session, snapshot: Snapshot) -> tuple[str, ...]:
     """A checkpoint that has files which the branch, as it is, may not have."""
     return tuple(
         f"its directory was deleted by hand, and its branch is not as it was at checkpoint {each.number}: `rametctl rewind {session.name} {each.number}`"
         " brings back the files of then"
         for each in reader.checkpoints.list(session.id)
-        if each.snapshot == kept.checkpoint
+        if each.snapshot == snapshot.facts.get("checkpoint")
     )
 
 

@@ -1,24 +1,21 @@
-"""What removing and archiving a session have in common: its agent and all it started end, and only then its worktree goes."""
+"""Removing and archiving a session: what they have in common."""
 
 import asyncio
 import shlex
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import structlog
 
-from rametd.domain.errors import RametError, WorkAtRiskError, WrongStateError
+from rametd.domain.errors import RametError, WrongStateError
 from rametd.domain.models import Session, WorktreeKind
 from rametd.domain.operations import Operation
 from rametd.domain.states import State
-from rametd.git.repository import RepositoryInfo
-from rametd.git.trash import ARCHIVE, TrashRecord
-from rametd.platform.disk import tree_bytes
+from rametd.git import ARCHIVE, RepositoryInfo
 from rametd.services.core import Core
 from rametd.services.lifecycle import change_state
 from rametd.services.operations.busy import unfinished
 from rametd.services.persistence import write_for_sure
-from rametd.services.worktrees.places import next_git_dirs_aside
 from rametd.store import Reader, Unit
 
 log = structlog.get_logger()
@@ -62,10 +59,10 @@ async def is_touched(core: Core, operation: Operation, session: Session) -> bool
 
 
 @asynccontextmanager
-async def kept_under(
+async def recorded_under(
     core: Core, info: RepositoryInfo, operation: Operation, session: Session, ref: str
 ) -> AsyncIterator[None]:
-    """Inside, the work is kept under ``ref`` and the tree goes. What fails before the tree went leaves no ref that was not there."""
+    """Inside, a snapshot is taken under ``ref`` and the worktree is shelved. What fails before that leaves no ref that was not there."""
     before = (await core.git.refs_below(info, ref)).get(ref)
     try:
         yield
@@ -77,15 +74,6 @@ async def kept_under(
             except RametError as error:
                 log.warning("ref stays", ref=ref, error=error.message)
         raise
-
-
-async def keep_git_dirs(core: Core, session: Session, record: TrashRecord | None) -> int:
-    """Of repositories inside, what no commit can hold: kept as it is, beside the worktree, before that goes. The bytes that it takes."""
-    if record is None or not record.git_dirs:
-        return 0
-    folder = await asyncio.to_thread(next_git_dirs_aside, session.worktree, record.tree)
-    await core.git.keep_git_dirs(record.git_dirs, folder)
-    return await asyncio.to_thread(tree_bytes, folder)
 
 
 async def give_up(core: Core, operation: Operation, error: BaseException | None) -> None:
@@ -108,27 +96,12 @@ async def give_up(core: Core, operation: Operation, error: BaseException | None)
     core.wake()
 
 
-def unread_error(session: Session, unread: Sequence[str], hint: str) -> WorkAtRiskError:
-    """Why a tree stays: what git cannot read it cannot keep."""
-    return WorkAtRiskError(
-        f"{session.name} has what git cannot keep, so that it would be lost: {'; '.join(unread)}",
-        hint=f"make it readable (mend the filter), move it away or have git ignore it, then try again{hint}",
-        unread="\n".join(unread),
-    )
-
-
-async def is_first(core: Core, operation: Operation) -> bool:
-    """Whether the worktree cannot be gone by this operation, so that what its ref keeps is of an earlier one."""
-    now = await core.store.read(lambda reader: reader.operations.get(operation.id))
-    return now is None or now.step != TREE_GOES
-
-
 def last_known(reader: Reader, session: Session) -> tuple[str, str]:
-    """Commits that stand in for branch and files where somebody has deleted both: of the checkpoint that the session stood at, or where it began."""
+    """The commit and the snapshot of the checkpoint that the session stood at; where it began, and "", without one."""
     stood = reader.checkpoints.current(session)
-    return (stood.head, stood.snapshot) if stood is not None else (session.base_commit, session.base_commit)
+    return (stood.head, stood.snapshot) if stood is not None else (session.base_commit, "")
 
 
 def archive_ref(session_id: str) -> str:
-    """The ref that keeps what an archived session had."""
+    """The ref of an archived session's snapshot."""
     return f"{ARCHIVE}{session_id}"

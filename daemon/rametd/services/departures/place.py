@@ -4,8 +4,7 @@ from dataclasses import dataclass
 
 from rametd.domain.errors import BranchTakenError
 from rametd.domain.models import Session
-from rametd.git import Kept, names
-from rametd.git.repository import RepositoryInfo
+from rametd.git import RepositoryInfo, Snapshot, names
 from rametd.services.core import Core
 from rametd.store import Reader
 
@@ -20,11 +19,11 @@ class Place:
     warnings: tuple[str, ...] = ()
 
 
-async def place_of(core: Core, info: RepositoryInfo, session: Session, kept: Kept, *, archived: bool) -> Place:
+async def place_of(core: Core, info: RepositoryInfo, session: Session, snapshot: Snapshot, *, archived: bool) -> Place:
     """On its branch where that is as it was, or went on from there and nothing else was kept. That an ``archived`` session's branch was
     deleted is told; a removed one's always is."""
     branch = session.branch
-    tip = kept.branch_commit or kept.head
+    tip = str(snapshot.facts.get("branch") or snapshot.head)
     taken = await core.store.read(lambda reader: _holder(reader, session))
     found = {each.name: each for each in await core.git.branches(info)}
     here = found.get(branch)
@@ -45,12 +44,19 @@ async def place_of(core: Core, info: RepositoryInfo, session: Session, kept: Kep
         else:
             ahead, _ = await core.git.ahead_behind(info, tip, here.commit)
             moved = f"branch {branch} has moved on from {tip[:12]} to {here.commit[:12]}"
-            if not ahead and not kept.changed and not kept.head:
+            if not ahead and await _is_clean(core, info, session, snapshot):
                 return Place(branch, here.commit, new=False, warnings=(f"{moved}: its files are those of now",))
             why = moved
     taken_names = await core.git.branch_names(info)
     other = names.branch_name(f"{branch}-restored", fallback=f"ramet/{session.id}", taken=taken_names)
     return Place(other, tip, new=True, warnings=(f"{why}: the work is on {other}",))
+
+
+async def _is_clean(core: Core, info: RepositoryInfo, session: Session, snapshot: Snapshot) -> bool:
+    """Whether it has nothing but what its branch had."""
+    if snapshot.branch != session.branch or snapshot.index or snapshot.facts.get("under_way"):
+        return False
+    return not snapshot.skipped and not await core.git.snapshots.changed(info, snapshot)
 
 
 def _holder(reader: Reader, session: Session) -> str:

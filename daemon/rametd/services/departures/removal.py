@@ -8,27 +8,17 @@ from functools import partial
 import structlog
 from ramet.v1 import event_pb2, session_pb2
 
-from rametd.domain.errors import GitFailedError, NotFoundError, RefNotFoundError, WrongStateError
+from rametd.domain.errors import NotFoundError, RefNotFoundError, WrongStateError
 from rametd.domain.models import PromptState, Session, TrashEntry, WorktreeKind
 from rametd.domain.operations import Caller, Kind, Operation
 from rametd.domain.states import State
-from rametd.git.repository import RepositoryInfo
-from rametd.git.trash import TrashRecord
+from rametd.git import TRASH, RepositoryInfo, Shelved
 from rametd.services import events
 from rametd.services.agents.stopping import destroy_processes, end_agent
 from rametd.services.agents.supervisor import Supervisor
 from rametd.services.core import Core
 from rametd.services.departures.at_risk import at_risk, with_unstored, work_at_risk
-from rametd.services.departures.clearing import (
-    archive_ref,
-    give_up,
-    is_first,
-    keep_git_dirs,
-    kept_under,
-    refuse_around,
-    tree_goes,
-    unread_error,
-)
+from rametd.services.departures.clearing import archive_ref, give_up, recorded_under, refuse_around, tree_goes
 from rametd.services.departures.farewell import what_ends, what_is_ignored
 from rametd.services.departures.whole import last_whole, lost_archive
 from rametd.services.landing import entries as landing_entries
@@ -37,7 +27,7 @@ from rametd.services.predecessors import settle_successors
 from rametd.services.repos import info_of
 from rametd.services.views import one_session_message, stamp
 from rametd.services.worktrees.checkpoints import drop_checkpoints
-from rametd.services.worktrees.places import aside_of, kept_aside, unlink_by_name
+from rametd.services.worktrees.places import unlink_by_name
 from rametd.store import Reader, Unit, dump_comment, dump_prompt, dump_rule, dump_session
 
 log = structlog.get_logger()
@@ -99,7 +89,7 @@ class Remover:
             except NotFoundError as error:
                 log.warning("repository of a removed session is gone", session=session.id, error=error.message)
             else:
-                entry, warnings = await self._clear(operation, session, info)
+                entry, warnings = await self._shelve(operation, session, info)
             core.failpoint.hit("remove.worktree-removed")
             await asyncio.to_thread(unlink_by_name, session.worktree)
         if entry is None:  # else it is kept as long as the trash is
@@ -113,80 +103,53 @@ class Remover:
         core.wake()
         return removed
 
-    async def _clear(
+    async def _shelve(
         self, operation: Operation, session: Session, info: RepositoryInfo
     ) -> tuple[TrashEntry | None, list[str]]:
-        """Keep the work and remove tree and branch. What is in the trash, and what is not as it should be."""
-        core = self._core
-        if session.state == State.ARCHIVED:  # what is kept moves to the trash first
+        """Move the worktree to the shelf and delete the branch. What is in the trash, and what is not as it should be."""
+        core, git = self._core, self._core.git
+        if session.state == State.ARCHIVED:  # its snapshot moves to the trash first
             await tree_goes(core, operation, session)
-        async with kept_under(core, info, operation, session, f"refs/ramet/trash/{session.id}"):
-            record, told = await self._trash(session, info, afresh=await is_first(core, operation))
-            unread = record.unread if record is not None else ()
-            if unread and not operation.data.get("force"):
-                # Not there yet when the risk was looked at, or of a kind that only reading everything finds.
-                raise unread_error(session, unread, ", or add --force: they are kept as they are, beside the trash")
-            try:
-                await keep_git_dirs(core, session, record)
-            except GitFailedError as error:
-                if record is None or not operation.data.get("force") or any(each.module for each in record.git_dirs):
-                    raise
-                unread = (f"repositories inside cannot be copied: {error.message}",)
-                record = replace(
-                    record, skipped=(*record.skipped, *unread), aside=()
-                )  # all of the worktree stays, aside
+        async with recorded_under(core, info, operation, session, f"{TRASH}{session.id}"):
+            shelved, warnings = await self._record(session, info)
             core.failpoint.hit("remove.trashed")
             await tree_goes(core, operation, session)
-            removal = await core.git.remove_worktree(
-                info,
-                session.worktree,
-                session.branch,
-                # One that came after nothing was found to keep was not kept.
-                delete_branch=session.created_branch and record is not None and record.branch_commit is not None,
-                at=record.branch_commit if record is not None else None,
-                keep_at=aside_of(session.worktree, record.tree) if record is not None and unread else None,
-            )
-        if removal.aside is not None and record is not None:
-            core.failpoint.hit("remove.moved-aside")
-            try:
-                await core.git.thin_out(removal.aside, record.aside)
-            except GitFailedError as error:  # then there is more of it than must be
-                log.warning("kept whole", session=session.id, error=error.message)
-        warnings = list(dict.fromkeys((*told, *(record.skipped if record is not None else ()), *removal.kept)))
-        # From the disk, for an earlier run of this may have moved it there.
-        warnings += await asyncio.to_thread(kept_aside, session.worktree)
+            snapshot = shelved.snapshot if shelved is not None else None
+            warnings += await git.snapshots.shelve(info, snapshot, session.worktree)
+            # A branch that came after nothing was found to record was not recorded.
+            if session.created_branch and shelved is not None and shelved.branch_commit:
+                why = await git.delete_branch(info, session.branch, shelved.branch_commit)
+                warnings += [why] if why is not None else []
+        warnings = list(dict.fromkeys(warnings))
         for words in warnings:
             log.warning("removed otherwise than it should be", session=session.id, what=words)
-        return self._entry(session, record) if record is not None else None, warnings
+        if shelved is None:
+            return None, warnings
+        size = await git.snapshots.size(info, shelved.snapshot, session.worktree)
+        return self._entry(session, shelved, size), warnings
 
-    async def _trash(
-        self, session: Session, info: RepositoryInfo, *, afresh: bool
-    ) -> tuple[TrashRecord | None, list[str]]:
-        """Keep the work; None where nothing is left of it. And what is kept without because git does not have it any more."""
-        core = self._core
+    async def _record(self, session: Session, info: RepositoryInfo) -> tuple[Shelved | None, list[str]]:
+        """The snapshot in the trash, None where nothing is left; and what it is without because git does not have it any more."""
+        core, ref = self._core, f"{TRASH}{session.id}"
         told: list[str] = []
         if session.state == State.ARCHIVED:
             if words := await lost_archive(core, info, session):
                 told.append(f"{words}; {archive_ref(session.id)} stays as it is")
-            elif (moved := await core.git.archive_to_trash(info, session.id)) is not None:
+            elif (moved := await core.git.snapshots.move(info, archive_ref(session.id), ref)) is not None:
                 tip = await core.git.branch_tip(info, session.branch)
-                if tip is None or not (await core.git.ahead_behind(info, tip, moved.commit))[0]:
-                    return replace(moved, branch_commit=tip or moved.branch_commit), told
-                # Somebody has gone on with its branch, which goes too: what it has now is added to what was kept.
-        last: tuple[str, str] | None = None
-        if (
-            afresh or await core.git.kept(info, f"refs/ramet/trash/{session.id}") is None
-        ):  # else an earlier run kept the files
-            last, lost = await last_whole(core, info, session)
-            told += lost
+                # A person may have gone on with its branch, which goes too.
+                await core.git.snapshots.keep_commits(info, session.id, *([tip] if tip is not None else []))
+                return Shelved(moved, tip or str(moved.facts.get("branch", ""))), told
+        last, lost = await last_whole(core, info, session)
+        told += lost
         try:
-            kept = await core.git.trash(info, session.id, session.worktree, session.branch, last, afresh=afresh)
+            shelved = await core.git.snapshots.record(info, session.id, ref, session.worktree, session.branch, last)
         except RefNotFoundError as error:
             log.warning("nothing is left to keep", session=session.id, error=error.message)
             return None, told
-        return kept, told
+        return shelved, [*told, *shelved.warnings]
 
-    def _entry(self, session: Session, record: TrashRecord | None = None) -> TrashEntry:
+    def _entry(self, session: Session, shelved: Shelved | None = None, size: int = 0) -> TrashEntry:
         now = self._core.clock()
         return TrashEntry(
             id=session.id,
@@ -194,10 +157,10 @@ class Remover:
             session_id=session.id,
             name=session.name,
             branch=session.branch,
-            ref=record.ref if record is not None else "",
-            commit=record.commit if record is not None else "",
-            branch_commit=(record.branch_commit or "") if record is not None else "",
-            bytes=record.size if record is not None else 0,
+            ref=f"{TRASH}{session.id}" if shelved is not None else "",
+            commit=shelved.snapshot.id if shelved is not None else "",
+            branch_commit=shelved.branch_commit if shelved is not None else "",
+            bytes=size,
             session=dump_session(session),
             create_time=now,
             expire_time=now + self._core.config.retention.trash,

@@ -1,4 +1,4 @@
-"""Bringing a session back, from the archive or the trash: branch, worktree, files, conversation.
+"""Restoring a session from the archive or the trash: branch, worktree, files, conversation.
 
 What was kept is never overwritten: where the branch has moved or is taken, the work comes back on a branch beside it, and what could
 not be the same again is told. The branch is chosen before the operation is stored, so that a daemon that finds it does the same again.
@@ -27,7 +27,6 @@ from rametd.domain.states import State
 from rametd.git.repository import RepositoryInfo
 from rametd.services import events
 from rametd.services.core import Core
-from rametd.services.departures.alone import is_alone
 from rametd.services.departures.back import ARCHIVE, TRASH, answer_of, is_back, not_laid, row
 from rametd.services.departures.clearing import archive_ref
 from rametd.services.departures.place import Place, place_of
@@ -37,14 +36,7 @@ from rametd.services.operations.busy import new_operation, refuse_landing
 from rametd.services.persistence import write_for_sure
 from rametd.services.repos import info_of
 from rametd.services.views import one_session_message
-from rametd.services.worktrees.places import (
-    all_aside,
-    aside_of,
-    asides,
-    git_dirs_aside,
-    link_by_name,
-    tidy_aside,
-)
+from rametd.services.worktrees.places import link_by_name
 from rametd.store import Unit, dump_session, load_comment, load_prompt, load_rule, load_session
 
 log = structlog.get_logger()
@@ -69,20 +61,29 @@ class Restorer:
     async def from_trash(self, entry: TrashEntry, caller: Caller) -> worktree_pb2.RestoreTrashResponse:
         """The same for one that was removed; it has the id that it had, and its name unless that is taken by now."""
         session = load_session(entry.session)
-        restored = await self._restore(session, TRASH, entry.ref, caller, entry.commit)
+        restored = await self._restore(session, TRASH, entry.ref, caller, entry.commit, entry.branch_commit)
         assert isinstance(restored, worktree_pb2.RestoreTrashResponse)
         return restored
 
-    async def _restore(self, session: Session, origin: str, ref: str, caller: Caller, commit: str = "") -> Message:
+    async def _restore(
+        self, session: Session, origin: str, ref: str, caller: Caller, commit: str = "", later: str = ""
+    ) -> Message:
+        """``later``: what its branch was at when that was deleted, "" where it was not."""
         core = self._core
         place = Place(session.branch, "", new=False)
+        went_on: list[str] = []
         tree = session.worktree_kind == WorktreeKind.OWN
         if tree:
             info = await self._info(session)
-            kept = await core.git.kept(info, ref)
-            if kept is None:
+            snapshot = await core.git.snapshots.read(info, ref)
+            if snapshot is None:
                 raise await ref_gone(core, info, session, ref, commit or await archived_as(core, info, session))
-            place = await place_of(core, info, session, kept, archived=origin == ARCHIVE)
+            place = await place_of(core, info, session, snapshot, archived=origin == ARCHIVE)
+            if later not in {"", place.commit, snapshot.facts.get("branch")}:
+                name = f"git branch NAME {later[:12]}"
+                went_on = [
+                    f"its branch had gone on to {later[:12]} after it was archived: `{name}` makes a branch of that"
+                ]
         elif not await asyncio.to_thread(session.worktree.is_dir):
             raise WorktreeChangedError(
                 f"{session.worktree}, in which {session.name} worked, is gone",
@@ -98,7 +99,7 @@ class Restorer:
             branch=place.branch,
             commit=place.commit,
             new="1" if place.new else "",
-            warnings=json.dumps(place.warnings),
+            warnings=json.dumps([*place.warnings, *went_on]),
             session=dump_session(session),
         )
 
@@ -125,23 +126,8 @@ class Restorer:
         if data["ref"] and not await core.store.read(lambda reader: is_back(reader, session.id)):
             info = await self._info(session)
             created_at = data["commit"] if data["new"] else None
-            await self._set_aside(info, session, data)
-            await core.git.undo_create(info, session.worktree, data["branch"], created_at)
+            await core.git.snapshots.undo_unshelve(info, session.worktree, data["branch"], created_at)
         await write_for_sure(core.store, lambda unit: unit.operations.undo(operation.id))
-
-    async def _set_aside(self, info: RepositoryInfo, session: Session, data: Mapping[str, str]) -> None:
-        """Before the half made tree goes: what somebody wrote there since a daemon was killed comes back with the session."""
-        core = self._core
-        kept = await core.git.kept(info, data["ref"])
-        known = (data["commit"], *((kept.start, kept.commit) if kept is not None else ()))
-        place = aside_of(session.worktree, kept.tree if kept is not None else data["commit"])
-        moved = await core.git.set_half_made_aside(info, session.worktree, known, place, whole=True)
-        if moved is not None:
-            then = ", and comes back with it" if kept is not None else ""
-            words = f"{session.name} could not be brought back, and somebody was at its worktree: what was there is in {moved}{then}"
-            warning = event_pb2.Warning(message=words)
-            event = events.make(warning, session_id=session.id, repo_id=session.repo_id)
-            await write_for_sure(core.store, lambda unit: unit.events.append(event))
 
     async def _info(self, session: Session) -> RepositoryInfo:
         repo = await self._core.store.read(lambda reader: reader.repos.get(session.repo_id))
@@ -168,11 +154,10 @@ class Restorer:
             await asyncio.to_thread(link_by_name, restored)
         latest = await core.store.read(lambda reader: reader.operations.get(operation.id)) or operation
         told: list[str] = json.loads(latest.data["warnings"])
-        if operation.data["ref"] and not told:
-            # What came back whole need not be kept twice; anything else stays until it expires.
+        if operation.data["ref"]:
             try:
-                await self._drop(session, operation.data["ref"])
-            except RametError as error:  # then it is kept twice until it expires: the session is back all the same
+                await core.git.drop_ref(await self._info(session), operation.data["ref"])
+            except RametError as error:  # the session is back all the same
                 log.warning("a restored session's ref stays", session=session.id, error=error.message)
         core.failpoint.hit("restore.dropped")
         if restored.worktree_kind == WorktreeKind.OWN:  # a new tree: setup, trackers
@@ -189,41 +174,24 @@ class Restorer:
         core.wake()
         return answer
 
-    async def _drop(self, session: Session, ref: str) -> None:
-        core, info = self._core, await self._info(session)
-        kept = await core.git.kept(info, ref)
-        if kept is not None:  # else a former daemon got that far
-            for folder in await asyncio.to_thread(all_aside, session.worktree, kept.tree):
-                await core.git.delete_tree(folder)
-            await asyncio.to_thread(tidy_aside, session.worktree)
-            # What an earlier restore could not bring back was told to be there.
-            if not kept.former or not await is_alone(core, info, session, kept):
-                await core.git.drop_ref(info, ref, kept.commit)
-
-    async def _bring_back(self, session: Session, data: dict[str, str]) -> tuple[str, ...]:
+    async def _bring_back(self, session: Session, data: Mapping[str, str]) -> tuple[str, ...]:
         core = self._core
         if not data["ref"]:
             return ()
         info = await self._info(session)
-        kept = await core.git.kept(info, data["ref"])
-        if kept is None:
+        snapshot = await core.git.snapshots.read(info, data["ref"])
+        if snapshot is None:
             raise RefNotFoundError(f"{data['ref']} is gone", hint="somebody deleted it meanwhile")
-        place = aside_of(session.worktree, kept.tree)
-        moved = await core.git.set_half_made_aside(info, session.worktree, (data["commit"],), place, whole=False)
-        warnings = await core.git.revive(
+        warnings = await core.git.snapshots.unshelve(
             info,
+            snapshot,
             session.worktree,
-            kept,
+            session.branch,
             data["branch"],
             data["commit"],
             new_branch=bool(data["new"]),
-            aside=await asyncio.to_thread(asides, session.worktree, kept.tree),
-            git_dirs=await asyncio.to_thread(git_dirs_aside, session.worktree, kept.tree),
         )
-        if moved is not None:
-            words = f"somebody was at {session.worktree} while it was half made: all that was there is in {moved} too"
-            warnings = (*warnings, words)
-        return (*warnings, *await core.store.read(lambda reader: not_laid(reader, session, kept)))
+        return (*warnings, *await core.store.read(lambda reader: not_laid(reader, session, snapshot)))
 
     def _store(self, unit: Unit, operation: Operation, session: Session, warnings: list[str]) -> None:
         """Store that the session is back; adds to ``warnings`` what its row could not have again."""

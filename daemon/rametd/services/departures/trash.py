@@ -1,15 +1,15 @@
 """The trash: what was removed, until it is brought back, emptied, or expires."""
 
 import asyncio
-from collections.abc import Callable
 
 import structlog
 from ramet.v1 import worktree_pb2
 
 from rametd.domain.errors import AmbiguousError, NotFoundError, RametError, TrashEntryNotFoundError, WrongStateError
-from rametd.domain.models import DAEMON, Session, TrashEntry, WorktreeKind
+from rametd.domain.models import DAEMON, TrashEntry, WorktreeKind
 from rametd.domain.operations import Caller, Kind, Operation
 from rametd.git import CHECKPOINTS, COMMITS
+from rametd.git import TRASH as TRASH_REFS
 from rametd.services.core import Core
 from rametd.services.departures.back import TRASH
 from rametd.services.lookup import SHORTEST_PREFIX
@@ -18,7 +18,6 @@ from rametd.services.persistence import write_for_sure
 from rametd.services.repos import info_of
 from rametd.services.views import stamp
 from rametd.services.worktrees.checkpoints import drop_checkpoints
-from rametd.services.worktrees.places import all_aside, folder_aside, tidy_aside
 from rametd.store import Reader, Unit, load_session
 
 log = structlog.get_logger()
@@ -65,7 +64,7 @@ def message(reader: Reader, entry: TrashEntry) -> worktree_pb2.TrashEntry:
 
 
 class Trash:
-    """Drops what removed sessions had, and what restored ones have left over, for good."""
+    """Drops what removed sessions had, for good."""
 
     def __init__(self, core: Core) -> None:
         self._core = core
@@ -100,24 +99,13 @@ class Trash:
         new = new_operation(Kind.DROP, entry.session_id, Caller(DAEMON))
         await self._core.operations.run(new, lambda unit, failed: None)
 
-    async def drop_ref(self, session: Session, ref: str, commit: str, admit: Callable[[Unit], None]) -> None:
-        """Drop a ref that keeps more of a restored session than came back, with the files beside its worktree.
-
-        An archiving that begins between the look and the deletion would find its files kept under that ref already and lose them: the operation keeps it out.
-        """
-        new = new_operation(Kind.DROP, session.id, Caller(DAEMON), ref=ref, commit=commit)
-        await self._core.operations.run(new, lambda unit, failed: admit(unit))
-
     async def _complete(self, operation: Operation) -> None:
         core = self._core
-        if "ref" in operation.data:
-            await self._forget_ref(operation)
-        elif (entry := await core.store.read(lambda reader: reader.trash.get(operation.session_id))) is not None:
+        if (entry := await core.store.read(lambda reader: reader.trash.get(operation.session_id))) is not None:
             await self._forget(entry)
 
         def finish(unit: Unit) -> None:
-            if "ref" not in operation.data:
-                unit.trash.remove(operation.session_id)
+            unit.trash.remove(operation.session_id)
             answer = bytes.fromhex(operation.data.get("answer", ""))
             # The call is answered with the last of its entries.
             unit.operations.finish(operation, None if _others_of_call(unit, operation) else answer)
@@ -136,34 +124,25 @@ class Trash:
         await write_for_sure(self._core.store, work)
         self._core.wake()
 
-    async def _forget_ref(self, operation: Operation) -> None:
-        core, ref = self._core, operation.data["ref"]
-        session = await core.store.read(lambda reader: reader.sessions.get(operation.session_id))
-        repo = await core.store.read(lambda reader: reader.repos.get(session.repo_id))
-        info = await info_of(core, repo)
-        kept = await core.git.kept(info, ref)
-        await core.git.drop_ref(info, ref, operation.data["commit"])
-        for folder in await asyncio.to_thread(all_aside, session.worktree, kept.tree) if kept is not None else ():
-            await core.git.delete_tree(folder)
-        await asyncio.to_thread(tidy_aside, session.worktree)
-
     async def _forget(self, entry: TrashEntry) -> None:
         """Refs and files go before the row, so that nothing is left that no row knows of."""
-        core = self._core
+        core, session = self._core, load_session(entry.session)
         repo = await core.store.read(lambda reader: reader.repos.get(entry.repo_id))
+        own = session.worktree_kind == WorktreeKind.OWN
         try:
             info = await info_of(core, repo)
         except NotFoundError as error:
             log.warning("repository of dropped trash is gone", trash=entry.id, error=error.message)
+            if own:
+                await core.git.delete_tree(core.git.snapshots.shelf_of(session.worktree))
         else:
-            if entry.ref:
-                await core.git.drop_trash(info, entry.id)
-            await core.git.drop_refs(info, f"{CHECKPOINTS}{entry.session_id}/", f"{COMMITS}{entry.session_id}/")
+            if own:
+                await core.git.snapshots.drop_shelved(info, session.worktree)
+            await core.git.drop_refs(
+                info, *(f"{kind}{entry.session_id}" for kind in (TRASH_REFS, CHECKPOINTS, COMMITS))
+            )
         await drop_checkpoints(core, entry.session_id)
         core.failpoint.hit("drop.forgotten")
-        session = load_session(entry.session)
-        if session.worktree_kind == WorktreeKind.OWN:
-            await core.git.delete_tree(folder_aside(session.worktree))
         await asyncio.to_thread(core.environments.delete, entry.session_id)
 
 

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from rametd.domain.checkpoints import Checkpoint
 from rametd.domain.errors import RefNotFoundError, WorkAtRiskError
 from rametd.domain.models import Session
-from rametd.git.repository import RepositoryInfo
+from rametd.git import RepositoryInfo, Snapshot
 from rametd.services.core import Core
-from rametd.services.departures.clearing import archive_ref, last_known
+from rametd.services.departures.clearing import archive_ref
 from rametd.store import Reader
 
 LOOKED_AT = 20
@@ -33,17 +33,18 @@ async def lost_archive(core: Core, info: RepositoryInfo, session: Session) -> st
 
 
 async def archived_as(core: Core, info: RepositoryInfo, session: Session) -> str:
-    """The commit that keeps the work of an archived session; "" where nothing knows it."""
-    return session.archive_commit or await core.git.last_kept(info, archive_ref(session.id))
+    """The snapshot of an archived session; "" where nothing knows it."""
+    known = session.archive_commit or await core.git.last_target(info, archive_ref(session.id))
+    return known or await core.git.snapshots.mark_of(info, session.worktree)
 
 
 async def ref_gone(core: Core, info: RepositoryInfo, session: Session, ref: str, commit: str) -> RefNotFoundError:
-    """Why a session does not come back; ``commit`` is what the ref kept, "" where nothing knows it."""
+    """Why a session does not come back; ``commit`` is the object that the ref kept, "" where nothing knows it."""
     message = f"{ref}, which kept the work of {session.name}, is gone"
     if commit and await core.git.has_object(info, commit):
         again = shlex.join(("git", "-C", str(info.root), "update-ref", ref, commit))
         return RefNotFoundError(
-            f"{message}; its commit, {commit[:12]}, is still there", hint=f"keep it again, then try again: {again}"
+            f"{message}; its snapshot, {commit[:12]}, is still there", hint=f"keep it again, then try again: {again}"
         )
     return RefNotFoundError(message, hint="`rametctl doctor` says what is left of it and how to have that")
 
@@ -56,20 +57,27 @@ def not_whole(words: str) -> WorkAtRiskError:
     )
 
 
-async def last_whole(core: Core, info: RepositoryInfo, session: Session) -> tuple[tuple[str, str], list[str]]:
-    """`last_known`, by the newest checkpoint up to that one that is whole; and what is to be told of those that are not. They count where the tree is gone."""
-    last = await core.store.read(lambda reader: last_known(reader, session))
-    if await asyncio.to_thread(session.worktree.exists) or not (words := await lost_checkpoint(core, info, session)):
-        return last, []
+async def last_whole(core: Core, info: RepositoryInfo, session: Session) -> tuple[Snapshot | None, list[str]]:
+    """What stands in for files that a person has deleted: the newest whole snapshot up to the one that the session stood at, else where it began; and what
+    is to be told of those that are not whole."""
+    there = await asyncio.to_thread(session.worktree.exists)
+    words = "" if there else await lost_checkpoint(core, info, session)
 
-    def before(reader: Reader) -> Sequence[Checkpoint]:
+    def known(reader: Reader) -> Sequence[Checkpoint]:
         stood = reader.checkpoints.current(session)
-        return reader.checkpoints.list(session.id, before=stood.number if stood is not None else None, limit=LOOKED_AT)
+        if stood is None:
+            return ()
+        return [stood, *reader.checkpoints.list(session.id, before=stood.number, limit=LOOKED_AT)]
 
-    for older in await core.store.read(before):
-        if not await core.git.snapshots.lost(info, older.snapshot):
-            return (older.head, older.snapshot), [f"{words}; the files of checkpoint {older.number} are kept instead"]
-    return (session.base_commit, session.base_commit), [f"{words}; none of its files are kept"]
+    for tried, each in enumerate(await core.store.read(known)):
+        snapshot = await core.git.snapshots.read(info, each.snapshot)
+        if snapshot is not None and (there or not await core.git.snapshots.lost(info, each.snapshot)):
+            told = [f"{words}; the files of checkpoint {each.number} are kept instead"] if tried and words else []
+            return snapshot, told
+    told = [f"{words}; none of its files are kept"] if words else []
+    if not await core.git.has_object(info, session.base_commit):
+        return None, told
+    return await core.git.snapshots.of_commit(info, session.base_commit, session.branch), told
 
 
 def _words(lost: Sequence[str]) -> str:

@@ -12,10 +12,11 @@ from pathlib import Path
 from ramet.v1 import event_pb2
 from ramet.words import plural
 
-from rametd.domain.errors import NotFoundError, RametError, WorkAtRiskError
+from rametd.domain.errors import NotFoundError, RametError
 from rametd.domain.models import NewEvent, Repo, Session, WorktreeKind
 from rametd.domain.operations import Caller
 from rametd.domain.states import State
+from rametd.git import TRASH
 from rametd.keeper.place import Place
 from rametd.platform.disk import tree_bytes
 from rametd.services import events
@@ -142,18 +143,14 @@ class Collector:
                 unit.events.append(_goes(repo, tree))
 
             await core.store.write(note)
-            record = await core.git.trash(info, Path(item.name).name, Path(item.name), "")
-            if record.unread:
-                words = f"git cannot read all that is in it: {'; '.join(record.unread)}"
-                raise WorkAtRiskError(words, hint="look at it, and delete it by hand")
-            removal = await core.git.remove_worktree(info, Path(item.name), "", delete_branch=False)
-            return not removal.kept
+            shelved = await core.git.snapshots.record(info, tree.name, f"{TRASH}{tree.name}", tree, "")
+            return not await core.git.snapshots.shelve(info, shelved.snapshot, tree)
         if item.kind == "branch":
             return await core.git.delete_branch(info, item.name, item.commit) is None
         # An archive that came back may have been archived again since it was judged.
         if not await core.store.read(lambda reader: is_orphan(reader, item.name)):
             return False
-        await core.git.drop_ref(info, item.name, item.commit)
+        await core.git.snapshots.drop(info, item.name, item.commit)
         return True
 
 

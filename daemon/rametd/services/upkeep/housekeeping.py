@@ -1,4 +1,4 @@
-"""What must be forgotten in time: trash that is older than it is kept, what restores left under its ref, answers to calls that nobody repeats."""
+"""What must be forgotten in time: trash that is older than it is kept, answers to calls that nobody repeats."""
 
 import asyncio
 from collections.abc import Callable
@@ -8,7 +8,6 @@ import structlog
 from rametd.domain.errors import RametError
 from rametd.services.core import Core
 from rametd.services.departures.trash import Trash
-from rametd.services.upkeep.still_kept import drop_expired
 
 log = structlog.get_logger()
 
@@ -35,8 +34,3 @@ async def clean(core: Core, trash: Trash, clock: Callable[[], float]) -> None:
             await trash.drop(entry)
         except RametError as error:  # the others need not wait for it
             log.warning("housekeeping", trash=entry.id, error=error.message)
-    for repo in await core.store.read(lambda reader: reader.repos.list()):
-        try:
-            await drop_expired(core, trash, repo)
-        except RametError as error:
-            log.warning("housekeeping", repo=repo.name, error=error.message)

@@ -20,7 +20,6 @@ from rametd.services.upkeep.garbage import DAY_S, KEPT, Garbage
 from rametd.services.upkeep.ground import placed, places_of
 from rametd.services.upkeep.rows import IDENTITY, is_orphan, kind_and_id, known_ids
 from rametd.services.upkeep.scene import Scene
-from rametd.services.upkeep.still_kept import is_alone, readable, still_kept
 from rametd.services.worktrees.places import folders_of
 
 LANDING_TREE_S = 7 * DAY_S
@@ -95,12 +94,14 @@ async def judge_branch(core: Core, info: RepositoryInfo, inventory: Inventory, b
 
 
 async def _refs(scene: Scene) -> AsyncIterator[Garbage]:
-    """What was kept of sessions that no row knows of any more, and what is still kept of those that came back."""
+    """What was kept of sessions that no row knows of any more."""
     core, refs, repo = scene.core, scene.inventory.refs, scene.repo.name
-    orphans = await core.store.read(lambda reader: {ref: refs[ref] for ref in refs if is_orphan(reader, ref)})
-    for ref in await readable(core, scene.info, orphans):
-        kept = await core.git.kept(scene.info, ref)
-        age = core.clock() - kept.time if kept is not None else 0.0
+    orphans = await core.store.read(lambda reader: [ref for ref in refs if is_orphan(reader, ref)])
+    for ref in orphans:
+        time = await core.git.snapshots.time_of(scene.info, refs[ref])
+        if time is None:
+            continue  # doctor tells
+        age = core.clock() - time
         verdict = "orphaned"
         if await core.git.reachable(scene.info, refs[ref]):
             reason = "nothing needs it, and a branch has its commits"
@@ -109,10 +110,6 @@ async def _refs(scene: Scene) -> AsyncIterator[Garbage]:
         else:
             verdict, reason = KEPT, "no session needs it, but it may hold what nothing else does"
         yield Garbage("ref", ref, kind_and_id(ref)[1], repo, verdict, reason, commit=refs[ref])
-    for still in await still_kept(core, scene.info, refs):
-        if await is_alone(core, scene.info, still):
-            reason = f"it keeps {still.what}; it goes by itself {still.when(core.clock())}"
-            yield Garbage("ref", still.ref, still.session.id, repo, KEPT, reason)
 
 
 async def orphaned_agents(core: Core) -> AsyncIterator[Garbage]:

@@ -2,8 +2,6 @@
 
 import re
 
-from rametd.domain.states import State
-from rametd.services.departures.clearing import archive_ref
 from rametd.store import Reader
 
 IDENTITY = re.compile(r"[a-z][a-z0-9]{7}")
@@ -35,17 +33,6 @@ def is_departed(reader: Reader, identity: str) -> bool:
     Another one, another person's or with another RAMET_HOME, may work in the same repository: what is named by ids that were never ours is its own.
     """
     return reader.sessions.find(identity) is None and reader.sessions.knows_id(identity)
-
-
-def is_still_kept(reader: Reader, ref: str) -> bool:
-    """Whether it keeps what a session had when it was put away that has been brought back since: more than came back."""
-    kind, identity = kind_and_id(ref)
-    session = reader.sessions.find(identity)
-    if session is None or reader.operations.list(identity):
-        return False
-    if kind == "archive":
-        return ref == archive_ref(identity) and session.state != State.ARCHIVED
-    return kind == "trash" and reader.trash.get(identity) is None
 
 
 def kind_and_id(ref: str) -> tuple[str, str]:

@@ -18,8 +18,8 @@ from rametd.domain.errors import (
 from rametd.domain.models import Session, WorktreeKind
 from rametd.domain.states import State
 from rametd.domain.text import utf8
+from rametd.git import ARCHIVE
 from rametd.git.diff import Diff, DiffOptions, FileChange
-from rametd.git.trash import ARCHIVE
 from rametd.services.core import Core
 from rametd.services.lookup import find_session
 from rametd.services.missing import require_tree
@@ -91,6 +91,8 @@ async def against(core: Core, session: Session, name: str, *, sessions: bool = T
     if name == "target":
         parted = await core.git.merge_base(info, session.base_ref or session.base_commit, session.branch)
         return Against(parted or session.base_commit, parted or session.base_commit)
+    if name.startswith("refs/ramet/") and (snapshot := await core.git.snapshots.read(info, name)) is not None:
+        return Against(snapshot.files, snapshot.files)
     try:
         commit = (await core.git.resolve_base(info, name, None)).commit
     except (RefNotFoundError, AmbiguousError) as error:
@@ -136,13 +138,13 @@ async def files_of(core: Core, session: Session) -> Against:
     if session.worktree_kind == WorktreeKind.OWN:
         info = await info_of(core, await core.store.read(lambda reader: reader.repos.get(session.repo_id)))
         ref = f"{ARCHIVE}{session.id}"
-        archived = await core.git.kept(info, ref)
+        archived = await core.git.snapshots.read(info, ref)
         if archived is None:
             raise RefNotFoundError(
                 f"{ref}, which kept the work of {session.name}, is gone",
                 hint="`rametctl doctor` says what is left of it and how to have that",
             )
-        return Against(archived.commit, archived.commit)
+        return Against(archived.files, archived.files)
     # A tree that is not ours stays, and who works there since is not told from the session.
     kept = await core.store.read(lambda reader: reader.checkpoints.current(session))
     if kept is None:

@@ -5,12 +5,10 @@ from contextlib import suppress
 from pathlib import Path
 
 from rametd.domain.models import Repo, Session
-from rametd.domain.text import utf8
-from rametd.git import gitdirs, names
+from rametd.git import names
 from rametd.services.core import Core
 
 LINKS = "by-name"
-ASIDE = ".kept"
 
 
 def tree_of(core: Core, repo: Repo, session_id: str) -> Path:
@@ -27,76 +25,6 @@ def folders_of(core: Core, repo: Repo) -> Iterator[Path]:
     for folder in root.glob(f"*{repo.id}"):
         if folder.name == repo.id or folder.name.endswith(f"-{repo.id}"):
             yield folder
-
-
-def folder_aside(worktree: Path) -> Path:
-    """Where directories of a worktree are kept that had files which git could not read; beside it, so that they are moved and not copied."""
-    return worktree.parent / ASIDE / worktree.name
-
-
-def aside_of(worktree: Path, tree: str) -> Path:
-    """What such a directory is called before a number is added; ``tree`` is what was kept of the other files, by which it is found again."""
-    return folder_aside(worktree) / f"tree-{tree[:12]}"
-
-
-def asides(worktree: Path, tree: str) -> list[Path]:
-    """The directories of that name, the newest first; blocks."""
-    return [each for _, each in _numbered(aside_of(worktree, tree))]
-
-
-def git_dirs_aside(worktree: Path, tree: str) -> list[Path]:
-    """The directories with git directories of repositories inside (`Git.keep_git_dirs`), found likewise; blocks."""
-    return [each for _, each in _numbered(_git_dirs_of(worktree, tree))]
-
-
-def all_aside(worktree: Path, tree: str) -> list[Path]:
-    """Both; blocks."""
-    return [*asides(worktree, tree), *git_dirs_aside(worktree, tree)]
-
-
-def next_git_dirs_aside(worktree: Path, tree: str) -> Path:
-    """What the next one of those is called; blocks."""
-    place = _git_dirs_of(worktree, tree)
-    latest = next((number for number, _ in _numbered(place)), -1)
-    return place.with_name(f"{place.name}-{latest + 1}")
-
-
-def _git_dirs_of(worktree: Path, tree: str) -> Path:
-    return folder_aside(worktree) / f"git-{tree[:12]}"
-
-
-def _numbered(place: Path) -> list[tuple[int, Path]]:
-    found = [
-        (int(number), each)
-        for each in place.parent.glob(f"{place.name}-*")
-        if (
-            number := each.name.removeprefix(f"{place.name}-")
-        ).isdecimal()  # what else is there somebody else put there
-    ]
-    return sorted(found, reverse=True)
-
-
-def kept_aside(worktree: Path) -> list[str]:
-    """A line for each such directory; blocks."""
-    folder = folder_aside(worktree)
-    # What else is there is a copy that was cut short.
-    found = sorted([*folder.glob("tree-*"), *folder.glob("git-*")])
-    return [words for each in found for words in _words_of(each)]
-
-
-def _words_of(aside: Path) -> list[str]:
-    if not aside.name.startswith("git-"):
-        return [f"what git could not store of its files is kept at {aside}"]
-    names = [utf8(each.name) for each in gitdirs.read(aside) if not each.stays]
-    return [f"repositories inside ({', '.join(names)}) are kept as they are at {aside}"] if names else []
-
-
-def tidy_aside(worktree: Path) -> None:
-    """Remove the folders of such directories that are empty by now; blocks."""
-    folder = folder_aside(worktree)
-    for empty in (folder, folder.parent):
-        with suppress(OSError):  # not empty, or never there
-            empty.rmdir()
 
 
 def link_by_name(session: Session) -> None:

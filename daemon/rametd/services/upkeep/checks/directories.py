@@ -25,11 +25,11 @@ from rametd.services.upkeep.ground import (
 )
 from rametd.services.upkeep.scene import Scene
 from rametd.services.words import listed
-from rametd.services.worktrees.places import ASIDE, LINKS
+from rametd.services.worktrees.places import LINKS
 
 MANY = 5
 """So many in one root that a person has chosen are told one by one; more of them are what that directory is for."""
-REMOVING = re.compile(r"\.([a-z][a-z0-9]{7})\.removing-\d+")
+ASIDE = re.compile(r"\.([a-z][a-z0-9]{7})\.(removing-\d+|shelved)")
 
 
 async def directories(scene: Scene) -> AsyncIterator[Finding]:
@@ -43,14 +43,16 @@ def _beside(scene: Scene) -> Iterator[Finding]:
     for folder in folders_of_scene(scene):
         for path in _directories_in(folder):
             scene.checked["directories"] += 1
-            aside = REMOVING.fullmatch(path.name)
+            aside = ASIDE.fullmatch(path.name)
             identity = aside[1] if aside else path.name
             if identity in scene.known or path.name == LINKS or landing_trees.NAME.fullmatch(path.name):
                 continue
-            if path.name == ASIDE:
-                yield from _aside(scene, path)
-            elif placed(path) in theirs:
+            if placed(path) in theirs:
                 continue
+            elif aside and aside[2] == "shelved":
+                if identity not in scene.trash:
+                    message = "it has the files of a session that was archived or removed, and is no more"
+                    yield Finding("warning", "directory-left", str(path), "", message, _move_or_delete(path))
             elif aside:
                 message = (
                     "a worktree that was removed: what it held was kept first, and deleting the rest was cut short"
@@ -63,14 +65,6 @@ def _beside(scene: Scene) -> Iterator[Finding]:
             scene.checked["files"] += 1
             if placed(path) not in theirs:  # else it lies where a session's worktree was, and is told with that
                 yield _file(path)
-
-
-def _aside(scene: Scene, folder: Path) -> Iterator[Finding]:
-    """What of worktrees no commit could hold: it goes with what the trash has of their session."""
-    for path in _directories_in(folder):
-        if path.name not in scene.known | scene.trash:
-            message = "it has what was kept aside of a session that is no more: what git could not store, or repositories inside"
-            yield Finding("warning", "directory-left", str(path), "", message, _move_or_delete(path))
 
 
 def _registered(scene: Scene) -> set[Path]:

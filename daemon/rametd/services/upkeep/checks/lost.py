@@ -1,5 +1,6 @@
 """Refs that are gone though a row counts on what they kept: how they are made again, and what is lost where that cannot be."""
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -18,25 +19,14 @@ class Lost:
     advice: str
 
 
-async def lost(scene: Scene, session: Session, ref: str, commit: str) -> Lost:
-    """``commit`` is what the ref kept, "" where nothing knows it."""
-    root = scene.info.root
-    if commit and await scene.core.git.has_object(scene.info, commit):
-        again = shell("git", "-C", root, "update-ref", ref, commit)
-        return Lost(f"is gone; its commit, {commit[:12]}, is still there", f"keep it again: {again}")
+async def lost(scene: Scene, session: Session, ref: str, name: str) -> Lost:
+    """``name`` is the object that the ref kept, "" where nothing knows it."""
+    name = name or await scene.core.git.snapshots.mark_of(scene.info, session.worktree)
+    if name and await scene.core.git.has_object(scene.info, name):
+        again = shell("git", "-C", scene.info.root, "update-ref", ref, name)
+        return Lost(f"is gone; its snapshot, {name[:12]}, is still there", f"keep it again: {again}")
     rest, instead = await _rest(scene, session, ref)
-    if commit:
-        return Lost(f"is gone, and so is its commit, {commit[:12]}: {rest}", instead)
-    # Unreachable as it is, git has it until its next collection; it is known by its title.
-    title = f"{ref.split('/')[2]}: {session.branch} ({session.id})"
-    unreachable = f"{shell('git', '-C', root, 'fsck', '--unreachable', '--no-reflogs', '--no-progress')} 2>/dev/null"
-    shown = shell(
-        "git", "-C", root, "log", "--no-walk", "--stdin", "--format=%H %cd", "--fixed-strings", f"--grep={title}"
-    )
-    find = f"find its commit: {unreachable} | sed -n 's/^unreachable commit //p' | {shown}"
-    again = f"keep that again: {shell('git', '-C', root, 'update-ref', ref)} COMMIT"
-    message = f"is gone, and nothing knows its commit; where git does not find that, {rest}"
-    return Lost(message, "\n".join(filter(None, (find, again, instead))))
+    return Lost(f"is gone, and so is its snapshot{f', {name[:12]}' if name else ''}: {rest}", instead)
 
 
 async def _rest(scene: Scene, session: Session, ref: str) -> tuple[str, str]:
@@ -44,12 +34,16 @@ async def _rest(scene: Scene, session: Session, ref: str) -> tuple[str, str]:
     root = scene.info.root
     found = await _last(scene, session)
     words = "what was not committed is lost"
+    since = f" as far as it was changed after checkpoint {found.number}" if found is not None else ""
+    shelf = scene.core.git.snapshots.shelf_of(session.worktree)
+    if await asyncio.to_thread(shelf.is_dir):
+        words, since = f"its worktree is still at {shelf}", ""
     if found is None:
         there = session.branch in scene.inventory.tips
         return words + (f"; branch {session.branch} is there" if there else ", and so is its branch"), ""
     instead = shell("git", "-C", root, "update-ref", ref, found.snapshot)
     advice = f"have the files of checkpoint {found.number} instead: {instead}"
-    return f"{words} as far as it was changed after checkpoint {found.number}", advice
+    return words + since, advice
 
 
 async def _last(scene: Scene, session: Session) -> Checkpoint | None:

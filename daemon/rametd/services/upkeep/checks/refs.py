@@ -7,9 +7,8 @@ from ramet.words import plural
 from rametd.services.upkeep.checks.branches import maybe_of_strangers
 from rametd.services.upkeep.checks.lost import lost
 from rametd.services.upkeep.finding import Finding, shell
-from rametd.services.upkeep.rows import KINDS, is_orphan, is_still_kept, kind_and_id
+from rametd.services.upkeep.rows import KINDS, is_orphan, kind_and_id
 from rametd.services.upkeep.scene import Scene
-from rametd.services.upkeep.still_kept import StillKept, is_alone, readable, still_kept
 from rametd.services.words import listed
 from rametd.store import load_session
 
@@ -27,31 +26,24 @@ async def refs(scene: Scene) -> AsyncIterator[Finding]:
         yield strangers
     ours = {ref: commit for ref, commit in ours.items() if kind_and_id(ref)[1] not in scene.strangers}
     there = {ref: commit for ref, commit in ours.items() if await scene.core.git.has_object(scene.info, commit)}
-    needless = await scene.core.store.read(
-        lambda reader: {ref: there[ref] for ref in there if is_orphan(reader, ref) or is_still_kept(reader, ref)}
-    )
-    whole = await readable(scene.core, scene.info, needless)
-    for ref in (ours.keys() - there.keys()) | (needless.keys() - whole.keys()):
+    for ref in ours.keys() - there.keys():
         yield await _broken(scene, ref)
-    orphans = await scene.core.store.read(lambda reader: [ref for ref in whole if is_orphan(reader, ref)])
+    orphans = await scene.core.store.read(lambda reader: [ref for ref in there if is_orphan(reader, ref)])
     for ref in orphans:
-        yield await _orphan(scene, ref, whole[ref])
-    for kept in await still_kept(scene.core, scene.info, whole):
-        if await is_alone(scene.core, scene.info, kept):
-            yield _still_kept(scene, kept)
+        time = await scene.core.git.snapshots.time_of(scene.info, there[ref])
+        yield await (_orphan(scene, ref, there[ref], time) if time is not None else _broken(scene, ref))
     async for found in _trash(scene):
         yield found
 
 
-async def _orphan(scene: Scene, ref: str, commit: str) -> Finding:
+async def _orphan(scene: Scene, ref: str, name: str, time: float) -> Finding:
     core, info = scene.core, scene.info
-    kept = await core.git.kept(info, ref)
-    expired = kept is not None and core.clock() - kept.time > core.config.retention.trash
-    safe = expired or await core.git.reachable(info, commit)
+    expired = core.clock() - time > core.config.retention.trash
+    safe = expired or await core.git.reachable(info, name)
 
     async def drop() -> None:
         if await core.store.read(lambda reader: is_orphan(reader, ref)):
-            await core.git.drop_ref(info, ref, commit)
+            await core.git.snapshots.drop(info, ref, name)
 
     if safe:
         advice = "doctor --fix deletes it: branches have its commits, or it is older than trash is kept"
@@ -98,13 +90,6 @@ def _of_strangers(scene: Scene, maybe: list[str]) -> Finding | None:
     root = scene.info.root
     advice = f"leave them to that one: neither gc nor doctor --fix touches them\nwhere there is none, delete one: {shell('git', '-C', root, 'update-ref', '-d')} REF\nsee when they were made: {shell('git', '-C', root, 'for-each-ref', '--format=%(committerdate) %(refname)', 'refs/ramet')}"
     return Finding("info", "ref-foreign", "refs/ramet", "", message, advice)
-
-
-def _still_kept(scene: Scene, kept: StillKept) -> Finding:
-    look = shell("rametctl", "diff", kept.session.name, "--against", kept.ref)
-    message = f"it keeps {kept.what}"
-    advice = f"look at it: {look}\nit goes by itself {kept.when(scene.core.clock())}"
-    return Finding("info", "ref-still-kept", kept.ref, kept.session.id, message, advice)
 
 
 async def _trash(scene: Scene) -> AsyncIterator[Finding]:
