@@ -19,7 +19,7 @@ PARENT = "parent"
 """How a session names the one that spawned it."""
 LIVING = frozenset({"queued", "starting", "working", "waiting", "lost"})
 """States in which a session goes on by itself; in others an agent may be alive and rest."""
-CONDITIONS = {"idle": "WAIT_CONDITION_IDLE", "waiting": "WAIT_CONDITION_WAITING", "ended": "WAIT_CONDITION_ENDED"}
+CONDITIONS = {name: f"WAIT_CONDITION_{name.upper()}" for name in ("idle", "settled", "waiting", "ended")}
 
 
 def session_pages(

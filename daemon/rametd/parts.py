@@ -12,6 +12,7 @@ from rametd.domain.models import DAEMON, Mode, Session
 from rametd.domain.operations import Caller
 from rametd.keeper.executor import Executor
 from rametd.services.agents.supervisor import Supervisor
+from rametd.services.agents.transcripts import Transcripts
 from rametd.services.agents.warm import Warmer
 from rametd.services.commands.setup import Setup
 from rametd.services.commands.terminals import Terminals
@@ -164,7 +165,8 @@ class Background:
 def assemble(core: Core, commands: Executor) -> Parts:
     """Make all parts and tell them of each other. ``commands`` holds what runs in worktrees beside agents."""
     warmer = Warmer(core)
-    supervisor = Supervisor(core, warmer)
+    transcripts = Transcripts(core)
+    supervisor = Supervisor(core, warmer, transcripts)
     scheduler = Scheduler(core, supervisor)
     core.wake, core.reattach, core.after_end = scheduler.wake, supervisor.reattach, supervisor.after_end
     sessions = Sessions(core, supervisor)
@@ -186,7 +188,7 @@ def assemble(core: Core, commands: Executor) -> Parts:
     core.before_launch.append(setup.ready)
     # In this order: two looks at all files at once hold up the first prompt.
     core.before_prompt += [beginnings.before_prompt, core.trackers.before_prompt]
-    core.after_turn += [checkpointer.after_turn, landed.after_turn]
+    core.after_turn += [checkpointer.after_turn, landed.after_turn, transcripts.renew]
     core.before_tree_goes += [warmer.before_tree_goes, setup.tear_down, core.trackers.before_tree_goes]
     core.trackers.on_begun.append(radar.follow)
 

@@ -449,3 +449,41 @@ async def test_a_write_into_anothers_path_is_refused_and_a_command_that_does_it_
         (["api/b.txt"], True),
         (["api/c.txt"], True),
     ]
+
+
+async def test_a_swept_transcript_is_put_back_and_a_lost_one_summarized(
+    client: Client, sandbox: Sandbox, repository: Path, model: int
+) -> None:
+    session = await client.create(repository, f"the first task {script({'text': 'one'})}", name="swept")
+    copy = sandbox.root / "state" / "conversations" / session.id
+
+    async def turn(number: int) -> None:
+        async def look() -> bool:
+            now = await client.get("swept")
+            assert (now.state, now.turns) == (IDLE, number), now.state_reason
+            return any(copy.glob("projects/*/*.jsonl"))
+
+        await eventually(look)
+        stop = session_pb2.StopSessionRequest(session="swept")
+        await client.sessions.StopSession(stop, metadata=client.metadata)
+        for found in (sandbox.root / "claude").glob("projects/*/*.jsonl"):
+            found.unlink()
+
+    await turn(1)
+    await client.send("swept", "the second task")
+    await turn(2)
+    asked = json.dumps(requests(model)[-1])
+    assert "the first task" in asked
+    assert "summary of it" not in asked
+    for found in copy.glob("projects/*/*.jsonl"):
+        found.unlink()
+    sent = await client.send("swept", "the third task")
+    assert "summary" in sent.warnings[0]
+
+    async def summarized() -> bool:
+        now = await client.get("swept")
+        assert (now.state, now.turns) == (IDLE, 3), now.state_reason
+        asked = json.dumps(requests(model)[-1])
+        return "summary of it" in asked and "the first task" in asked and "the third task" in asked
+
+    await eventually(summarized)

@@ -28,6 +28,7 @@ allow_bypass = true
 
 [agents]
 sleep_after = "2h"
+sleep_after_background = "1d"
 max_resumes = 0
 
 [agents.claude]

@@ -144,8 +144,10 @@ def test_an_aborted_turn_and_a_failed_one_are_told_apart() -> None:
 
 
 def test_a_background_shell_does_not_keep_a_turn_open_and_a_subagent_does() -> None:
-    tasks = [{"task_type": "local_bash"}, {"task_type": "local_agent"}, {"task_type": "local_workflow"}, 7]
-    assert read({"type": "system", "subtype": "background_tasks_changed", "tasks": tasks}).facts == (Background(2),)
+    names = ("local_bash", "local_agent", "local_workflow")
+    tasks = [*({"task_id": name, "task_type": name, "description": f"a {name}"} for name in names), 7]
+    (fact,) = read({"type": "system", "subtype": "background_tasks_changed", "tasks": tasks}).facts
+    assert fact == Background(2, tuple((name, f"a {name}") for name in names))
 
 
 def test_a_cancelled_control_request_is_a_fact() -> None:

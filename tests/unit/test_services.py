@@ -27,7 +27,7 @@ from rametd.domain.errors import (
     SessionNotFoundError,
     UnauthenticatedError,
 )
-from rametd.domain.models import Mode, PromptState, RequestKind, RequestState, SetupState
+from rametd.domain.models import BackgroundCommand, Mode, PromptState, RequestKind, RequestState, SetupState
 from rametd.domain.states import State
 from rametd.services import events, views
 from rametd.services.lookup import find_repo, find_session
@@ -37,7 +37,7 @@ from rametd.store import Unit
 from rametd.store.rows import Scope
 from rametd.store.schema import migrate, migrations
 
-from tests.support.rows import a_repo, a_request, a_session
+from tests.support.rows import a_repo, a_request, a_session, an_agent
 
 TOKENS = Tokens(b"k" * 32)
 
@@ -181,7 +181,9 @@ def test_a_row_fills_every_field_of_its_message(unit: Unit) -> None:
         owns=("a",), forbids=("b",), after=("c",), last_seq=7, root_id="p", result="done",
         port_base=20000, port_count=2, setup=SetupState.DONE, forked_from="f", plan_id="plan", thread="t", landed_reason="merged",
     )  # fmt: skip
-    message = views.session_message(row, repo="repo", attention=1, agent_alive=True)
+    message = views.session_message(
+        row, repo="repo", attention=1, agent=an_agent(background_commands=(BackgroundCommand("b", "npm", 1.0),))
+    )
     unset = {field.name for field in message.DESCRIPTOR.fields} - {field.name for field, _ in message.ListFields()}
     assert unset == {"worktree_gone", "under_way"}, "those are no columns: `listing.mark_gone` looks"
 
@@ -256,7 +258,7 @@ def test_a_page_token_leads_back_to_its_position_and_is_none_for_another_list(at
             position_of("events", token_of("events" if position is not seq else "requests", position), offset)
 
 
-READS_THE_LOG = frozenset({"api/event.py", "services/hub.py", "services/members.py"})
+READS_THE_LOG = frozenset({"api/event.py", "services/hub.py", "services/members.py", "services/recap.py"})
 """What hands events out, and what shows a conversation, which only the log has."""
 
 

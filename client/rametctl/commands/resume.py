@@ -25,5 +25,7 @@ def command(app: App, session: str) -> None:
     request = session_pb2.ResumeSessionRequest(session=found.id, request_id=new_request_id())
     with app.output.spinner("working on it …"):
         answer = app.connection.call(lambda daemon: daemon.sessions.ResumeSession, request)
+    for warning in answer.warnings:
+        app.output.note(f"rametctl: {warning}")
     note = "" if state_name(found) in HELD else "there was nothing to resume: it was not paused, lost or failed"
     report(app, answer.session, note=note)

@@ -44,6 +44,8 @@ def command(app: App, session: str, prompt: str | None, file: str | None, wait: 
     request = session_pb2.SendPromptRequest(session=found.id, prompt=text, request_id=new_request_id())
     with app.output.spinner("sending …"):
         answer = app.connection.call(lambda daemon: daemon.sessions.SendPrompt, request)
+    for warning in answer.warnings:
+        app.output.note(f"rametctl: {warning}")
     if wait:
         with going_on(app, [found]):
             _wait(app, answer)

@@ -58,7 +58,10 @@ def _stop(app: App, session_id: str) -> "Session":
     from ramet.v1 import session_pb2
 
     request = session_pb2.StopSessionRequest(session=session_id, request_id=new_request_id())
-    return app.connection.call(lambda daemon: daemon.sessions.StopSession, request).session
+    answer = app.connection.call(lambda daemon: daemon.sessions.StopSession, request)
+    for warning in answer.warnings:
+        app.output.note(f"rametctl: {warning}")
+    return answer.session
 
 
 def _may_ask(app: App) -> bool:

@@ -10,8 +10,8 @@ from rametctl.options import Verb, sessions_argument
 @sessions_argument(required=True)
 @click.option("--any", "any_of_them", is_flag=True, help="One of them is enough.")
 @click.option(
-    "--for", "condition", type=click.Choice(["idle", "waiting", "ended"]), default="idle",
-    help="What to wait for; idle otherwise.",
+    "--for", "condition", type=click.Choice(["idle", "settled", "waiting", "ended"]), default="idle",
+    help="What to wait for; idle otherwise. settled: idle, and nothing in the background.",
 )  # fmt: skip
 @click.option("--timeout", type=click.FloatRange(min=0), metavar="SECONDS", help="Leave with 124 after this long.")
 @click.pass_obj

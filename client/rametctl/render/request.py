@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from ramet.v1.attention_pb2 import AttentionRequest
 
 _SHOWN_ID = 8
+OF_THE_DAEMON = frozenset({"review", "conflict", "ownership", "trouble", "login"})
+"""Kinds whose reason is all that there is to see."""
 
 
 def kind_name(request: "AttentionRequest") -> str:
@@ -46,7 +48,15 @@ def answer_command(request: "AttentionRequest", name: str | None = None) -> str:
         asked = len(questions(parsed(request.input_json)))
         choices = " ".join(["1"] * asked) if asked else "TEXT"
         return f"rametctl answer {which} {choices}"
+    if (command := _own_command(request)) is not None:
+        return command
     return f"rametctl approve {which}"
+
+
+def _own_command(request: "AttentionRequest") -> str | None:
+    """What helps a session that is stuck, beside an answer."""
+    data = parsed(request.input_json) if kind_name(request) in {"trouble", "login"} else None
+    return str(data["command"]) if isinstance(data, Mapping) and "command" in data else None
 
 
 def request_lines(request: "AttentionRequest", now: float, others: Sequence["AttentionRequest"] = ()) -> Iterator[Line]:
@@ -58,7 +68,7 @@ def request_lines(request: "AttentionRequest", now: float, others: Sequence["Att
         (f"  in {request.repo}" if request.repo else "", "dim"),
     )  # fmt: skip
     yield from body_lines(request)
-    if request.reason and kind_name(request) not in {"review", "conflict", "ownership", "elicitation"}:
+    if request.reason and kind_name(request) not in {*OF_THE_DAEMON, "elicitation"}:
         for text in visible(request.reason).splitlines():
             yield line((f"why: {text}", "dim"), indent=2)
     yield line(("→ " + answer_command(request, which), "green"), (_or_deny(request, which), "dim"), indent=2)
@@ -73,7 +83,7 @@ def body_lines(request: "AttentionRequest") -> Iterator[Line]:
         yield from _plan_lines(request, data)
     elif kind_name(request) == "elicitation" and isinstance(data, Mapping):
         yield from _elicitation_lines(request, data)
-    elif kind_name(request) in {"review", "conflict", "ownership"}:
+    elif kind_name(request) in OF_THE_DAEMON:
         yield from _block(request.reason or "its turn has ended")
     elif isinstance(data, Mapping):
         yield from _tool_lines(data)
@@ -127,6 +137,11 @@ def _or_deny(request: "AttentionRequest", which: str) -> str:
             return ""
         case "elicitation":
             return f"   or: rametctl deny {which}"
+        case "trouble":
+            name = request.session_name or request.session_id
+            return f"   see: rametctl log {name}   puts it aside: rametctl deny {which}"
+        case "login":
+            return f"   then all go on by themselves; at once: rametctl approve {which}"
         case "conflict":
             name = request.session_name or request.session_id
             return f"   puts it aside   see: rametctl conflicts {name}"

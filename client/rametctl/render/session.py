@@ -1,6 +1,7 @@
 """Sessions: the table of `ls`, the page of `show`."""
 
 import shlex
+import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
@@ -49,8 +50,23 @@ def reference(session: "Session") -> str:
     return shlex.quote(name) if name and not name.startswith("-") else session.id
 
 
-def needs(session: "Session") -> str:
+def in_background(session: "Session", now: float) -> str:
+    """What the agent runs beside its turns, in words; "" for nothing."""
+    if not session.background:
+        return ""
+    first, others = session.background[0], len(session.background) - 1
+    since = age(first.start_time, now)
+    more = f" and {others} more" if others else ""
+    return f"{len(session.background)} in background: {' '.join(first.description.split())} {since}{more}"
+
+
+def needs(session: "Session", now: float | None = None) -> str:
     """What a person has to do, or should know."""
+    background = in_background(session, time.time() if now is None else now)
+    return "; ".join(filter(None, (_needs(session), background)))
+
+
+def _needs(session: "Session") -> str:
     if session.attention:
         asks = plural(session.attention, "request")
         return f"{asks}: {session.state_reason}" if session.state_reason else asks
@@ -117,7 +133,7 @@ def session_table(output: Output, rows: Iterable[tuple[int, "Session"]], now: fl
                 (str(session.turns), ""),
                 (money(session.cost_usd), ""),
                 (age(session.create_time, now), "dim"),
-                (" ".join(needs(session).split()), state_style(state) or "dim"),
+                (" ".join(needs(session, now).split()), state_style(state) or "dim"),
             ]
         )
     return output.table(HEADERS, cells, shrink=SHRINK, right=frozenset({"TURNS", "COST", "AGE"}))
@@ -138,6 +154,8 @@ def outcome(session: "Session") -> Line:
     spans: list[Span] = [(session.name, "bold"), (" is ", ""), (state, state_style(state))]
     cost = f", {money(session.cost_usd)}" if session.cost_usd else ""
     spans.append((f", {plural(session.turns, 'turn')}{cost}", "dim"))
+    if background := in_background(session, time.time()):
+        spans.append((f", {background}", ""))
     if session.state_reason:
         spans.append((f": {session.state_reason}", ""))
     return line(*spans)
@@ -155,6 +173,7 @@ def details(answer: "GetSessionResponse", *, parent: str = "", spent_below: floa
         ("name", session.name, "bold"),
         ("id", session.id, ""),
         ("state", state + (f": {session.state_reason}" if session.state_reason else ""), state_style(state)),
+        *([("background", in_background(session, time.time()), "")] if session.background else []),
         ("repository", session.repo, ""),
         ("branch", session.branch, ""),
         ("base", f"{session.base_ref or '-'} ({session.base_commit[:12]})", ""),

@@ -17,7 +17,7 @@ A step may hold, and does in this order:
     flood               that many bytes in frames of `line` bytes (65536), as fast as possible
     noise, unknown      a raw line; a frame of a type that nobody knows
     rate_limit, retry   a rate_limit_event, an api_retry
-    fail, unless        ends the turn with this error, unless the file `unless` is there
+    fail, unless        ends the turn with this error, unless the file `unless` is there; `error`: its kind, as "server_error"
     turns               true: says how many turns this conversation has had
     hang                true: waits for an interrupt
     stderr, die         a message; an exit code, or "SIGKILL"
@@ -42,7 +42,7 @@ CALLS = frozenset({"tool", "tools", "ask", "plan", "mcp"})
 
 
 class Failed(Exception):  # noqa: N818 -- what becomes of a turn
-    """The turn ends with an error; the text is what the model's side said."""
+    """The turn ends with an error: what the model's side said, and of which kind that is."""
 
 
 class Turn:
@@ -84,8 +84,10 @@ class Turn:
         except Interrupted:
             self._abort()
         except Failed as failed:
-            self._say(str(failed))
-            told = {"subtype": "success", "is_error": True, "stop_reason": "stop_sequence", "result": str(failed)}
+            self._reply(
+                [{"type": "text", "text": failed.args[0]}], **({"error": failed.args[1]} if failed.args[1] else {})
+            )
+            told = {"subtype": "success", "is_error": True, "stop_reason": "stop_sequence", "result": failed.args[0]}
             self._end("api_error", **told, api_error_status=429)
             session.lifecycle(prompt.uuid, "completed")
         finally:
@@ -218,7 +220,7 @@ class Turn:
             told = {"attempt": 1, "max_retries": 10, "retry_delay_ms": 500, "error_status": 529, "error": "overloaded"}
             wire.emit("system", subtype="api_retry", **{**told, **step["retry"]})
         if "fail" in step and not os.path.exists(step.get("unless", "")):  # noqa: PTH110
-            raise Failed(step["fail"])
+            raise Failed(step["fail"], step.get("error", ""))
         if "hang" in step:
             wire.wait(lambda: False)
         if "stderr" in step:
@@ -247,7 +249,7 @@ class Turn:
         self._usage = USAGE
         self._reply([{"type": "text", "text": text}])
 
-    def _reply(self, blocks: list[Frame], *, paid: bool = True) -> None:
+    def _reply(self, blocks: list[Frame], *, paid: bool = True, **more: Any) -> None:
         """One message of the model: a frame for each of its blocks."""
         session = self._session
         self._replies += 1
@@ -282,6 +284,7 @@ class Turn:
                 request_id="req_scripted",
                 **named,
                 **self._resumed,
+                **more,
             )
             session.transcript.message("assistant", message, uuid)
             if block["type"] == "text":

@@ -6,6 +6,8 @@ understands is still a frame.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
 from typing import Any, Protocol
 
 from ramet.v1 import event_pb2
@@ -58,9 +60,10 @@ class Initialized:
 
 @dataclass(frozen=True, slots=True)
 class PromptSeen:
-    """The agent has this prompt: its receipt."""
+    """The agent has this prompt: its receipt. ``repeated``: it had it in an earlier process and does nothing about it."""
 
     id: str
+    repeated: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,9 +91,10 @@ class Activity:
 
 @dataclass(frozen=True, slots=True)
 class Background:
-    """How many background tasks run; a turn is over when the agent is idle and none is left."""
+    """The background tasks that run, id and description of each. A turn is over when the agent is idle and none of the ``deferring`` ones is left."""
 
-    running: int
+    deferring: int
+    tasks: tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +107,25 @@ class Answered:
     text: str  # what the agent said at the end of the turn, or the error
     total_cost: float  # of the process up to now, as it says
     costs: tuple[LedgerEntry, ...]  # session, generation and time are filled in by who stores them
+
+
+class Trouble(StrEnum):
+    """Why the model's side did not answer, where that mends itself or is mended in one place."""
+
+    OVERLOAD = "overload"  # overload, a lost connection, an error of the server
+    LOGIN = "login"  # not logged in, or no longer
+
+
+@dataclass(frozen=True, slots=True)
+class CallFailed:
+    """A call of the model has failed for good; the turn's result follows."""
+
+    trouble: Trouble
+
+
+@dataclass(frozen=True, slots=True)
+class ConversationMissing:
+    """The program does not know the conversation that it was to resume."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +145,8 @@ Fact = (
     | Activity
     | Background
     | Answered
+    | CallFailed
+    | ConversationMissing
     | LimitTold
 )
 
@@ -267,6 +292,22 @@ class AgentKind(Protocol):
 
     def conversation_missing(self, stderr_tail: str) -> bool:
         """Whether the program ended because it does not know the conversation it was to resume."""
+
+    def login_command(self, environment: Mapping[str, str]) -> str:
+        """Return the shell command with which a person logs this kind of agent in."""
+
+    def credentials(self, environment: Mapping[str, str]) -> str:
+        """Return a digest that changes when a person has logged in, or has given other keys; blocks."""
+
+    def conversation_home(self, environment: Mapping[str, str]) -> Path:
+        """Return the directory below which a process with this environment keeps conversations."""
+
+    def has_conversation(self, conversation_id: str, root: Path) -> bool:
+        """Whether a conversation is below ``root``; blocks."""
+
+    def copy_conversation(self, conversation_id: str, source: Path, target: Path, *, overwrite: bool) -> bool:
+        """Bring what is below ``target`` of a conversation up to what is below ``source``; blocks. False where ``source`` does not have it.
+        Only with ``overwrite`` it replaces a file that is no part of the source's."""
 
     def conversation_exists(self, stderr_tail: str) -> bool:
         """Whether the program ended because the conversation it was to begin exists."""

@@ -18,6 +18,7 @@ from rametd.services.landing.entries import message
 from rametd.services.landing.queue import LandingQueue, listed
 from rametd.services.pull_requests.cleanup import PullRequestCleaner
 from rametd.services.pull_requests.requests import PullRequests
+from rametd.services.views import in_background
 from rametd.store import Reader, Unit
 
 Context = grpc.aio.ServicerContext[Any, Any]
@@ -38,7 +39,12 @@ class LandingCalls:
         async def work(call: Call) -> landing_pb2.LandSessionsResponse:
             def answer(unit: Unit, made: list[Landing], warnings: list[str]) -> landing_pb2.LandSessionsResponse:
                 entries = [message(unit, each) for each in made]
-                response = landing_pb2.LandSessionsResponse(landings=entries, warnings=warnings)
+                running = [
+                    f"`{command.description}` runs in the background of {each.session_name}: what it writes later does not land"
+                    for each in made
+                    for command in in_background(unit, each.session_id)
+                ]
+                response = landing_pb2.LandSessionsResponse(landings=entries, warnings=[*warnings, *running])
                 call.remember(unit, response)
                 return response
 

@@ -18,10 +18,11 @@ from rametd.services.creation.creator import Creator
 from rametd.services.creation.forking import Forker
 from rametd.services.delivery import sender_of
 from rametd.services.departures.departures import Departures
+from rametd.services.departures.farewell import ends_with_agent
 from rametd.services.listing import SessionMessages
 from rametd.services.orchestration import Orchestration
 from rametd.services.sessions import Changes, Sessions
-from rametd.services.views import one_session_message, prompt_message
+from rametd.services.views import in_background, one_session_message, prompt_message
 from rametd.store import Reader, Unit
 
 Context = grpc.aio.ServicerContext[Any, Any]
@@ -91,12 +92,14 @@ class SessionServicer(CreationCalls, StandingCalls, DepartureCalls):
         who = principal.get()
 
         async def work(call: Call) -> session_pb2.SendPromptResponse:
+            warnings: list[str] = []
+
             def remember(unit: Unit, prompt: Prompt, session: Session) -> None:
                 call.remember(unit, sent(unit, prompt, session))
 
             def sent(reader: Reader, prompt: Prompt, session: Session) -> session_pb2.SendPromptResponse:
                 return session_pb2.SendPromptResponse(
-                    prompt=prompt_message(prompt), session=one_session_message(reader, session)
+                    prompt=prompt_message(prompt), session=one_session_message(reader, session), warnings=warnings
                 )
 
             def sent_message(
@@ -114,6 +117,7 @@ class SessionServicer(CreationCalls, StandingCalls, DepartureCalls):
                 )
                 return await self._core.store.read(lambda reader: sent_message(reader, answer))
             session_id = await self._find(request.session)
+            warnings += await self._sessions.warnings(session_id)
             prompt, session = await self._sessions.send(session_id, request.prompt, who, remember)
             return await self._core.store.read(lambda reader: sent(reader, prompt, session))
 
@@ -137,12 +141,15 @@ class SessionServicer(CreationCalls, StandingCalls, DepartureCalls):
         who = principal.get()
 
         async def work(call: Call) -> session_pb2.StopSessionResponse:
+            found = await self._find(request.session)
+            background = await self._core.store.read(lambda reader: in_background(reader, found))
             if sender_of(who):
                 session_id = (await self._orchestration.stop(sender_of(who), request.session)).id
             else:
-                session_id = await self._find(request.session)
+                session_id = found
                 await self._sessions.stop(session_id, who)
-            return session_pb2.StopSessionResponse(session=await self._message(session_id))
+            warnings = [ends_with_agent(command) for command in background]
+            return session_pb2.StopSessionResponse(session=await self._message(session_id), warnings=warnings)
 
         return await self._calls.once("StopSession", request, session_pb2.StopSessionResponse, work)
 
@@ -153,8 +160,9 @@ class SessionServicer(CreationCalls, StandingCalls, DepartureCalls):
 
         async def work(call: Call) -> session_pb2.ResumeSessionResponse:
             session_id = await self._find(request.session)
+            warnings = await self._sessions.warnings(session_id)
             await self._sessions.resume(session_id, who)
-            return session_pb2.ResumeSessionResponse(session=await self._message(session_id))
+            return session_pb2.ResumeSessionResponse(session=await self._message(session_id), warnings=warnings)
 
         return await self._calls.once("ResumeSession", request, session_pb2.ResumeSessionResponse, work)
 

@@ -29,6 +29,7 @@ CONDITIONS = {
     session_pb2.WAIT_CONDITION_IDLE: Condition.IDLE,
     session_pb2.WAIT_CONDITION_WAITING: Condition.WAITING,
     session_pb2.WAIT_CONDITION_ENDED: Condition.ENDED,
+    session_pb2.WAIT_CONDITION_SETTLED: Condition.SETTLED,
 }
 
 OUTCOMES = {

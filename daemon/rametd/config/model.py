@@ -82,6 +82,9 @@ class Agents:
     sleep_after: float = setting(
         DURATION_OR_NEVER, 600.0, "How long an agent may be idle before its process is ended until the next prompt."
     )
+    sleep_after_background: float = setting(
+        DURATION_OR_NEVER, 21_600.0, "The same where a command runs in the agent's background; it is ended with it."
+    )
     max_resumes: int = setting(
         whole(0, 100), 3, "How often an agent that was lost is resumed by itself before a person is asked."
     )

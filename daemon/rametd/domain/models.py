@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
+from typing import NamedTuple
 
 from rametd.domain.states import State
 
@@ -39,6 +40,8 @@ class Hold(StrEnum):
     LIMIT = "limit"
     OPERATION = "operation"  # it is being archived, rewound, …
     INTERRUPTED = "interrupted"  # a person cut its last turn off
+    UPSTREAM = "upstream"  # overload or a lost connection: tried again by itself
+    LOGIN = "login"  # the agent's login has lapsed
 
 
 class WorktreeKind(StrEnum):
@@ -130,6 +133,7 @@ class Session:
     result: str = ""  # the result that it reported
     resume_at: float | None = None  # when a usage limit is lifted
     limit_resumes: int = 0  # usage limits waited out since the last successful turn
+    upstream_tries: int = 0  # turns in a row that trouble upstream or a lapsed login ended
     budget_warned: bool = False  # the warning that most of a budget is spent was sent
     worktree_kind: WorktreeKind = WorktreeKind.OWN
     setup: SetupState = SetupState.NONE
@@ -146,6 +150,7 @@ class Session:
     turn_summary: str = ""  # first line of the agent's last message of the last turn
     setup_reason: str = ""  # why its setup is in this state
     archive_commit: str = ""  # commit that holds the work of an archived session
+    conversation_lost: bool = False  # its conversation is gone: the next prompt begins a new one, with a summary
 
     @property
     def checkpoint_due(self) -> bool:
@@ -158,6 +163,14 @@ class AgentState(StrEnum):
     LIVE = "live"
     EXITED = "exited"  # with an exit record
     LOST = "lost"  # ended without an exit record
+
+
+class BackgroundCommand(NamedTuple):
+    """Something that an agent's process runs beside its turns."""
+
+    id: str
+    description: str
+    start_time: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,10 +199,16 @@ class Agent:
     model: str = ""
     activity: str = ""  # last state that the agent reported: "running", "idle", "requires_action", "" before the first
     background: int = 0  # number of running background tasks: a turn is over when the agent is idle and has none
+    background_commands: tuple[BackgroundCommand, ...] = ()  # all that runs in its background, the oldest first
     cost_base: float = 0.0  # total cost that the process reported with its last result
     over_budget: str = ""  # which budget interrupted its turn; "" if none did
     limit_until: float = 0.0  # when the current usage limit is lifted; 0 without one
     result: str = ""  # of the running turn: "" before the result, "ok", "aborted", or "error: " and the agent's message
+    api_error: str = (
+        ""  # of the running turn: what the model's side answered, "overload" or "login"; "" for anything else
+    )
+    in_turn: bool = False  # it has shown that a turn runs: what it was given may have been read
+    conversation_home: str = ""  # the directory below which it keeps the conversation, "" when unknown
 
 
 class PromptState(StrEnum):
@@ -224,9 +243,20 @@ class RequestKind(StrEnum):
     CONFLICT = "conflict"  # two sessions change the same lines
     LANDING = "landing"  # a landing needs a person
     OWNERSHIP = "ownership"  # a session asks for paths of another session
+    TROUBLE = "trouble"  # a session cannot go on without a person
+    LOGIN = "login"  # a kind of agent is not logged in
 
 
-DAEMON_REQUESTS = frozenset({RequestKind.REVIEW, RequestKind.CONFLICT, RequestKind.LANDING, RequestKind.OWNERSHIP})
+DAEMON_REQUESTS = frozenset(
+    {
+        RequestKind.REVIEW,
+        RequestKind.CONFLICT,
+        RequestKind.LANDING,
+        RequestKind.OWNERSHIP,
+        RequestKind.TROUBLE,
+        RequestKind.LOGIN,
+    }
+)
 """Kinds of request that the daemon opens. No agent waits for them: they outlive process and turn, and the session continues."""
 
 

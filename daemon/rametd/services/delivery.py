@@ -10,6 +10,7 @@ from rametd.domain.models import DAEMON, OutgoingKind, Prompt, PromptState, Sess
 from rametd.domain.states import State
 from rametd.services import events
 from rametd.services.lifecycle import change_state
+from rametd.services.recap import recap
 from rametd.services.views import prompt_message
 from rametd.store import Reader, Unit
 
@@ -25,11 +26,13 @@ def deliver(unit: Unit, kind: AgentKind, session: Session, *, begin: bool = Fals
     """
     if begin or session.state in {State.STARTING, State.WORKING, State.WAITING}:
         waiting = [prompt for prompt in unit.prompts.open(session.id) if prompt.state == PromptState.QUEUED]
+        # What was begun is finished before what was asked for later. A continuation that the last agent did not get to see still stands.
+        known = [prompt for prompt in waiting if prompt.continues]
         if session.interrupted:
-            # What was begun is finished before what was asked for later. One that the last agent did not get to see still stands.
-            known = [prompt for prompt in waiting if prompt.continues]
-            waiting = known or [add_prompt(unit, session, continuation(unit, session), DAEMON, continues=True)]
+            known = known or [add_prompt(unit, session, continuation(unit, session), DAEMON, continues=True)]
             session = unit.sessions.update(session.id, interrupted=False)
+        waiting = known or waiting
+        summary = recap(unit, session) if session.conversation_lost and waiting else ""
         for prompt in waiting:
             unit.prompts.mark_sent(prompt.id, session.generation)
             unit.outbox.add(
@@ -37,8 +40,9 @@ def deliver(unit: Unit, kind: AgentKind, session: Session, *, begin: bool = Fals
                 session.generation,
                 OutgoingKind.PROMPT,
                 prompt.id,
-                kind.prompt_line(replace(prompt, text=marked(unit, prompt))),
+                kind.prompt_line(replace(prompt, text=summary + marked(unit, prompt))),
             )
+            summary = ""
             payload = event_pb2.PromptSent(prompt_id=prompt.id)
             unit.events.append(events.make(payload, session_id=session.id, repo_id=session.repo_id))
         if waiting and session.state in {State.QUEUED, State.STARTING}:
@@ -67,8 +71,6 @@ def continuation(unit: Unit, session: Session) -> str:
         "Your last turn was cut off before it was done; your files are as you left them.",
         "The last tool call may have run in part or not at all: look at the working tree before you repeat anything.",
     ]
-    if not session.conversation_begun and session.turns:
-        words.append("Your earlier conversation could not be brought back, so what you knew of it is gone.")
     if last:
         quoted = last if len(last) <= QUOTE_LIMIT else last[:QUOTE_LIMIT] + "…"
         words.append(f"What you were asked to do was:\n\n{quoted}\n\n")

@@ -1,6 +1,8 @@
 """Changes of a session's state, each with its event. Everything here runs inside one unit of work."""
 
 import json
+import re
+import shlex
 from collections.abc import Mapping
 from typing import Unpack
 
@@ -13,6 +15,8 @@ from rametd.services.ids import new_id
 from rametd.services.views import STATES, one_session_message, request_message
 from rametd.store import Unit
 from rametd.store.sessions import SessionColumns
+
+COMMAND = re.compile(r"`(rametctl [^`]+)`")
 
 
 def change_state(
@@ -30,7 +34,38 @@ def change_state(
     if (session.state, session.state_reason) != (changed.state, changed.state_reason):
         payload = event_pb2.StateChanged(old_state=STATES[session.state], new_state=STATES[to], reason=reason)
         unit.events.append(events.make(payload, session_id=session.id, repo_id=session.repo_id, principal=principal))
+    stuck = to == State.FAILED or (to == State.PAUSED and hold == Hold.BUDGET)
+    if (session.state, session.hold) != (changed.state, changed.hold) or (stuck and session.state_reason != reason):
+        _keep_inbox(unit, changed, stuck=stuck)
     return changed
+
+
+def _keep_inbox(unit: Unit, session: Session, *, stuck: bool) -> None:
+    """The inbox has a session that cannot go on without a person, and nothing of one that was put away."""
+    kinds = {RequestKind.TROUBLE}
+    if session.state == State.ARCHIVED:
+        kinds |= {RequestKind.REVIEW, RequestKind.LOGIN}
+    for kind in sorted(kinds):
+        for request in unit.requests.close_of_kind(session.id, kind):
+            log_request(unit, session, request)
+    if stuck:
+        named = COMMAND.search(session.state_reason)
+        command = named[1] if named is not None else f"rametctl resume {shlex.quote(session.name)}"
+        state = "failed" if session.state == State.FAILED else "held"
+        ask_person(unit, session, RequestKind.TROUBLE, {"command": command}, f"{state}: {session.state_reason}")
+
+
+def release_login(unit: Unit, agent: str, principal: str = DAEMON) -> None:
+    """Queue all sessions that wait for the login of a kind of agent."""
+    for session in unit.sessions.list(states={State.PAUSED}):
+        if session.hold == Hold.LOGIN and session.agent == agent:
+            change_state(unit, session, State.QUEUED, principal=principal, resume_at=None)
+
+
+def close_reviews(unit: Unit, session: Session, principal: str = DAEMON) -> None:
+    """Close what asks a person to look at finished turns of a session."""
+    for review in unit.requests.close_reviews(session.id):
+        log_request(unit, session, review, principal=principal)
 
 
 def log_update(unit: Unit, session: Session, fields: list[str], principal: str) -> None:

@@ -13,7 +13,8 @@ from rametd.store import Reader
 from rametd.store.sessions import SessionStamp
 
 Key = tuple[SessionStamp, str, int, bool]
-"""Everything that a message shows depends on these: the row, the repository's name, open requests, whether the agent lives."""
+"""Everything that a message shows depends on these: the row, the repository's name, open requests, whether the agent lives. What that runs in the
+background changes with an event of the session, and so with the row's stamp."""
 
 
 def mark_gone(messages: Iterable[session_pb2.Session]) -> None:
@@ -36,7 +37,7 @@ class SessionMessages:
         """One message for each stamp, in their order."""
         repos = {repo.id: repo.name for repo in reader.repos.list()}
         counts = reader.requests.open_counts()
-        alive = {agent.session_id for agent in reader.agents.alive()}
+        alive = {agent.session_id: agent for agent in reader.agents.alive()}
         keys = {stamp.id: (stamp, repos[stamp.repo_id], counts.get(stamp.id, 0), stamp.id in alive) for stamp in stamps}
         known = {
             identity: kept[1]
@@ -44,8 +45,8 @@ class SessionMessages:
             if (kept := self._kept.get(identity)) is not None and kept[0] == key
         }
         for session in reader.sessions.get_many([identity for identity in keys if identity not in known]):
-            _, repo, attention, agent_alive = key = keys[session.id]
-            message = session_message(session, repo=repo, attention=attention, agent_alive=agent_alive)
+            _, repo, attention, _ = key = keys[session.id]
+            message = session_message(session, repo=repo, attention=attention, agent=alive.get(session.id))
             self._kept[session.id] = (key, message)
             known[session.id] = message
         return [known[stamp.id] for stamp in stamps]

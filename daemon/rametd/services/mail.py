@@ -9,7 +9,7 @@ from rametd.domain.errors import WrongStateError
 from rametd.domain.models import OWNER, Hold, Prompt, Session
 from rametd.domain.states import State
 from rametd.services.delivery import add_prompt, deliver
-from rametd.services.lifecycle import change_state, log_request
+from rametd.services.lifecycle import change_state, close_reviews
 from rametd.store import Reader, Unit
 
 TURN_STATES = frozenset({State.WORKING, State.WAITING})
@@ -28,8 +28,7 @@ def post(
             f"{session.name} is archived", hint=f"bring it back with `rametctl restore {session.name}`"
         )
     if source == OWNER:
-        for review in unit.requests.close_reviews(session.id):
-            log_request(unit, session, review, principal=source)
+        close_reviews(unit, session, source)
     prompt = add_prompt(unit, session, text, source, hops=hops)
     wakes = {State.IDLE}
     if source == OWNER:

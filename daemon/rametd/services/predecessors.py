@@ -7,6 +7,7 @@ what they build on is not there. The person lets them go on with `resume`, or br
 from rametd.domain.models import DAEMON, Hold, Session
 from rametd.domain.states import State
 from rametd.services.lifecycle import log_update
+from rametd.services.views import in_background
 from rametd.store import Reader, Unit
 
 DONE_STATES = frozenset({State.IDLE, State.ARCHIVED})
@@ -15,7 +16,7 @@ DONE_STATES = frozenset({State.IDLE, State.ARCHIVED})
 def is_done(reader: Reader, session: Session) -> bool:
     """Whether it has ended its work well; one whose turn was interrupted, also by a pause that is about to follow, has not."""
     ended = session.state in DONE_STATES and session.turns > 0 and session.hold != Hold.INTERRUPTED
-    return ended and not reader.prompts.open(session.id)
+    return ended and not reader.prompts.open(session.id) and not in_background(reader, session.id)
 
 
 def blocked_by(reader: Reader, session: Session) -> str | None:
@@ -34,6 +35,8 @@ def blocked_by(reader: Reader, session: Session) -> str | None:
             continue
         if before.state == State.FAILED:
             return f"held: {before.name}, which goes before it, failed"
+        if running := in_background(reader, before.id):
+            return f"waits for {before.name}, in whose background `{running[0].description}` runs"
         return f"waits for {before.name}"
     return None
 

@@ -2,16 +2,18 @@
 
 import asyncio
 from collections import Counter
+from collections.abc import Sequence
 from contextlib import suppress
 from itertools import count
 
-from rametd.domain.models import DAEMON, Agent, AgentState, Hold, PromptState, Session
-from rametd.domain.states import SLOT_STATES, State
+from rametd.domain.models import DAEMON, Agent, AgentState, Hold, PromptState, RequestKind, Session
+from rametd.domain.states import BUSY_STATES, SLOT_STATES, State
 from rametd.services import budgets
+from rametd.services.agents.launching import environment_of
 from rametd.services.agents.supervisor import Supervisor
 from rametd.services.core import Core
 from rametd.services.delivery import deliver
-from rametd.services.lifecycle import change_state
+from rametd.services.lifecycle import ask_person, change_state, log_request, release_login
 from rametd.services.operations.busy import unfinished
 from rametd.services.persistence import write_for_sure
 from rametd.services.predecessors import blocked_by
@@ -20,6 +22,8 @@ from rametd.store import Unit
 
 PERIOD_S = 30.0
 """Days end without anybody telling."""
+LOGIN_LOOK_S = 5.0
+"""How often the credentials of a kind of agent that is not logged in are looked at."""
 
 
 class Scheduler:
@@ -32,6 +36,9 @@ class Scheduler:
         self._turns = count(1)
         self._unkept: list[str] = []  # sessions of whose last turn there is no checkpoint yet
         self._served: dict[str, int] = {}  # repository → when it last got a slot, in turns
+        self._logged_out: dict[str, Session] = {}  # kind of agent → the first session that waits for its login
+        self._credentials: dict[str, str] = {}  # kind of agent → their digest when they were first found lapsed
+        self._login_asked = True  # a request about a login may be open
 
     def wake(self) -> None:
         self._news.set()
@@ -43,6 +50,7 @@ class Scheduler:
                 await asyncio.wait_for(self._news.wait(), rest)
             self._news.clear()
             self._unkept.clear()
+            await self._watch_logins()
             to_launch, to_send, rest = await write_for_sure(self._core.store, self._claim)
             for session_id in self._unkept:
                 self._core.keep(session_id)
@@ -54,6 +62,38 @@ class Scheduler:
                     self._core.trackers.follow(runner.session)
                     runner.wake_sender()
 
+    async def _watch_logins(self) -> None:
+        """Let sessions go on whose agent has other credentials than when it was found not to be logged in."""
+        core = self._core
+        for agent, session in self._logged_out.items():
+            environment = await environment_of(core, session, {})
+            now = await asyncio.to_thread(core.kind(agent).credentials, environment)
+            if self._credentials.setdefault(agent, now) != now:
+                self._credentials[agent] = now
+                await write_for_sure(core.store, lambda unit, agent=agent: release_login(unit, agent))  # type: ignore[misc]
+        self._credentials = {agent: now for agent, now in self._credentials.items() if agent in self._logged_out}
+
+    def _ask_for_login(self, unit: Unit, held: Sequence[Session]) -> None:
+        """Have one request for each kind of agent that is not logged in."""
+        self._logged_out = {session.agent: session for session in reversed(held)}
+        if not held and not self._login_asked:
+            return
+        asked: set[str] = set()
+        for request in [each for each in unit.requests.open() if each.kind == RequestKind.LOGIN]:
+            session = unit.sessions.get(request.session_id)
+            if session.upstream_tries and session.state in BUSY_STATES | {State.QUEUED}:
+                self._logged_out.setdefault(session.agent, session)  # it is trying whether the login is there
+            if session.agent in self._logged_out and session.agent not in asked:
+                asked.add(session.agent)
+            else:
+                for closed in unit.requests.close([request.id]):
+                    log_request(unit, session, closed)
+        for agent, session in self._logged_out.items():
+            if agent not in asked:
+                command = self._core.kind(agent).login_command(self._core.daemon_environment)
+                ask_person(unit, session, RequestKind.LOGIN, {"command": command}, session.state_reason)
+        self._login_asked = bool(self._logged_out)
+
     def _claim(self, unit: Unit) -> tuple[list[tuple[Session, Agent]], list[str], float]:
         """Give free slots away: returns sessions whose agent is to be started, those whose living agent was given work, and how many seconds to
         rest unless somebody wakes us."""
@@ -63,6 +103,13 @@ class Scheduler:
         to_launch: list[tuple[Session, Agent]] = []
         to_send: list[str] = []
         for session in self._by_turns(unit):
+            if session.agent in self._logged_out and not session.upstream_tries:
+                why = f"waits until {session.agent} is logged in"
+                if (session.hold, session.state_reason) != (Hold.LOGIN, why):
+                    change_state(unit, session, State.QUEUED, reason=why, hold=Hold.LOGIN)
+                continue
+            if session.hold == Hold.LOGIN:
+                session = change_state(unit, session, State.QUEUED)
             if (operation := unit.operations.exclusive(session.id)) is not None:
                 why = unfinished(operation) or f"it is {operation.doing}"
                 if (session.hold, session.state_reason) != (Hold.OPERATION, why):
@@ -112,16 +159,25 @@ class Scheduler:
         return [session for *_, session in sorted(ranked, key=lambda rank: rank[:-1])]
 
     def _release_held(self, unit: Unit) -> float:
-        """Queue what a usage limit or a budget held and holds no longer; returns the seconds until there may be more."""
+        """Queue what a limit, a budget or trouble upstream held and holds no longer; returns the seconds until there may be more."""
         rest = PERIOD_S
+        login: list[Session] = []
+        probed: set[str] = set()
         for session in unit.sessions.list(states={State.PAUSED}):
-            if session.hold == Hold.LIMIT and session.resume_at is not None:
+            if session.hold == Hold.LOGIN:
+                login.append(session)
+                rest = min(rest, LOGIN_LOOK_S)
+                if session.agent in probed:  # one of them tries now and then whether the login is there
+                    continue
+                probed.add(session.agent)
+            if session.hold in {Hold.LIMIT, Hold.UPSTREAM, Hold.LOGIN} and session.resume_at is not None:
                 if session.resume_at <= unit.now:
                     change_state(unit, session, State.QUEUED, resume_at=None)
                 else:
                     rest = min(rest, session.resume_at - unit.now)
             elif session.hold == Hold.BUDGET:
                 release(unit, session, self._core.config.budget, DAEMON)
+        self._ask_for_login(unit, login)
         return rest
 
     def _begin(self, unit: Unit, session: Session) -> tuple[Session, Agent]:

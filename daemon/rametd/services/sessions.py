@@ -6,17 +6,20 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
+from ramet.v1 import attention_pb2
+
 from rametd.config import Budget
 from rametd.domain.errors import BypassForbiddenError, NameTakenError, WrongStateError
-from rametd.domain.models import Event, Hold, Mode, Prompt, PromptState, Repo, Session
+from rametd.domain.models import Event, Hold, Mode, Prompt, PromptState, Repo, Request, RequestKind, Session
 from rametd.domain.states import State
 from rametd.git.tree import Tree
 from rametd.services import budgets
 from rametd.services.agents.runner import Runner
 from rametd.services.agents.supervisor import Supervisor
+from rametd.services.agents.transcripts import Transcripts
 from rametd.services.checks import check_budget, check_model, check_name, check_prompt
 from rametd.services.core import Core
-from rametd.services.lifecycle import change_state, log_update
+from rametd.services.lifecycle import change_state, log_update, release_login
 from rametd.services.mail import TURN_STATES, post
 from rametd.services.missing import require_tree
 from rametd.services.ownership.transfers import set_paths
@@ -51,6 +54,7 @@ class Sessions:
     def __init__(self, core: Core, supervisor: Supervisor) -> None:
         self._core = core
         self._supervisor = supervisor
+        core.resolvers |= {RequestKind.TROUBLE: _resolve, RequestKind.LOGIN: _resolve}
 
     async def send(
         self, session_id: str, text: str, principal: str, remember: Callable[[Unit, Prompt, Session], None]
@@ -68,6 +72,11 @@ class Sessions:
         prompt, session = await self._core.store.write(work)
         self._core.wake_session(session_id)
         return prompt, session
+
+    async def warnings(self, session_id: str) -> list[str]:
+        """What the person should know before the next turn."""
+        warning = await Transcripts(self._core).warning(await self._get(session_id))
+        return [warning] if warning else []
 
     async def interrupt(self, session_id: str) -> tuple[Session, bool]:
         """End the running turn; returns when it has ended, and whether there was one. Raises `WrongStateError` when it will not end."""
@@ -121,6 +130,7 @@ class Sessions:
         def work(unit: Unit) -> None:
             session = unit.sessions.get(session_id)
             agent = unit.agents.latest(session_id)
+            in_turn = session.state in TURN_STATES and agent is not None and agent.in_turn
             if agent is not None and agent.state in {"starting", "live"}:
                 unit.agents.update(session_id, agent.generation, stop_intent="stop")
             if session.state in {State.QUEUED, State.STARTING, State.WORKING, State.WAITING, State.LOST}:
@@ -131,7 +141,7 @@ class Sessions:
                     reason=f"stopped: `rametctl resume {session.name}` goes on",
                     hold=Hold.STOPPED,
                     principal=principal,
-                    interrupted=session.interrupted or session.state in TURN_STATES | {State.LOST},
+                    interrupted=session.interrupted or in_turn,
                 )
 
         await self._core.store.write(work)
@@ -172,22 +182,7 @@ class Sessions:
         """Let a held, lost or failed session go on; one that is not held stays as it is."""
         await require_tree(self._core, await self._get(session_id))
 
-        def work(unit: Unit) -> Session:
-            session = unit.sessions.get(session_id)
-            if session.state == State.ARCHIVED:
-                raise WrongStateError(
-                    f"{session.name} is archived", hint=f"bring it back with `rametctl restore {session.name}`"
-                )
-            session = let_go(unit, session, principal)
-            if session.state not in HELD_STATES:
-                return session
-            waiting = any(prompt.state == PromptState.QUEUED for prompt in unit.prompts.open(session_id))
-            # A turn that failed has had its prompt: to go on means to be told to.
-            interrupted = session.interrupted or (session.state == State.FAILED and not waiting)
-            to = State.QUEUED if waiting or interrupted else State.IDLE
-            return change_state(unit, session, to, principal=principal, interrupted=interrupted, resumes=0)
-
-        session = await self._core.store.write(work)
+        session = await self._core.store.write(lambda unit: go_on(unit, unit.sessions.get(session_id), principal))
         self._core.wake()
         return session
 
@@ -246,6 +241,31 @@ class Sessions:
 
     async def _get(self, session_id: str) -> Session:
         return await self._core.store.read(lambda reader: reader.sessions.get(session_id))
+
+
+def go_on(unit: Unit, session: Session, principal: str) -> Session:
+    """`Sessions.resume` inside a unit of work."""
+    if session.state == State.ARCHIVED:
+        raise WrongStateError(
+            f"{session.name} is archived", hint=f"bring it back with `rametctl restore {session.name}`"
+        )
+    session = let_go(unit, session, principal)
+    if session.state not in HELD_STATES:
+        return session
+    if session.hold == Hold.LOGIN:  # whoever says that it is mended says so of all
+        release_login(unit, session.agent, principal)
+        return unit.sessions.get(session.id)
+    waiting = any(prompt.state == PromptState.QUEUED for prompt in unit.prompts.open(session.id))
+    # A turn that failed has had its prompt: to go on means to be told to.
+    interrupted = session.interrupted or (session.state == State.FAILED and not waiting)
+    to = State.QUEUED if waiting or interrupted else State.IDLE
+    return change_state(unit, session, to, principal=principal, interrupted=interrupted, resumes=0, resume_at=None)
+
+
+def _resolve(unit: Unit, request: Request, resolution: attention_pb2.Resolution, principal: str) -> None:
+    """A yes to what is said of a session that is stuck lets it go on."""
+    if resolution.WhichOneof("decision") == "approve":
+        go_on(unit, unit.sessions.get(request.session_id), principal)
 
 
 def release(unit: Unit, session: Session, budget: Budget, principal: str) -> Session:

@@ -7,6 +7,9 @@ from ramet.v1 import attention_pb2, common_pb2, event_pb2, repo_pb2, session_pb2
 
 from rametd.domain.commands import Command, CommandKind, CommandState
 from rametd.domain.models import (
+    Agent,
+    AgentState,
+    BackgroundCommand,
     Event,
     Mode,
     Prompt,
@@ -77,6 +80,8 @@ REQUEST_KINDS = {
     RequestKind.CONFLICT: attention_pb2.ATTENTION_KIND_CONFLICT,
     RequestKind.LANDING: attention_pb2.ATTENTION_KIND_LANDING,
     RequestKind.OWNERSHIP: attention_pb2.ATTENTION_KIND_OWNERSHIP,
+    RequestKind.TROUBLE: attention_pb2.ATTENTION_KIND_TROUBLE,
+    RequestKind.LOGIN: attention_pb2.ATTENTION_KIND_LOGIN,
 }
 
 WORKTREE_KINDS = {
@@ -114,7 +119,14 @@ def tokens_message(tokens: Tokens) -> common_pb2.Tokens:
     )
 
 
-def session_message(session: Session, *, repo: str, attention: int, agent_alive: bool) -> session_pb2.Session:
+def in_background(reader: Reader, session_id: str) -> tuple[BackgroundCommand, ...]:
+    """What a session's living agent runs in the background."""
+    agent = reader.agents.latest(session_id)
+    return agent.background_commands if agent is not None and agent.state == AgentState.LIVE else ()
+
+
+def session_message(session: Session, *, repo: str, attention: int, agent: Agent | None) -> session_pb2.Session:
+    """``agent``: its living process."""
     return session_pb2.Session(
         id=session.id,
         name=session.name,
@@ -131,7 +143,7 @@ def session_message(session: Session, *, repo: str, attention: int, agent_alive:
         state=STATES[session.state],
         attention=attention,
         state_reason=session.state_reason,
-        agent_alive=agent_alive,
+        agent_alive=agent is not None,
         turns=session.turns,
         cost_usd=session.cost_usd,
         tokens=tokens_message(session.tokens),
@@ -153,6 +165,10 @@ def session_message(session: Session, *, repo: str, attention: int, agent_alive:
         plan_id=session.plan_id,
         thread=session.thread,
         landed_reason=session.landed_reason,
+        background=[
+            session_pb2.BackgroundCommand(description=each.description, start_time=stamp(each.start_time))
+            for each in (agent.background_commands if agent is not None else ())
+        ],
     )
 
 
@@ -160,10 +176,10 @@ def sessions_messages(reader: Reader, sessions: list[Session]) -> list[session_p
     """Messages for many at the price of three queries."""
     repos = {repo.id: repo.name for repo in reader.repos.list()}
     counts = reader.requests.open_counts()
-    alive = {agent.session_id for agent in reader.agents.alive()}
+    alive = {agent.session_id: agent for agent in reader.agents.alive()}
     return [
         session_message(
-            session, repo=repos[session.repo_id], attention=counts.get(session.id, 0), agent_alive=session.id in alive
+            session, repo=repos[session.repo_id], attention=counts.get(session.id, 0), agent=alive.get(session.id)
         )
         for session in sessions
     ]
@@ -175,7 +191,7 @@ def one_session_message(reader: Reader, session: Session) -> session_pb2.Session
         session,
         repo=reader.repos.get(session.repo_id).name,
         attention=reader.requests.open_counts().get(session.id, 0),
-        agent_alive=latest is not None and latest.state in {"starting", "live"},
+        agent=latest if latest is not None and latest.state in {"starting", "live"} else None,
     )
 
 

@@ -8,6 +8,7 @@ from enum import Enum
 from rametd.domain.models import Hold, Request, Session
 from rametd.domain.states import State
 from rametd.services.core import Core
+from rametd.services.views import in_background
 from rametd.store import Reader
 
 
@@ -15,6 +16,7 @@ class Condition(Enum):
     IDLE = "idle"
     WAITING = "waiting"
     ENDED = "ended"
+    SETTLED = "settled"
 
 
 class Outcome(Enum):
@@ -114,13 +116,16 @@ def judge_one(reader: Reader, session: Session | None, condition: Condition) -> 
         if state == State.WAITING:
             return Outcome.DONE
         return Outcome.FAILED if state in ENDED_STATES | {State.IDLE} else Outcome.TIMEOUT
-    if state == State.WAITING or session.hold == Hold.BUDGET:
-        return Outcome.ATTENTION  # a person is needed: to answer, or to raise a limit
-    if session.hold == Hold.LIMIT:
+    if state == State.WAITING or session.hold in {Hold.BUDGET, Hold.LOGIN}:
+        return Outcome.ATTENTION  # a person is needed: to answer, to raise a limit, to log in
+    if session.hold in {Hold.LIMIT, Hold.UPSTREAM}:
         return Outcome.TIMEOUT  # it goes on by itself
     if condition == Condition.ENDED:
         return Outcome.DONE if state in ENDED_STATES else Outcome.TIMEOUT
     if state in ENDED_STATES:
         return Outcome.FAILED
     # A prompt that is on its way to an agent which has just ended a turn starts the next one.
-    return Outcome.DONE if state == State.IDLE and not reader.prompts.open(session.id) else Outcome.TIMEOUT
+    if state != State.IDLE or reader.prompts.open(session.id):
+        return Outcome.TIMEOUT
+    busy = condition == Condition.SETTLED and in_background(reader, session.id)
+    return Outcome.TIMEOUT if busy else Outcome.DONE

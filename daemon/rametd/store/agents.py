@@ -4,7 +4,7 @@ import sqlite3
 from typing import TypedDict, Unpack
 
 from rametd.domain.errors import NotFoundError, StaleBatchError, WrongStateError
-from rametd.domain.models import Agent, AgentState
+from rametd.domain.models import Agent, AgentState, BackgroundCommand
 from rametd.store.rows import RowType, Table
 
 AGENTS = RowType(Agent, "agents")
@@ -26,10 +26,14 @@ class AgentColumns(TypedDict, total=False):
     model: str
     activity: str
     background: int
+    background_commands: tuple[BackgroundCommand, ...]
     cost_base: float
     over_budget: str
     limit_until: float
     result: str
+    api_error: str
+    in_turn: bool
+    conversation_home: str
 
 
 class AgentReads(Table):

@@ -89,7 +89,7 @@ class RequestReads(Table):
         """Number of open requests by session; sessions without one are absent."""
         return dict(
             self._db.execute(
-                "SELECT session_id, count(*) FROM requests WHERE state = 'open' AND kind <> 'review' GROUP BY session_id"
+                "SELECT session_id, count(*) FROM requests WHERE state = 'open' AND kind NOT IN ('review', 'trouble', 'login') GROUP BY session_id"
             )
         )
 

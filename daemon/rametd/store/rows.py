@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar, get_origin, get_type_hints
 
 from rametd.domain.errors import InvalidInputError
-from rametd.domain.models import Event, Tokens
+from rametd.domain.models import BackgroundCommand, Event, Tokens
 
 T = TypeVar("T")
 Value = str | bytes | int | float | None
@@ -150,6 +150,8 @@ def _field(column: str, hint: Any) -> _Field:
         return _Field((column,), bool, lambda value: (int(value),))
     if hint is Path:
         return _Field((column,), Path, lambda value: (path_text(value),))
+    if hint == tuple[BackgroundCommand, ...]:
+        return _Field((column,), _read_commands, lambda value: (json_text(value),))
     if get_origin(hint) is tuple:
         return _Field((column,), _read_tuple, lambda value: (json_text(value),))
     if get_origin(hint) is dict:
@@ -161,6 +163,10 @@ def _field(column: str, hint: Any) -> _Field:
 
 def _write_tokens(tokens: Tokens) -> tuple[Value, ...]:
     return (tokens.input, tokens.output, tokens.cache_read, tokens.cache_write)
+
+
+def _read_commands(text: str) -> tuple[BackgroundCommand, ...]:
+    return tuple(BackgroundCommand(*each) for each in _read_tuple(text))
 
 
 def _read_tuple(text: str) -> tuple[Any, ...]:

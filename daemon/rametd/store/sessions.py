@@ -46,6 +46,7 @@ class SessionColumns(TypedDict, total=False):
     result: str
     resume_at: float | None
     limit_resumes: int
+    upstream_tries: int
     budget_warned: bool
     setup: SetupState
     setup_digest: str
@@ -60,6 +61,7 @@ class SessionColumns(TypedDict, total=False):
     turn_summary: str
     setup_reason: str
     archive_commit: str
+    conversation_lost: bool
     worktree_kind: WorktreeKind
 
 

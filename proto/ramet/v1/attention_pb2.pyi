@@ -73,6 +73,10 @@ class _AttentionKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Attenti
     """A landing that needs a person: yes tries again, no takes it out of the queue."""
     ATTENTION_KIND_OWNERSHIP: _AttentionKind.ValueType  # 8
     """A session asks for paths that are not its own."""
+    ATTENTION_KIND_TROUBLE: _AttentionKind.ValueType  # 9
+    """A session cannot go on without a person: yes resumes it, no leaves it as it is."""
+    ATTENTION_KIND_LOGIN: _AttentionKind.ValueType  # 10
+    """A kind of agent is not logged in: yes tries again, as the daemon does by itself after the login."""
 
 class AttentionKind(_AttentionKind, metaclass=_AttentionKindEnumTypeWrapper):
     """AttentionKind says what an agent wants of a person."""
@@ -95,6 +99,10 @@ ATTENTION_KIND_LANDING: AttentionKind.ValueType  # 7
 """A landing that needs a person: yes tries again, no takes it out of the queue."""
 ATTENTION_KIND_OWNERSHIP: AttentionKind.ValueType  # 8
 """A session asks for paths that are not its own."""
+ATTENTION_KIND_TROUBLE: AttentionKind.ValueType  # 9
+"""A session cannot go on without a person: yes resumes it, no leaves it as it is."""
+ATTENTION_KIND_LOGIN: AttentionKind.ValueType  # 10
+"""A kind of agent is not logged in: yes tries again, as the daemon does by itself after the login."""
 Global___AttentionKind: _TypeAlias = AttentionKind  # noqa: Y015
 
 class _AttentionState:

@@ -277,7 +277,9 @@ class LandSessionsResponse(_message.Message):
 
     @_builtins.property
     def warnings(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """What hooks printed, or that they did not run; commands that the landing changes and that are withheld until the person trusts them."""
+        """What hooks printed, or that they did not run; commands that the landing changes and that are withheld until the person trusts them; what runs
+        in the background and so may be missing from what lands.
+        """
 
     def __init__(
         self,

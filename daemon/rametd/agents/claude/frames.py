@@ -5,11 +5,25 @@ The set of lines is open. A field that is missing or of another type than expect
 """
 
 import json
+import re
 from collections.abc import Callable
 
 from ramet.v1 import event_pb2
 
-from rametd.agents.base import Activity, Answered, Background, Fact, Frame, LimitTold, PromptSeen, Said, TurnBegan
+from rametd.agents.base import (
+    Activity,
+    Answered,
+    Background,
+    CallFailed,
+    ConversationMissing,
+    Fact,
+    Frame,
+    LimitTold,
+    PromptSeen,
+    Said,
+    Trouble,
+    TurnBegan,
+)
 from rametd.agents.claude.control import read_control_cancel, read_control_request, read_control_response
 from rametd.agents.claude.values import Message, count, number, parse, rows, table, text
 from rametd.domain.models import LedgerEntry, Tokens
@@ -18,6 +32,14 @@ RESULT_TEXT_LIMIT = 64 * 1024
 NOISE_LIMIT = 4096
 DEFERRING_TASKS = frozenset({"local_agent", "local_workflow"})
 """Background tasks that end by themselves and start a turn when they do. A background shell may run for ever, so it does not count."""
+UNKNOWN_CONVERSATION = re.compile(r"No conversation found", re.IGNORECASE)
+TROUBLES = {
+    "server_error": Trouble.OVERLOAD,
+    "overloaded": Trouble.OVERLOAD,
+    "rate_limit": Trouble.OVERLOAD,
+    "authentication_failed": Trouble.LOGIN,
+}
+"""Words of an assistant's message that stands for an answer that did not come."""
 CONTROL_TYPES = frozenset({"control_request", "control_response", "control_cancel_request"})
 
 Reader = Callable[[Message, event_pb2.Event], tuple[Fact, ...]]
@@ -54,9 +76,14 @@ def read_assistant(message: Message, event: event_pb2.Event) -> tuple[Fact, ...]
     for block in rows(body, "content"):
         if isinstance(block, dict):
             add_block(said, block)
-    if message.get("parent_tool_use_id") is None and (message_id := text(message, "uuid")):
-        return (Said(text(message, "session_id"), message_id),)
-    return ()
+    if said.parent_tool_use_id:
+        return ()
+    facts: list[Fact] = []
+    if message_id := text(message, "uuid"):
+        facts.append(Said(text(message, "session_id"), message_id))
+    if (trouble := TROUBLES.get(said.error)) is not None:
+        facts.append(CallFailed(trouble))
+    return tuple(facts)
 
 
 def add_block(said: event_pb2.AssistantMessage, block: Message) -> None:
@@ -116,6 +143,9 @@ def read_result(message: Message, event: event_pb2.Event) -> tuple[Fact, ...]:
     subtype = text(message, "subtype")
     is_error = message.get("is_error") is True or subtype not in {"", "success"}
     errors = [str(error) for error in rows(message, "errors")]
+    if any(UNKNOWN_CONVERSATION.match(error) for error in errors):
+        read_notice(message, event)  # the program says so and exits: no turn has run
+        return (ConversationMissing(),)
     words = text(message, "result") or "; ".join(errors)
     index = count(message, "result_index")
     costs = tuple(
@@ -193,7 +223,8 @@ def read_tasks(message: Message, event: event_pb2.Event) -> tuple[Fact, ...]:
     running = sum(1 for task in tasks if text(task, "task_type") in DEFERRING_TASKS)
     event.background_task.status = "list"
     event.background_task.running = running
-    return (Background(running),)
+    described = [(text(task, "task_id"), text(task, "command") or text(task, "description")) for task in tasks]
+    return (Background(running, tuple(described)),)
 
 
 def read_retry(message: Message, event: event_pb2.Event) -> tuple[Fact, ...]:
@@ -226,7 +257,7 @@ def read_lifecycle(message: Message, event: event_pb2.Event) -> tuple[Fact, ...]
     read_notice(message, event)
     state = event.agent_notice.subtype = text(message, "state")
     # "queued" is no receipt: the agent has it in memory only, and forgets it when it is killed before its turn comes.
-    return () if state == "queued" else (PromptSeen(text(message, "command_uuid")),)
+    return () if state == "queued" else (PromptSeen(text(message, "command_uuid"), repeated=state == "completed"),)
 
 
 SYSTEM_READERS: dict[str, Reader] = {

@@ -4,8 +4,11 @@ The SDK is imported by `Claude.prepare`, in a thread: that takes half a second, 
 """
 
 import asyncio
+import hashlib
 import json
 import re
+import shlex
+import shutil
 from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
@@ -13,12 +16,13 @@ from typing import Any
 
 from rametd import loading
 from rametd.agents.base import Channel, ChannelIO, Frame, Launch
-from rametd.agents.claude import program
-from rametd.agents.claude.frames import read_frame
+from rametd.agents.claude import program, transcripts
+from rametd.agents.claude.frames import UNKNOWN_CONVERSATION, read_frame
 from rametd.domain.checkpoints import ConversationCut
 from rametd.domain.models import OWNER, Agent, Prompt, Session
 
-UNKNOWN_CONVERSATION = re.compile(r"No conversation found", re.IGNORECASE)
+KEYS = ("ANTHROPIC_", "AWS_", "CLAUDE_CODE_OAUTH_TOKEN", "GOOGLE_")
+"""How the names of variables begin that say who asks the model."""
 CONVERSATION_IN_USE = re.compile(r"Session ID .* is already in use", re.IGNORECASE)
 
 
@@ -100,6 +104,31 @@ class Claude:
 
     def conversation_missing(self, stderr_tail: str) -> bool:
         return UNKNOWN_CONVERSATION.search(stderr_tail) is not None
+
+    def login_command(self, environment: Mapping[str, str]) -> str:
+        words = ["claude" if shutil.which("claude", path=environment.get("PATH")) else str(self.path), "/login"]
+        if configured := environment.get("CLAUDE_CONFIG_DIR"):
+            words = ["env", f"CLAUDE_CONFIG_DIR={configured}", *words]
+        return shlex.join(words)
+
+    def credentials(self, environment: Mapping[str, str]) -> str:
+        file = self.conversation_home(environment) / ".credentials.json"
+        try:
+            status = file.stat()
+            seen = f"{status.st_mtime_ns} {status.st_size} {status.st_ino}"
+        except OSError:
+            seen = ""
+        keys = sorted((name, value) for name, value in environment.items() if name.startswith(KEYS))
+        return hashlib.sha256(repr((seen, keys)).encode("utf-8", "surrogateescape")).hexdigest()
+
+    def conversation_home(self, environment: Mapping[str, str]) -> Path:
+        return transcripts.configuration_directory(environment)
+
+    def has_conversation(self, conversation_id: str, root: Path) -> bool:
+        return transcripts.find(root, conversation_id) is not None
+
+    def copy_conversation(self, conversation_id: str, source: Path, target: Path, *, overwrite: bool) -> bool:
+        return transcripts.copy(conversation_id, source, target, overwrite=overwrite)
 
     def conversation_exists(self, stderr_tail: str) -> bool:
         return CONVERSATION_IN_USE.search(stderr_tail) is not None

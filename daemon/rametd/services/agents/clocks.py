@@ -4,9 +4,12 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+from ramet.v1 import event_pb2
+
 from rametd.domain.models import Agent, Session
 from rametd.domain.states import BUSY_STATES, State
 from rametd.keeper.executor import Handle
+from rametd.services import events
 from rametd.services.core import Core
 from rametd.services.lifecycle import change_state
 from rametd.services.persistence import write_for_sure
@@ -34,6 +37,7 @@ class Clocks:
         self._ended = ended
         self._idle_timer: asyncio.TimerHandle | None = None
         self._sleep_timer: asyncio.TimerHandle | None = None
+        self._sleeps_after: float | None = None
 
     def mind(self, session: Session, agent: Agent) -> None:
         """A turn that gave no result is over after a while; an agent without work goes to sleep. Takes what was stored last."""
@@ -45,7 +49,12 @@ class Clocks:
             self._idle_timer.cancel()
             self._idle_timer = None
         resting = session.state == State.IDLE and not agent.background
-        after = self._core.config.agents.sleep_after
+        agents = self._core.config.agents
+        after = agents.sleep_after_background if agent.background_commands else agents.sleep_after
+        if self._sleep_timer is not None and after != self._sleeps_after:
+            self._sleep_timer.cancel()
+            self._sleep_timer = None
+        self._sleeps_after = after
         if resting and self._sleep_timer is None and after is not None:
             self._sleep_timer = loop.call_later(after, self._spawn_sleep)
         elif not resting and self._sleep_timer is not None:
@@ -80,8 +89,17 @@ class Clocks:
         session_id, generation = self._session_id, self._generation
 
         def work(unit: Unit) -> bool:
-            if unit.sessions.get(session_id).state != State.IDLE or unit.prompts.open(session_id):
+            session, agent = unit.sessions.get(session_id), unit.agents.get(session_id, generation)
+            if session.state != State.IDLE or unit.prompts.open(session_id) or agent is None:
                 return False
+            for command in agent.background_commands:
+                words = (
+                    f"`{command.description}` was ended in the background of the agent, which was idle for long"
+                    " (agents.sleep_after_background)"
+                )
+                warning = event_pb2.Warning(message=words)
+                unit.events.append(events.make(warning, session_id=session_id, repo_id=session.repo_id))
+                self._ended(change_state(unit, session, State.IDLE, reason=words))
             unit.agents.update(session_id, generation, stop_intent="sleep")
             return True
 

@@ -1,7 +1,5 @@
 """What follows from the end of an agent's process."""
 
-import uuid
-
 from ramet.v1 import event_pb2
 from ramet.words import plural
 
@@ -11,6 +9,7 @@ from rametd.domain.states import BUSY_STATES, State
 from rametd.keeper.executor import ExitRecord
 from rametd.services import events
 from rametd.services.lifecycle import change_state
+from rametd.services.recap import begin_anew
 from rametd.services.words import first_line
 from rametd.store import Unit
 
@@ -55,6 +54,7 @@ def record_end(
         state=AgentState.LOST if record is None else AgentState.EXITED,
         end_time=unit.now if record is None else record.ended_at,
         exit_status=status,
+        background_commands=(),
     )
     unit.prompts.requeue_unreceived(session_id, generation)
     owed = unit.outbox.pending(session_id, generation)
@@ -69,21 +69,15 @@ def record_end(
     if agent.stop_intent or session.state not in BUSY_STATES:
         return session
 
-    interrupted = session.interrupted or (session.state in {State.WORKING, State.WAITING} and not agent.result)
+    # A prompt that the agent has not shown is queued again: no turn of it was cut off.
+    interrupted = session.interrupted or (session.state in {State.WORKING, State.WAITING} and agent.in_turn)
     session = unit.sessions.update(session_id, interrupted=interrupted)
     words = kind.exit_reason(stderr_tail)
     if kind.conversation_exists(stderr_tail):
         session = unit.sessions.update(session_id, conversation_begun=True)
     elif kind.conversation_missing(stderr_tail):
-        unit.conversation_cuts.remove(session_id)  # or what it was to be a part of
-        # Its transcript is gone (cleaned up, another configuration directory). A new conversation in the same tree is told what was asked.
-        session = unit.sessions.update(
-            session_id,
-            conversation_begun=False,
-            conversation_id=str(uuid.uuid4()),
-            last_message_id="",
-            interrupted=True,
-        )
+        if not session.conversation_lost:  # the program's last line may have said it already
+            session = begin_anew(unit, session)
     elif not agent.initialize_reply and record is not None and record.code:
         # It never came up and said why: trying again would say it again.
         return change_state(unit, session, State.FAILED, reason=words or f"the agent did not start ({status})")

@@ -20,11 +20,25 @@ async def launch_of(
     around: Mapping[str, str],
     briefing: str,
     cut: ConversationCut | None = None,
-    environment_of: str = "",
+    caller: str = "",
 ) -> Launch:
-    """``around`` are the variables that tell a process where it is. ``environment_of``: the session, by default this one, whose caller's
+    """``around`` are the variables that tell a process where it is. ``caller``: the session, by default this one, whose caller's
     environment the agent gets."""
-    callers = await asyncio.to_thread(core.environments.read, environment_of or session.id) or {}
+    return core.kind(session.agent).launch(
+        session,
+        resume=session.conversation_begun,
+        trusted=repo.trusted and not await untrusted_files(core, repo, session.worktree),
+        environment=await environment_of(core, session, around, caller=caller),
+        briefing=briefing,
+        cut=cut,
+    )
+
+
+async def environment_of(
+    core: Core, session: Session, around: Mapping[str, str], *, caller: str = ""
+) -> dict[str, str]:
+    """The environment of a session's agent, without what its program needs besides."""
+    callers = await asyncio.to_thread(core.environments.read, caller or session.id) or {}
     claude = core.config.agents.claude
     fixed = {
         "RAMET_SESSION": session.id,
@@ -35,14 +49,7 @@ async def launch_of(
     }
     if claude.config_dir is not None:
         fixed["CLAUDE_CONFIG_DIR"] = str(claude.config_dir)
-    return core.kind(session.agent).launch(
-        session,
-        resume=session.conversation_begun,
-        trusted=repo.trusted and not await untrusted_files(core, repo, session.worktree),
-        environment=environment.build(core.daemon_environment, callers, claude.pass_env, fixed),
-        briefing=briefing,
-        cut=cut,
-    )
+    return environment.build(core.daemon_environment, callers, claude.pass_env, fixed)
 
 
 def spec_of(core: Core, session: Session, launch: Launch, generation: int) -> LaunchSpec:

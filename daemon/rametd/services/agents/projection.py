@@ -1,5 +1,6 @@
 """From lines of an agent to events, states, questions and costs. One class: each line may change any of them, and the next one builds on that."""
 
+import random
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -11,19 +12,23 @@ from rametd.agents.base import (
     Activity,
     Answered,
     Background,
+    CallFailed,
     ControlAsked,
     ControlCancelled,
     ControlSettled,
+    ConversationMissing,
     Frame,
     Initialized,
     LimitTold,
     PromptSeen,
     Question,
     Said,
+    Trouble,
     TurnBegan,
 )
 from rametd.domain.models import (
     Agent,
+    BackgroundCommand,
     ControlRequest,
     Hold,
     NewEvent,
@@ -37,9 +42,10 @@ from rametd.domain.states import BUSY_STATES, State
 from rametd.services import budgets, events
 from rametd.services.agents.questions import describe, new_request, same_question
 from rametd.services.intake import line_event
-from rametd.services.lifecycle import change_state, log_request
+from rametd.services.lifecycle import change_state, log_request, release_login
 from rametd.services.mail import post
 from rametd.services.policy import Policy
+from rametd.services.recap import begin_anew
 from rametd.services.words import first_line
 from rametd.store import Unit
 
@@ -49,6 +55,15 @@ LEAST_REST_S = 2.0
 """For a limit that is lifted in this instant: the turn that it ended may be told of only afterwards, and clocks differ."""
 LIMIT_RESUMES = 3
 """How many times in a row a session goes on by itself after a usage limit."""
+FIRST_RETRY_S, LAST_RETRY_S = 30.0, 900.0
+"""How long a session rests after trouble upstream: doubled each time, up to the last. The agent's program has tried for minutes before."""
+JITTER = 0.2
+"""Sessions that were stopped together do not start together."""
+
+
+def rest_after(tries: int) -> float:
+    """Seconds until the next try after so many that trouble upstream has ended."""
+    return min(LAST_RETRY_S, FIRST_RETRY_S * 2.0 ** min(tries - 1, 20))
 
 
 class Projection:
@@ -86,7 +101,10 @@ class Projection:
                 mode=agent.mode,
                 activity=agent.activity,
                 background=agent.background,
+                background_commands=agent.background_commands,
                 result=agent.result,
+                api_error=agent.api_error,
+                in_turn=agent.in_turn,
                 cost_base=agent.cost_base,
                 limit_until=agent.limit_until,
                 over_budget=agent.over_budget,
@@ -110,29 +128,36 @@ class Projection:
                 self._settle(control_id)
             case Initialized(reply=reply):
                 self.agent = replace(self.agent, initialize_reply=reply)
-            case PromptSeen(id=prompt_id):
-                if self.unit.prompts.mark_received(prompt_id, self.session.turns + 1):
-                    self._event(event_pb2.PromptReceived(prompt_id=prompt_id))
             case Said(conversation_id=conversation_id, message_id=message_id):
                 if conversation_id == self.session.conversation_id:
                     self._last_message_id = message_id
+            case PromptSeen():
+                self._seen(fact)
+            case ConversationMissing():
+                if not self.session.conversation_lost:
+                    self._log_lines()
+                    self.session = begin_anew(self.unit, self.session)
             case TurnBegan():
                 self.agent = replace(
                     self.agent, cli_version=fact.version or self.agent.cli_version, mode=fact.mode or self.agent.mode
                 )
                 if not self.session.conversation_begun:
-                    self.session = self.unit.sessions.update(self.session.id, conversation_begun=True)
+                    self.session = self.unit.sessions.update(
+                        self.session.id, conversation_begun=True, conversation_lost=False
+                    )
                 # Also where the prompt came while the turn before ran, so that the session was at work all the time.
-                self.agent = replace(self.agent, result="", over_budget="")
+                self.agent = replace(self.agent, result="", over_budget="", api_error="", in_turn=True)
                 self._work()
             case Activity(state=activity):
                 self.agent = replace(self.agent, activity=activity)
                 if activity == "running":
                     self._work()
                 self._end_turn()
-            case Background(running=running):
-                self.agent = replace(self.agent, background=running)
+            case Background():
+                self._run_in_background(fact)
                 self._end_turn()
+            case CallFailed(trouble=trouble):
+                self.agent = replace(self.agent, api_error=trouble)
             case Answered():
                 self._answered(fact)
             case LimitTold(status="rejected", reset_time=reset_time):
@@ -140,6 +165,28 @@ class Projection:
                 self.agent = replace(self.agent, limit_until=until)
             case LimitTold():
                 self.agent = replace(self.agent, limit_until=0.0)
+
+    def _run_in_background(self, fact: Background) -> None:
+        since = {each.id: each.start_time for each in self.agent.background_commands}
+        running = tuple(
+            BackgroundCommand(task_id, first_line(description), since.get(task_id, self.unit.now))
+            for task_id, description in fact.tasks
+        )
+        self.agent = replace(self.agent, background=fact.deferring, background_commands=running)
+
+    def _seen(self, fact: PromptSeen) -> None:
+        """A receipt. An agent that was killed between taking a prompt down and its receipt gets it again and does nothing about it: the turn was
+        cut off, and goes on with a continuation."""
+        if not self.unit.prompts.mark_received(fact.id, self.session.turns + 1):
+            return
+        self._event(event_pb2.PromptReceived(prompt_id=fact.id))
+        if fact.repeated and not self.agent.in_turn and self.session.state == State.WORKING:
+            self.session = self.unit.sessions.update(self.session.id, interrupted=True)
+            self._change(State.IDLE)
+            self._change(State.QUEUED)
+            self.turn_ended = True
+        elif not fact.repeated:
+            self.agent = replace(self.agent, in_turn=True)
 
     def _event(self, payload: Message) -> None:
         self._log_lines()
@@ -213,7 +260,7 @@ class Projection:
             for entry in fact.costs
         ]
         fresh = [entry for entry in entries if self.unit.ledger.add(entry)]
-        tokens = self.session.tokens
+        tokens, tried = self.session.tokens, self.session.upstream_tries
         for entry in fresh:
             tokens = tokens + entry.tokens
         self.session = self.unit.sessions.update(
@@ -225,7 +272,11 @@ class Projection:
             interrupted=False,
             limit_resumes=self.session.limit_resumes if fact.is_error else 0,
             turn_summary=first_line(fact.text),
+            upstream_tries=self.session.upstream_tries if fact.is_error else 0,
         )
+        if tried and not fact.is_error:
+            self._log_lines()
+            release_login(self.unit, self.session.agent)
         self._warn_of_budget()
         if fact.aborted:
             result = "aborted"
@@ -233,7 +284,7 @@ class Projection:
             result = f"error: {first_line(fact.text) or 'the turn failed and the agent did not say why'}"
         else:
             result = "ok"
-        self.agent = replace(self.agent, result=result, cost_base=fact.total_cost)
+        self.agent = replace(self.agent, result=result, cost_base=fact.total_cost, in_turn=False)
         if self.session.state == State.PAUSED:  # stopped while it asked: it has taken the end of its input for a no
             self._close(self.unit.requests.mark_all_gone(self.session.id))
         if self.agent.activity != "running":
@@ -251,6 +302,8 @@ class Projection:
         spent = budgets.exceeded(self.unit, self.session, self._policy.config.budget)
         if failed and agent.limit_until > self.unit.now:
             self._hold_for_limit(agent.limit_until)
+        elif failed and agent.api_error:
+            self._hold_for_trouble(agent.result.removeprefix("error: "))
         elif failed:
             self._change(State.FAILED, agent.result.removeprefix("error: "))
         elif spent is not None or (agent.over_budget and aborted):
@@ -265,9 +318,22 @@ class Projection:
                 self._change(State.QUEUED)  # kept back until what was cut off before was done
             elif not aborted:
                 self._ask_for_review()
-        self.agent = replace(self.agent, over_budget="")
+        self.agent = replace(self.agent, over_budget="", api_error="")
         self.turn_ended = True
         self._tell_parent(f"My turn has ended ({self.session.state}). {self._summary()}")
+
+    def _hold_for_trouble(self, words: str) -> None:
+        """The model's side did not answer: go on by itself later, however often that takes."""
+        tries = self.session.upstream_tries + 1
+        until = self.unit.now + rest_after(tries) * random.uniform(1 - JITTER, 1 + JITTER)  # noqa: S311 - no secret
+        self.session = self.unit.sessions.update(self.session.id, upstream_tries=tries)
+        if self.agent.api_error == Trouble.LOGIN:
+            reason = f"{self.session.agent} is not logged in ({words}); goes on by itself after the login"
+            self._hold(Hold.LOGIN, reason, interrupted=True, resume_at=until)
+        else:
+            when = time.strftime("%H:%M:%S", time.localtime(until))
+            reason = f"{words}; try {tries + 1} at {when}, by itself"
+            self._hold(Hold.UPSTREAM, reason, interrupted=True, resume_at=until)
 
     def _hold(self, hold: Hold, reason: str, *, interrupted: bool, resume_at: float | None = None) -> None:
         self._log_lines()

@@ -240,6 +240,7 @@ class Runner:
             frames[:] = self.frames[:] if urgent else takewhile(lambda frame: not is_urgent([frame]), self.frames[:])
             return project(unit, session_id, generation, frames, self._core.policy)
 
+        commands = self._agent.background_commands
         projected = await write_for_sure(self._core.store, work, lifecycle=urgent)
         self._session, self._agent = projected.session, projected.agent
         for frame in frames:
@@ -252,6 +253,8 @@ class Runner:
             if self._core.after_turn:
                 self._spawn(self._after_turn(), "after-turn")
             self._core.wake()
+        elif self._agent.background_commands != commands:
+            self._core.wake()  # a session may wait for the end of one
         self._drop(frames)
 
     @property

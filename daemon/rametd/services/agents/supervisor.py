@@ -15,14 +15,16 @@ from rametd.keeper.executor import ExitRecord, Handle, Liveness
 from rametd.services import events, surroundings
 from rametd.services.agents import endings
 from rametd.services.agents.briefing import briefing
-from rametd.services.agents.launching import launch_of, spec_of
+from rametd.services.agents.launching import environment_of, launch_of, spec_of
 from rametd.services.agents.runner import LATE_EXIT_GRACE_S, Runner
+from rametd.services.agents.transcripts import Transcripts
 from rametd.services.agents.warm import Warmer
 from rametd.services.agents.warm_process import Taken
 from rametd.services.core import Core
 from rametd.services.lifecycle import change_state
 from rametd.services.missing import require_tree
 from rametd.services.persistence import write_for_sure
+from rametd.services.recap import begin_anew
 from rametd.services.trust import not_loaded, untrusted_files
 from rametd.store import Unit
 
@@ -42,9 +44,10 @@ LAUNCHES = 4
 class Supervisor:
     """Owns every `Runner`."""
 
-    def __init__(self, core: Core, warmer: Warmer) -> None:
+    def __init__(self, core: Core, warmer: Warmer, transcripts: Transcripts) -> None:
         self._core = core
         self._warmer = warmer
+        self._transcripts = transcripts
         self._launching = asyncio.Semaphore(LAUNCHES)
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._preparing: set[str] = set()  # sessions before the launch of their agent
@@ -97,7 +100,7 @@ class Supervisor:
             begun = asyncio.create_task(self._before_prompt(session), name=f"before-prompt-{session.id}")
             try:
                 async with self._launching:
-                    process = await self._start_process(session)
+                    session, process, home = await self._start_process(session)
             finally:
                 await asyncio.wait([begun])
         except RametError as error:
@@ -110,7 +113,7 @@ class Supervisor:
         self._core.failpoint.hit("launch.started")
 
         def started(unit: Unit) -> tuple[Session, Agent]:
-            live = _store_process(unit, agent, process)
+            live = _store_process(unit, agent, process, home)
             payload = event_pb2.AgentStarted(generation=agent.generation, resumed=session.conversation_begun)
             unit.events.append(events.make(payload, session_id=session.id, repo_id=session.repo_id))
             return unit.sessions.get(session.id), live
@@ -123,8 +126,9 @@ class Supervisor:
         for hook in self._core.before_prompt:
             await hook(session)
 
-    async def _start_process(self, session: Session) -> Handle | Taken:
-        """Make the process, or take over the one that waits for the session in what was a spare."""
+    async def _start_process(self, session: Session) -> tuple[Session, Handle | Taken, str]:
+        """Make the process, or take over the one that waits for the session in what was a spare. Returns the session as it was started, and the
+        directory of its conversations."""
         core = self._core
         await core.kind(session.agent).prepare()
         repo, told, cut = await core.store.read(
@@ -139,10 +143,17 @@ class Supervisor:
         await asyncio.to_thread(core.index.write, repo, session)
         await self._warn_of_untrusted_files(session, repo)
         around = await surroundings.of_session(core, session, repo)
-        if (taken := await self._warmer.take(session, repo, around=around, briefing=told, cut=cut)) is not None:
-            return taken
+        home = core.kind(session.agent).conversation_home(await environment_of(core, session, around))
+        if not await self._transcripts.provide(session, cut, home):
+            session_id = session.id
+            session = await write_for_sure(core.store, lambda unit: begin_anew(unit, unit.sessions.get(session_id)))
+        if session.conversation_lost:
+            cut = None
+        taken = await self._warmer.take(session, repo, around=around, briefing=told, cut=cut)
+        if taken is not None:
+            return session, taken, str(home)
         launch = await launch_of(core, session, repo, around=around, briefing=told, cut=cut)
-        return await core.executor.start(spec_of(core, session, launch, session.generation))
+        return session, await core.executor.start(spec_of(core, session, launch, session.generation)), str(home)
 
     async def _warn_of_untrusted_files(self, session: Session, repo: Repo) -> None:
         """Warn that Claude loads nothing of the repository, once for the same files."""
@@ -274,6 +285,8 @@ class Supervisor:
     async def after_end(self, session_id: str) -> None:
         """Let a lost session go on after a while, and everybody else now."""
         session = await self._core.store.read(lambda reader: reader.sessions.find(session_id))
+        if session is not None:
+            await self._transcripts.renew(session)
         if session is not None and session.state == State.LOST and not self._stopping:
             delay = RESUME_DELAYS_S[min(session.resumes, len(RESUME_DELAYS_S) - 1)]
             loop = asyncio.get_running_loop()
@@ -307,11 +320,11 @@ class Supervisor:
         await asyncio.gather(*(runner.detach() for runner in list(self._core.runners.values())))
 
 
-def _store_process(unit: Unit, agent: Agent, process: Handle | Taken) -> Agent:
+def _store_process(unit: Unit, agent: Agent, process: Handle | Taken, home: str) -> Agent:
     """The handle, and of a process that has been spoken with how far that has come."""
     session_id, generation = agent.session_id, agent.generation
     if not isinstance(process, Taken):
-        return unit.agents.update(session_id, generation, state=AgentState.LIVE, handle=process)
+        return unit.agents.update(session_id, generation, state=AgentState.LIVE, handle=process, conversation_home=home)
     unit.agents.advance(session_id, generation, process.journal_offset, expect_offset=0)
     unit.agents.advance_stdin(session_id, generation, process.stdin_offset, expect_offset=0)
     return unit.agents.update(
@@ -321,4 +334,5 @@ def _store_process(unit: Unit, agent: Agent, process: Handle | Taken) -> Agent:
         handle=process.handle,
         initialize_reply=process.initialize_reply,
         hook_table=process.hook_table,
+        conversation_home=home,
     )

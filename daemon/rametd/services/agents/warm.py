@@ -121,7 +121,7 @@ class Warmer:
             version = await core.kind(session.agent).check()
             await core.kind(session.agent).prepare()
             known = _fixed(session, repo)
-            launch = await launch_of(core, session, repo, around=known, briefing=BRIEFING, environment_of=newest.id)
+            launch = await launch_of(core, session, repo, around=known, briefing=BRIEFING, caller=newest.id)
             core.failpoint.hit("warm.intended")
             starting = asyncio.create_task(core.executor.start(spec_of(core, session, launch, GENERATION)))
             try:

@@ -13,6 +13,7 @@ from rametd.domain.errors import WrongStateError
 from rametd.domain.models import Session
 from rametd.domain.operations import Caller, Kind, Operation
 from rametd.domain.states import BUSY_STATES, State
+from rametd.services.agents.transcripts import Transcripts, gone
 from rametd.services.core import Core
 from rametd.services.creation.creator import Creator
 from rametd.services.creation.wanted import Created, Fork, NewSession
@@ -93,8 +94,10 @@ class Forker:
         there = await asyncio.to_thread(session.worktree.is_dir)
         repo = await core.store.read(lambda reader: reader.repos.get(session.repo_id))
 
+        source = conversation_of(session, checkpoint, whole=not wanted.checkpoint)
+
         def remember_all(unit: Unit, made: Session) -> None:
-            if (source := conversation_of(session, checkpoint, whole=not wanted.checkpoint)) is not None:
+            if source is not None:
                 unit.conversation_cuts.put(ConversationCut(made.id, *source))
             remember(unit, made)
 
@@ -115,7 +118,10 @@ class Forker:
             fork=Fork(session, checkpoint.snapshot, checkpoint.head),
             remember=remember_all,
         )
-        return await self._creator.create(new)
+        created = await self._creator.create(new)
+        if source is not None and await Transcripts(core).missing(session, source[0]):
+            created = replace(created, warnings=(*created.warnings, gone(created.session)))
+        return created
 
 
 def conversation_of(session: Session, checkpoint: Checkpoint, *, whole: bool) -> tuple[str, str] | None:

@@ -10,9 +10,10 @@ from ramet.words import plural, size
 
 from rametd.domain.commands import CommandKind
 from rametd.domain.errors import RametError
-from rametd.domain.models import Session, WorktreeKind
+from rametd.domain.models import BackgroundCommand, Session, WorktreeKind
 from rametd.domain.states import State
 from rametd.services.core import Core
+from rametd.services.views import in_background
 from rametd.services.words import first_line
 
 SHOWN = 60
@@ -21,15 +22,22 @@ SHOWN = 60
 
 async def what_ends(core: Core, session: Session) -> list[str]:
     """The turn and the commands that its end cuts short, in words."""
-    living = await core.store.read(lambda reader: reader.commands.living(session.id))
+    living, background = await core.store.read(
+        lambda reader: (reader.commands.living(session.id), in_background(reader, session.id))
+    )
     told = [
         f"`{first_line(shlex.join(command.argv), SHOWN)}` ran in it, and is ended"
         for command in living
         if command.kind == CommandKind.RUN
     ]
+    told += [ends_with_agent(command) for command in background]
     if session.state in {State.WORKING, State.WAITING}:
         told.insert(0, "its agent was in the middle of a turn, and is ended")
     return told
+
+
+def ends_with_agent(command: BackgroundCommand) -> str:
+    return f"`{first_line(command.description, SHOWN)}` ran in the background of its agent, and is ended"
 
 
 async def what_is_ignored(core: Core, session: Session, main: Path) -> list[str]:

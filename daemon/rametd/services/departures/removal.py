@@ -16,6 +16,7 @@ from rametd.git import TRASH, RepositoryInfo, Shelved
 from rametd.services import events
 from rametd.services.agents.stopping import destroy_processes, end_agent
 from rametd.services.agents.supervisor import Supervisor
+from rametd.services.agents.transcripts import Transcripts
 from rametd.services.core import Core
 from rametd.services.departures.at_risk import at_risk, with_unstored, work_at_risk
 from rametd.services.departures.clearing import archive_ref, give_up, recorded_under, refuse_around, tree_goes
@@ -94,6 +95,7 @@ class Remover:
             await asyncio.to_thread(unlink_by_name, session.worktree)
         if entry is None:  # else it is kept as long as the trash is
             await asyncio.to_thread(core.environments.delete, session.id)
+            await Transcripts(core).forget(session.id)
             await drop_checkpoints(core, session.id)
         await asyncio.to_thread(core.index.delete, session.id)
         await destroy_processes(core, session.id)

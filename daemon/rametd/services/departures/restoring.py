@@ -26,6 +26,7 @@ from rametd.domain.operations import Caller, Kind, Operation
 from rametd.domain.states import State
 from rametd.git.repository import RepositoryInfo
 from rametd.services import events
+from rametd.services.agents.transcripts import Transcripts
 from rametd.services.core import Core
 from rametd.services.departures.back import ARCHIVE, TRASH, answer_of, is_back, not_laid, row
 from rametd.services.departures.clearing import archive_ref
@@ -177,7 +178,8 @@ class Restorer:
     async def _bring_back(self, session: Session, data: Mapping[str, str]) -> tuple[str, ...]:
         core = self._core
         if not data["ref"]:
-            return ()
+            lost = await Transcripts(core).warning(session)
+            return (lost,) if lost else ()
         info = await self._info(session)
         snapshot = await core.git.snapshots.read(info, data["ref"])
         if snapshot is None:
@@ -191,7 +193,9 @@ class Restorer:
             data["commit"],
             new_branch=bool(data["new"]),
         )
-        return (*warnings, *await core.store.read(lambda reader: not_laid(reader, session, snapshot)))
+        warnings = (*warnings, *await core.store.read(lambda reader: not_laid(reader, session, snapshot)))
+        lost = await Transcripts(core).warning(session)
+        return (*warnings, lost) if lost else warnings
 
     def _store(self, unit: Unit, operation: Operation, session: Session, warnings: list[str]) -> None:
         """Store that the session is back; adds to ``warnings`` what its row could not have again."""

@@ -10,6 +10,7 @@ from rametd.domain.models import DAEMON, TrashEntry, WorktreeKind
 from rametd.domain.operations import Caller, Kind, Operation
 from rametd.git import CHECKPOINTS, COMMITS
 from rametd.git import TRASH as TRASH_REFS
+from rametd.services.agents.transcripts import Transcripts
 from rametd.services.core import Core
 from rametd.services.departures.back import TRASH
 from rametd.services.lookup import SHORTEST_PREFIX
@@ -144,6 +145,7 @@ class Trash:
         await drop_checkpoints(core, entry.session_id)
         core.failpoint.hit("drop.forgotten")
         await asyncio.to_thread(core.environments.delete, entry.session_id)
+        await Transcripts(core).forget(entry.session_id)
 
 
 def _others_of_call(unit: Unit, operation: Operation) -> list[Operation]:

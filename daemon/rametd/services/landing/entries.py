@@ -18,7 +18,7 @@ from rametd.domain.models import DAEMON, Hold, Request, RequestKind, Session
 from rametd.domain.operations import Kind, Operation
 from rametd.domain.states import State
 from rametd.services import events
-from rametd.services.lifecycle import ask_person, log_request, log_update
+from rametd.services.lifecycle import ask_person, close_reviews, log_request, log_update
 from rametd.services.lookup import find_session
 from rametd.services.mail import post
 from rametd.services.operations.busy import holder_of
@@ -272,6 +272,7 @@ def landed(unit: Unit, landing: Landing, reason: str) -> None:
     if unit.sessions.find(landing.session_id) is not None:
         session = unit.sessions.update(landing.session_id, landed_reason=f"landed {reason}")
         log_update(unit, session, ["landed_reason"], DAEMON)
+        close_reviews(unit, session)
 
 
 def recover(unit: Unit) -> None:

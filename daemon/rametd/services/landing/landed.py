@@ -11,7 +11,7 @@ from rametd.domain.states import BUSY_STATES
 from rametd.git import Landed, Target
 from rametd.git.repository import RepositoryInfo
 from rametd.services.core import Core
-from rametd.services.lifecycle import log_update
+from rametd.services.lifecycle import close_reviews, log_update
 from rametd.services.repos import info_of
 from rametd.store import Unit
 
@@ -133,4 +133,7 @@ def _store(unit: Unit, changed: dict[str, str]) -> None:
     for session_id, reason in changed.items():
         session = unit.sessions.find(session_id)
         if session is not None and session.landed_reason != reason:
-            log_update(unit, unit.sessions.update(session_id, landed_reason=reason), ["landed_reason"], DAEMON)
+            session = unit.sessions.update(session_id, landed_reason=reason)
+            log_update(unit, session, ["landed_reason"], DAEMON)
+            if reason:
+                close_reviews(unit, session)

@@ -22,6 +22,7 @@ from rametd.git import Moved
 from rametd.services import events
 from rametd.services.agents.stopping import end_agent
 from rametd.services.agents.supervisor import Supervisor
+from rametd.services.agents.transcripts import Transcripts, gone
 from rametd.services.core import Core
 from rametd.services.lifecycle import log_update
 from rametd.services.operations.busy import new_operation, refuse_landing
@@ -159,6 +160,10 @@ class Rewinder:
             if each.number > kept.number
         ]
 
+        wanted = "" if operation.data["files_only"] or not checkpoint.message_id else checkpoint.conversation_id
+        if wanted and await Transcripts(core).missing(session, wanted):
+            warnings.append(gone(session))
+
         def record(unit: Unit) -> Rewound:
             now = unit.sessions.get(session_id)
             if base and base != now.base_commit:
@@ -239,6 +244,7 @@ def cut_conversation(unit: Unit, session: Session, checkpoint: Checkpoint) -> No
         conversation_id=str(uuid.uuid4()),
         conversation_begun=False,
         last_message_id="",
+        conversation_lost=False,
         interrupted=False,
     )
     if checkpoint.message_id:

@@ -72,6 +72,7 @@ CREATE TABLE sessions (
     result TEXT NOT NULL DEFAULT '',
     resume_at REAL,
     limit_resumes INTEGER NOT NULL DEFAULT 0,
+    upstream_tries INTEGER NOT NULL DEFAULT 0,
     budget_warned INTEGER NOT NULL DEFAULT 0,
     checkpoint INTEGER NOT NULL DEFAULT 0,
     last_message_id TEXT NOT NULL DEFAULT '',
@@ -106,10 +107,14 @@ CREATE TABLE agents (
     model TEXT NOT NULL DEFAULT '',
     activity TEXT NOT NULL DEFAULT '',
     background INTEGER NOT NULL DEFAULT 0,
+    background_commands TEXT NOT NULL DEFAULT '[]',
     cost_base REAL NOT NULL DEFAULT 0,
     over_budget TEXT NOT NULL DEFAULT '',
     limit_until REAL NOT NULL DEFAULT 0,
     result TEXT NOT NULL DEFAULT '',
+    api_error TEXT NOT NULL DEFAULT '',
+    in_turn INTEGER NOT NULL DEFAULT 0,
+    conversation_home TEXT NOT NULL DEFAULT '',
     PRIMARY KEY (session_id, generation)
 ) STRICT;
 -- One process per conversation: the database refuses a second one that is alive.

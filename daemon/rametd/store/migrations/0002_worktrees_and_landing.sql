@@ -10,6 +10,7 @@ ALTER TABLE sessions ADD COLUMN plan_id TEXT NOT NULL DEFAULT '';
 ALTER TABLE sessions ADD COLUMN thread TEXT NOT NULL DEFAULT '';
 ALTER TABLE sessions ADD COLUMN landed_reason TEXT NOT NULL DEFAULT '';
 ALTER TABLE sessions ADD COLUMN checkpointed_turns INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE sessions ADD COLUMN conversation_lost INTEGER NOT NULL DEFAULT 0;
 
 ALTER TABLE prompts ADD COLUMN continues INTEGER NOT NULL DEFAULT 0;
 -- Until now the daemon sent no other prompts to agents.

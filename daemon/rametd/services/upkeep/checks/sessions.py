@@ -9,6 +9,7 @@ from rametd.domain.models import Session, WorktreeKind
 from rametd.domain.states import State
 from rametd.git.registrations import Registration, existing_git_dir, locate
 from rametd.git.targets import under_way, ways_out
+from rametd.services.agents.transcripts import Transcripts
 from rametd.services.departures.clearing import archive_ref, last_known
 from rametd.services.departures.whole import archived_as
 from rametd.services.upkeep.checks.lost import lost
@@ -21,9 +22,16 @@ async def sessions(scene: Scene) -> AsyncIterator[Finding]:
     for session in scene.sessions:
         scene.checked["sessions"] += 1
         check = _archived(scene, session) if session.state == State.ARCHIVED else _living(scene, session)
-        async for found in check:
-            if await _is_as_it_was(scene, session):
-                yield found
+        for findings in (check, _conversation(scene, session)):
+            async for found in findings:
+                if await _is_as_it_was(scene, session):
+                    yield found
+
+
+async def _conversation(scene: Scene, session: Session) -> AsyncIterator[Finding]:
+    if message := await Transcripts(scene.core).warning(session):
+        advice = f"what was said is in {shell('rametctl', 'log', session.name)}"
+        yield Finding("warning", "conversation-missing", session.name, session.id, message, advice)
 
 
 async def _is_as_it_was(scene: Scene, session: Session) -> bool:

@@ -1,0 +1,73 @@
+"""Claude Code's transcripts: where they lie, and how a copy of one is brought up to date. Every call blocks.
+
+A conversation is ``projects/PROJECT/ID.jsonl`` below the configuration directory, with a directory ``projects/PROJECT/ID`` for subagents and long tool results.
+PROJECT names the directory that the conversation began in; the program finds an id in any of them.
+"""
+
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+
+COMPARED = 64 * 1024
+"""Bytes before the end of the shorter file that tell whether the longer one continues it: transcripts are only ever appended to."""
+
+
+def configuration_directory(environment: Mapping[str, str]) -> Path:
+    """Where an agent with this environment reads and writes its transcripts."""
+    if configured := environment.get("CLAUDE_CONFIG_DIR"):
+        return Path(configured)
+    return Path(environment.get("HOME") or Path.home()) / ".claude"
+
+
+def find(root: Path, conversation_id: str) -> Path | None:
+    """The transcript of a conversation below ``root``, None where there is none."""
+    with suppress(OSError):
+        return next(root.glob(f"projects/*/{conversation_id}.jsonl"), None)
+    return None
+
+
+def copy(conversation_id: str, source: Path, target: Path, *, overwrite: bool) -> bool:
+    """Bring what ``target`` has of a conversation up to what ``source`` has; False where ``source`` does not have it.
+
+    A file that continues the target's is appended; one that is a part of it changes nothing. A file that differs replaces the target's only with ``overwrite``.
+    """
+    transcript = find(source, conversation_id)
+    if transcript is None:
+        return False
+    there = find(target, conversation_id)
+    project = there.parent if there is not None else target / transcript.parent.relative_to(source)
+    # The transcript comes last: whoever finds it finds what it refers to.
+    for file in (*_files(transcript.with_suffix("")), transcript):
+        _update(file, project / file.relative_to(transcript.parent), overwrite=overwrite)
+    return True
+
+
+def _files(directory: Path) -> Iterator[Path]:
+    for folder, _, names in os.walk(directory):
+        yield from (Path(folder, name) for name in names)
+
+
+def _update(source: Path, target: Path, *, overwrite: bool) -> None:
+    target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    try:
+        with source.open("rb") as new, target.open("r+b") as old:
+            have = old.seek(0, os.SEEK_END)
+            size = os.fstat(new.fileno()).st_size
+            start = max(0, min(have, size) - COMPARED)
+            old.seek(start)
+            new.seek(start)
+            alike = old.read(min(have, size) - start) == new.read(min(have, size) - start)
+            if alike and size > have:
+                old.seek(have)
+                shutil.copyfileobj(new, old)
+            if alike or not overwrite:
+                return
+    except FileNotFoundError:
+        if not source.exists():
+            return
+    temporary = target.with_name(f".{target.name}.new")
+    shutil.copyfile(source, temporary)
+    temporary.chmod(0o600)
+    temporary.replace(target)

@@ -1,0 +1,62 @@
+"""Copies of transcripts: what one file has beyond the other is added, and nothing that is only in the copy is lost."""
+
+from pathlib import Path
+
+import pytest
+from rametd.agents.claude.transcripts import COMPARED, configuration_directory, copy, find
+
+LONG = "x" * (2 * COMPARED)
+
+
+def put(root: Path, project: str, text: str, **more: str) -> Path:
+    folder = root / "projects" / project
+    (folder / "one").mkdir(parents=True)
+    (folder / "one.jsonl").write_text(text)
+    for name, words in more.items():
+        (folder / "one" / name).write_text(words)
+    return folder / "one.jsonl"
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "overwrite", "becomes"),
+    [
+        ("a\nb\n", None, False, "a\nb\n"),
+        ("a\nb\n", "a\n", False, "a\nb\n"),
+        ("a\n", "a\nb\n", True, "a\nb\n"),
+        ("a\nc\n", "a\nb\n", False, "a\nb\n"),
+        ("a\nc\n", "a\nb\n", True, "a\nc\n"),
+        (f"{LONG}b\n", LONG, False, f"{LONG}b\n"),
+        (LONG, f"{LONG}b\n", True, f"{LONG}b\n"),
+        (f"{LONG}c\n", f"{LONG}b", True, f"{LONG}c\n"),
+    ],
+)
+def test_a_copy_is_extended_and_replaced_only_where_asked(
+    tmp_path: Path, source: str, target: str | None, overwrite: bool, becomes: str
+) -> None:
+    put(tmp_path / "source", "-w", source)
+    if target is not None:
+        put(tmp_path / "target", "-w", target)
+
+    assert copy("one", tmp_path / "source", tmp_path / "target", overwrite=overwrite)
+
+    found = find(tmp_path / "target", "one")
+    assert found is not None
+    assert found.read_text() == becomes
+    assert [file.name for file in found.parent.iterdir() if file.is_file()] == ["one.jsonl"]
+
+
+def test_files_of_subagents_are_copied_too_and_a_known_project_is_kept(tmp_path: Path) -> None:
+    put(tmp_path / "source", "-new", "a\nb\n", agent="its words")
+    put(tmp_path / "target", "-old", "a\n")
+
+    assert copy("one", tmp_path / "source", tmp_path / "target", overwrite=True)
+
+    assert (tmp_path / "target/projects/-old/one.jsonl").read_text() == "a\nb\n"
+    assert (tmp_path / "target/projects/-old/one/agent").read_text() == "its words"
+    assert not copy("two", tmp_path / "source", tmp_path / "target", overwrite=True)
+    assert find(tmp_path / "nowhere", "one") is None
+
+
+def test_the_directory_is_the_configured_one_else_below_the_home() -> None:
+    assert configuration_directory({"CLAUDE_CONFIG_DIR": "/c", "HOME": "/h"}) == Path("/c")
+    assert configuration_directory({"CLAUDE_CONFIG_DIR": "", "HOME": "/h"}) == Path("/h/.claude")
