@@ -45,8 +45,8 @@ def run(patience: float = 0.0) -> None:
 
         from rametd import config, logs
         from rametd.app import serve
-        from rametd.platform.memory import give_back_large_blocks
-    give_back_large_blocks()
+        from rametd.platform.memory import return_large_blocks
+    return_large_blocks()
     environ = dict(os.environ)
     places = directories(environ)
     # What a session's token stands for must not become the daemon's own rights: it acts for the owner.

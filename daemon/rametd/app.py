@@ -32,7 +32,7 @@ from rametd.platform import cgroups
 from rametd.platform.locks import DirectoryLock
 from rametd.platform.notify import Notifier, watchdog_interval
 from rametd.platform.runtime import Runtime, accepts
-from rametd.platform.state import close_to_others, state_lock
+from rametd.platform.state import make_private, state_lock
 from rametd.services import events
 from rametd.services.core import Core
 from rametd.services.hub import Hub
@@ -80,7 +80,7 @@ class Daemon:
         for warning in config.warnings:
             log.warning("configuration", warning=warning)
         async with AsyncExitStack() as stack:
-            for sentence in close_to_others(places):
+            for sentence in make_private(places):
                 log.warning("state directory", warning=sentence)
             runtime = await self._locked(stack)
             # From here on no other daemon touches this state.

@@ -4,19 +4,19 @@ import sys
 from pathlib import Path
 
 import pytest
-from rametd.platform.filesystems import untold
+from rametd.platform.filesystems import missing_events
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="elsewhere events are another matter")
 
 
 def test_a_file_system_that_is_not_known_to_tell_of_every_change_is_named() -> None:
-    assert untold("/proc") == "/proc is on a file system that may not tell of every change (its type is 0x9fa0)"
+    assert missing_events("/proc") == "/proc is on a file system that may not report every change (type 0x9fa0)"
 
 
 def test_the_disk_of_this_machine_tells_of_every_change(tmp_path: Path) -> None:
-    assert untold(str(tmp_path)) == ""
+    assert missing_events(str(tmp_path)) == ""
 
 
 def test_a_place_that_is_not_there_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
-        untold(str(tmp_path / "nowhere"))
+        missing_events(str(tmp_path / "nowhere"))

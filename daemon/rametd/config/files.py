@@ -1,4 +1,4 @@
-"""Configuration files: read, checked, combined, shown."""
+"""Read, check and combine configuration files, and show the result."""
 
 import difflib
 import re
@@ -21,14 +21,14 @@ REPOSITORY_FILE = "repository file"
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """The text of a configuration file, with the name that problems are reported under."""
+    """Text of a configuration file, and its name in reports."""
 
     name: str
     text: str
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """A missing file is an empty one. Raises BadConfigError for one that cannot be read."""
+        """Read a file; a missing file counts as empty. Raises BadConfigError if it cannot be read."""
         try:
             return cls(str(path), path.read_text(encoding="utf-8"))
         except (FileNotFoundError, NotADirectoryError):
@@ -59,7 +59,7 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class Effective:
-    """A setting with its value, as TOML, and where that comes from, for ``config show``."""
+    """A setting with its value as TOML and its origin, for ``config show``."""
 
     setting: Setting
     value: str
@@ -67,9 +67,9 @@ class Effective:
 
 
 def load(owner: Path, repository: Path | None = None, *, home: Path) -> Config:
-    """The configuration from the owner's file and that of a repository the owner trusts. ``home`` is what "~" stands for.
+    """Load the owner's file and, if given, the file of a trusted repository. ``home`` replaces "~".
 
-    Raises BadConfigError: the first problem, and how many more there are.
+    Raises BadConfigError with the first problem and the number of others.
     """
     return combine(Source.read(owner), None if repository is None else Source.read(repository), home=home)
 
@@ -88,12 +88,12 @@ def combine(owner: Source, repository: Source | None = None, *, home: Path) -> C
 
 
 def check(owner: Source, repository: Source | None = None, *, home: Path) -> tuple[Problem, ...]:
-    """All problems and warnings of both files, in the order of the files."""
+    """All problems and warnings: those of the owner's file first."""
     return tuple(_combine(owner, repository, home)[1])
 
 
 def effective(config: Config) -> Iterator[Effective]:
-    """Every setting with its value and origin, in the order of declaration."""
+    """All settings with value and origin, in order of declaration."""
     for item in SETTINGS:
         value: Any = config
         for name in item.path.split("."):
@@ -102,10 +102,10 @@ def effective(config: Config) -> Iterator[Effective]:
 
 
 def items(source: Source) -> dict[str, str]:
-    """What a repository's file sets, each setting as one line of TOML, by key; commands of ``run`` by their names.
+    """Settings of a repository's file by key, each as one line of TOML; commands of ``run`` count one by one.
 
-    Lines of several keys, in any order, are a file that means the same (`from_items`). What is no setting of a repository is left out, and so is all of a
-    file that is not TOML: `check` reports both.
+    `from_items` joins the lines to an equivalent file. Settings that a repository may not set, and files that are not TOML,
+    yield nothing: `check` reports them.
     """
     try:
         document = tomllib.loads(source.text)
@@ -142,7 +142,7 @@ def _combine(owner: Source, repository: Source | None, home: Path) -> tuple[Conf
             text = "a repository cannot make bypassPermissions its default"
             problems.append(_problem(repository, "permissions.default_mode", text, hint="choose another mode"))
         origins |= dict.fromkeys(theirs, REPOSITORY_FILE)
-        if "run.NAME" in values and "run.NAME" in theirs:  # a person's own commands stay next to the repository's
+        if "run.NAME" in values and "run.NAME" in theirs:  # the owner's commands stay beside the repository's
             theirs["run.NAME"] = MappingProxyType({**values["run.NAME"], **theirs["run.NAME"]})
         values |= theirs
     warnings = tuple(str(problem) for problem in problems if not problem.fatal)
@@ -161,7 +161,7 @@ def _build(section: type, prefix: str, values: Mapping[str, Any], **extra: objec
 
 
 def _read(source: Source, home: Path, *, from_repository: bool) -> tuple[dict[str, Any], list[Problem]]:
-    """The accepted values of one file by key, and what is wrong with the rest."""
+    """Accepted values of one file by key, and problems with the others."""
     try:
         document = tomllib.loads(source.text)
     except tomllib.TOMLDecodeError as error:
@@ -179,7 +179,7 @@ def _read(source: Source, home: Path, *, from_repository: bool) -> tuple[dict[st
                 accept(by_path[path], raw)
             elif path not in tables:
                 near = difflib.get_close_matches(path, [*by_path, *tables], n=1)
-                hint = f"did you mean {near[0]}?" if near else "rametctl config show lists what there is"
+                hint = f"did you mean {near[0]}?" if near else "`rametctl config show` lists all settings"
                 problems.append(_problem(source, path, "there is no such setting", hint=hint))
             elif isinstance(raw, dict):
                 walk(raw, f"{path}.")
@@ -203,7 +203,7 @@ def _read(source: Source, home: Path, *, from_repository: bool) -> tuple[dict[st
                 problems.append(_problem(source, item.path, text))
                 return
             value = item.fallback
-            problems.append(_problem(source, item.path, f"{text}; {toml(value)} is used, the strictest", fatal=False))
+            problems.append(_problem(source, item.path, f"{text}; using the strictest, {toml(value)}", fatal=False))
         if isinstance(value, Path) and value.parts[0] == "~":
             value = home.joinpath(*value.parts[1:])
         values[item.key] = value
@@ -222,9 +222,9 @@ def _problem(source: Source, key: str, text: str, *, hint: str = "", fatal: bool
 
 
 def _line(text: str, key: str) -> int:
-    """The line where ``key``, or else the table around it, begins; 0 where that is not found. tomllib does not tell.
+    """Line number of ``key``, or of the table around it; 0 if neither is found. tomllib does not report lines.
 
-    Good for a message: a line inside a multi-line string that looks like the key would be taken for it.
+    Good enough for a message: it may take a line in a multi-line string for the key.
     """
     table, around = "", 0
     for number, line in enumerate(text.splitlines(), 1):

@@ -1,4 +1,4 @@
-"""Kinds of settings: what each accepts, how it is read from TOML and written back."""
+"""Kinds of settings: accepted values, and conversion from and to TOML."""
 
 import json
 import math
@@ -13,43 +13,43 @@ T = TypeVar("T")
 
 
 class RefusedError(ValueError):
-    """A value of the right form that is not accepted all the same; the text says why."""
+    """Raised for a value of the right form that is not accepted; the text says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class Kind(Generic[T]):
-    """A type of value. ``parse`` takes what tomllib read and raises ValueError, with a text only where "expected …" says too little."""
+    """A type of value. ``parse`` takes a value from tomllib and raises ValueError, or RefusedError with a text of its own."""
 
-    accepts: str  # as in "expected …"
+    accepts: str  # completes "expected …"
     parse: Callable[[object], T]
     unit: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One key of the configuration: the single source for reading, checking, showing and documenting it."""
+    """One setting: the single source for reading, checking, showing and documenting it."""
 
     key: str  # dotted; a table of free names ends in ".NAME"
     kind: Kind[Any]
     default: Any
     meaning: str
     repository: bool  # whether a repository's `.ramet.toml` may set it
-    fallback: Any = None  # where set: what stands in, with a warning, for a value that is not accepted
+    fallback: Any = None  # if set, replaces an invalid value, with a warning
 
     @property
     def path(self) -> str:
-        """Where the value stands in the file."""
+        """Dotted path of the value in the file."""
         return self.key.removesuffix(".NAME")
 
 
 def setting(kind: Kind[T], default: T, meaning: str, *, repository: bool = False, fallback: T | None = None) -> T:
-    """A field of a configuration dataclass, with all there is to say about it."""
+    """Declare a setting as a field of a configuration dataclass."""
     metadata = {"kind": kind, "default": default, "meaning": meaning, "repository": repository, "fallback": fallback}
     return field(default_factory=lambda: default, metadata=metadata)
 
 
 def declared(section: type, prefix: str = "") -> Iterator[Setting]:
-    """The settings of a configuration dataclass and of the sections in it, in order."""
+    """Settings of a configuration dataclass and its sections, in order."""
     for item in fields(section):
         if "kind" in item.metadata:
             names = ".NAME" if item.metadata["kind"] is NAMED_COMMANDS else ""
@@ -59,7 +59,7 @@ def declared(section: type, prefix: str = "") -> Iterator[Setting]:
 
 
 def toml(value: object) -> str:
-    """A value of a setting as TOML writes it; None, which TOML cannot write, as ``unset``."""
+    """TOML text of a value; ``unset`` for None, which TOML lacks."""
     match value:
         case None:
             return "unset"

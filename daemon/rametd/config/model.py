@@ -1,4 +1,4 @@
-"""Every setting, declared once: its key, type, default, meaning, and whether a repository may set it."""
+"""All settings: key, type, default, meaning, and whether a repository may set it."""
 
 import math
 from collections.abc import Mapping
@@ -67,171 +67,167 @@ class Permissions:
 
 @dataclass(frozen=True, slots=True)
 class ClaudeSettings:
-    path: Path | None = setting(PATH, None, "The Claude Code program; unset: the one that comes with the SDK.")
+    path: Path | None = setting(PATH, None, "Path of the Claude Code program; unset: the one that comes with the SDK.")
     pass_env: tuple[str, ...] = setting(
-        ENVIRONMENT_NAMES, (), "Environment variables that agents get besides those on the allow-list."
+        ENVIRONMENT_NAMES, (), "Environment variables that Ramet passes to agents besides those on the allow-list."
     )
-    config_dir: Path | None = setting(
-        PATH, None, "Claude's own configuration directory; unset: that of the person, with their login."
-    )
+    config_dir: Path | None = setting(PATH, None, "Claude's configuration directory; unset: your own, with your login.")
 
 
 @dataclass(frozen=True, slots=True)
 class Agents:
     claude: ClaudeSettings = field(default_factory=ClaudeSettings)
     sleep_after: float = setting(
-        DURATION_OR_NEVER, 600.0, "How long an agent may be idle before its process is ended until the next prompt."
+        DURATION_OR_NEVER, 600.0, "How long an agent may be idle before Ramet ends its process until the next prompt."
     )
     sleep_after_background: float = setting(
-        DURATION_OR_NEVER, 21_600.0, "The same where a command runs in the agent's background; it is ended with it."
+        DURATION_OR_NEVER, 21_600.0, "The same for an agent with a running background command, which Ramet ends too."
     )
-    max_resumes: int = setting(
-        whole(0, 100), 3, "How often an agent that was lost is resumed by itself before a person is asked."
-    )
+    max_resumes: int = setting(whole(0, 100), 3, "How often Ramet resumes a lost agent before it asks you.")
 
 
 @dataclass(frozen=True, slots=True)
 class Worktrees:
-    root: Path | None = setting(PATH, None, "Where worktrees are made; unset: in the state directory.")
-    branch_prefix: str = setting(BRANCH_PREFIX, "ramet/", "What the names of new branches begin with.", repository=True)
+    root: Path | None = setting(PATH, None, "Directory of new worktrees; unset: in the state directory.")
+    branch_prefix: str = setting(BRANCH_PREFIX, "ramet/", "Prefix of the names of new branches.", repository=True)
 
 
 @dataclass(frozen=True, slots=True)
 class Pool:
     size: int = setting(
-        whole(0, 64, "worktrees"), 1, "Prepared spare worktrees to keep for each repository.", repository=True
+        whole(0, 64, "worktrees"), 1, "Number of spares, prepared worktrees, for each repository.", repository=True
     )
     warm_agents: int = setting(
         whole(0, 16, "agents"),
         0,
-        "How many of the spares have an agent started in them; each takes 190 MB of memory.",
+        "Number of spares with a started agent; each takes 190 MB of memory.",
         repository=True,
     )
     min_free: int = setting(
-        SIZE, 2048 * MIB, "Room to leave on the disk: with less, no spare is made, and those that are there go."
+        SIZE, 2048 * MIB, "Free space on the disk below which Ramet creates no spares and removes existing ones."
     )
 
 
 @dataclass(frozen=True, slots=True)
 class Ports:
-    base: int = setting(whole(1024, 65000), 20000, "The first port number that sessions are given.")
-    per_session: int = setting(whole(0, 100, "ports"), 10, "How many ports a session is given.", repository=True)
+    base: int = setting(whole(1024, 65000), 20000, "First port number for sessions.")
+    per_session: int = setting(whole(0, 100, "ports"), 10, "Number of ports for each session.", repository=True)
 
 
 @dataclass(frozen=True, slots=True)
 class Caps:
-    depth: int = setting(whole(0, 16), 3, "How many generations of sessions agents may spawn; 0: none.")
-    children: int = setting(whole(0, 1000), 8, "How many living children a session may have.")
-    tree: int = setting(whole(1, 10000), 50, "How many sessions a tree may have in all.")
-    spawns_per_minute: int = setting(whole(0, 1000), 20, "How many sessions a tree may spawn in a minute.")
+    depth: int = setting(whole(0, 16), 3, "Maximum depth of sessions that agents spawn; 0: none.")
+    children: int = setting(whole(0, 1000), 8, "Maximum number of living children of a session.")
+    tree: int = setting(whole(1, 10000), 50, "Maximum number of sessions in a tree.")
+    spawns_per_minute: int = setting(
+        whole(0, 1000), 20, "Maximum number of sessions that a tree may spawn in a minute."
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    session: float | None = setting(MONEY, None, "What a session may cost before it is paused; unset: no limit.")
-    tree: float | None = setting(MONEY, None, "What a session and all its descendants may cost; unset: no limit.")
-    day: float | None = setting(MONEY, None, "What all sessions may cost in a day; unset: no limit.")
+    session: float | None = setting(MONEY, None, "Maximum cost of a session, which is then paused; unset: no limit.")
+    tree: float | None = setting(MONEY, None, "Maximum cost of a session and all its descendants; unset: no limit.")
+    day: float | None = setting(MONEY, None, "Maximum cost of all sessions in a day; unset: no limit.")
 
 
 @dataclass(frozen=True, slots=True)
 class Land:
     method: str = setting(
-        one_of("merge", "squash", "rebase"), "merge", "How a session's work is landed.", repository=True
+        one_of("merge", "squash", "rebase"), "merge", "Method of landing a session's work.", repository=True
     )
     check: tuple[str, ...] = setting(
-        COMMANDS, (), "What must succeed on the merged tree before it is landed.", repository=True
+        COMMANDS, (), "Commands that must succeed on the merged tree before it lands.", repository=True
     )
     protected: tuple[str, ...] = setting(
         GLOBS,
         (),
-        "Branches that are changed by pull requests only (globs); unset: those that follow a branch of a remote.",
+        "Branches that change by pull request only (globs); unset: those that track a remote branch.",
         repository=True,
     )
     max_returns: int = setting(
         whole(0, 20),
         2,
-        "How often work that conflicts or fails its check goes back to its agent before a person is asked.",
+        "How often Ramet returns work that conflicts or fails its check to the agent before it asks you.",
     )
-    check_timeout: float = setting(DURATION, 1800.0, "How long the check may take.", repository=True)
+    check_timeout: float = setting(DURATION, 1800.0, "Time limit of the check.", repository=True)
 
 
 @dataclass(frozen=True, slots=True)
 class PullRequests:
-    draft: bool = setting(BOOLEAN, True, "Whether pull requests are opened as drafts.", repository=True)
+    draft: bool = setting(BOOLEAN, True, "Whether to open pull requests as drafts.", repository=True)
     remote: str = setting(
-        REMOTE, "", "The remote that branches are pushed to; empty: that of the base, else origin.", repository=True
+        REMOTE, "", "The remote to push branches to; empty: that of the base, else origin.", repository=True
     )
 
 
 @dataclass(frozen=True, slots=True)
 class Radar:
     tell_agents: bool = setting(
-        BOOLEAN, True, "Whether agents are told that a sibling changes the same lines in another way.", repository=True
+        BOOLEAN, True, "Whether to warn an agent when a sibling changes the same lines differently.", repository=True
     )
 
 
 @dataclass(frozen=True, slots=True)
 class Journal:
-    rotate_at: int = setting(SIZE, 64 * MIB, "Size at which an agent's journal is rotated, once its events are stored.")
+    rotate_at: int = setting(
+        SIZE, 64 * MIB, "Size at which Ramet rotates an agent's journal, once its events are stored."
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    trash: float = setting(DURATION, 30 * DAY, "How long removed work can be restored from the trash.")
+    trash: float = setting(DURATION, 30 * DAY, "How long removed work stays in the trash and can be restored.")
     stale: float = setting(
-        DURATION, 30 * DAY, "After how long without a word gc takes a session for stale, if nothing of it can be lost."
+        DURATION, 30 * DAY, "Inactivity after which gc considers a session stale, if removing it loses no work."
     )
     archive: float = setting(
-        DURATION_OR_NEVER, math.inf, "After how long gc removes what is archived; never: it only lists it."
+        DURATION_OR_NEVER, math.inf, "Age at which gc removes archived sessions; never: it only lists them."
     )
 
 
 @dataclass(frozen=True, slots=True)
 class LogSettings:
-    level: str = setting(
-        one_of("debug", "info", "warning", "error"), "info", "The least important lines that are logged."
-    )
+    level: str = setting(one_of("debug", "info", "warning", "error"), "info", "Lowest level of lines in the log.")
 
 
 @dataclass(frozen=True, slots=True)
 class Config:
     """The effective configuration. Durations are seconds, sizes bytes, money US dollars; None is unset."""
 
-    max_working: int = setting(
-        whole(1, 1000, "agents"), 8, "How many agents may be at work at once; others wait in a queue."
-    )
+    max_working: int = setting(whole(1, 1000, "agents"), 8, "Maximum number of working agents; others wait in a queue.")
     permissions: Permissions = field(default_factory=Permissions)
     agents: Agents = field(default_factory=Agents)
     worktrees: Worktrees = field(default_factory=Worktrees)
     pool: Pool = field(default_factory=Pool)
-    setup: tuple[str, ...] = setting(COMMANDS, (), "What prepares a new worktree.", repository=True)
+    setup: tuple[str, ...] = setting(COMMANDS, (), "Commands that prepare a new worktree.", repository=True)
     setup_files: tuple[str, ...] = setting(
         PATTERNS_INSIDE,
         (),
-        "Files whose change makes the setup run again; none: the known lock files at the top.",
+        "Files whose change makes the setup run again; empty: the known lock files in the top directory.",
         repository=True,
     )
-    setup_timeout: float = setting(DURATION, 1800.0, "How long a setup may take before it is ended.", repository=True)
-    teardown: tuple[str, ...] = setting(COMMANDS, (), "What runs in a worktree before it is removed.", repository=True)
-    teardown_timeout: float = setting(
-        DURATION, 60.0, "How long a teardown may take before it is ended.", repository=True
+    setup_timeout: float = setting(DURATION, 1800.0, "Time limit of a setup.", repository=True)
+    teardown: tuple[str, ...] = setting(
+        COMMANDS, (), "Commands that run in a worktree before Ramet removes it.", repository=True
     )
+    teardown_timeout: float = setting(DURATION, 60.0, "Time limit of a teardown.", repository=True)
     run: Mapping[str, str] = setting(
-        NAMED_COMMANDS, MappingProxyType({}), "Commands that can be run in a worktree by name.", repository=True
+        NAMED_COMMANDS, MappingProxyType({}), "Named commands for `rametctl run`.", repository=True
     )
     carry: tuple[str, ...] = setting(
-        PATTERNS_INSIDE, (), "Ignored files and directories that new worktrees get copies of.", repository=True
+        PATTERNS_INSIDE, (), "Ignored files and directories to copy into new worktrees.", repository=True
     )
     carry_rewrite: tuple[str, ...] = setting(
         PATTERNS_INSIDE,
         (),
-        "Those of them in which absolute paths into the main worktree become the new one's.",
+        "Carried files in which Ramet replaces the path of the main worktree by that of the new one.",
         repository=True,
     )
     carry_limit: int = setting(
         SIZE,
         256 * MIB,
-        "How much space copies may take in a new worktree; blocks that are shared do not count.",
+        "Maximum space of copies in a new worktree; shared blocks do not count.",
         repository=True,
     )
     ports: Ports = field(default_factory=Ports)
@@ -245,9 +241,9 @@ class Config:
     log: LogSettings = field(default_factory=LogSettings)
 
     origins: Mapping[str, str] = field(default_factory=dict)
-    """Key → "owner file" or "repository file"; a key that is not in it has its default."""
+    """Key → "owner file" or "repository file"; a missing key has its default."""
     warnings: tuple[str, ...] = field(default=(), compare=False)
-    """What to tell the person although it works."""
+    """Warnings for the person; the configuration is valid all the same."""
 
 
 SETTINGS: tuple[Setting, ...] = tuple(declared(Config))

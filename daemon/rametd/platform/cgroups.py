@@ -1,8 +1,8 @@
 """A control group of its own for each agent, where systemd runs the daemon as ``rametd.service`` with ``Delegate=yes``.
 
-Everything an agent starts, daemonised or not, is then listed in one place apart from the daemon and from its siblings. No
-controllers are switched on: a group that has them takes no process of its own, and systemd could not start the daemon in it
-again while agents live on. See "Control Group APIs and Delegation" on systemd.io.
+The group then lists every process that an agent starts, daemonised or not, apart from the daemon and other agents. No
+controllers are enabled: a group with controllers cannot hold processes itself, so systemd could not start the daemon in it
+again while agents still run. See "Control Group APIs and Delegation" on systemd.io.
 """
 
 import errno
@@ -13,23 +13,23 @@ UNIT = "rametd.service"
 
 
 class Cgroups:
-    """Child groups of the daemon's own group. Made by `find`; blocking calls, each a few microseconds."""
+    """Child groups of the daemon's own group. Create it by `find`. Calls block for a few microseconds."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
 
     def agent_cgroup(self, session: str) -> Path | None:
-        """The group for the keeper of ``session`` (an id), made where missing; None where the kernel refuses one."""
+        """Get or create the group for the keeper of ``session`` (an id); None if the kernel refuses."""
         group = self._group(session)
         try:
             group.mkdir(exist_ok=True)
         except OSError:
-            # The limit on descendants is reached, or the delegation was withdrawn: the agent runs without one.
+            # The limit on descendants is reached, or the delegation was withdrawn: the agent runs without a group.
             return None
         return group
 
     def remove(self, session: str) -> bool:
-        """Remove the group of ``session`` once nothing runs in it; False while something does."""
+        """Remove the group of ``session``; False while a process runs in it."""
         try:
             self._group(session).rmdir()
         except FileNotFoundError:
@@ -45,15 +45,15 @@ class Cgroups:
 
 
 def enter(group: Path, pid: int) -> None:
-    """Move the process ``pid`` into ``group``; what it starts later follows. Raises OSError where it is gone."""
+    """Move the process ``pid`` into ``group``; its future children follow. Raises OSError if either is gone."""
     (group / "cgroup.procs").write_text(f"{pid}\n")
 
 
 def find(*, membership: Path = Path("/proc/self/cgroup"), mount: Path = Path("/sys/fs/cgroup")) -> Cgroups | None:
-    """The daemon's own group if it was delegated to us; None elsewhere (macOS, cgroup v1, a terminal, a container).
+    """Find the daemon's own group, if systemd delegated it; None elsewhere (macOS, cgroup v1, a terminal, a container).
 
-    That the group is writable does not make it ours: a user's whole tree is, and root's always. So its name must be that of
-    our unit, which asks for delegation.
+    A writable group is not necessarily delegated: all groups of a user are writable, and to root all groups are. So its name
+    must be that of Ramet's unit, which requests delegation.
     """
     try:
         lines = membership.read_text().splitlines()

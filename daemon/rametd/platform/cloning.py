@@ -1,4 +1,4 @@
-"""Copying a file so that it shares its blocks with the source until either is written to, where the file system can; else byte for byte."""
+"""Copy files by sharing blocks (reflinks), if the file system can, or else byte for byte."""
 
 import ctypes
 import fcntl
@@ -13,9 +13,10 @@ _FICLONE: Final = 0x40049409
 
 
 def clone_file(source: Path, target: Path, *, at_most: int) -> bool | None:
-    """Copy a regular file to ``target``, which must not exist; returns whether it shares the source's blocks.
+    """Copy a regular file to ``target``, which must not exist; return whether it shares the source's blocks.
 
-    None, with an empty file or none at ``target``, where it cannot share them and has more than ``at_most`` bytes. The caller sets the mode.
+    Return None if it cannot share them and is larger than ``at_most`` bytes; ``target`` is then missing or empty. The caller
+    sets the mode.
     """
     if sys.platform == "darwin":
         return _clone_on_macos(source, target, at_most)
@@ -23,7 +24,7 @@ def clone_file(source: Path, target: Path, *, at_most: int) -> bool | None:
     with os.fdopen(descriptor, "wb") as out, source.open("rb") as file:
         try:
             fcntl.ioctl(out.fileno(), _FICLONE, file.fileno())
-        except OSError:  # another file system, or one that cannot
+        except OSError:  # another file system, or one without reflinks
             if os.fstat(file.fileno()).st_size > at_most:
                 return None
             shutil.copyfileobj(file, out, 1 << 20)

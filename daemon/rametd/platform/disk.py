@@ -1,4 +1,4 @@
-"""What takes room on a disk, and how much is left. The functions here block."""
+"""Disk usage and free space. All functions block."""
 
 import contextlib
 import os
@@ -7,13 +7,13 @@ from pathlib import Path
 
 
 def free_bytes(path: Path) -> int:
-    """Room for us on the disk that holds ``path``, or would once it is made."""
+    """Free bytes for this user on the disk of ``path``, which need not exist."""
     existing = next(place for place in (path, *path.parents) if place.exists())
     return shutil.disk_usage(existing).free
 
 
 def tree_bytes(path: Path) -> int:
-    """What a directory takes on disk; a file with several names counts once, what vanishes meanwhile not at all."""
+    """Bytes that a directory takes on disk. A file with several names counts once; vanishing files do not count."""
     seen: set[tuple[int, int]] = set()
     total = 0
     folders = [os.fspath(path)]

@@ -1,8 +1,8 @@
-"""Having what was written survive a loss of power.
+"""Make written files survive a power cut.
 
-A file that is written, or renamed into its place, is on the disk only seconds later: some 30 s for its content, 5 s for its name (ext4). Names and
-deletions may be there first, so that a cut leaves files that are empty and takes others that are needed then. Git writes packs for good, and loose
-objects and refs no better than anybody else; libgit2 writes nothing for good.
+A written or renamed file reaches the disk only seconds later: its content after some 30 s, its name after 5 s (ext4). Names and
+deletions may arrive first, so that a power cut leaves empty files and loses others. Git flushes packs, but not loose objects
+and refs; libgit2 flushes nothing.
 """
 
 import ctypes
@@ -14,10 +14,10 @@ if sys.platform == "darwin":
     import fcntl
 
     def _flush(descriptor: int, place: Path) -> None:
-        os.sync()  # to the disk, which keeps it in a cache of its own
+        os.sync()  # to the disk, which has a cache of its own
         try:
             fcntl.fcntl(descriptor, fcntl.F_FULLFSYNC)
-        except OSError as error:  # a file system that does not know it, such as one of another machine
+        except OSError as error:  # a file system without it, such as a network one
             raise OSError(error.errno, error.strerror, str(place)) from error
 
 else:
@@ -30,12 +30,12 @@ else:
 
 
 def make_durable(*places: Path) -> None:
-    """Return once everything that was written before to the file systems which hold ``places`` would be there after a loss of power.
+    """Flush all earlier writes to the file systems of ``places``; they then survive a power cut. Blocks.
 
-    All of a file system (syncfs(2)), whoever wrote to it: one wait for the disk rather than one for each of some hundred files, whose names and
-    directories would each be to be found. It costs as long as the disk takes for what is outstanding: under a millisecond where nothing is, 10 to
-    30 ms after some hundred files, seconds while somebody writes gigabytes. A place that is not there counts for the directory that it would be in;
-    directories have to be readable. Raises OSError where something could not be written; blocks.
+    It flushes whole file systems (syncfs(2)), whoever wrote to them: one wait instead of one per file and directory. It takes
+    under a millisecond if nothing is outstanding, 10 to 30 ms after some hundred files, seconds while another program writes
+    gigabytes. A missing place counts as its nearest existing directory, which must be readable. Raises OSError if a write
+    failed.
     """
     done: set[int] = set()
     for place in places:

@@ -1,5 +1,5 @@
-"""Whether file events tell of every change on a file system. On one that other machines write to as well (NFS, 9p, virtiofs, most of FUSE), what they
-write is an event for nobody here."""
+"""Whether inotify reports every change on a file system. If other machines can write to it too (NFS, 9p, virtiofs, most of
+FUSE), their writes cause no events here."""
 
 import ctypes
 import os
@@ -22,13 +22,13 @@ _LOCAL: Final = frozenset(
         0x00003434,  # nilfs
     }
 )
-"""statfs(2)'s numbers."""
+"""File system types of statfs(2)."""
 _WORDS: Final = 64
-"""More than the structure has, in machine words; the first is the type on every Linux that Python runs on but s390."""
+"""Size of the buffer in machine words, more than the structure has. The first is the type on every Linux but s390."""
 
 
-def untold(place: str) -> str:
-    """Why not, "" where they do. Blocks. Raises OSError."""
+def missing_events(place: str) -> str:
+    """Why events for ``place`` may be incomplete; "" if they are complete. Blocks. Raises OSError."""
     if not sys.platform.startswith("linux"):
         return ""
     found = (ctypes.c_ulong * _WORDS)()
@@ -38,4 +38,4 @@ def untold(place: str) -> str:
     kind = int(found[0]) & 0xFFFFFFFF
     if kind in _LOCAL:
         return ""
-    return f"{place.rstrip('/')} is on a file system that may not tell of every change (its type is {kind:#x})"
+    return f"{place.rstrip('/')} is on a file system that may not report every change (type {kind:#x})"

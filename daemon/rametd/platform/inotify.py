@@ -1,7 +1,8 @@
-"""inotify(7) by ctypes: which entries of which directories changed, in the kernel's own order.
+"""inotify(7) by ctypes: changed entries of directories, in kernel order.
 
-The kernel queues an event inside the system call that causes it. So whoever reads the queue until it is empty knows of every change that was complete
-before; nothing is "on its way". Libraries that read it in a thread of their own give that up, and those that hide the queue's overflow give up more.
+The kernel queues an event inside the system call that causes it. So a reader that empties the queue has seen every change
+that was complete before. Libraries that read the queue in a thread of their own lose this guarantee, and some hide that the
+queue has overflowed.
 """
 
 import ctypes
@@ -50,7 +51,7 @@ SUPPORTED: Final = sys.platform.startswith("linux")
 
 
 class OutOfWatchesError(Exception):
-    """The system gives no more watches or instances; the words say which limit to raise."""
+    """Raised when the system has no more watches or instances; the text names the limit to raise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,23 +64,23 @@ class Event:
 
 
 class Inotify:
-    """One queue. Raises `OutOfWatchesError`, also from `watch`."""
+    """One queue of events. The constructor and `watch` raise `OutOfWatchesError`."""
 
     def __init__(self) -> None:
         self._libc = ctypes.CDLL(None, use_errno=True)
         self.descriptor = self._call("inotify_init1", os.O_NONBLOCK | os.O_CLOEXEC)
 
     def watch(self, directory: str) -> int:
-        """The number of the watch; the same one for a directory that has one. Raises OSError for what is no directory (any more)."""
+        """Watch a directory; return the number of its watch, the same one if repeated. Raises OSError if it is not a directory."""
         flags = IN_ONLYDIR | IN_DONT_FOLLOW | IN_EXCL_UNLINK
         return self._call("inotify_add_watch", self.descriptor, os.fsencode(directory), CHANGES | flags)
 
     def unwatch(self, wd: int) -> None:
-        """A watch that the kernel has dropped already is no error."""
+        """Remove a watch, if the kernel still has it."""
         self._libc.inotify_rm_watch(self.descriptor, wd)
 
     def read(self) -> Iterator[Event]:
-        """Everything that is queued; never waits."""
+        """Iterate over the queued events; never waits."""
         while True:
             try:
                 data = os.read(self.descriptor, _BUFFER)
@@ -104,6 +105,6 @@ class Inotify:
             raise OutOfWatchesError("the system is out of file watches: raise fs.inotify.max_user_watches")
         if number in {EMFILE, ENFILE, ENOMEM}:
             raise OutOfWatchesError(
-                f"no file watches can be had ({os.strerror(number)}): raise fs.inotify.max_user_instances"
+                f"cannot create a file watch ({os.strerror(number)}): raise fs.inotify.max_user_instances"
             )
         raise OSError(number, os.strerror(number), arguments[1] if len(arguments) > 1 else None)

@@ -1,4 +1,4 @@
-"""Who listens on a TCP port of this machine. Blocks for some milliseconds: call it in a thread.
+"""Processes that listen on TCP ports of this machine. Blocks for some milliseconds: call it in a thread.
 
 Linux reads /proc/net/tcp and the descriptors of this user's processes; macOS asks ``lsof``.
 """
@@ -14,7 +14,7 @@ LISTEN = "0A"
 
 @dataclass(frozen=True, slots=True)
 class Listener:
-    """``pid`` is 0 and ``program`` empty where the system does not tell: another user's."""
+    """A listening process. ``pid`` is 0 and ``program`` empty for the process of another user."""
 
     pid: int = 0
     program: str = ""
@@ -24,7 +24,7 @@ class Listener:
 
 
 def parse_proc_net_tcp(text: str) -> dict[int, str]:
-    """Port → inode of the sockets that listen, of a /proc/net/tcp or tcp6 (proc(5))."""
+    """Port → inode of listening sockets, from the text of /proc/net/tcp or tcp6 (proc(5))."""
     found: dict[int, str] = {}
     for line in text.splitlines()[1:]:
         fields = line.split()
@@ -34,7 +34,7 @@ def parse_proc_net_tcp(text: str) -> dict[int, str]:
 
 
 def parse_lsof(text: str) -> dict[int, Listener]:
-    """What ``lsof -nP -iTCP -sTCP:LISTEN -Fpcn`` prints: a line for each process (p), its command (c), and its sockets (n)."""
+    """Port → listener, from the output of ``lsof -nP -iTCP -sTCP:LISTEN -Fpcn``: lines of pid (p), command (c), socket (n)."""
     found: dict[int, Listener] = {}
     pid, program = 0, ""
     for line in text.splitlines():
@@ -51,7 +51,7 @@ def parse_lsof(text: str) -> dict[int, Listener]:
 if sys.platform == "darwin":
 
     def listeners(ports: Collection[int]) -> Mapping[int, Listener]:
-        """By port, those of ``ports`` on which somebody listens."""
+        """Listeners by port, for the ``ports`` that have one."""
         argv = ("/usr/sbin/lsof", "-nP", "-iTCP", "-sTCP:LISTEN", "-Fpcn")
         found = parse_lsof(subprocess.run(argv, check=False, capture_output=True, text=True).stdout)
         return {port: listener for port, listener in found.items() if port in ports}
@@ -59,7 +59,7 @@ if sys.platform == "darwin":
 else:
 
     def listeners(ports: Collection[int]) -> Mapping[int, Listener]:
-        """By port, those of ``ports`` on which somebody listens."""
+        """Listeners by port, for the ``ports`` that have one."""
         inodes: dict[str, int] = {}
         for table in ("/proc/net/tcp", "/proc/net/tcp6"):
             try:
@@ -76,7 +76,7 @@ else:
         return found
 
     def _held(process: Path, sockets: Mapping[str, int]) -> list[int]:
-        """The ports whose sockets a process has open; none of a process that is not ours to look at."""
+        """Ports whose sockets a process has open; none if this user may not inspect the process."""
         held = []
         try:
             for descriptor in (process / "fd").iterdir():

@@ -1,4 +1,4 @@
-"""Exclusive locks on directories: `flock` alone decides, and it dies with its holder. The files' contents are for people."""
+"""Exclusive locks on directories. `flock` alone decides, and ends with its holder. The files' contents are for people."""
 
 import errno
 import fcntl
@@ -19,8 +19,8 @@ class HeldError(Exception):
 class DirectoryLock:
     """A lock on an open directory and on the file ``name`` in it. Held until `release` or the end of the process.
 
-    Both are locked because the file can be deleted under its holder, and the directory cannot be locked everywhere (NFS).
-    A locked directory is also spared by systemd-tmpfiles, which clears what nobody uses in the temporary directory.
+    It locks both because the file can be deleted while it is held, and some file systems (NFS) cannot lock directories.
+    Besides, systemd-tmpfiles does not clean up a locked directory.
     """
 
     def __init__(self, path: Path, directory: int, file: int) -> None:
@@ -30,9 +30,9 @@ class DirectoryLock:
 
     @classmethod
     def acquire(cls, path: Path, directory: int, name: str, *, variable: str) -> Self:
-        """Lock ``path``, of which ``directory`` is a descriptor; the lock owns it from then on.
+        """Lock ``path``. ``directory`` is a descriptor of it, which the lock now owns, and closes if this raises.
 
-        Raises HeldError, and RuntimeDirectoryError where the file cannot be opened; the descriptor is closed then.
+        Raises HeldError; RuntimeDirectoryError if the file cannot be opened.
         """
         file = -1
         try:
@@ -51,7 +51,7 @@ class DirectoryLock:
         return cls(path, directory, file)
 
     def write(self, record: dict[str, object]) -> None:
-        """What people, and `rametctl`, may read in the file."""
+        """Write ``record`` to the file, for people and `rametctl`."""
         os.ftruncate(self._file, 0)
         os.pwrite(self._file, f"{json.dumps(record)}\n".encode(), 0)
 
@@ -59,7 +59,7 @@ class DirectoryLock:
         os.ftruncate(self._file, 0)
 
     def release(self) -> None:
-        """The file stays: if it were removed, two processes could lock two files."""
+        """Unlock. The file stays: if it were removed, two processes could lock two files of that name."""
         file, directory = self._file, self.directory
         self._file = self.directory = -1
         for descriptor in (file, directory):
@@ -76,7 +76,7 @@ class DirectoryLock:
 
 
 def _lock_file(path: Path, directory: int, name: str, variable: str) -> int:
-    """A locked descriptor of the file, -1 where it was deleted meanwhile."""
+    """Return a locked descriptor of the file; -1 if the file was deleted meanwhile."""
     flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
     try:
         descriptor = os.open(name, flags, 0o600, dir_fd=directory)
@@ -88,8 +88,8 @@ def _lock_file(path: Path, directory: int, name: str, variable: str) -> int:
     except BlockingIOError as error:
         os.close(descriptor)
         raise HeldError from error
-    # A process that opens the file and locks it after another one has deleted it holds a lock that no later daemon will
-    # ever see. Only a lock on the file that the name still leads to counts.
+    # If another process deletes the file between open and flock, this lock is on a file that no later daemon will open.
+    # Only a lock on the file that still has the name counts.
     with suppress(FileNotFoundError):
         if os.path.samestat(os.fstat(descriptor), os.stat(name, dir_fd=directory, follow_symlinks=False)):
             return descriptor
@@ -98,9 +98,9 @@ def _lock_file(path: Path, directory: int, name: str, variable: str) -> int:
 
 
 def holder(directory: int, name: str) -> str:
-    """The pid in the lock file, "" where none is readable: for messages, never for decisions or signals.
+    """Pid in the lock file, "" if none is readable. For messages, never for decisions or signals.
 
-    Between the holder's flock and its write the file is empty, or names the holder before it.
+    Between the holder's flock and its write, the file is empty or names the previous holder.
     """
     try:
         descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=directory)

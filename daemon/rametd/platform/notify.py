@@ -1,6 +1,6 @@
-"""What the daemon tells the service manager that started it: the sd_notify protocol, see sd_notify(3).
+"""Notifications to the service manager by the sd_notify protocol; see sd_notify(3).
 
-Without such a manager (``NOTIFY_SOCKET`` unset, macOS) everything here does nothing.
+Without such a manager (``NOTIFY_SOCKET`` unset, macOS) all functions do nothing.
 """
 
 import socket
@@ -15,7 +15,7 @@ class Notifier:
     """Sends datagrams to the manager's socket. Never blocks: it is called from the event loop."""
 
     def __init__(self, address: str | None) -> None:
-        # A leading "@" is how an abstract socket is written; its name begins with a zero byte.
+        # A leading "@" marks an abstract socket, whose name begins with a zero byte.
         self._address = "\0" + address[1:] if address and address.startswith("@") else address
 
     @classmethod
@@ -23,18 +23,18 @@ class Notifier:
         return cls(environ.get("NOTIFY_SOCKET") or None)
 
     def ready(self, status: str = "") -> None:
-        """The daemon serves; a unit of Type=notify counts as started from here on."""
+        """Report that the daemon serves; systemd then considers a unit of Type=notify as started."""
         self._send("READY=1", status)
 
     def stopping(self, status: str = "") -> None:
         self._send("STOPPING=1", status)
 
     def watchdog(self) -> None:
-        """The event loop is alive. Call it every ``watchdog_interval`` seconds."""
+        """Report that the event loop is alive. Call it every ``watchdog_interval`` seconds."""
         self._send("WATCHDOG=1")
 
     def status(self, text: str) -> None:
-        """One line for ``systemctl status``."""
+        """Set the line that ``systemctl status`` shows."""
         self._send("", text)
 
     def _send(self, state: str, status: str = "") -> None:
@@ -49,12 +49,12 @@ class Notifier:
                 channel.connect(self._address)
                 channel.send("\n".join(lines).encode())
         except OSError as error:
-            # The manager is gone or overwhelmed. It acts on its own timeouts then; the agents must not suffer from it.
+            # The manager is gone or overloaded, and will act on its own timeouts. Agents must not be affected.
             log.warning("service manager not reached", state=state, error=str(error))
 
 
 def watchdog_interval(environ: Mapping[str, str], *, pid: int) -> float | None:
-    """Seconds between two ``watchdog`` calls, half of what the manager allows; None where it does not watch this process."""
+    """Seconds between ``watchdog`` calls, half of the manager's limit; None if it does not watch this process."""
     if environ.get("WATCHDOG_PID", str(pid)) != str(pid):
         return None
     limit = environ.get("WATCHDOG_USEC", "")

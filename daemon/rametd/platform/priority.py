@@ -1,12 +1,12 @@
-"""Commands that give way to everybody else's."""
+"""Commands at the lowest priority."""
 
 from typing import Final
 
-# Nothing of it may fail the command: a tool that is missing, or a system that forbids it, leaves the priority as it is.
+# The command must run in any case: if a tool is missing or the system forbids it, the priority stays unchanged.
 #
-# On Linux `nice` counts within a group only where the kernel makes one of each session (sched_autogroup_enabled, as on most desktops): beside
-# the others the group counts as a whole, and every command of ours begins a session. So the group is told too. `nice` leaves disk access at a
-# low priority in the class that everybody is in; ionice (Linux) and taskpolicy (macOS) lead out of it.
+# Most Linux desktops group processes by session (sched_autogroup_enabled), and `nice` then counts only within the group. Each
+# command of Ramet begins a session, so the script lowers the priority of the group too. `nice` keeps disk access in the normal
+# class; ionice (Linux) and taskpolicy (macOS) change the class.
 _SCRIPT: Final = """
 { echo 19 >/proc/self/autogroup; } 2>/dev/null
 if ionice -c 3 true 2>/dev/null; then set -- ionice -c 3 "$@"
@@ -15,4 +15,4 @@ exec nice -n 19 "$@"
 """
 
 LOWEST: Final = ("sh", "-c", _SCRIPT, "sh")
-"""What a command line begins with that is to have the lowest priority, on processor and disk. The process stays the same one."""
+"""Prefix of a command line for the lowest priority on processor and disk. The process id stays the same."""

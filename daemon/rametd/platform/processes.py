@@ -1,7 +1,7 @@
-"""Processes by identity: a pid counts only together with its start time and the boot it belongs to.
+"""Processes by identity: a pid counts only together with its start time and boot id.
 
-Linux reads /proc and signals through a pidfd; macOS asks ``ps`` and ``sysctl``. The keeper uses this too: standard library only, and
-nothing heavy is imported. Everything here blocks for milliseconds: call it in a thread from async code.
+Linux reads /proc and signals through a pidfd; macOS runs ``ps`` and ``sysctl``. The keeper uses this module too, so it imports
+only light modules of the standard library. All functions block for milliseconds: call them in a thread from async code.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Process:
-    """One process as it was seen. ``start`` is an opaque token: the same pid with another token is another process."""
+    """One process when it was read. ``start`` is an opaque token: the same pid with another token is another process."""
 
     __slots__ = ("group", "parent", "pid", "start", "zombie")
 
@@ -55,7 +55,7 @@ def parse_ps(text: str) -> list[Process]:
 
 
 def parse_ps_environment(text: str, tags: Mapping[str, str]) -> list[int]:
-    """The pids among lines of ``ps -E -o pid=,command=`` whose environment, which follows the command, has all ``tags``."""
+    """Pids of the lines of ``ps -E -o pid=,command=`` whose environment (after the command) has all ``tags``."""
     wanted = [f" {name}={value} " for name, value in tags.items()]
     found = []
     for line in text.splitlines():
@@ -68,12 +68,12 @@ def parse_ps_environment(text: str, tags: Mapping[str, str]) -> list[int]:
 if sys.platform == "darwin":
 
     def _output(*argv: str) -> str:
-        import subprocess  # late: costs memory that a keeper on Linux need not spend
+        import subprocess  # late, to save memory in keepers on Linux
 
         return subprocess.run(argv, check=False, capture_output=True, text=True).stdout
 
     def boot_id() -> str:
-        """What changes with every boot."""
+        """Id that changes with every boot."""
         return _output("/usr/sbin/sysctl", "-n", "kern.bootsessionuuid").strip()
 
     def find(pid: int) -> Process | None:
@@ -147,10 +147,10 @@ else:
         return found
 
     def send_signal(pid: int, start: str, signum: int) -> bool:
-        """Signal the process if it is still that one; False when it is gone.
+        """Signal the process if it is still the same; False if it is gone.
 
-        The pidfd is opened first and then the start time compared: from then on the descriptor names one process for good,
-        whatever becomes of its pid.
+        It opens a pidfd first and compares the start time afterwards: the descriptor names one process even if the pid is
+        reused.
         """
         try:
             descriptor = os.pidfd_open(pid)
@@ -169,7 +169,7 @@ else:
 
 
 def is_alive(pid: int, start: str, boot: str) -> bool:
-    """Whether that very process lives; a zombie does not."""
+    """Whether exactly this process is alive; a zombie is not."""
     if boot != boot_id():
         return False
     process = find(pid)
@@ -177,7 +177,7 @@ def is_alive(pid: int, start: str, boot: str) -> bool:
 
 
 def descendants(roots: Iterable[int], among: Mapping[int, Process]) -> list[Process]:
-    """The living children of ``roots``, theirs, and so on; the roots themselves are not among them."""
+    """Living descendants of ``roots``, without the roots."""
     children: dict[int, list[Process]] = {}
     for process in among.values():
         children.setdefault(process.parent, []).append(process)

@@ -16,14 +16,14 @@ from rametd.platform.locks import DirectoryLock, HeldError, holder
 LOCK = "rametd.lock"
 SOCKET = "rametd.sock"
 BINDING = "rametd.new"
-"""Where the socket is bound before it gets its name: as long at most, so that its path is short enough too."""
+"""Name under which the socket is bound first: not longer than SOCKET, as the length of socket paths is limited."""
 
 
 class Runtime:
-    """The runtime directory of this process, and the socket that it serves. Held until `release` or the end of the process.
+    """The locked runtime directory of this process and its socket. Held until `release` or the end of the process.
 
-    The socket is bound under another name and renamed. So it is private before anyone can connect, a stale one is replaced in
-    one step, and gRPC, which removes the path that it has bound at its end, cannot remove the socket of a later daemon.
+    The socket is bound under another name and renamed. So it is private before anyone can connect, and it replaces a stale one
+    atomically. gRPC removes the path that it bound when it stops, and so cannot remove the socket of a later daemon.
     """
 
     def __init__(self, lock: DirectoryLock, start_time: float) -> None:
@@ -37,23 +37,23 @@ class Runtime:
 
     @classmethod
     def acquire(cls, path: Path, *, start_time: float) -> Self:
-        """Create and check ``path`` (0700, ours, no link), and lock it. The socket of another daemon stays as it is.
+        """Create, check (0700, owned by this user, no link) and lock ``path``. The socket of another daemon stays untouched.
 
-        ``start_time`` (seconds since the epoch) goes into the lock file for people. Raises RuntimeDirectoryError, and
-        AlreadyRunningError (``data["pid"]``, "" where unknown) while another process holds the lock.
+        The lock file contains ``start_time`` (seconds since the epoch) for people. Raises RuntimeDirectoryError;
+        AlreadyRunningError (``data["pid"]``, "" if unknown) while another process holds the lock.
         """
         return cls(_lock(path), start_time)
 
     def publish(self) -> None:
-        """Give the socket that was bound at `binding` its name. Raises RuntimeDirectoryError."""
+        """Rename the socket bound at `binding` to its final name. Raises RuntimeDirectoryError."""
         directory = self._lock.directory
         try:
             bound = os.stat(BINDING, dir_fd=directory, follow_symlinks=False)
         except FileNotFoundError as error:
-            message = f"{self.binding} is gone although it was just bound"
-            raise RuntimeDirectoryError(message, hint=f"is another program clearing {self.path}?") from error
+            message = f"{self.binding} is gone, though it was just bound"
+            raise RuntimeDirectoryError(message, hint=f"check whether another program clears {self.path}") from error
         if not stat.S_ISSOCK(bound.st_mode) or bound.st_uid != os.getuid():
-            message = f"{self.binding} is not our socket (mode {bound.st_mode:o}, user {bound.st_uid})"
+            message = f"{self.binding} is not the socket of this daemon (mode {bound.st_mode:o}, user {bound.st_uid})"
             raise RuntimeDirectoryError(message, hint="start the daemon again; another program may have created it")
         os.chmod(BINDING, 0o600, dir_fd=directory)
         with suppress(FileNotFoundError):
@@ -66,7 +66,7 @@ class Runtime:
         self._bound = bound
 
     def lost(self) -> bool:
-        """Whether the socket's path no longer leads to the socket that was published."""
+        """Whether the published socket was removed or replaced."""
         if self._bound is None:
             return False
         try:
@@ -75,7 +75,7 @@ class Runtime:
             return True
 
     def reopen(self) -> None:
-        """Check and lock the directory again if the path leads to another one now. Raises as `acquire`."""
+        """Check and lock the directory again if the path names another one now. Raises as `acquire`."""
         with suppress(FileNotFoundError):
             if os.path.samestat(self.path.lstat(), os.fstat(self._lock.directory)):
                 return
@@ -85,9 +85,9 @@ class Runtime:
         self._write()
 
     def release(self) -> None:
-        """Remove the socket if it is the one that was published, then give the lock up.
+        """Remove the published socket, then release the lock.
 
-        In this order: a daemon that starts in between would have published its own.
+        The order matters: after the release, a new daemon may have published its own socket.
         """
         if self._lock.directory < 0:
             return

@@ -1,7 +1,7 @@
-"""The state directory: closed to others, and locked, so that one daemon has it, wherever its socket is.
+"""The state directory: private, and locked for one daemon, wherever its socket is.
 
-The runtime directory depends on the environment: a shell from cron or ``su`` has another one than a desktop's. The lock in the state
-directory decides, and its file tells such a shell's client where the daemon serves.
+The runtime directory depends on the environment: a shell from cron or ``su`` has another one than a desktop session. The lock
+in the state directory decides, and its file shows clients in such a shell where the daemon serves.
 """
 
 import os
@@ -15,18 +15,18 @@ from rametd.domain.errors import AlreadyRunningError, RuntimeDirectoryError
 from rametd.platform.locks import DirectoryLock, HeldError
 
 PRIVATE = ("", "secrets", "logs", "agents", "commands", "index")
-"""What must be closed to others, below the state directory and itself."""
+"""Directories that must be private: the state directory and some in it."""
 
 
 def private_file(path: str, flags: int) -> int:
-    """An ``opener`` for `open`: the file is created 0600. The process keeps its person's umask, which their worktrees get."""
+    """An ``opener`` for `open` that creates files with mode 0600. The process keeps the person's umask, for worktrees."""
     return os.open(path, flags, 0o600)
 
 
-def close_to_others(places: Directories) -> list[str]:
-    """Create the state directory and those of secrets, logs, agents, commands; sentences on each that had to be closed.
+def make_private(places: Directories) -> list[str]:
+    """Create the directories in PRIVATE; return a warning for each whose mode had to be changed.
 
-    Raises RuntimeDirectoryError for one that is not ours, or a link.
+    Raises RuntimeDirectoryError if one is a link or belongs to another user.
     """
     try:
         found = [make_private_directory(places.home / name) for name in PRIVATE]
@@ -49,7 +49,7 @@ def state_lock(home: Path) -> Iterator[DirectoryLock]:
         lock = DirectoryLock.acquire(home, directory, STATE_LOCK, variable="RAMET_HOME")
     except HeldError as error:
         raise AlreadyRunningError(
-            f"another daemon (pid {pid or 'unknown'}) has the state in {home} and serves at {where or 'another place'}",
+            f"another daemon (pid {pid or 'unknown'}) uses the state in {home} and serves at {where or 'another path'}",
             hint=f"set RAMET_RUNTIME_DIR={where.parent} to use it" if where else "stop it first",
             pid=str(pid or ""),
         ) from error

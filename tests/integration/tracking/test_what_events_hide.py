@@ -229,7 +229,7 @@ async def test_a_file_system_that_others_write_to_is_scanned(
     monkeypatch.setattr(filesystems, "_LOCAL", frozenset())
     tracker = await trackers.track(context, sample.path)
     assert not tracker.live
-    assert tracker.note.startswith(f"{sample.path} is on a file system that may not tell of every change")
+    assert tracker.note.startswith(f"{sample.path} is on a file system that may not report every change")
     sample.write("seen", "1\n")
     await same(tracker, context, sample)
     await tracker.close()

@@ -12,7 +12,7 @@ from typing import Protocol
 from rametd.git.tracking.notify import NotifyEvents
 from rametd.git.tracking.walking import Found, Happened, Skip, identity, is_directory, parents, walk, within
 from rametd.platform import inotify
-from rametd.platform.filesystems import untold
+from rametd.platform.filesystems import missing_events
 from rametd.platform.inotify import Inotify, OutOfWatchesError
 
 
@@ -89,7 +89,7 @@ class InotifyEvents:
         wd = self._queue.watch(place)
         device = Path(place).stat().st_dev
         if device not in self._devices:
-            if why := untold(place):
+            if why := missing_events(place):
                 raise OutOfWatchesError(why)
             self._devices.add(device)
         other = self._paths.get(wd, directory)
