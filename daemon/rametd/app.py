@@ -1,4 +1,4 @@
-"""The daemon, put together: lock, store, git, keepers, services, server; recovery before anything is served; and the way back."""
+"""The daemon process: it takes the locks, opens store and git, starts services and server, recovers, serves, and stops."""
 
 import asyncio
 import os
@@ -48,8 +48,10 @@ LOCK_POLL_S = 0.05
 
 
 class Daemon:
-    """One run of the daemon. ``environ`` is the process's, ``directories`` are computed of it by the caller. ``patience`` is how
-    many seconds it waits for the lock of a daemon that does not listen."""
+    """One run of the daemon. The caller computes ``directories`` from ``environ``, the environment of the process.
+
+    ``patience``: seconds to wait for a lock whose holder does not listen.
+    """
 
     def __init__(
         self,
@@ -68,7 +70,7 @@ class Daemon:
         self._start_time = time.time()
 
     def stop(self) -> None:
-        """End the run; agents go on under their keepers."""
+        """End the run; agents continue under their keepers."""
         self._stop.set()
 
     async def run(self) -> None:
@@ -83,12 +85,12 @@ class Daemon:
             for sentence in make_private(places):
                 log.warning("state directory", warning=sentence)
             runtime = await self._locked(stack)
-            # From here on no other daemon touches this state.
+            # From here on, no other daemon touches this state.
             core = await stack.enter_async_context(self._core(config))
             commands = LocalExecutor(places.home / "commands", places.runtime, variable=COMMAND_VARIABLE)
             parts = assemble(core, commands)
             create, healthy = server_factory(parts, self._facts(), lambda: self._serving, self.stop)
-            await report_health(healthy, health_pb2.HealthCheckResponse.NOT_SERVING)  # it says SERVING by default
+            await report_health(healthy, health_pb2.HealthCheckResponse.NOT_SERVING)  # the default is SERVING
             listening = Listening(runtime, create)
             stack.push_async_callback(listening.stop, STOP_GRACE_S)
             await listening.bind()
@@ -115,8 +117,10 @@ class Daemon:
             await core.store.write(lambda unit: unit.events.append(events.make(stopped)))
 
     async def _locked(self, stack: AsyncExitStack) -> Runtime:
-        """The runtime directory, once state and runtime directory are locked. The state first: a daemon that may not run touches
-        nothing of another one's runtime directory."""
+        """Lock the state directory, then the runtime directory; return the latter.
+
+        In this order: a daemon that may not run must not touch the runtime directory of another one.
+        """
         places = self._directories
         end = time.monotonic() + self._patience
         while True:
@@ -133,7 +137,7 @@ class Daemon:
                     raise
                 if time.monotonic() > end or self._stop.is_set():
                     raise
-                # The holder ends, or its socket was removed and it is about to bind it again.
+                # The holder is stopping, or its socket was removed and it will bind it again.
                 with suppress(TimeoutError):
                     await asyncio.wait_for(self._stop.wait(), LOCK_POLL_S)
 
@@ -207,23 +211,23 @@ class Daemon:
 
     def _scheduler_done(self, task: "asyncio.Task[None]") -> None:
         if not task.cancelled() and (error := task.exception()) is not None:
-            # Nothing would ever start again; a new run, which the service manager makes, can.
+            # Without a scheduler no session starts again; the service manager restarts the daemon.
             log.critical("the scheduler failed", exc_info=error)
             self.stop()
 
     def _damaged(self, words: str) -> None:
-        log.critical("the database is damaged; the next start quarantines it and builds it anew", error=words)
+        log.critical("the database is damaged; the next start quarantines and rebuilds it", error=words)
         self.stop()
 
     def _read_only(self, begins: bool) -> None:
         if begins:
-            log.error("the disk is full: nothing can be recorded until there is room again")
+            log.error("the disk is full: the database is read-only until there is room")
         else:
-            log.info("there is room on the disk again")
+            log.info("the disk has room again")
 
 
 def recovered(index: SessionIndex, executor: LocalExecutor) -> Sequence[RecoveredSession]:
-    """What is known of all sessions without a database."""
+    """All sessions, as recorded outside the database: in the index and by the keepers."""
     places = [(Place.from_handle(handle), handle) for handle in executor.discover()]
     return list(index.recover([(place.session, place.generation, handle) for place, handle in places]))
 

@@ -1,7 +1,7 @@
-"""The environment of an agent: built for it, never just the daemon's.
+"""The environment of an agent, built from the daemon's and the caller's.
 
-The daemon may run since last week, started by a service manager with a bare PATH; the person who types ``new`` has the PATH,
-the agent socket and the credentials of today. So both are filtered by one allow-list, and the caller's wins.
+A service manager may have started the daemon last week with a minimal PATH; the person who types ``new`` has today's PATH,
+SSH agent socket and credentials. So one allow-list filters both, and the caller's values override the daemon's.
 """
 
 import os
@@ -16,7 +16,7 @@ from ramet.paths import PathsError, open_private_directory
 
 from rametd.domain.errors import BadEnvironmentError, RuntimeDirectoryError
 
-UNSENDABLE = "leave it out: the agent can do without it"
+UNSENDABLE = "remove it from the environment"
 
 _ID = re.compile(r"[a-z0-9][a-z0-9-]{0,47}")
 
@@ -27,9 +27,9 @@ def build(
     pass_env: Iterable[str] = (),
     fixed: Mapping[str, str] | None = None,
 ) -> dict[str, str]:
-    """The agent's environment: what is allowed of the daemon's, over it what is allowed of the caller's, over both ``fixed``.
+    """Build the agent's environment: allowed variables of the daemon, overridden by the caller's, overridden by ``fixed``.
 
-    ``fixed`` is ours (RAMET_SESSION, RAMET_TOKEN, …) and not filtered. Raises BadEnvironmentError for what no process can have.
+    ``fixed`` (RAMET_SESSION, RAMET_TOKEN, …) is not filtered. Raises BadEnvironmentError for an invalid name or value.
     """
     pass_env = tuple(pass_env)
     environment: dict[str, str] = {}
@@ -41,17 +41,17 @@ def build(
 
 
 class EnvironmentFiles:
-    """One file per session that holds its agent's environment, for an agent to be started again after the daemon was.
+    """The environments of agents, one file per session, so that a restarted daemon can start the agents again.
 
-    It holds secrets: 0600 in a 0700 directory, never in the database, an event or a log. Format: ``NAME=value`` and a zero
-    byte, as in /proc/PID/environ. Calls block for a disk write.
+    They contain secrets: the files are 0600 in a 0700 directory, and their content never enters the database, an event or a
+    log. Format: ``NAME=value`` and a zero byte, as in /proc/PID/environ. Calls block for a disk write.
     """
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
 
     def write(self, session: str, environment: Mapping[str, str]) -> None:
-        """Replace the file of ``session`` (an id) in one step. Raises BadEnvironmentError, RuntimeDirectoryError, OSError."""
+        """Replace the file of ``session`` (an id) atomically. Raises BadEnvironmentError, RuntimeDirectoryError, OSError."""
         content = _encode(environment)
         name = _file_name(session)
         temporary = f".{name}.{secrets.token_hex(8)}"
@@ -72,7 +72,7 @@ class EnvironmentFiles:
             os.close(directory)
 
     def read(self, session: str) -> dict[str, str] | None:
-        """What was written for ``session``; None where nothing was."""
+        """Read the environment of ``session``; None if none was written."""
         name = _file_name(session)
         directory = self._open()
         try:
@@ -86,7 +86,7 @@ class EnvironmentFiles:
         return dict(record.split("=", 1) for record in records if record)
 
     def delete(self, session: str) -> None:
-        """Forget the environment of ``session``; nothing to forget is fine."""
+        """Delete the file of ``session``, if it exists."""
         name = _file_name(session)
         directory = self._open()
         try:
@@ -103,7 +103,7 @@ class EnvironmentFiles:
 
 
 def _file_name(session: str) -> str:
-    if not _ID.fullmatch(session):  # ids are ours; anything else would be a path
+    if not _ID.fullmatch(session):  # anything but an id could be a path
         raise ValueError(f"not a session id: {session!r}")
     return f"{session}.env"
 
@@ -113,13 +113,13 @@ def _encode(environment: Mapping[str, str]) -> bytes:
     for name, value in environment.items():
         if not NAME.fullmatch(name):
             raise BadEnvironmentError(
-                f"{name!r} cannot be the name of an environment variable", name=name, hint=UNSENDABLE
+                f"{name!r} is not a valid name of an environment variable", name=name, hint=UNSENDABLE
             )
         try:
             record = f"{name}={value}".encode("utf-8", "surrogateescape")
         except UnicodeEncodeError as error:
-            raise BadEnvironmentError(f"the value of {name} is not text", name=name, hint=UNSENDABLE) from error
+            raise BadEnvironmentError(f"the value of {name} is not valid text", name=name, hint=UNSENDABLE) from error
         if b"\0" in record:
-            raise BadEnvironmentError(f"the value of {name} holds a zero byte", name=name, hint=UNSENDABLE)
+            raise BadEnvironmentError(f"the value of {name} contains a zero byte", name=name, hint=UNSENDABLE)
         records.append(record + b"\0")
     return b"".join(records)

@@ -1,6 +1,6 @@
-"""Instants at which a test has the daemon killed, to see that the next one finishes or undoes what was under way.
+"""Failpoints: places where a test kills the daemon, to check that the next one finishes or undoes the operation.
 
-``RAMET_FAILPOINT=NAME`` names one; `__main__` reads it and hands it down. Unset, as always but in tests, `Failpoint.hit` does nothing.
+``RAMET_FAILPOINT=NAME`` selects one; `__main__` reads it. Without it, `Failpoint.hit` does nothing.
 """
 
 import os
@@ -10,11 +10,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Failpoint:
-    """The one instant that is chosen; "" for none."""
+    """The selected failpoint; "" for none."""
 
     name: str = ""
 
     def hit(self, name: str) -> None:
-        """Die by SIGKILL if this is the instant: no handler runs, no buffer is flushed, no transaction ends."""
+        """Die by SIGKILL if ``name`` is selected: no handler runs, no buffer is flushed, no transaction commits."""
         if name == self.name:
             os.kill(os.getpid(), signal.SIGKILL)

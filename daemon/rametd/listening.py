@@ -1,4 +1,4 @@
-"""The socket that the daemon serves, and a new one in its place when a cleaner or a person has removed it."""
+"""Serve the daemon's socket, and bind it again if a program or a person removed it."""
 
 import asyncio
 from collections.abc import Callable, Iterator
@@ -14,13 +14,13 @@ from rametd.platform.runtime import Runtime
 log = structlog.get_logger()
 
 CHECK_S, CHECK_WATCHED_S = 3.0, 60.0
-"""Seconds between looks at the socket, without and with a watch of its directory. A look is one system call."""
+"""Seconds between checks of the socket, without and with a watch of its directory. A check is one system call."""
 
 
 class Listening:
-    """Servers on the socket of ``runtime``: all answer alike, the newest one accepts connections.
+    """Servers on the socket of ``runtime``: the newest accepts connections.
 
-    A server whose socket was removed keeps its connections: nothing that a client has open breaks.
+    A server whose socket was removed keeps its connections, so that clients are not interrupted.
     """
 
     def __init__(self, runtime: Runtime, create: Callable[[], grpc.aio.Server]) -> None:
@@ -29,7 +29,7 @@ class Listening:
         self._servers: list[grpc.aio.Server] = []
 
     async def bind(self) -> None:
-        """Serve at the socket's path. Raises RuntimeDirectoryError."""
+        """Start a server at the socket's path. Raises RuntimeDirectoryError."""
         server = self._create()
         server.add_insecure_port(f"unix:{self._runtime.binding}")
         await server.start()
@@ -40,7 +40,7 @@ class Listening:
         await asyncio.gather(*(server.stop(grace) for server in self._servers))
 
     async def watch(self) -> None:
-        """Bind again whenever the socket is gone, or another one is in its place; until cancelled."""
+        """Bind again whenever the socket is removed or replaced. Runs until cancelled."""
         while True:
             with self._changes() as changed:
                 limit = CHECK_S if changed is None else CHECK_WATCHED_S
@@ -62,7 +62,7 @@ class Listening:
 
     @contextmanager
     def _changes(self) -> Iterator[asyncio.Event | None]:
-        """An event that is set when an entry of the directory changes; None where the system gives no watch."""
+        """Yield an event that is set when the directory changes; None if the system has no watch left."""
         try:
             queue = inotify.Inotify() if inotify.SUPPORTED else None
         except inotify.OutOfWatchesError:

@@ -1,4 +1,4 @@
-"""The daemon's log: JSON lines in the state directory, readable ones on a terminal. No prompt, tool input or secret in them."""
+"""The daemon's log: JSON lines in the state directory, readable lines on a terminal; no prompts, tool inputs or secrets."""
 
 import logging
 import logging.handlers
@@ -20,7 +20,7 @@ from structlog.typing import EventDict, Processor, WrappedLogger
 FILE = "rametd.log"
 MASK = "[masked]"
 
-# Words of a key. What a person or an agent wrote, and what opens doors, is masked wherever it stands; counts of it are not.
+# Words in keys whose values are masked at any depth: texts of people and agents, and credentials. Numbers are not masked.
 _PRIVATE = re.compile(
     r"(?:^|_)(?:prompts?|inputs?|answers?|contents?|texts?|body|frames?|stdin|argv"
     r"|tokens?|secrets?|passwords?|credentials?|authorization|cookies?|(?:api|private|access)_?keys?"
@@ -30,13 +30,13 @@ _HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
 
 def bound(*, session: str = "", request: str = "", principal: str = "") -> AbstractContextManager[object]:
-    """Within it every line of this task, and of tasks that it starts, tells the session, request and principal given."""
+    """Add session, request and principal to each log line of this task, and of tasks that it starts, within the block."""
     names = {"session": session, "request": request, "principal": principal}
     return structlog.contextvars.bound_contextvars(**{name: value for name, value in names.items() if value})
 
 
 class Logging:
-    """The process's logging, set up. Leaving it writes out what is queued and restores what was there before."""
+    """The configured logging of the process. Closing it flushes the queues and restores the previous configuration."""
 
     def __init__(self, level: str, targets: Iterable[tuple[logging.Handler, Processor]]) -> None:
         root, ours = logging.getLogger(), logging.getLogger("rametd")
@@ -44,7 +44,7 @@ class Logging:
         self._entries: list[logging.Handler] = []
         self._listeners: list[logging.handlers.QueueListener] = []
         for target, renderer in targets:
-            # The line is rendered by the caller, whose context it tells, and written by a thread: no disk holds the loop up.
+            # The caller renders the line, with its context; a thread writes it, so that a slow disk never blocks the loop.
             lines: queue.SimpleQueue[logging.LogRecord] = queue.SimpleQueue()
             entry = logging.handlers.QueueHandler(lines)
             entry.setFormatter(_formatter(renderer))
@@ -54,7 +54,7 @@ class Logging:
             self._entries.append(entry)
             self._listeners.append(listener)
         ours.setLevel(level.upper())
-        # What libraries say in detail is not ours to vouch for: it may hold prompts.
+        # Detailed messages of libraries may contain prompts.
         root.setLevel(logging.WARNING)
 
     def close(self) -> None:
@@ -85,8 +85,8 @@ def set_up(
 ) -> Logging:
     """Send structlog and standard logging to ``directory/rametd.log`` (0600, ``keep`` older files of ``rotate_at`` bytes).
 
-    ``console``: readable lines there too, in colour on a terminal. ``level``: debug, info, warning or error. Raises OSError
-    where the file cannot be opened.
+    ``console`` gets readable lines, in colour on a terminal. ``level``: debug, info, warning or error. Raises OSError if the
+    file cannot be opened.
     """
     directory.mkdir(parents=True, exist_ok=True, mode=0o700)
     file = _PrivateFile(
@@ -112,7 +112,7 @@ def set_up(
 
 
 def mask(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
-    """A structlog processor: values whose key is private by its name become "[masked]", at any depth."""
+    """A structlog processor that replaces values of private keys, at any depth, by "[masked]"."""
     return {key: _safe(key, value) for key, value in event.items()}
 
 
@@ -129,7 +129,7 @@ def _safe(key: str, value: object) -> object:
         return {str(inner): _safe(str(inner), item) for inner, item in value.items()}
     if isinstance(value, list | tuple | set | frozenset):
         return [_safe("", item) for item in value]
-    return f"<{type(value).__name__}>"  # its repr could show anything
+    return f"<{type(value).__name__}>"  # its repr may contain private values
 
 
 def _shared() -> list[Processor]:
@@ -146,7 +146,7 @@ def _shared() -> list[Processor]:
 
 
 def _for_people(renderer: Processor) -> Processor:
-    """``renderer`` over texts that cannot control the terminal."""
+    """Wrap ``renderer``: control characters in texts become visible."""
 
     def render(logger: WrappedLogger, method: str, event: EventDict) -> Any:
         shown = {key: visible(value) if isinstance(value, str) else value for key, value in event.items()}

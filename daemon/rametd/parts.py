@@ -1,4 +1,4 @@
-"""The daemon's parts: what there is, how it hangs together, and in which order it begins and ends."""
+"""The daemon's parts: how they are connected, and the order in which they start and stop."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -50,12 +50,12 @@ from rametd.store import Unit
 log = structlog.get_logger()
 
 REST_S = 5.0
-"""From a failure of something that runs in the background until it is begun again."""
+"""Seconds between the failure of a background task and its restart."""
 
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """Made once by `assemble`; the servicers take from it what they serve."""
+    """All services. `assemble` creates them; the servicers use them."""
 
     core: Core
     supervisor: Supervisor
@@ -84,7 +84,7 @@ class Parts:
     converger: Converger
 
     async def recover(self, stack: AsyncExitStack) -> None:
-        """Finish or undo what was begun, then take up every agent and command. ``stack`` ends what this begins."""
+        """Finish or undo pending operations, then reattach all agents and commands. ``stack`` stops what this starts."""
         core = self.core
         for close in (
             self.warmer.stop,
@@ -97,7 +97,7 @@ class Parts:
             core.operations.close,
         ):
             stack.push_async_callback(close)
-        await self.power.recover()  # before anything is written by git
+        await self.power.recover()  # before git writes anything
         await self.terminals.recover()
         await self.warmer.recover()
         late = await core.operations.recover(self._take_up)
@@ -112,13 +112,13 @@ class Parts:
         await self.queue.start()
 
     async def _take_up(self, session_id: str) -> None:
-        """Go on with a session that was left out, where it is still there."""
+        """Recover a session that an unfinished operation held, if it still exists."""
         self.supervisor.take_up(session_id)
         await self.setup.recover(lambda each: each == session_id)
         await self.beginnings.recover(lambda each: each == session_id)
 
     def begin(self, stack: AsyncExitStack) -> None:
-        """Start what runs in the background beside the calls; ``stack`` ends it."""
+        """Start the background tasks; ``stack`` stops them."""
         stack.push_async_callback(self.pool.stop)
         self.pool.start()
         for name, run in (
@@ -136,7 +136,7 @@ class Parts:
 
 
 class Background:
-    """A task that is begun again, a while after it failed: what it does is missed, and the rest of the daemon goes on."""
+    """A background task that restarts some seconds after a failure, while the rest of the daemon continues."""
 
     def __init__(self, name: str, run: Callable[[], Coroutine[Any, Any, None]]) -> None:
         self._name = name
@@ -149,7 +149,7 @@ class Background:
         self._task.add_done_callback(self._done)
 
     async def stop(self) -> None:
-        """End it, and what it clears away on its way: nothing that this needs is closed before."""
+        """Cancel the task and wait for its cleanup: everything that the cleanup needs must still be open."""
         if self._timer is not None:
             self._timer.cancel()
         if self._task is not None:
@@ -158,12 +158,12 @@ class Background:
 
     def _done(self, task: "asyncio.Task[None]") -> None:
         if not task.cancelled() and (error := task.exception()) is not None:
-            log.error("failed in the background; begun again soon", task=self._name, exc_info=error)
+            log.error("background task failed; restarting soon", task=self._name, exc_info=error)
             self._timer = asyncio.get_running_loop().call_later(REST_S, self.start)
 
 
 def assemble(core: Core, commands: Executor) -> Parts:
-    """Make all parts and tell them of each other. ``commands`` holds what runs in worktrees beside agents."""
+    """Create and connect all parts. ``commands`` runs the commands in worktrees."""
     warmer = Warmer(core)
     transcripts = Transcripts(core)
     supervisor = Supervisor(core, warmer, transcripts)
@@ -186,7 +186,7 @@ def assemble(core: Core, commands: Executor) -> Parts:
     core.hurry, core.prepared, pool.spares.prepare = setup.hurry, setup.over, setup.run_in
     core.after_creation += [setup.begin, warmer.session_made, core.trackers.session_made, beginnings.begin]
     core.before_launch.append(setup.ready)
-    # In this order: two looks at all files at once hold up the first prompt.
+    # In this order: two scans of all files at once would delay the first prompt.
     core.before_prompt += [beginnings.before_prompt, core.trackers.before_prompt]
     core.after_turn += [checkpointer.after_turn, landed.after_turn, transcripts.renew]
     core.before_tree_goes += [warmer.before_tree_goes, setup.tear_down, core.trackers.before_tree_goes]
@@ -225,6 +225,9 @@ def assemble(core: Core, commands: Executor) -> Parts:
 
 
 def forbid_bypass(unit: Unit) -> None:
-    """Bypass was taken back in the configuration: sessions that have it ask from now on; their agents follow as they are taken up."""
+    """Set sessions with bypassPermissions to the default mode: the configuration no longer allows it.
+
+    Their agents change mode when they are reattached.
+    """
     for session in unit.sessions.with_mode(Mode.BYPASS):
         log_update(unit, unit.sessions.update(session.id, mode=Mode.DEFAULT), ["mode"], DAEMON)

@@ -1,4 +1,4 @@
-"""The calls of the contract: which there are, and the server that answers them."""
+"""The gRPC server with all services of the contract."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -68,11 +68,11 @@ CONTRACT = tuple(
 def server_factory(
     parts: Parts, facts: Facts, serving: Callable[[], bool], stop: Callable[[], None]
 ) -> tuple[Callable[[], grpc.aio.Server], health.aio.HealthServicer]:
-    """What creates servers, and their common health service.
+    """Return a factory of servers, and the health service that they share.
 
-    Each server has every service of the contract and is not yet bound to anything. ``serving`` says whether recovery is over,
-    ``stop`` ends the daemon. The servers share all servicers: a second one is needed when the socket of the first one is lost,
-    which gRPC cannot bind again.
+    Each server has all services of the contract and is not bound yet. ``serving`` returns whether recovery is over; ``stop``
+    ends the daemon. The servers share all servicers: if the socket of a server is lost, gRPC cannot bind it again, and a new
+    server is needed.
     """
     core = parts.core
     calls = Calls(core)
@@ -133,6 +133,6 @@ def server_factory(
 
 
 async def report_health(servicer: health.aio.HealthServicer, status: Any) -> None:
-    """Of the server as a whole ("") and of each service."""
+    """Set the health of the whole server ("") and of each service."""
     for service in ("", *(each.full_name for each in CONTRACT)):
         await servicer.set(service, status)

@@ -1,9 +1,8 @@
-"""Plans as people write them: `plan.toml` read, checked and put in order. Values in, values out: nothing here looks at the world."""
+"""Plans: read, check and order a `plan.toml`. Values in, values out: no function reads disk or store."""
 
 from rametd.plans.checking import check
-from rametd.plans.model import PlanText, Problem, Thread, ThreadText
+from rametd.plans.model import PlanText, Problem, Thread, ThreadText, World
 from rametd.plans.ordering import Known, resolve
 from rametd.plans.reading import Reading, read
-from rametd.plans.world import World
 
 __all__ = ["Known", "PlanText", "Problem", "Reading", "Thread", "ThreadText", "World", "check", "read", "resolve"]

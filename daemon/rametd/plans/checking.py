@@ -1,4 +1,4 @@
-"""What is wrong with a plan: in itself, and in the world that it is to be applied in."""
+"""Check a plan: by itself, and against the repository and its sessions."""
 
 import difflib
 from collections.abc import Iterator, Sequence
@@ -7,14 +7,13 @@ from rametd.domain.errors import BadNameError, BypassForbiddenError, RametError
 from rametd.domain.models import Mode
 from rametd.git import names
 from rametd.plans.keys import PLAN, THREAD
-from rametd.plans.model import WARNING, Problem, Thread
+from rametd.plans.model import WARNING, Problem, Thread, World
 from rametd.plans.owning import PathChecker
 from rametd.plans.reading import Reading
-from rametd.plans.world import World
 
 
 def check(reading: Reading, threads: Sequence[Thread], world: World) -> tuple[Problem, ...]:
-    """Everything, with what `read` found, in the order of the text. Blocks: overlaps are searched for."""
+    """All problems, including those of `read`, in order of the text. Blocks while it searches for overlaps."""
     checker = _Checker(reading, sorted(threads, key=lambda thread: thread.text.index), world)
     found = [*reading.problems, *checker.problems()]
     return tuple(sorted(found, key=lambda problem: (problem.line == 0, problem.line)))
@@ -40,7 +39,7 @@ class _Checker:
             yield from self._settings(thread)
         yield from PathChecker(self._reading, self._threads, self._world).problems()
 
-    # ── in itself ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── by itself ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _duplicates(self) -> Iterator[Problem]:
         for key in ("id", "name", "branch"):
@@ -119,7 +118,7 @@ class _Checker:
                 todo += [(each, depth + 1) for each in reversed(self._by_id[name].text.after)]
             done.update(trail)
 
-    # ── in the world ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── against repository and sessions ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _branch(self, thread: Thread) -> Iterator[Problem]:
         text, world = thread.text, self._world

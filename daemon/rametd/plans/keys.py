@@ -1,4 +1,4 @@
-"""Every key of `plan.toml`, declared once: what reads it, what the JSON schema and the documentation say of it."""
+"""All keys of `plan.toml`: parser, JSON schema and documentation of each."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ Schema = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """One key, in `[plan]`, in `[[threads]]`, or in both: then the plan's is what a thread has that says nothing itself."""
+    """A key of `[plan]`, of `[[threads]]`, or of both: then the plan's value is the default for threads."""
 
     name: str
     tables: frozenset[str]
@@ -75,7 +75,7 @@ _PLAN = frozenset({PLAN})
 _THREAD = frozenset({THREAD})
 
 TITLE_WORDS = ("plan", "id", "name", "branch", "goal", "position", "total")
-"""What a title may hold in braces."""
+"""Placeholders in a title."""
 
 KEYS = (
     Key("id", _THREAD, _ID, _ID_SCHEMA, "Names the thread in the plan. Required."),
@@ -84,29 +84,29 @@ KEYS = (
         _BOTH,
         _TEXT,
         _LINE_SCHEMA,
-        "Of the plan: its name, by default the file's. Of a thread: the name of its session, by default its id, or, where that is a number, the end of its branch.",
+        "Of the plan: its name, by default the file's. Of a thread: the name of its session, by default its id or, if that is a number, the last part of its branch.",
     ),
-    Key("branch", _THREAD, _TEXT, _LINE_SCHEMA, "The branch to be made; by default the configured prefix and the name."),
+    Key("branch", _THREAD, _TEXT, _LINE_SCHEMA, "The branch to create; by default the configured prefix and the name."),
     Key(
         "goal",
         _BOTH,
         _TEXT,
         _TEXT_SCHEMA,
-        "What the thread, or all of them together, is to reach. Its agent is told, and the neighbours too.",
+        "Goal of the thread, or of the whole plan. Ramet shows it to the agent and to those of other threads.",
     ),
-    Key("prompt", _THREAD, _TEXT, _TEXT_SCHEMA, "What the agent is given to do; by default the goal. Without either the session is idle."),
-    Key("prompt_file", _THREAD, _TEXT, _LINE_SCHEMA, "A file with the prompt, beside the plan."),
-    Key("base", _BOTH, _TEXT, _LINE_SCHEMA, "Branch, tag or commit to start from; by default what is checked out."),
+    Key("prompt", _THREAD, _TEXT, _TEXT_SCHEMA, "First prompt of the agent; by default the goal. Without either, the session is idle."),
+    Key("prompt_file", _THREAD, _TEXT, _LINE_SCHEMA, "A file with the prompt; relative to the plan."),
+    Key("base", _BOTH, _TEXT, _LINE_SCHEMA, "Branch, tag or commit to start from; by default the one that is checked out."),
     Key("target", _PLAN, _TEXT, _LINE_SCHEMA, "The branch that everything lands on; by default the base."),
-    Key("owns", _THREAD, _PATTERNS, _PATTERNS_SCHEMA, "Patterns of the paths that are the thread's alone, as in a .gitignore file."),
-    Key("forbids", _THREAD, _PATTERNS, _PATTERNS_SCHEMA, "Patterns of paths that it must leave alone."),
-    Key("merge_order", _THREAD, _ORDER, {"type": "integer", "minimum": -(1 << 31), "maximum": (1 << 31) - 1}, "Lower lands first; by default the id where that is a number, else the place in the file."),
-    Key("after", _THREAD, _IDS, _IDS_SCHEMA, "Threads that must have done their work before this one starts; they land first, too."),
+    Key("owns", _THREAD, _PATTERNS, _PATTERNS_SCHEMA, "Patterns of paths that only this thread may change, as in a .gitignore file."),
+    Key("forbids", _THREAD, _PATTERNS, _PATTERNS_SCHEMA, "Patterns of paths that the thread must not change."),
+    Key("merge_order", _THREAD, _ORDER, {"type": "integer", "minimum": -(1 << 31), "maximum": (1 << 31) - 1}, "Lower lands first; by default the id if it is a number, else the position in the file."),
+    Key("after", _THREAD, _IDS, _IDS_SCHEMA, "Threads that must complete their work before this one starts; they also land first."),
     Key("model", _BOTH, _TEXT, _LINE_SCHEMA, "Model; by default the agent's own."),
     Key("mode", _BOTH, _MODE, {"enum": [str(mode) for mode in Mode]}, "Permission mode; by default as configured."),
     Key("agent", _BOTH, _TEXT, _LINE_SCHEMA, "Kind of agent; by default claude."),
-    Key("budget", _BOTH, MONEY, {"type": "number", "exclusiveMinimum": 0}, "What each thread may cost in dollars."),
-    Key("check", _BOTH, COMMANDS, _COMMANDS_SCHEMA, "What must succeed before a thread lands; by default as configured."),
+    Key("budget", _BOTH, MONEY, {"type": "number", "exclusiveMinimum": 0}, "Maximum cost of each thread in dollars."),
+    Key("check", _BOTH, COMMANDS, _COMMANDS_SCHEMA, "Commands that must succeed before a thread lands; by default as configured."),
     Key(
         "title",
         _BOTH,
@@ -114,12 +114,12 @@ KEYS = (
         _LINE_SCHEMA,
         f"Title of the pull request, with {', '.join(f'{{{word}}}' for word in TITLE_WORDS)}; by default the goal.",
     ),
-    Key("chain", _PLAN, BOOLEAN, {"type": "boolean"}, "Whether each pull request is against the branch that lands before it, rather than the target."),
-    Key("draft", _PLAN, BOOLEAN, {"type": "boolean"}, "Whether pull requests are opened as drafts; by default as configured."),
-    Key("remote", _PLAN, _TEXT, _LINE_SCHEMA, "Where branches are pushed to; by default the remote of the target, else origin."),
+    Key("chain", _PLAN, BOOLEAN, {"type": "boolean"}, "Whether the base of each pull request is the previous thread's branch instead of the target."),
+    Key("draft", _PLAN, BOOLEAN, {"type": "boolean"}, "Whether to open pull requests as drafts; by default as configured."),
+    Key("remote", _PLAN, _TEXT, _LINE_SCHEMA, "The remote to push branches to; by default that of the target, else origin."),
 )  # fmt: skip
 
 
 def keys_of(table: str) -> dict[str, Key]:
-    """The keys of `[plan]` or `[[threads]]` by name."""
+    """Keys of `[plan]` or `[[threads]]` by name."""
     return {key.name: key for key in KEYS if table in key.tables}

@@ -1,8 +1,11 @@
-"""What a plan says, and what is wrong with it."""
+"""Plans as values: the text, the ordered threads, the problems, and the facts that a plan is checked against."""
 
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from rametd.domain.errors import RametError
 from rametd.domain.models import Mode
+from rametd.git.tree import Tree
 
 ERROR = "error"
 WARNING = "warning"
@@ -10,13 +13,13 @@ WARNING = "warning"
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Something wrong with a plan, in the words of the contract's `PlanProblem`."""
+    """A problem in a plan; see `PlanProblem` in the .proto file."""
 
     code: str
     message: str
     hint: str = ""
     key: str = ""  # "threads[2].owns[0]"
-    line: int = 0  # from 1; 0 where it has none
+    line: int = 0  # from 1; 0 if unknown
     threads: tuple[str, ...] = ()
     examples: tuple[str, ...] = ()
     severity: str = ERROR
@@ -28,7 +31,7 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class ThreadText:
-    """A thread as it is written, with what it has of `[plan]`; empty strings and None where neither says anything."""
+    """A thread as written, with the values that it inherits from `[plan]`. Unset values are "" or None."""
 
     index: int  # in the text, from 0
     id: str
@@ -52,7 +55,7 @@ class ThreadText:
 
 @dataclass(frozen=True, slots=True)
 class PlanText:
-    """A plan as it is written."""
+    """A plan as written."""
 
     name: str = ""
     goal: str = ""
@@ -66,15 +69,31 @@ class PlanText:
 
 @dataclass(frozen=True, slots=True)
 class Thread:
-    """A thread with a name and a place in the order."""
+    """A thread with its name and its position in the landing order."""
 
     text: ThreadText
     name: str
-    branch: str  # "" for one that its creation names
-    prompt: str  # without what `prompt_file` holds
+    branch: str  # "" if its creation chooses the name
+    prompt: str  # without the content of `prompt_file`
     merge_order: int
-    position: int = field(default=0)  # in the order of landing, from 1
+    position: int = field(default=0)  # in landing order, from 1
 
     @property
     def id(self) -> str:
         return self.text.id
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """Facts that a plan is checked against, without those that an earlier apply of the plan created."""
+
+    branches: Mapping[str, str] = field(default_factory=dict)  # taken branches; the value says who has it
+    names: Mapping[str, str] = field(default_factory=dict)  # ids of sessions by name
+    bases: Mapping[str, Tree | RametError] = field(default_factory=dict)  # by requested base; "" for the default
+    agreed: Collection[str] = ()  # ids of threads that already own their paths: these are not checked again
+    target: RametError | None = None  # why the target branch cannot be used
+    prompt_files: Mapping[str, RametError | None] = field(default_factory=dict)  # why each cannot be read
+    agents: Sequence[str] = ("claude",)
+    bypass: bool = False
+    owners: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # patterns that other sessions own, by name
+    sessions: Mapping[str, str] = field(default_factory=dict)  # ids of existing sessions, by thread

@@ -9,17 +9,17 @@ from rametd.plans.model import PlanText, Thread, ThreadText
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What a thread has that was applied before, so that it keeps it."""
+    """Name and branch of a thread that was applied before; it keeps them."""
 
     name: str
     branch: str
 
 
 def resolve(plan: PlanText, known: Mapping[str, Known], taken: Collection[str]) -> tuple[Thread, ...]:
-    """The threads in the order of landing: those they come ``after`` first, then by ``merge_order``, then as written.
+    """Return the threads in landing order: after the threads in their ``after``, then by ``merge_order``, then as written.
 
-    ``taken`` are names of other sessions, which a name made here avoids; one that is given is left as it is. Of a cycle in ``after`` the
-    threads follow as written: finding it is `check`'s.
+    ``taken``: names of other sessions, which generated names avoid; explicit names stay. Threads of a cycle in ``after`` come
+    last, as written: `check` reports the cycle.
     """
     used = {*taken, *(thread.name for thread in plan.threads if thread.name)}
     threads: list[Thread] = []
@@ -38,10 +38,10 @@ def _name(text: ThreadText) -> str:
     return text.branch.rsplit("/", 1)[-1] or f"thread-{text.id}"
 
 
-def _free(wanted: str, used: Collection[str]) -> str:
-    name, number = wanted, 2
+def _free(stem: str, used: Collection[str]) -> str:
+    name, number = stem, 2
     while name in used:
-        name, number = f"{wanted}-{number}", number + 1
+        name, number = f"{stem}-{number}", number + 1
     return name
 
 
@@ -52,7 +52,7 @@ def _own_order(text: ThreadText) -> int:
 
 
 def _in_order(threads: Sequence[Thread]) -> list[Thread]:
-    """One that says no order of its own lands no earlier than those it comes after."""
+    """Sort for landing. A thread without ``merge_order`` gets at least that of the threads in its ``after``."""
     indices = {thread.id: index for index, thread in enumerate(threads)}
     waits = [{indices[each] for each in thread.text.after if each in indices} for thread in threads]
     followers: list[list[int]] = [[] for _ in threads]

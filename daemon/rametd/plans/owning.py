@@ -1,4 +1,4 @@
-"""Who owns what in a plan: paths that are given twice, to the forbidden, or away from other sessions."""
+"""Check the ownership in a plan: paths with two owners, forbidden ones, and paths of other sessions."""
 
 from collections.abc import Iterator, Sequence
 from itertools import combinations
@@ -6,9 +6,8 @@ from itertools import combinations
 from rametd.domain.errors import InvalidInputError
 from rametd.git.tree import Tree
 from rametd.ownership import Patterns, aliases, overlap, overlap_files
-from rametd.plans.model import Problem, Thread
+from rametd.plans.model import Problem, Thread, World
 from rametd.plans.reading import Reading
-from rametd.plans.world import World
 
 EXAMPLES = 5
 
@@ -18,11 +17,11 @@ class PathChecker:
         self._reading = reading
         self._threads = threads
         self._world = world
-        self._taken_in: dict[tuple[tuple[str, ...], str], frozenset[str]] = {}
+        self._owned_files: dict[tuple[tuple[str, ...], str], frozenset[str]] = {}
         self._ignore_case = any(isinstance(base, Tree) and base.ignore_case for base in world.bases.values())
 
     def problems(self) -> Iterator[Problem]:
-        """Blocks: overlaps are searched for."""
+        """All problems with owned and forbidden paths. Blocks while it searches for overlaps."""
         problems: list[Problem] = []
         owns = {thread.text.index: self._patterns(thread, "owns", problems) for thread in self._threads}
         forbids = {thread.text.index: self._patterns(thread, "forbids", problems) for thread in self._threads}
@@ -34,13 +33,13 @@ class PathChecker:
             yield from self._others(thread, owns[thread.text.index])
 
     def _files(self, patterns: Patterns, base: str) -> frozenset[str]:
-        """The files of a base that patterns take in; each set is asked for once, however many there are."""
+        """Files of a base that the patterns own; cached."""
         key = patterns.texts, base
-        if key not in self._taken_in:
+        if key not in self._owned_files:
             tree = self._tree(base)
             found = overlap_files(patterns, patterns, tree.files, ignore_case=self._ignore_case, links=tree.links)
-            self._taken_in[key] = frozenset(found)
-        return self._taken_in[key]
+            self._owned_files[key] = frozenset(found)
+        return self._owned_files[key]
 
     def _tree(self, base: str) -> Tree:
         tree = self._world.bases.get(base)
@@ -58,7 +57,7 @@ class PathChecker:
             return Patterns(())
 
     def _meeting(self, one: Patterns, two: Patterns, *bases: str) -> tuple[str, tuple[str, ...]] | None:
-        """The path of a file that both own, and those of the bases that they do; None when there is and can be none."""
+        """A path that both own, and examples from the bases; None if there is none and cannot be one."""
         for base in dict.fromkeys(bases):
             examples = sorted(self._files(one, base) & self._files(two, base))[:EXAMPLES]
             if not examples:
@@ -86,7 +85,7 @@ class PathChecker:
                 place = self._reading.at_thread(two.text, "owns", second)
             mine = two.text.owns[second] if second is not None else "its paths"
             theirs = one.text.owns[first] if first is not None else "its paths"
-            # A link is told where a pattern takes the path in under the link's name alone.
+            # Mention a link only if a pattern matches the path by the name of the link alone.
             through = "".join(
                 f"; {link} is a link to {leads}"
                 for link, leads in links.items()
@@ -135,7 +134,7 @@ class PathChecker:
             try:
                 met = self._meeting(owns, Patterns.parse(texts), thread.text.base) if owns else None
             except InvalidInputError:
-                continue  # what that session owns was never a matter of this plan
+                continue  # invalid patterns of another session are not a problem of this plan
             if met is not None:
                 yield Problem(
                     "overlap-session",
@@ -146,7 +145,7 @@ class PathChecker:
                 )
 
     def _which(self, texts: Sequence[str], *named: str) -> int | None:
-        """The first pattern that takes a path in, by any of its names."""
+        """Index of the first pattern that matches any of the names of a path."""
         for path in named:
             for number, text in enumerate(texts):
                 if not text.startswith("!") and Patterns.parse([text]).matches(path, ignore_case=self._ignore_case):

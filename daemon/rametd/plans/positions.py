@@ -1,7 +1,7 @@
-"""Where in a TOML text each key and each item of a list stands: tomllib does not tell.
+"""Line numbers of keys and list items in a TOML text, which tomllib does not report.
 
-The text has been read by tomllib, so that it is known to be TOML (v1.0.0) and only its shape is followed here: keys, tables, strings,
-lists. Values are skipped.
+tomllib has read the text before, so it is valid TOML (v1.0.0). This scanner follows only keys, tables, strings and lists, and
+skips values.
 """
 
 import re
@@ -24,7 +24,7 @@ _WORD = re.compile(r"[^,\]}\n#]+")
 
 
 def lines_of(text: str) -> dict[Path, int]:
-    """Line numbers, from 1, by path: ``("threads", 0, "owns", 1)``."""
+    """Line numbers (from 1) by path, such as ``("threads", 0, "owns", 1)``."""
     return _Scanner(text.replace("\r\n", "\n")).run()
 
 

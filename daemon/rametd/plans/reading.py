@@ -1,4 +1,4 @@
-"""From the text of a `plan.toml` to a plan, with the place of everything that is wrong in it."""
+"""Read a `plan.toml`: the plan, and its problems with their positions."""
 
 import difflib
 import re
@@ -13,25 +13,25 @@ from rametd.plans.model import PlanText, Problem, ThreadText
 from rametd.plans.positions import Path, lines_of
 
 LIMIT = 1 << 20
-"""Bytes of a plan."""
+"""Maximum size of a plan, in bytes."""
 _SHARED = frozenset(keys_of(PLAN)) & frozenset(keys_of(THREAD)) - {"name", "goal"}
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """A plan as far as it could be read, what is wrong with it, and where things stand."""
+    """The readable part of a plan, its problems, and line numbers by path."""
 
     plan: PlanText
     problems: tuple[Problem, ...]
     lines: Mapping[Path, int]
 
     def at(self, *path: str | int) -> dict[str, Any]:
-        """``line`` and ``key`` of a `Problem` there; the line is that of the nearest place around it."""
+        """``line`` and ``key`` of a `Problem` at ``path``. If the path has no line, its nearest parent with a line counts."""
         line = next((self.lines[path[:n]] for n in range(len(path), 0, -1) if path[:n] in self.lines), 0)
         return {"line": line, "key": key_of(path)}
 
     def at_thread(self, thread: ThreadText, *path: str | int) -> dict[str, Any]:
-        """Where in the thread, or in what it has of `[plan]`."""
+        """As `at`, for a key of a thread; if the thread inherits the value, the position is in `[plan]`."""
         whole = (THREAD, thread.index, *path)
         if path and whole not in self.lines and (PLAN, *path) in self.lines:
             whole = (PLAN, *path)
@@ -39,12 +39,12 @@ class Reading:
 
 
 def key_of(path: Path) -> str:
-    """``threads[2].owns[0]``"""
+    """Path as text, such as ``threads[2].owns[0]``."""
     return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path).removeprefix(".")
 
 
 def read(text: str) -> Reading:
-    """Never raises: what cannot be read is a problem."""
+    """Read a plan. Never raises: errors become problems."""
     if len(text.encode("utf-8", "surrogatepass")) > LIMIT:
         return Reading(PlanText(), (Problem("too-large", f"the plan is over {LIMIT:,} bytes"),), {})
     try:
@@ -93,7 +93,7 @@ class _Reader:
         return ThreadText(index=index, **{**inherited, **values})
 
     def _table(self, table: object, name: str, path: Path) -> dict[str, Any]:
-        """The values that are as they should be, by key."""
+        """The valid values by key; records problems for the others."""
         if not isinstance(table, dict):
             self._wrong("bad-value", "expected a table", path)
             return {}

@@ -1,4 +1,4 @@
-"""The JSON schema of `plan.toml`, made of the table of keys; the package brings it as ``ramet/plan.schema.json``."""
+"""The JSON schema of `plan.toml`, built from the table of keys; the package contains it as ``ramet/plan.schema.json``."""
 
 import json
 from typing import Any
@@ -7,7 +7,7 @@ from rametd.plans.keys import PLAN, THREAD, keys_of
 
 
 def schema() -> dict[str, Any]:
-    """For editors and for programs that write plans."""
+    """JSON schema for editors and for programs that write plans."""
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "plan.toml",
@@ -16,7 +16,7 @@ def schema() -> dict[str, Any]:
         "additionalProperties": False,
         "required": [THREAD],
         "properties": {
-            PLAN: _table(PLAN, "What the threads share."),
+            PLAN: _table(PLAN, "Settings that the threads share."),
             THREAD: {"type": "array", "minItems": 1, "items": _table(THREAD, "One piece of work.", "id")},
         },
     }

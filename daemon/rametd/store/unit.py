@@ -8,7 +8,6 @@ from rametd.store.comments import CommentReads, Comments
 from rametd.store.conflicts import ConflictReads, Conflicts
 from rametd.store.control import Control, ControlReads, Outbox, OutboxReads
 from rametd.store.events import EventReads, Events
-from rametd.store.health import HealthReads
 from rametd.store.landings import LandingReads, Landings
 from rametd.store.ledger import Ledger, LedgerReads
 from rametd.store.operations import OperationReads, Operations
@@ -17,12 +16,27 @@ from rametd.store.prompts import PromptReads, Prompts
 from rametd.store.pull_requests import PullRequestReads, PullRequests
 from rametd.store.repos import RepoReads, Repos
 from rametd.store.requests import RequestReads, Requests
-from rametd.store.rows import Scope
+from rametd.store.rows import Scope, Table
 from rametd.store.rules import RuleReads, Rules
 from rametd.store.sessions import SessionReads, Sessions
 from rametd.store.spares import SpareReads, Spares
 from rametd.store.spawns import SpawnReads, Spawns
 from rametd.store.trash import RestoreReads, Restores, Trash, TrashReads
+
+PROBLEMS = 20
+
+
+class HealthReads(Table):
+    """Integrity check of the whole database, on demand."""
+
+    def problems(self) -> list[str]:
+        """Problems in SQLite's words, at most `PROBLEMS` of each kind; empty if there are none. Takes seconds at millions of rows."""
+        words = [str(row[0]) for row in self._db.execute(f"PRAGMA quick_check({PROBLEMS})")]
+        broken = [
+            f"row {row} of {table} refers to a missing row of {parent}"
+            for table, row, parent, _ in self._db.execute("PRAGMA foreign_key_check").fetchmany(PROBLEMS)
+        ]
+        return [each for each in words if each != "ok"] + broken
 
 
 class Reader:
