@@ -1,4 +1,4 @@
-"""Which paths a set of gitignore patterns owns, and whether two sets meet: pure, on texts alone."""
+"""Ownership of paths by sets of gitignore patterns, and overlap of two sets. Pure functions on texts."""
 
 from rametd.ownership.automaton import contains, overlap, overlap_files
 from rametd.ownership.patterns import Patterns, aliases

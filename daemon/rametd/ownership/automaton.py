@@ -1,10 +1,10 @@
-"""Whether two sets of patterns meet, decided on the patterns: files that nobody has written yet count as much as those that are there.
+"""Overlap of two sets of patterns, decided on the patterns: files that do not exist yet count as much as existing ones.
 
-Each set is an automaton that reads a path byte by byte: the places that its patterns can be at are one integer, a bit for each. Two of them run side by
-side, breadth first (the product construction), over one byte for each class of bytes that no token tells apart; the first path that both accept
-is the example, a short one, and without any there is none.
+Each set is an automaton that reads a path byte by byte. Its state is an integer with a bit for each position in a pattern. Two
+automata run side by side, breadth first (the product construction), over one byte of each class of bytes that no token
+distinguishes. The first path that both accept is a short example; without one the sets do not overlap.
 
-Patterns are read as `compile_rule` says that they are meant; `overlap_files` reads them to the letter, on files that are there.
+Patterns are read as "meant" (see `compile_rule`); `overlap_files` reads them literally, on existing files.
 """
 
 from collections import deque
@@ -16,32 +16,32 @@ from rametd.ownership.glob import SLASH, Rule, Token, Wild
 from rametd.ownership.patterns import Patterns, owned_by, path_bytes
 
 STATE_LIMIT = 20_000
-"""Pairs of states after which two sets are called too tangled; those that people write need a few hundred."""
+"""Maximum number of pairs of states; the patterns that people write need a few hundred."""
 
 PREFERRED = b"xabcdefghijklmnopqrstuvwyz0123456789_-XABCDEFGHIJKLMNOPQRSTUVWYZ"
 DOT = ord(".")
-EMPTY, ONE_DOT, TWO_DOTS, NAME = range(4)  # what the last part of a path is up to now; only a NAME may end
+EMPTY, ONE_DOT, TWO_DOTS, NAME = range(4)  # kind of the last part of the path so far; a path may end only with a NAME
 
 
 @dataclass(frozen=True, slots=True)
 class Ends:
-    """Where one pattern's reading ends, as bits of a state."""
+    """End positions of one pattern, as bits of a state."""
 
     rule: Rule
-    at: int  # the entry that has just been read matches
-    below: int  # a directory around it did
-    earlier: int  # all places of the patterns before it, which no longer matter below
+    at: int  # the path read so far matches
+    below: int  # a parent directory of it matches
+    earlier: int  # all positions of earlier patterns, which no longer matter below
 
 
 class Machine:
-    """The automaton of one set. A state has a bit for each place before or after a token, and one per pattern for "below"."""
+    """The automaton of one set. A state has a bit for each position before or after a token, and one per pattern for "below"."""
 
     def __init__(self, rules: Sequence[Rule]) -> None:
         self.rules = rules
         self.start = 0
         self._tokens: list[Token | Ends | None] = []  # None: below
-        self._ends: list[Ends] = []  # of the last pattern first
-        self._hopeful = 0  # places from where something may yet be owned
+        self._ends: list[Ends] = []  # last pattern first
+        self._hopeful = 0  # positions from which a path may still become owned
         for rule in rules:
             first = len(self._tokens)
             end = first + len(rule.tokens)
@@ -64,15 +64,15 @@ class Machine:
         self._moves: dict[tuple[int, int], int] = {}
 
     def hopeless(self, state: int) -> bool:
-        """Whether nothing is owned, however the path goes on."""
+        """Whether no continuation of the path is owned."""
         return not state & self._hopeful
 
     def certain(self, state: int) -> bool:
-        """Whether everything is owned, however the path goes on."""
+        """Whether every continuation of the path is owned."""
         return any(state == ends.below and not ends.rule.negated for ends in self._ends)
 
     def owns(self, state: int) -> bool:
-        """Whether the file is owned whose path has been read."""
+        """Whether the file whose path was read is owned."""
         for ends in self._ends:
             if state & ends.below or (state & ends.at and not ends.rule.directory):
                 return not ends.rule.negated
@@ -116,7 +116,7 @@ class Machine:
 
     @staticmethod
     def _places(ends: Ends) -> int:
-        """All places of one pattern."""
+        """All positions of one pattern."""
         return ((ends.below << 1) - 1) & ~ends.earlier
 
     def after(self, path: bytes) -> int:
@@ -127,7 +127,7 @@ class Machine:
 
 
 def alphabet(rules: Iterable[Rule]) -> list[int]:
-    """One byte for each class that no token tells apart, the nicest to read of each."""
+    """One byte, preferably readable, of each class of bytes that no token distinguishes."""
     sets = {token for rule in rules for token in rule.tokens if isinstance(token, frozenset)}
     ordered = [*PREFERRED, *(byte for byte in range(33, 256) if byte not in PREFERRED), *range(1, 33)]
     chosen: dict[tuple[bool, ...], int] = {}
@@ -143,7 +143,7 @@ def search(
     accepts: Callable[[int, int], bool],
     hopeless: Callable[[int, int], bool],
 ) -> bytes | None:
-    """A path that ``accepts``; each start is a directory with its slash, or nothing, and the states after it."""
+    """Search for a path that ``accepts``. Each start is a directory with its slash, or nothing, and the states after it."""
     letters = alphabet([*first.rules, *second.rules])
     queue = deque((path, one, two, EMPTY) for path, one, two in starts)
     later: deque[tuple[bytes, int, int, int]] = (
@@ -173,17 +173,17 @@ def search(
 def overlap(
     a: Patterns, b: Patterns, *, ignore_case: bool = False, links: Mapping[str, str] | None = None
 ) -> str | None:
-    """Return the path of a file that both own, one that is not there yet perhaps; None when there can be none.
+    """Return a path that both sets own, whether it exists or not; None if no such path is possible.
 
-    ``links`` has the symbolic links to directories, each with its target's real path: what a link leads to is one place with two names. Raises
-    `InvalidInputError` for sets that are too tangled.
+    ``links`` maps symbolic links to directories to their real paths: such a directory has two names. Raises `InvalidInputError` if
+    the comparison needs too many states.
     """
     first, second = Machine(a.meant(ignore_case=ignore_case)), Machine(b.meant(ignore_case=ignore_case))
     starts = [(b"", first.start, second.start)]
     for one, two in same_places(links or {}):
         mine, theirs = (path_bytes(f"{name}/", fold=ignore_case) for name in (one, two))
         starts.append((mine, first.after(mine), second.after(theirs)))
-    return said(
+    return as_text(
         search(
             first,
             second,
@@ -195,9 +195,9 @@ def overlap(
 
 
 def contains(outer: Patterns, inner: Patterns, *, ignore_case: bool = False) -> str | None:
-    """Return the path of a file that ``inner`` owns and ``outer`` does not; None when there can be none. Raises as `overlap` does."""
+    """Return a path that ``inner`` owns and ``outer`` does not; None if no such path is possible. Raises as `overlap`."""
     first, second = Machine(outer.meant(ignore_case=ignore_case)), Machine(inner.meant(ignore_case=ignore_case))
-    return said(
+    return as_text(
         search(
             first,
             second,
@@ -216,19 +216,19 @@ def overlap_files(
     ignore_case: bool = False,
     links: Mapping[str, str] | None = None,
 ) -> list[str]:
-    """Those of some files that both own under any name, in order. ``links`` is as for `overlap`."""
+    """The files that both sets own under any name, sorted. ``links`` as for `overlap`."""
     ways = links or {}
     mine = owned_by(a, files, ways, ignore_case=ignore_case)
     return sorted(owned_by(b, mine, ways, ignore_case=ignore_case))
 
 
 def same_places(links: Mapping[str, str]) -> list[tuple[str, str]]:
-    """Pairs of names of one directory, either way round."""
+    """Pairs of names of the same directory, in both orders."""
     names: dict[str, list[str]] = {}
     for link, target in links.items():
         names.setdefault(target, [target]).append(link)
     return [(one, two) for group in names.values() for one in group for two in group if one != two]
 
 
-def said(path: bytes | None) -> str | None:
+def as_text(path: bytes | None) -> str | None:
     return None if path is None else path.decode(errors="replace")

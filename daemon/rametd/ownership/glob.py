@@ -1,6 +1,7 @@
-"""One gitignore pattern as tokens, after git's `wildmatch.c` and `dir.c`: what matching and the automaton are both made of.
+"""Gitignore patterns as tokens, after git's `wildmatch.c` and `dir.c`; matching and the automaton both use them.
 
-Git matches bytes: ``?`` is one byte, and a class is a set of bytes. Under ``fold`` paths come folded by `fold_text`, and sets are widened.
+Git matches bytes: ``?`` is one byte, and a class is a set of bytes. With ``fold``, paths are folded by `fold_text` and sets include
+both cases.
 """
 
 import re
@@ -41,17 +42,17 @@ NAMED = {name.encode(): frozenset(c for c in ASCII if re.match(cls, bytes([c])))
 
 
 FILE_NAME = re.compile(r"[^/]+\.[^/]*|[A-Z]+|[^/]*[fF]ile|\.[a-z]*(?:ignore|attributes|modules|config|env|rc)")
-"""Names that people give to files, not to directories."""
+"""Names that usually belong to files, not to directories."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One pattern. What its tokens match is owned with all below, or, when ``negated``, left out."""
+    """One pattern. It owns, or if ``negated`` excludes, the paths that its tokens match and all below them."""
 
     negated: bool
-    directory: bool  # only directories
+    directory: bool  # matches only directories
     tokens: tuple[Token, ...]
-    file: bool = False  # only files: never so in git
+    file: bool = False  # matches only files; git has no such patterns
 
 
 def fold_text(text: str) -> str:
@@ -59,11 +60,11 @@ def fold_text(text: str) -> str:
 
 
 def compile_rule(pattern: str, *, fold: bool, meant: bool = False) -> Rule:
-    """Compile a normalised pattern, as `patterns.normalise` gives them.
+    """Compile a pattern that `patterns.normalise` returned.
 
-    To git, ``src/`` is a directory of that name anywhere, and ``*.py`` takes in directories as well: nothing would be apart from anything,
-    since ``docs/src/x`` and ``x.md/x.py`` may be written one day. As ``meant``, a name alone is the one at the top, and what is named like a
-    file is one.
+    To git, ``src/`` is a directory of that name anywhere, and ``*.py`` matches directories too. Read so, almost all sets would
+    overlap, as ``docs/src/x`` and ``x.md/x.py`` may be created some day. With ``meant``, a single name is one in the top directory,
+    and a name that looks like a file's matches only files.
     """
     negated = pattern.startswith("!")
     text = pattern.removeprefix("!")
@@ -72,7 +73,7 @@ def compile_rule(pattern: str, *, fold: bool, meant: bool = False) -> Rule:
     anchored = "/" in text
     plain = not negated and not SPECIAL.search(text.encode(errors="surrogateescape"))
     file = meant and not directory and FILE_NAME.fullmatch(text.rpartition("/")[2]) is not None
-    if fold:  # what is ASCII may stand in a range, whose ends must keep their order
+    if fold:  # not ASCII characters: they may be ends of a range, whose order must stay
         text = "".join(c if c.isascii() else fold_text(c) for c in text)
     tokens = tokenise(text.removeprefix("/").encode(errors="surrogateescape"), fold=fold)
     if not anchored and not (meant and plain):
@@ -81,10 +82,12 @@ def compile_rule(pattern: str, *, fold: bool, meant: bool = False) -> Rule:
 
 
 def tokenise(body: bytes, *, fold: bool) -> list[Token]:
-    """A pattern that can match nothing, such as an unclosed class, has an empty set in it."""
+    """Split a pattern into tokens. A pattern that matches nothing, such as an unclosed class, contains an empty set."""
     tokens: list[Token] = []
     found = SPECIAL.search(body)
-    literal = found.start() if found else len(body)  # git compares so much first, and begins its matching after it
+    literal = (
+        found.start() if found else len(body)
+    )  # git compares this literal prefix first, and matches wildcards after it
     at = 0
     while at < len(body):
         match body[at : at + 1]:
@@ -121,12 +124,12 @@ def widen(allowed: frozenset[int], *, fold: bool) -> frozenset[int]:
 
 
 def read_class(body: bytes, at: int, *, fold: bool) -> tuple[frozenset[int], int]:
-    """Read a bracket expression from after its ``[``; return its bytes, and where it ends."""
+    """Read a bracket expression from after its ``[``; return its bytes and its end."""
     nothing: tuple[frozenset[int], int] = frozenset(), len(body)
     negated = body[at : at + 1] in {b"!", b"^"}
     at += negated
     allowed: set[int] = set()
-    before = 0  # what a range may begin with
+    before = 0  # possible start of a range
     first = True
     while first or body[at : at + 1] != b"]":
         first = False
@@ -168,7 +171,7 @@ def read_class(body: bytes, at: int, *, fold: bool) -> tuple[frozenset[int], int
 
 
 def regex(tokens: tuple[Token, ...]) -> bytes:
-    """Say tokens as a regular expression over bytes, for ``re.DOTALL``."""
+    """Tokens as a regular expression over bytes, for ``re.DOTALL``."""
     return b"".join(token.value.encode() if isinstance(token, Wild) else one_of(token) for token in tokens)
 
 

@@ -1,7 +1,7 @@
-"""Gitignore patterns as a claim on paths, as a person writes them; a path is a file's, relative to the worktree's top.
+"""Gitignore patterns as a claim on paths. A path is that of a file, relative to the worktree's top.
 
-The last pattern that matches a file, or a directory around it, decides. Each pattern by itself matches as git's do; but git never looks into an
-ignored directory, so that ``!src/api/`` after ``src/`` does nothing there, where here it is what it says: ``src/`` without ``src/api/``.
+The last pattern that matches a file, or a directory that contains it, decides. Each pattern matches as in git. But git never looks
+into an ignored directory, so that ``!src/api/`` after ``src/`` has no effect there; here it excludes ``src/api/`` from ``src/``.
 """
 
 import re
@@ -19,13 +19,13 @@ EVERYTHING = "/**"
 
 @dataclass(frozen=True)
 class Patterns:
-    """An ordered set of patterns; falsy without any, which owns nothing."""
+    """An ordered set of patterns. An empty set is falsy and owns nothing."""
 
     texts: tuple[str, ...]  # normalised
 
     @classmethod
     def parse(cls, patterns: Sequence[str]) -> "Patterns":
-        """Raise `InvalidInputError` with ``data["index"]`` and ``data["pattern"]`` for one that cannot be meant."""
+        """Parse patterns. Raises `InvalidInputError` with ``data["index"]`` and ``data["pattern"]`` for an invalid one."""
         texts = []
         for index, pattern in enumerate(patterns):
             try:
@@ -50,7 +50,7 @@ class Patterns:
         return bool(self.texts)
 
     def meant(self, *, ignore_case: bool) -> tuple[Rule, ...]:
-        """What two sets are compared by; see `compile_rule`."""
+        """Rules for the comparison of sets; see `compile_rule`."""
         return tuple(compile_rule(text, fold=ignore_case, meant=True) for text in self.texts)
 
     def matches(self, path: str, *, ignore_case: bool = False) -> bool:
@@ -64,7 +64,7 @@ class Patterns:
 
 @lru_cache(maxsize=512)
 def deciders(texts: tuple[str, ...], fold: bool) -> tuple[tuple["re.Pattern[bytes]", bool], ...]:
-    """What decides on a path, the first that matches first: one expression for each run of patterns that say the same of it."""
+    """(expression, owned) pairs; the first match decides. Consecutive patterns of one kind share an expression."""
     found = []
     rules = [compile_rule(text, fold=fold) for text in reversed(texts)]
     for negated, run in groupby(rules, key=lambda rule: rule.negated):
@@ -79,7 +79,7 @@ def path_bytes(path: str, *, fold: bool) -> bytes:
 
 
 def normalise(pattern: str) -> str:
-    """Bring what people write to what git reads: ``./a``, ``a/../b`` and doubled slashes; raises `ValueError` with the reason."""
+    """Normalise ``./a``, ``a/../b`` and doubled slashes, which git does not match. Raises `ValueError` with the reason."""
     if "\0" in pattern:
         raise ValueError("holds a NUL")
     text = unicodedata.normalize("NFC", strip_spaces(pattern))
@@ -106,21 +106,21 @@ def normalise(pattern: str) -> str:
 
 
 def strip_spaces(pattern: str) -> str:
-    """Drop spaces at the end, but for one that is escaped."""
+    """Remove trailing spaces, except an escaped one."""
     stripped = pattern.rstrip(" ")
     escaped = (len(stripped) - len(stripped.rstrip("\\"))) % 2
     return stripped + " " if escaped and stripped != pattern else stripped
 
 
 def aliases(path: str, links: Mapping[str, str]) -> Iterator[str]:
-    """Every name that a path has, its own first: ``links`` has the symbolic links to directories, each with the real path of its target."""
+    """All names of a path, its own first. ``links`` maps symbolic links to directories to their real paths."""
     seen = {path: None}
     queue = [path]
     for name in queue:
         for link, target in links.items():
             for old, new in ((target, link), (link, target)):
                 other = new + name[len(old) :]
-                # A link into itself has names without end: each link is gone through once.
+                # A link to a parent of itself gives endless names: follow each link once.
                 if name.startswith(old + "/") and other not in seen and not other.startswith(f"{name}/"):
                     if len(other) > len(path) + sum(map(len, links)):
                         continue
@@ -130,7 +130,7 @@ def aliases(path: str, links: Mapping[str, str]) -> Iterator[str]:
 
 
 def owned_by(patterns: Patterns, paths: Iterable[str], links: Mapping[str, str], *, ignore_case: bool) -> set[str]:
-    """Those of some files that are owned under any of their names."""
+    """The files that the patterns own under any of their names."""
     return {
         path for path in paths if any(patterns.matches(name, ignore_case=ignore_case) for name in aliases(path, links))
     }

@@ -1,4 +1,4 @@
-"""Permission rules: Claude's syntax, read strictly, and what a list of them says of a tool call."""
+"""Permission rules: a strict parser of Claude's syntax, and their evaluation on tool calls."""
 
 from rametd.rules.evaluation import evaluate, realpath
 from rametd.rules.model import Call, Effect, Rule, Verdict

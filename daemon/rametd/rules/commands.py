@@ -1,4 +1,4 @@
-"""Rules against a shell's text: every command in it, what those run in turn, and the files that they name."""
+"""Evaluation of rules on a shell text: all commands in it, the commands that those run, and the files that they name."""
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -17,7 +17,7 @@ from rametd.rules.tree import Tree, braces
 from rametd.rules.words import Word
 from rametd.rules.wrappers import EXECUTING, SHELLS, base, inner, launched, runs_another
 
-# Commands that show what is in the files that they name, and commands that change those files. `cp` does both.
+# Commands that show the contents of the files that they name, and commands that change such files. `cp` does both.
 _READERS = frozenset(
     [
         "7z", "ack", "ag", "awk", "base32", "base64", "bat", "batcat", "bzcat", "cat", "cmp", "cp", "cpio", "curl", "cut",
@@ -35,7 +35,7 @@ _WRITERS = frozenset(
         "shred", "split", "sponge", "tar", "tee", "touch", "truncate", "unlink", "unzip", "vi", "vim"
     ]
 )  # fmt: skip
-# Commands that neither show nor change what is in a file that they name.
+# Commands that neither show nor change the contents of the files that they name.
 _QUIET = frozenset(
     [
         ":", "[", "[[", "basename", "cd", "command", "date", "dirname", "du", "echo", "exit", "export", "false", "hash",
@@ -43,22 +43,22 @@ _QUIET = frozenset(
         "unset", "wait", "whereis", "which", "whoami"
     ]
 )  # fmt: skip
-_SEARCHERS = frozenset({"ack", "ag", "rg", "ugrep"})  # they search the directory in which they stand, if none is named
+_SEARCHERS = frozenset({"ack", "ag", "rg", "ugrep"})  # without an operand, they search the working directory
 _GREPS = frozenset({"grep", "egrep", "fgrep"})
 _GIT_WRITERS = frozenset({"apply", "checkout", "clean", "mv", "restore", "rm", "stash"})
 _GOING = frozenset({"cd", "pushd"})
-# In some shells these calculate, and a subscript in their operands may run commands: `[ 'a[$(x)]' -eq 0 ]`.
+# In some shells, operands of these are arithmetic, in which a subscript may run commands: `[ 'a[$(x)]' -eq 0 ]`.
 _CALCULATING = frozenset({"[", "printf", "test"})
-_DEPTH = 16  # commands that run commands
-_MOST_BASES = 8  # directories in which a text may stand
-_MOST_OPERANDS = 500  # that are held against paths
+_DEPTH = 16  # nesting of commands that run commands
+_MOST_BASES = 8  # possible working directories
+_MOST_OPERANDS = 500  # compared with patterns of paths
 
 _Words = tuple[Word, ...]
 _Withheld = Sequence[tuple[Rule, ParsedRule]]
 
 
 class Judge:
-    """One call of a shell tool, read once and put to many rules."""
+    """One call of a shell tool, parsed once and compared with many rules."""
 
     def __init__(self, call: Call, place: Place) -> None:
         command = call.input.get("command")
@@ -74,7 +74,7 @@ class Judge:
     # Deny and ask: commands
 
     def touched(self, rule: ParsedRule) -> bool:
-        """Whether any command, behind whatever wrappers, is one that the rule names."""
+        """Whether the rule names any command of the text, also one behind wrappers."""
         if rule.exact and rule.exact == self._text:
             return True
         return bool(rule.words) and any(
@@ -83,7 +83,7 @@ class Judge:
 
     @property
     def unreadable(self) -> str:
-        """Why a command may be hidden in the text; empty if all that it runs could be read."""
+        """Why the text may hide a command; "" if all commands were found."""
         _ = self._everything  # fills the list
         return next(iter(self._unreadable), self._script.unreadable)
 
@@ -96,7 +96,7 @@ class Judge:
             for text in texts:
                 fed |= self._collect(read(text), found, _DEPTH)
             seen |= texts
-            # A shell without a script of its own runs what it is fed: here-documents, and what is printed.
+            # A shell without a script argument runs its input: here-documents, and printed text.
             if not any(_reads_commands(words) for words in found):
                 break
             if not fed:
@@ -110,7 +110,7 @@ class Judge:
         return frozenset(found)
 
     def _collect(self, script: Script, found: set[_Words], depth: int) -> set[str]:
-        """Add the words of every command, whatever runs it; returns the texts of here-documents on the way."""
+        """Add the words of every command, also nested ones, to ``found``; return the texts of here-documents."""
         fed = set(script.feeds)
         if script.unreadable:
             self._unreadable.append(script.unreadable)
@@ -138,7 +138,7 @@ class Judge:
                     self._unreadable.append("a script is not written out")
                 fed |= self._collect(read(other.script), found, depth - 1)
             else:
-                # What xargs reads are more words: they stand for anything beneath the directory, as find's `{}` does.
+                # xargs adds words from its input: they may name anything below the directory, as `{}` of find does.
                 more = (Word("{}", literal=False),) if name in {"xargs", "parallel"} else ()
                 fed |= self._collect_words(rest + more, found, depth - 1)
         return fed
@@ -150,7 +150,7 @@ class Judge:
             return False
         if not rule.prefix:
             return tuple(rule.words[1:]) == tuple(words[1:])
-        # Options may stand before a subcommand (`git -C x push`), and the rule's own anywhere (`git push origin --force`).
+        # Options may precede a subcommand (`git -C x push`), and the rule's options may occur anywhere (`git push origin --force`).
         options = [word for word in rule.words[1:] if word.startswith("-")]
         return all(option in words for option in options) and _follows(
             [w for w in rule.words[1:] if w not in options], words
@@ -159,11 +159,11 @@ class Judge:
     # Deny and ask: paths
 
     def reaches(self, pattern: Pattern, *, edits: bool) -> bool:
-        """Whether the text names a path that the pattern covers, and shows it to the agent or changes it."""
+        """Whether the text shows (or with ``edits`` changes) a path that it names and the pattern covers."""
         return any(map(pattern.matcher(self._place, tree=True), self._changed_paths if edits else self._shown_paths))
 
     def may_reach(self, pattern: Pattern, *, edits: bool) -> str:
-        """Why a command may show or change what the pattern covers, though it does not name it; empty if none may."""
+        """Why a command may show or change files of the pattern without naming them; "" if none may."""
         _, unclear, directories = self._changed if edits else self._shown
         if self._script.unreadable or unclear:
             return self._script.unreadable or unclear
@@ -193,7 +193,7 @@ class Judge:
 
     @cached_property
     def _commands(self) -> list[Command]:
-        """Those that are written in the text, and in the scripts for other shells in it."""
+        """Commands in the text, and in scripts for other shells in it."""
         return [command for text in (self._text, *self._scripts) for command in read(text).commands]
 
     @cached_property
@@ -204,9 +204,9 @@ class Judge:
     def _operands(
         self, commands: Iterable[_Words], sure: Sequence[_Words], redirected: Iterable[Word]
     ) -> tuple[set[str], str, list[str]]:
-        """The paths that words name; why more may be meant; and directories of which all may be meant.
+        """Return the named paths, why others may be used too ("" if none), and directories whose contents may be used.
 
-        ``sure``: the commands that are known to work on files, of which an unknown operand and a directory count.
+        ``sure``: commands that certainly work on files; only their unknown operands and directories count.
         """
         found, unclear, directories = set[str](), "", list[str]()
         known = set(map(id, sure))
@@ -233,7 +233,7 @@ class Judge:
         return found, unclear, list(dict.fromkeys(directories))
 
     def _paths(self, word: Word) -> tuple[set[str], bool]:
-        """The paths that a word may name. An option's value is one, as in `dd of=x`, `-d@x` and `git show HEAD:x`."""
+        """Paths that a word may name, also as the value of an option: `dd of=x`, `-d@x`, `git show HEAD:x`."""
         text = word.text
         texts = {text, text.partition("=")[2], text.partition(":")[2]}
         if text.startswith("-") and not text.startswith("--"):
@@ -250,7 +250,7 @@ class Judge:
         return found, complete
 
     def _bases(self, place: Place) -> tuple[Path, ...]:
-        """The directories in which its commands may run: where the agent stands, the top, and where a `cd` or a `-C` leads."""
+        """Directories in which commands may run: the agent's, the worktree's top, and targets of `cd` and `-C`."""
         bases = [self._start, place.worktree]
         for words in self._everything:
             texts = [word.text for word in words]
@@ -266,17 +266,17 @@ class Judge:
     # Allow
 
     def exactly(self, rules: Sequence[tuple[Rule, ParsedRule]]) -> Verdict | None:
-        """Whether a rule holds this very text."""
+        """ALLOW if a rule contains exactly this text, else None."""
         if not self._text or self._unconfined or (self._moved and self._relative):
             return None
         found = next((rule for rule, parsed in rules if parsed.exact == self._text), None)
         return Verdict(Effect.ALLOW, found, f"{found.text} allows it") if found is not None else None
 
     def allowed(self, rules: Sequence[tuple[Rule, ParsedRule]], withheld: _Withheld = ()) -> Verdict:
-        """Whether every command is covered by a rule; no effect, and the reason, if not.
+        """ALLOW if rules cover every command; else no effect, with the reason.
 
-        ``withheld``: the rules that deny or ask about paths. A command that may reach them by an expansion, or by a directory
-        that holds them, is not covered.
+        ``withheld``: rules that deny or ask about paths. A command that may reach such paths, by an expansion or by a directory
+        that contains them, is not covered.
         """
         if not self._known or not self._text:
             return Verdict(None, None, "there is no command to judge")
@@ -305,7 +305,7 @@ class Judge:
 
     @property
     def _moved(self) -> bool:
-        """Whether the agent stands elsewhere than at the top, so that a relative name is another program."""
+        """Whether the agent's directory is not the worktree's top: a relative name is then another program."""
         return self._place.resolve(self._start) != self._place.resolve(self._place.worktree)
 
     @property
@@ -314,7 +314,7 @@ class Judge:
         return any("/" in name and not name.startswith("/") for name in names)
 
     def _hidden(self, command: Command, withheld: _Withheld) -> Rule | None:
-        """The rule about paths that the command may pass by."""
+        """The rule about paths that the command may circumvent."""
         for rule, parsed in withheld:
             if parsed.pattern is None:
                 continue
@@ -336,7 +336,7 @@ class Judge:
         texts = [word.text for word in command.words]
         name = texts[0]
         if (going or self._moved) and "/" in name and not name.startswith("/"):
-            return False  # elsewhere it is another program
+            return False  # in another directory it is another program
         if not rule.prefix:
             return True
         if (
@@ -350,7 +350,7 @@ class Judge:
             going == 1 and len(texts) == 2 and command.words[1].literal and self._inside(texts[1])
         ):
             return False
-        # What a wrapper runs must stand in the rule itself, or the rule would allow anything: no expansion may hide where it begins.
+        # The rule itself must name the command that a wrapper runs, or it would allow anything. So no expansion may hide its start.
         if may_escape(command.words, size) or escapes(texts, size) is not None:
             return False
         if _runs_words(base(name)) and not all(word.literal for word in command.words):
@@ -371,7 +371,7 @@ def _runs_words(name: str) -> bool:
 
 
 def _searches(words: _Words) -> bool:
-    """Whether it looks through a directory, though none may be named."""
+    """Whether a command searches a directory, even without naming one."""
     name, texts = base(words[0].text), [word.text for word in words[1:]]
     if name == "git":
         return "grep" in texts
@@ -381,18 +381,18 @@ def _searches(words: _Words) -> bool:
 
 
 def _names_a_place(words: _Words) -> bool:
-    """Whether a search names a place: an operand after its pattern."""
+    """Whether a search names a path: an operand after its pattern."""
     return sum(not word.text.startswith("-") for word in words[1:]) > (2 if base(words[0].text) == "git" else 1)
 
 
 def _shows(words: _Words, *, unknown: bool = True) -> bool:
-    """Whether a command shows files that it names, for all that is known of it; ``unknown``: or may."""
+    """Whether a command shows the files that it names; with ``unknown``, also whether it may."""
     name = base(words[0].text) if words else ""
     return name in _READERS or (unknown and name not in _QUIET and name not in _WRITERS - {"git"})
 
 
 def _changes(words: _Words, *, unknown: bool = False) -> bool:
-    """Whether a command is known to change files that it names; ``unknown``: or may."""
+    """Whether a command changes the files that it names; with ``unknown``, also whether it may."""
     name = base(words[0].text) if words else ""
     if name == "git":
         return unknown or any(word.text in _GIT_WRITERS for word in words[1:])
@@ -400,7 +400,7 @@ def _changes(words: _Words, *, unknown: bool = False) -> bool:
 
 
 def _spelled(command: Command) -> Iterator[_Words]:
-    """The words as written, and as a shell may take them: an expansion yields any number of words, none included."""
+    """The words as written, and as a shell may expand them: an expansion yields any number of words, or none."""
     if not command.words:
         return
     yield command.words
@@ -419,10 +419,10 @@ def _reads_commands(words: _Words) -> bool:
     return base(words[0].text) in SHELLS and all(word.text.startswith("-") for word in words[1:])
 
 
-def _follows(wanted: Sequence[str], words: Sequence[str]) -> bool:
-    """Whether ``wanted`` comes right after the command's name, options (with or without a value) aside."""
+def _follows(subcommand: Sequence[str], words: Sequence[str]) -> bool:
+    """Whether ``subcommand`` follows the command's name, apart from options with or without a value."""
     at = {1}
-    for want in wanted:
+    for part in subcommand:
         reach, todo = set[int](), list(at)
         while todo:
             i = todo.pop()
@@ -431,5 +431,5 @@ def _follows(wanted: Sequence[str], words: Sequence[str]) -> bool:
             reach.add(i)
             if words[i].startswith("-"):
                 todo += [i + 1, i + 2]
-        at = {i + 1 for i in reach if words[i] == want}
+        at = {i + 1 for i in reach if words[i] == part}
     return bool(at)

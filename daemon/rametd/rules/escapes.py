@@ -1,7 +1,7 @@
-"""Options by which a command that looks harmless runs another one, or writes a file: no prefix rule covers them.
+"""Options by which a harmless command runs another one or writes a file: no prefix rule covers them.
 
-``Bash(sort:*)`` means sorting. ``sort -o FILE`` overwrites a file and ``sort --compress-program=X`` runs X, so both are left to the
-person unless the rule itself names the option. The table knows common commands only; see the reference for what that leaves open.
+``Bash(sort:*)`` means sorting. But ``sort -o FILE`` overwrites a file and ``sort --compress-program=X`` runs X, so the person decides
+on both unless the rule itself names the option. The table has common commands only; the reference says what stays open.
 """
 
 import re
@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from rametd.rules.words import Word
 from rametd.rules.wrappers import base
 
-# Per command: long options (an unambiguous beginning of one counts too), letters of short options, and words that stand alone.
+# Per command: long options (unambiguous prefixes count too), letters of short options, and whole words.
 _OPTIONS: dict[str, tuple[frozenset[str], str, frozenset[str]]] = {
     name: (frozenset(long.split()), short, frozenset(words.split()))
     for name, long, short, words in (
@@ -58,8 +58,8 @@ _OPTIONS: dict[str, tuple[frozenset[str], str, frozenset[str]]] = {
 }
 _PROGRAMMED = frozenset({"awk", "gawk", "gsed", "mawk", "nawk", "sed"})  # their operands are programs
 GUARDED = frozenset(_OPTIONS) | _PROGRAMMED
-"""Commands of which some options or operands are never covered by a prefix."""
-# Options of single git commands; `-c` and its like stand before the command.
+"""Commands with options or operands that a prefix rule never covers."""
+# Options of single git commands; `-c` and similar ones precede the command.
 _GIT = {
     "archive": frozenset({"-o"}),
     "bisect": frozenset({"run"}),
@@ -79,7 +79,7 @@ _AWK_OPTIONS = re.compile(r"-F.*|-v|--field-separator=.*|--assign=.*|--version")
 
 
 def escapes(words: Sequence[str], since: int = 1) -> str | None:
-    """The word, from ``since`` on, by which the command runs another or writes a file; None if there is none."""
+    """The first word from index ``since`` that makes the command run another or write a file; None if there is none."""
     name = base(words[0]) if words else ""
     more = list(words[max(since, 1) :])
     if name in {"sed", "gsed"}:
@@ -106,13 +106,13 @@ def escapes(words: Sequence[str], since: int = 1) -> str | None:
 
 
 def may_escape(words: Sequence[Word], since: int) -> bool:
-    """Whether an expansion, from word ``since`` on, may yield such an option: of a glob, a file's name may be one."""
+    """Whether an expansion from index ``since`` may yield such an option: a glob may match a file with such a name."""
     name = base(words[0].text) if words else ""
     return name in GUARDED and any(word.pattern and (word.open or word.text[0] in "-*?[{") for word in words[since:])
 
 
 def _sed(words: Sequence[str]) -> list[str]:
-    """The options and scripts that are not known to print, delete or replace only."""
+    """Options and scripts of sed that may do more than print, delete and replace."""
     scripts: list[str] = []
     operands: list[str] = []
     bad: list[str] = []

@@ -1,8 +1,8 @@
-"""Deny, then ask, then allow: what a list of rules says of one tool call.
+"""Evaluate a list of rules on one tool call: deny, then ask, then allow.
 
-A rule that denies or asks matches if it matches *any* part of the call, and the shell's commands are searched for behind wrappers,
-in substitutions and in texts for other shells. A rule that allows covers only what can be judged, and a shell's text is allowed only
-if *every* command in it is covered. Where such a rule exists and the text may hide what it denies or asks about, the person is asked.
+A rule that denies or asks matches if it matches *any* part of the call; in a shell text it also finds commands behind wrappers,
+in substitutions and in scripts for other shells. Rules allow a shell text only if they cover *every* command in it, and only if
+the text can be analysed. If a text may hide a command or path that a rule denies or asks about, the person is asked.
 """
 
 import os
@@ -24,7 +24,7 @@ _Pair = tuple[Rule, ParsedRule]
 
 
 def realpath(path: Path) -> Path:
-    """Symlinks of what exists are followed, and the rest is normalized."""
+    """Resolve symlinks of the existing part of a path; normalize the rest."""
     return Path(os.path.realpath(path))
 
 
@@ -36,8 +36,9 @@ def evaluate(
     home: Path | None = None,
     ignore_case: bool = False,
 ) -> Verdict:
-    """What ``rules`` say of ``call``. ``home`` is what ``~`` means to the agent (None: the daemon's own home), ``ignore_case``
-    that the file system does. Raises BadRuleError for a rule that cannot be read.
+    """Evaluate ``rules`` on ``call``. Raises BadRuleError for an invalid rule.
+
+    ``home``: the directory that ``~`` means to the agent (None: the daemon's). ``ignore_case``: the file system ignores case.
     """
     known: dict[Path, Path] = {}
 
@@ -72,7 +73,7 @@ def evaluate(
 
 
 def _unsure(judge: Judge, withheld: list[_Pair]) -> Verdict | None:
-    """The question for a shell's text that may hide what a rule denies or asks about."""
+    """ASK if a shell text may hide a command or path that a rule denies or asks about."""
     for rule, parsed in withheld:
         why = ""
         if parsed.pattern is not None:
@@ -85,12 +86,12 @@ def _unsure(judge: Judge, withheld: list[_Pair]) -> Verdict | None:
 
 
 def _shells(tool: str) -> frozenset[str]:
-    """The tools whose rules count: what may run in Bash may be monitored, but not the other way round."""
+    """Tools whose rules apply: commands allowed in Bash are allowed in Monitor, but not vice versa."""
     return frozenset({"Bash", tool})
 
 
 def _family(parsed: ParsedRule) -> frozenset[str]:
-    """The tools that a rule is about. ``Edit`` means all that edit, ``Read`` all that read, as Claude Code has it."""
+    """Tools that a rule applies to. As in Claude Code, ``Edit`` means all editing tools and ``Read`` all reading ones."""
     if parsed.tool == "Edit":
         return EDITING
     if parsed.tool == "Read":
@@ -126,7 +127,7 @@ def _touches(parsed: ParsedRule, call: Call, place: Place, judge: Judge | None) 
 def _covers(parsed: ParsedRule, call: Call, place: Place) -> bool:
     """Whether a rule that allows covers the whole call."""
     if parsed.tool.startswith("mcp__"):
-        # A server's rule does not cover tools of another whose name goes on after two underscores.
+        # A rule for a server does not cover tools of another server whose name continues after two underscores.
         rest = call.tool.removeprefix(parsed.tool + "__")
         return call.tool == parsed.tool or (rest != call.tool and "__" not in rest and parsed.tool.count("__") == 1)
     if call.tool not in _family(parsed):
@@ -149,13 +150,13 @@ def _text(call: Call, key: str) -> str:
 
 
 def _values(call: Call) -> set[str]:
-    """What kind of agent, or which skill, the call is for."""
+    """Type of agent, or name of skill, in the call."""
     keys = ("subagent_type",) if call.tool in AGENTS else ("skill", "command")
     return {_text(call, key) for key in keys} - {""}
 
 
 def _paths(call: Call, *, spelled: bool) -> tuple[str, ...]:
-    """The paths that a file tool works on; none if that cannot be told. ``spelled``: also what a search's own pattern may name."""
+    """Paths that a file tool works on; none if unknown. ``spelled``: also paths that the pattern of a search may name."""
     paths = tuple(path for key in _PATH_KEYS if (path := _text(call, key)))
     if call.tool not in _TREES:
         return paths
@@ -174,7 +175,7 @@ def _paths(call: Call, *, spelled: bool) -> tuple[str, ...]:
 
 
 def _may_show(withheld: list[_Pair], call: Call, place: Place) -> Rule | None:
-    """The rule that withholds something beneath the directory that is searched."""
+    """A rule that withholds files below the searched directory, if any."""
     if call.tool not in _TREES:
         return None
     tree, paths = Tree(place), _paths(call, spelled=False)

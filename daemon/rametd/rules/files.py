@@ -1,4 +1,4 @@
-"""Patterns of file tools: gitignore's, with Claude's anchors, against paths that have been resolved.
+"""Patterns for file tools: gitignore patterns with Claude's anchors, matched against resolved paths.
 
 ======================  =============================================
 ``src/**``, ``*.env``   as in a .gitignore at the worktree's top
@@ -7,8 +7,8 @@
 ``~/notes/**``          from the home directory
 ======================  =============================================
 
-To allow, the resolved path alone counts, and an anchor's own symlinks are not followed: a link that an agent makes never widens
-a rule. To deny or ask, the path as written counts too, and so does where the pattern's fixed part really leads.
+To allow, only the resolved path counts, and symlinks in the pattern are not followed: a link that an agent creates never widens
+a rule. To deny or ask, the path as written counts too, and so does the resolved fixed part of the pattern.
 """
 
 import posixpath
@@ -25,11 +25,11 @@ from pathspec import GitIgnoreSpec
 
 from rametd.domain.errors import BadRuleError
 
-# An agent that writes these changes what git, Claude or Ramet runs: a rule covers them only if it names them.
+# Writing to these changes the commands that git, Claude or Ramet runs: a rule covers them only by name.
 PROTECTED = frozenset({".git", ".claude", ".mcp.json", ".ramet.toml", ".worktreeinclude"})
-# What counts as a bracket expression (or an escaped character); others mean different things to different readers.
+# A bracket expression (or escaped character) that all implementations read alike; others are rejected.
 _CLASS = re.compile(r"\\.|\[[!^]?\]?(?:(?!--)[^\[\]\\&~|])*\]")
-# The working directory and the root of a process, as another name for the paths beneath them.
+# Working directory and root of a process in /proc: other names for the paths below them.
 _OF_A_PROCESS = re.compile(r"/+proc/+[^/]+(?:/+task/+[^/]+)?/+(cwd|root)(?=/|$)")
 _PROBES = ("qzv7/K/w_x.t9k", "jx/m-3", "zzy.q0")
 
@@ -42,9 +42,9 @@ class Anchor(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """What paths are relative to, and how they are resolved. ``resolve`` follows symlinks in what exists and never raises.
+    """Base directories of paths, and their resolution. ``resolve`` follows symlinks of existing parts and never raises.
 
-    Patterns are relative to ``worktree``; a call's paths to any of ``bases``, the directories in which it may be made.
+    Patterns are relative to ``worktree``; paths in a call to any of ``bases``, the possible working directories.
     """
 
     worktree: Path
@@ -57,8 +57,8 @@ class Place:
         return {Anchor.WORKTREE: self.worktree, Anchor.HOME: self.home, Anchor.ROOT: Path("/")}[anchor]
 
     def readings(self, path: str) -> tuple[Path, ...]:
-        """The absolute paths that a tool may take ``path`` for: from each base, and from home if it begins with ``~``."""
-        # A path with NUL or lone surrogates exists nowhere, and cannot be resolved.
+        """Absolute paths that ``path`` may mean: from each base, and from home if it begins with ``~``."""
+        # A path with NUL or lone surrogates cannot exist, and cannot be resolved.
         path = path.replace("\0", "").encode(errors="replace").decode()
         bases = self.bases or (self.worktree,)
         if match := _OF_A_PROCESS.match(path):
@@ -67,12 +67,12 @@ class Place:
         plain = tuple(dict.fromkeys(base / path for base in bases))
         if path == "~" or path.startswith("~/"):
             return *plain, self.home / path[2:]
-        if path.startswith("~+/"):  # a shell's name for the directory in which it stands
+        if path.startswith("~+/"):  # the working directory, in shells
             return *plain, *(base / path[3:] for base in bases)
         return plain
 
     def meanings(self, path: str) -> Iterator[Path]:
-        """The absolute paths that ``path`` may mean, as written and as resolved."""
+        """Absolute paths that ``path`` may mean, as written and resolved."""
         for reading in self.readings(path):
             yield Path(posixpath.normpath(reading))
             yield self.resolve(reading)
@@ -88,7 +88,7 @@ class Pattern:
 
     @classmethod
     def parse(cls, text: str, specifier: str, *, allows: bool) -> Self:
-        """Read a specifier of the rule ``text``. Raises BadRuleError."""
+        """Parse the specifier of the rule ``text``. Raises BadRuleError."""
 
         def bad(why: str, hint: str) -> BadRuleError:
             return BadRuleError(f"rule {text!r}: {why}", hint=hint, rule=text)
@@ -124,7 +124,7 @@ class Pattern:
         return cls(anchor, glob)
 
     def allows(self, path: str, place: Place, *, tree: bool, edits: bool) -> bool:
-        """Whether it surely covers a path (``tree``: and all beneath it), however the tool reads it and wherever links lead."""
+        """Whether it covers a path (``tree``: and all below) in every reading, with links resolved."""
         if not all(char.isprintable() for char in path):
             return False
         root = place.resolve(place.root(self.anchor))
@@ -135,16 +135,16 @@ class Pattern:
         )
 
     def touches(self, path: str, place: Place, *, tree: bool) -> bool:
-        """Whether it covers a path as written or as resolved."""
+        """Whether it covers a path as written or resolved."""
         return any(map(self.matcher(place, tree=tree), place.meanings(path)))
 
     def matcher(self, place: Place, *, tree: bool) -> Callable[[Path], bool]:
-        """A test for many absolute paths: whether it covers one, its own place being spelled in any way."""
+        """Return a test for absolute paths, which tries all spellings of the pattern's own directory."""
         spellings = list(self._spellings(place, place.root(self.anchor)))
         return lambda path: any(spelled._matches(place, root, path, tree=tree) for spelled, root in spellings)
 
     def within(self, directory: str, place: Place) -> bool:
-        """Whether what it covers may lie beneath a directory (so that a search there may show it)."""
+        """Whether it may cover files below a directory, which a search there would show."""
         fixed = self._fixed()
         target = place.resolve(place.root(self.anchor) / fixed)
         tops = [place.resolve(reading) for reading in place.readings(directory)]
@@ -158,7 +158,7 @@ class Pattern:
         return any(part.casefold() in PROTECTED - named for part in inside)
 
     def _fixed(self) -> str:
-        """The leading directories that hold no wildcard; empty for a pattern that may match at any depth."""
+        """Leading directories without wildcards; "" for a pattern that matches at any depth."""
         if "/" not in self.glob.rstrip("/"):
             return ""
         parts = self.glob.strip("/").split("/")
@@ -170,11 +170,11 @@ class Pattern:
         yield self, place.resolve(root)
         fixed = self._fixed()
         if not fixed and not re.search(r"[*?\[\\/]", self.glob):
-            fixed = self.glob  # a name at any depth is also one at the top, where it may be a link
+            fixed = self.glob  # a name at any depth also matches at the top, where it may be a link
         if fixed:
             rest = self.glob.strip("/").removeprefix(fixed) + ("/" if self.glob.endswith("/") else "")
             target = place.resolve(root / fixed)
-            if not rest.strip("/"):  # the pattern names one place, which is a file or a directory
+            if not rest.strip("/"):  # the pattern names one file or directory
                 yield Pattern(self.anchor, "/" + _escaped(target.name)), target.parent
             else:
                 yield Pattern(self.anchor, rest), target
@@ -193,7 +193,7 @@ class Pattern:
 
 
 def _relative(place: Place, root: Path, path: Path) -> str | None:
-    """``path`` under ``root`` (empty: the root itself), or None outside it."""
+    """``path`` relative to ``root`` ("" for the root itself); None outside it."""
     top, full = place.fold(str(root)).rstrip("/"), place.fold(str(path))
     if full == top:
         return ""

@@ -8,7 +8,7 @@ from typing import Any
 
 
 class Effect(StrEnum):
-    """What a rule does with the calls that it matches; deny goes before ask, ask before allow."""
+    """Effect of a rule on matching calls. Deny overrides ask, ask overrides allow."""
 
     DENY = "deny"
     ASK = "ask"
@@ -17,7 +17,7 @@ class Effect(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A rule as its owner typed it, e.g. ``Bash(git status:*)``."""
+    """A rule as typed, such as ``Bash(git status:*)``."""
 
     id: str
     effect: Effect
@@ -26,8 +26,9 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A tool call that an agent wants to make. Rules are relative to ``worktree``, absolute; ``cwd`` is the directory in which
-    the agent stands, None for the worktree's top.
+    """A tool call that an agent requests. Patterns are relative to ``worktree``, an absolute path.
+
+    ``cwd``: the agent's working directory; None for the worktree's top.
     """
 
     tool: str
@@ -42,7 +43,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What the rules say of a call. No ``effect``: nothing, so that the session's mode decides; ``reason`` says why."""
+    """Result of the rules for a call, with the reason. Without ``effect`` no rule applies and the session's mode decides."""
 
     effect: Effect | None
     rule: Rule | None

@@ -21,7 +21,7 @@ _NEEDS_SPECIFIER = (SHELL_TOOLS | EDITING | READING | {"WebFetch"}) - {"Monitor"
 _NAME = re.compile(r"[A-Z][A-Za-z0-9]{0,63}")
 _MCP = re.compile(r"mcp__[A-Za-z0-9._-]{1,200}")
 
-# Builtins after which a later word may mean something else, or which run what a variable says.
+# Builtins that may change the meaning of later words, or run the value of a variable.
 CHANGERS = frozenset(
     [
         ".",
@@ -59,11 +59,11 @@ CHANGERS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class ParsedRule:
-    """What a rule's text means.
+    """A parsed rule.
 
-    ``tool`` is a name, ``mcp__server``, ``mcp__server__tool``, or ``*``. A bare tool has none of the others. For a shell: ``words``
-    are the command's (empty if the text is more than one plain command, which then matches only as a whole, as ``exact``), and
-    ``prefix`` says that more may follow. For files: ``pattern``. ``value``: a domain, an agent's type or a skill's name.
+    ``tool`` is a name, ``mcp__server``, ``mcp__server__tool``, or ``*``; a bare tool sets no other field. For a shell: ``words`` of
+    the command (empty if the text is not one plain command, and then matches only as a whole, as ``exact``), and ``prefix``
+    if more words may follow. For files: ``pattern``. ``value``: a domain, a type of agent or the name of a skill.
     """
 
     tool: str
@@ -80,12 +80,10 @@ class ParsedRule:
 
 @lru_cache(maxsize=4096)
 def parse(text: str, effect: Effect = Effect.ALLOW) -> ParsedRule:
-    """Read one rule. Raises BadRuleError with a hint; a rule that allows is held to more than one that denies or asks."""
+    """Parse one rule. Raises BadRuleError with a hint. Rules that allow have more restrictions than those that deny or ask."""
     rule = text.strip()
     if not rule:
-        raise _bad(
-            text, "a rule is empty", "write a tool, and in parentheses what of it: Bash(git status:*), Edit(src/**)"
-        )
+        raise _bad(text, "a rule is empty", "write Tool(specifier), such as Bash(git status:*) or Edit(src/**)")
     if re.search(r"[\x00-\x08\x0b-\x1f\x7f]", rule):
         raise _bad(text, "a rule holds a control character", "remove it")
     name, opening, rest = rule.partition("(")
@@ -109,7 +107,7 @@ def parse(text: str, effect: Effect = Effect.ALLOW) -> ParsedRule:
     if not opening or specifier in {"*", ":*", "**", "domain:*"}:
         return _bare(text, name, effect)
     if not specifier:
-        raise _bad(text, "nothing stands in the parentheses", f"say what of {name} is meant")
+        raise _bad(text, "its parentheses are empty", f"write a specifier for {name}, or leave the parentheses out")
     if name in SHELL_TOOLS:
         return _shell(text, name, specifier, effect)
     if name in EDITING | READING:

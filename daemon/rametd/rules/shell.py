@@ -1,8 +1,8 @@
-"""The shell's own words: a reader of POSIX sh and bash that says which simple commands a text may run.
+"""A reader of POSIX sh and bash texts that finds all simple commands that a text may run.
 
-It does not build a syntax tree. A permission rule needs two things of a text: the words of *every* simple command in it, wherever
-it stands, and whether there is anything that cannot be judged from the words alone. The second are the *doubts*; without a doubt
-the commands found are all that can run. With one, they are a best effort, good enough to deny by and never to allow by.
+It does not build a syntax tree. Permission rules need two things: the words of *every* simple command, and whether the text has
+constructs that cannot be judged by words alone. These are the *doubts*. Without doubts, no other command can run. With doubts,
+the commands are a best effort, which may deny but never allow.
 
 Source: POSIX.1-2024, XCU 2 (token recognition, quoting, redirection, reserved words) and the bash 5 manual for what it adds.
 """
@@ -18,8 +18,8 @@ from rametd.rules.words import BLANK, META, NotUnderstoodError, Word, WordReader
 _OPERATOR = re.compile(r"&&|\|\||;;&|;;|;&|\|&|&>>|&>|<<<|<<-|<<|<&|<>|<\(|>>|>&|>\||>\(|[;|&()<>]")
 _SEPARATORS = frozenset({"&&", "||", ";", "|", "|&", "&", ";;", ";&", ";;&"})
 _DOUBTFUL = {"&": "something in the background", ";;": "a case", ";&": "a case", ";;&": "a case"}
-_MOST = 5000  # commands in one text: more would keep the daemon busy, and no one writes them
-_LONGEST = 64 << 10  # bytes of a text: longer ones are not judged
+_MOST = 5000  # commands in one text: more would take too long
+_LONGEST = 64 << 10  # bytes of a text; longer ones are not analysed
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
 _TRANSPARENT = frozenset({"if", "then", "elif", "else", "fi", "while", "until", "do", "done", "{", "}", "!"})
 _OPAQUE = frozenset({"for", "select", "case", "esac", "function", "coproc", "[["})
@@ -27,7 +27,7 @@ _OPAQUE = frozenset({"for", "select", "case", "esac", "function", "coproc", "[["
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """A simple command: its words, and the files that it redirects from and to."""
+    """A simple command: its words, and the files of its redirections."""
 
     words: tuple[Word, ...]
     reads: tuple[Word, ...] = ()
@@ -36,18 +36,18 @@ class Command:
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """Every simple command of a text, why it cannot be judged by them alone (empty: it can), and its here-documents."""
+    """All simple commands of a text, the doubts about it, and its here-documents (``feeds``)."""
 
     commands: tuple[Command, ...]
     doubts: tuple[str, ...] = ()
     feeds: tuple[str, ...] = ()
     unreadable: str = ""
-    """Why commands may be missing among those found; empty if the text could be read to its end."""
+    """Why ``commands`` may be incomplete; "" if the whole text was read."""
 
 
 @lru_cache(maxsize=64)
 def read(text: str) -> Script:
-    """The commands of a shell text. Never raises: what it cannot read is a doubt, and is searched crudely for commands."""
+    """Find the commands of a shell text. Never raises: an unreadable text is a doubt, and is searched roughly."""
     if len(text.encode(errors="replace")) > _LONGEST:
         why = f"it is longer than {_LONGEST >> 10} KiB"
         return Script((), (why,), unreadable=why)
@@ -64,7 +64,7 @@ def read(text: str) -> Script:
 
 
 def _crude(text: str) -> list[Command]:
-    """Whatever looks like commands in a text that cannot be read: a shell runs the lines before the one it trips over."""
+    """Rough search for commands in an unreadable text: a shell runs the lines before the one that it cannot parse."""
     pieces = (re.sub(r"[\\'\"]", "", piece).split() for piece in re.split(r"[;&|\n(){}`]", text.replace("\\\n", "")))
     return [
         Command(tuple(Word(word, literal=False) for word in words))
@@ -74,7 +74,7 @@ def _crude(text: str) -> list[Command]:
 
 
 def _unled(words: list[str]) -> Iterator[str]:
-    """The words without the reserved words and assignments that lead them."""
+    """The words without leading reserved words and assignments."""
     return dropwhile(lambda word: word in _TRANSPARENT or re.match(r"[A-Za-z_]\w*\+?=", word) is not None, words)
 
 
@@ -83,7 +83,7 @@ class _Reader(WordReader):
         super().__init__(text, at, parent)
         self.commands: list[Command] = parent.commands if parent else []
         self.feeds: list[str] = parent.feeds if parent else []
-        self._heredocs: list[tuple[Word, bool]] = []  # the word that ends it, and whether tabs are stripped
+        self._heredocs: list[tuple[Word, bool]] = []  # (end word, whether tabs are stripped)
         self._groups = 0
         self._cases = 0
         self._piped = False
@@ -94,12 +94,12 @@ class _Reader(WordReader):
         self._reads: list[Word] = []
         self._writes: list[Word] = []
         self._redirected_first = False
-        self._split: list[int] = []  # where `&>` stands among the words
+        self._split: list[int] = []  # positions of `&>` among the words
 
     # Commands
 
     def script(self, *, nested: bool = False) -> None:
-        """Read to the end of the text, or to the parenthesis that closes a ``nested`` one."""
+        """Read to the end of the text, or of a ``nested`` one to its closing parenthesis."""
         while self._skip_blanks():
             start, char = self.at, self.text[self.at]
             if char == "\n":
@@ -112,7 +112,7 @@ class _Reader(WordReader):
             elif match := _OPERATOR.match(self.text, self.at):
                 self.at = match.end()
                 if match[0] == ")":
-                    self._end()  # first: it may be the `esac` that ends a case
+                    self._end()  # first: the command may be the `esac` that ends a case
                     if nested and not self._groups and not self._cases:
                         return self._finish()
                 self._operator(match[0])
@@ -153,7 +153,7 @@ class _Reader(WordReader):
             raise NotUnderstoodError("a here-document without its text")
 
     def _skip_blanks(self) -> bool:
-        """Go to the next token; False at the end of the text."""
+        """Move to the next token; False at the end of the text."""
         while self.at < len(self.text):
             if self.text[self.at] in BLANK:
                 self.at += 1
@@ -164,11 +164,11 @@ class _Reader(WordReader):
         return False
 
     def _end(self) -> None:
-        # Where `&>` is no redirection (dash), `a &>f b` runs `a` and then `b`.
+        # In shells where `&>` is no redirection (dash), `a &>f b` runs `a` and then `b`.
         for at in self._split:
             self.commands += [Command(tuple(part)) for part in (self._words[:at], self._words[at:]) if part]
         words, opaque = self._words, ""
-        # A reserved word is one only unquoted and before everything else, redirections included.
+        # A word is reserved only if it is unquoted and comes first, also before redirections.
         while words and words[0].literal and not words[0].quoted and not self._redirected_first:
             name = words[0].text
             if name in _OPAQUE or name.startswith("(("):
@@ -179,7 +179,7 @@ class _Reader(WordReader):
             elif name == "function":
                 words = words[2:]
             elif name == "time" and not self._piped and not (len(words) > 1 and words[1].text.startswith("-")):
-                # After a pipe, or with options, it is a program.
+                # After a pipe, or with options, `time` is a program.
                 words = words[1:]
             else:
                 break
@@ -200,7 +200,7 @@ class _Reader(WordReader):
     # Redirections
 
     def _descriptor(self, raw: str) -> None:
-        """The word just read touches a redirection: ``2>`` names a descriptor and is no word, ``{name}>`` sets a variable."""
+        """Handle a word next to a redirection: ``2>`` names a descriptor and is no word, ``{name}>`` sets a variable."""
         if raw.isdigit():
             self._words.pop()
         elif re.fullmatch(r"\{[A-Za-z_]\w*(\[.*\])?\}", raw):

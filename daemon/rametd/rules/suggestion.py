@@ -1,4 +1,4 @@
-"""Rules to allow calls like one that a person has just approved, narrowest first, and cautions about rules that allow much."""
+"""Suggest rules that allow calls like an approved one, narrowest first; warn about rules that allow much."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -14,7 +14,7 @@ from rametd.rules.parsing import AGENTS, EDITING, READING, SHELL_TOOLS, parse
 from rametd.rules.shell import read
 from rametd.rules.wrappers import base, runs_another
 
-# Commands for which more words than were seen are never offered, and why.
+# Commands for which no prefix rule is suggested, with the reason.
 UNSAFE = {
     **dict.fromkeys(
         ("rm", "rmdir", "mv", "dd", "shred", "truncate", "chmod", "chown", "ln", "mkfs"), "destroys or exposes files"
@@ -47,7 +47,7 @@ UNSAFE_SUBCOMMANDS = {
         (("docker", "run"), ("docker", "exec"), ("podman", "run"), ("kubectl", "exec")), "runs any command elsewhere"
     ),
 }
-# Here the third word says what is run.
+# Here the third word names the script.
 _RUNNERS = frozenset(
     {
         ("npm", "run"),
@@ -64,7 +64,7 @@ _LONGEST = 500
 
 
 def caution(text: str) -> str:
-    """What a rule that allows also covers, for the person who makes it; empty if it is no more than it says."""
+    """Warning for the person about an allowing rule that covers more than it seems to; "" if it does not."""
     parsed = parse(text, Effect.ALLOW)
     if not parsed.prefix or parsed.tool not in SHELL_TOOLS:
         return ""
@@ -91,7 +91,7 @@ def suggest(
     home: Path | None = None,
     ignore_case: bool = False,
 ) -> tuple[str, ...]:
-    """Rules to allow calls like this one. Each covers the call itself; none if only a person can judge it."""
+    """Suggest rules that allow this call and similar ones; none if only a person can judge it."""
 
     def covers(text: str) -> bool:
         try:

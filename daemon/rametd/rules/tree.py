@@ -1,4 +1,4 @@
-"""What the words of a shell reach in the file system: globs and braces expanded, and what lies beneath a directory."""
+"""File system access of shell words: expansion of globs and braces, and files below a directory."""
 
 import glob
 import os
@@ -12,15 +12,15 @@ from pathspec import GitIgnoreSpec
 
 from rametd.rules.files import Pattern, Place
 
-_MOST_WORDS = 64  # that braces may yield
-_MOST_FILES = 2000  # that one glob may match
-_MOST_ENTRIES = 20_000  # that are looked at beneath one directory
+_MOST_WORDS = 64  # from one brace expansion
+_MOST_FILES = 2000  # matches of one glob
+_MOST_ENTRIES = 20_000  # entries read below one directory
 _WILD = re.compile(r"[*?\[]")
 _RANGE = re.compile(r"(-?\d{1,4}|[A-Za-z])\.\.(-?\d{1,4}|[A-Za-z])(?:\.\.-?\d{1,3})?")
 
 
 def braces(text: str) -> list[str]:
-    """The words that brace expansion makes of one: a few dozen at most, what is beyond them stays unexpanded."""
+    """Brace expansion of a word: at most some dozens of words; groups beyond that stay unexpanded."""
     found, todo = list[str](), [text]
     while todo:
         word = todo.pop()
@@ -34,7 +34,7 @@ def braces(text: str) -> list[str]:
 
 
 def _group(text: str) -> tuple[int, int, list[str]] | None:
-    """The first group of braces that is expanded: where it begins and ends, and its parts."""
+    """(start, end, parts) of the first group of braces that expands; None if there is none."""
     for start in (i for i, char in enumerate(text) if char == "{"):
         depth, parts, since = 0, list[str](), start + 1
         for i in range(start, len(text)):
@@ -65,18 +65,18 @@ def _ranged(text: str) -> list[str]:
 
 
 def _matching(pattern: str) -> Iterator[str]:
-    return glob.iglob(pattern.replace("[^", "[!"))  # noqa: PTH207 - a shell's: names that begin with a dot are left out
+    return glob.iglob(pattern.replace("[^", "[!"))  # noqa: PTH207 - as in a shell, without names that begin with a dot
 
 
 class Tree:
-    """The file system for one call, seen from each directory in which its shell may stand. Its answers are remembered."""
+    """The file system for one call, from each possible working directory. Results are cached."""
 
     def __init__(self, place: Place) -> None:
         self._place = place
         self._beneath: dict[str, tuple[list[Path], bool]] = {}
 
     def expand(self, text: str) -> tuple[set[str], bool]:
-        """The paths that a word may become, and whether these are surely all."""
+        """Paths that a word may expand to, and whether the set is complete."""
         found, complete = set[str](), True
         for word in braces(text):
             if not _WILD.search(word) and "{" not in word:
@@ -86,7 +86,7 @@ class Tree:
             if "**" in word or sum(bool(_WILD.search(part)) for part in word.split("/")) > 2:
                 complete = False
             for reading in self._place.readings(word):
-                # A name that is still to be made: the directories alone are expanded.
+                # The name may not exist yet: then only the directories are expanded.
                 folder, _, name = str(reading).rpartition("/")
                 for pattern, rest in ((str(reading), ""), (folder, "" if _WILD.search(name) else f"/{name}")):
                     matches = list(islice(_matching(pattern), _MOST_FILES))
@@ -96,9 +96,9 @@ class Tree:
         return found, complete
 
     def holds(self, directory: str, patterns: Iterable[Pattern], only: GitIgnoreSpec | None = None) -> Pattern | None:
-        """The first of the patterns that covers something beneath a directory, or may: there is too much to look at.
+        """The first pattern that covers a file below a directory, or may because there are too many files.
 
-        ``only``: what of the directory counts.
+        ``only``: consider just the files that it matches.
         """
         for reading in self._place.readings(directory):
             top = self._place.resolve(reading)
@@ -115,9 +115,7 @@ class Tree:
         return None
 
     def _look(self, top: str) -> tuple[list[Path], bool]:
-        """What lies beneath a directory, nearest first, and where its links lead; and whether that is all. Git's own directory is
-        left out.
-        """
+        """Paths below a directory and the targets of its links, nearest first, without `.git`; and whether the list is complete."""
         if top not in self._beneath:
             paths, todo = list[Path](), deque([top])
             while todo and len(paths) < _MOST_ENTRIES:
@@ -131,6 +129,6 @@ class Tree:
                                 if entry.is_dir(follow_symlinks=False):
                                     todo.append(entry.path)
                 except OSError:
-                    continue  # gone, or not readable: the command cannot read it either
+                    continue  # removed or unreadable: the command cannot read it either
             self._beneath[top] = paths, not todo
         return self._beneath[top]

@@ -1,4 +1,4 @@
-"""Hosts of the addresses that are fetched, so that ``https://example.com@evil.org`` is evil.org."""
+"""Hosts of URLs: the host of ``https://example.com@evil.org`` is evil.org."""
 
 import re
 from urllib.parse import urlsplit
@@ -6,7 +6,7 @@ from urllib.parse import urlsplit
 from rametd.domain.errors import BadRuleError
 
 _HOST = re.compile(r"[a-z0-9_]([a-z0-9_-]*[a-z0-9_])?(\.[a-z0-9_]([a-z0-9_-]*[a-z0-9_])?)*")
-_DEVIATING = re.compile("[ß\u1e9eς\u200c\u200d]")  # IDNA 2003 and 2008 make different hosts of them
+_DEVIATING = re.compile("[ß\u1e9eς\u200c\u200d]")  # IDNA 2003 and 2008 encode these differently
 _ODD = re.compile(r"[\\\s\x00-\x20\x7f]")
 
 
@@ -24,18 +24,18 @@ def domain(text: str, specifier: str, *, allows: bool) -> str:
 
 
 def covers(rule: str, host: str) -> bool:
-    """A domain covers itself and what is under it."""
+    """Whether the domain ``rule`` equals ``host`` or is a parent of it."""
     return host == rule or host.endswith("." + rule)
 
 
 def host(url: str) -> str | None:
-    """The host that every reader of the address agrees on; None if there is none, or if they may differ."""
+    """The host of a URL; None if there is none, or if parsers may disagree about it."""
     if _ODD.search(url):
         return None
     try:
         parts = urlsplit(url)
         name = parts.hostname
-        _ = parts.port  # a port that is no number raises
+        _ = parts.port  # raises if the port is not a number
     except ValueError:
         return None
     if parts.scheme not in {"http", "https"} or not name or "%" in name or _DEVIATING.search(name):
@@ -44,7 +44,7 @@ def host(url: str) -> str | None:
 
 
 def hosts(url: str) -> set[str]:
-    """Every host that some reader may see in the address: browsers take a backslash for a slash, and skip tabs and extra slashes."""
+    """All hosts that some parser may find: browsers read a backslash as a slash, and skip tabs and extra slashes."""
     cleaned = re.sub(r"[\t\r\n]", "", url.strip()).replace("\\", "/")
     cleaned = re.sub(r"^([A-Za-z][A-Za-z0-9+.-]*):/*", r"\1://", cleaned)
     if "://" not in cleaned:
@@ -61,7 +61,7 @@ def hosts(url: str) -> set[str]:
 
 
 def _ascii(name: str) -> str | None:
-    """Lower case, IDN encoded, without the root's dot."""
+    """Lower-case, IDN-encoded name without a trailing dot."""
     try:
         encoded = name.strip().encode("idna").decode("ascii").lower().removesuffix(".")
     except UnicodeError:

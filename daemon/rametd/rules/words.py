@@ -1,4 +1,4 @@
-"""Words of a shell text: quoting, escapes and expansions, after POSIX.1-2024 XCU 2.2, 2.3 and 2.6, and bash's ``$'…'``."""
+"""Words of a shell text: quoting, escapes and expansions by POSIX.1-2024 XCU 2.2, 2.3 and 2.6, and bash's ``$'…'``."""
 
 import re
 from abc import ABC, abstractmethod
@@ -16,23 +16,23 @@ _ESCAPE = re.compile(
     r"\\(?:([abeEfnrtv\\'\"?])|([0-7]{1,3})|x([0-9A-Fa-f]{1,2})|u([0-9A-Fa-f]{1,4})|U([0-9A-Fa-f]{1,8}))", re.DOTALL
 )
 _ESCAPED = {"a": "\a", "b": "\b", "e": "\x1b", "E": "\x1b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
-_LONE = frozenset({"{", "[", "[["})  # special inside a word, plain as one
+_LONE = frozenset({"{", "[", "[["})  # special inside a word, plain as a whole word
 _SELF = frozenset({"_", "OPTARG", "REPLY", "argv", "dirstack", "DIRSTACK", "history", "historywords", "reply"})
 _LONE_BRACES = re.compile(r"(?:[^*?\[{},.]|\.(?!\.)|\{[^*?\[{},.]*\}|[,}])*")
 _DEPTH = 25
-_KNOWN = {"PWD": ".", "HOME": "~"}  # where the shell stands, and the home directory, as a path spells them
+_KNOWN = {"PWD": ".", "HOME": "~"}  # working directory and home directory, as spelled in paths
 
 
 class NotUnderstoodError(Exception):
-    """Reading stopped; never leaves the shell's reader."""
+    """Raised where the text cannot be read; caught in `rules.shell`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Word:
-    """One word after quote removal. ``text`` is what runs only if ``literal``; otherwise it is a guess at what an expansion yields.
+    """One word after quote removal. If ``literal``, ``text`` is exact; otherwise it is a guess at the result of an expansion.
 
-    ``pattern``: it holds a glob or braces, which can be expanded. ``open``: it holds a variable or a substitution whose value the
-    text does not give. ``$PWD`` and ``$HOME`` are written as ``.`` and ``~``.
+    ``pattern``: it contains a glob or braces. ``open``: it contains a variable or substitution of unknown value. ``$PWD`` and
+    ``$HOME`` are replaced by ``.`` and ``~``.
     """
 
     text: str
@@ -44,14 +44,14 @@ class Word:
 
     @property
     def written_out(self) -> bool:
-        """Whether no expansion decides what this word is."""
+        """Whether the word has no expansion."""
         return not (self.pattern or self.open)
 
 
 class WordReader(ABC):
-    """A cursor in a text that reads one word after another; what commands are is for the subclass to say.
+    """A cursor in a text that reads one word after another; the subclass reads commands.
 
-    ``doubts`` and ``values`` (variables assigned so far) are shared with the readers of what is nested in the text.
+    Readers of nested texts share ``doubts`` and ``values`` (variables assigned so far).
     """
 
     def __init__(self, text: str, at: int = 0, parent: Self | None = None) -> None:
@@ -64,7 +64,7 @@ class WordReader(ABC):
 
     @abstractmethod
     def script(self, *, nested: bool = False) -> None:
-        """Read commands to the end of the text, or to the parenthesis that closes a ``nested`` one."""
+        """Read commands to the end of the text, or of a ``nested`` one to its closing parenthesis."""
 
     def _deeper(self) -> None:
         self._depth += 1
@@ -116,12 +116,12 @@ class WordReader(ABC):
         text = "".join(parts)
         if text in _LONE and not quoted:
             return Word(text)
-        # Braces without a comma or a range stand for themselves, as in `stash@{0}`.
+        # Braces without a comma or a range do not expand, as in `stash@{0}`.
         pattern = pattern and (not _LONE_BRACES.fullmatch(text))
         return Word(text, literal, quoted, assigns, pattern, self._open)
 
     def quoted_text(self, end: str | None, parts: list[str]) -> bool:
-        """The inside of double quotes, or of a here-document (``end`` is None). False if something in it is expanded."""
+        """Read the inside of double quotes, or of a here-document (``end`` is None). False if it contains an expansion."""
         literal = True
         while self.at < len(self.text):
             char = self.text[self.at]
@@ -141,7 +141,7 @@ class WordReader(ABC):
         return literal
 
     def _expansion(self, sign: str, parts: list[str], *, quoted: bool) -> bool:
-        """What follows ``$`` or a backquote. True if it stands for itself."""
+        """Read the expansion after ``$`` or a backquote. True if the sign is literal."""
         text, following = self.text, self.text[self.at : self.at + 1]
         if sign == "`":
             self._backquoted()
@@ -171,7 +171,7 @@ class WordReader(ABC):
             raise NotUnderstoodError("an odd use of $")
         else:
             parts.append("$")
-            # Other shells expand more ($+x, $~x): only before an end is it surely itself.
+            # Other shells expand more ($+x, $~x): `$` is certainly literal only before the end of a word.
             return following in ("", '"') or following in META
         return False
 
@@ -196,7 +196,7 @@ class WordReader(ABC):
         self.inside(re.sub(r"\\([$`\\\"])", r"\1", match[1])).script()
 
     def _modified_parameter(self) -> None:
-        """``${name…}``: its inside may run commands (which are found) and may assign."""
+        """Read ``${name…}``: the inside may run commands (which are found) and assign variables."""
         self.doubt("a parameter expansion that does more than read")
         self._open = True
         self.at += 1
@@ -218,7 +218,7 @@ class WordReader(ABC):
         self._depth -= 1
 
     def _ansi(self, parts: list[str]) -> bool:
-        """``$'…'``. False, though nothing is expanded: a shell without this quoting reads other words."""
+        """Read ``$'…'``. False, though it has no expansion: a shell without this quoting reads other words."""
         match = _ANSI.match(self.text, self.at)
         if match is None:
             raise NotUnderstoodError("a quote is not closed")

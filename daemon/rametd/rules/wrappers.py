@@ -1,7 +1,7 @@
-"""Commands that run other commands: where in their words the other one begins.
+"""Wrappers: commands that run other commands, and where the other command begins in their words.
 
-``sudo rm x``, ``env A=1 rm x``, ``timeout 5 rm x``, ``find . -exec rm {} +`` and ``bash -c 'rm x'`` all run ``rm``. To deny, one looks
-through them; to allow, one must know where the other command begins, so that a rule for the wrapper does not allow it too.
+``sudo rm x``, ``env A=1 rm x``, ``timeout 5 rm x``, ``find . -exec rm {} +`` and ``bash -c 'rm x'`` all run ``rm``. To deny, rules look
+through wrappers. To allow, they must know where the other command begins: a rule for the wrapper must not allow that command too.
 """
 
 import re
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 SHELLS = frozenset({"sh", "bash", "rbash", "dash", "ash", "zsh", "ksh", "mksh", "fish", "csh", "tcsh", "su"})
 
-# How many operands come before the command, and the short options that take the next word.
+# Number of operands before the command, and the short options that take the next word.
 _WRAPPERS: dict[str, tuple[int, str]] = {
     "-": (0, ""),
     "builtin": (0, ""),
@@ -44,13 +44,13 @@ _WRAPPERS: dict[str, tuple[int, str]] = {
     "watch": (0, "nq"),
     "xargs": (0, "aEILnPsd"),
 }
-_JOINED = frozenset({"eval", "watch"})  # their words, joined, are a text for a shell
-_FIRST = frozenset({"trap"})  # their first word is
+_JOINED = frozenset({"eval", "watch"})  # their joined words are a script
+_FIRST = frozenset({"trap"})  # their first word is a script
 EXECUTING = {
     "find": frozenset({"-exec", "-execdir", "-ok", "-okdir"}),
     "fd": frozenset({"-x", "-X", "--exec", "--exec-batch"}),
 }
-# Commands that start others but exist for more: a rule that denies looks through them, one that allows takes them as they are.
+# Commands that also start others: rules that deny look through them, rules that allow treat them as plain commands.
 _LAUNCHERS: dict[tuple[str, ...], tuple[int, str]] = {
     **dict.fromkeys((("npx",), ("bunx",), ("uvx",)), (0, "p")),
     **dict.fromkeys(
@@ -68,14 +68,14 @@ _LAUNCHERS: dict[tuple[str, ...], tuple[int, str]] = {
     ("torsocks",): (0, ""),
 }
 _SCRIPTED = frozenset({"flock", "hyperfine", "nix-shell", "parallel", "runuser", "script", "watchexec"})
-"""Commands of which `-c TEXT` or an operand may be a text for a shell."""
+"""Commands for which `-c TEXT` or an operand may be a script."""
 _LOADER = re.compile(r"ld-linux.*\.so.*|ld-musl.*\.so.*|ld\.so")
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
 class Inner:
-    """What another command runs, from word ``start`` on: the words of a command, or a ``script`` for a shell."""
+    """A command inside another one, from word ``start`` on: its words, or a ``script`` for a shell."""
 
     start: int
     words: tuple[str, ...] = ()
@@ -87,12 +87,12 @@ def base(name: str) -> str:
 
 
 def runs_another(name: str) -> bool:
-    """Whether a command of this name exists to run what its other words say."""
+    """Whether a command of this name runs the command in its other words."""
     return name in _WRAPPERS or name in SHELLS or name in _JOINED or name in _FIRST or name in {".", "source"}
 
 
 def inner(words: Sequence[str]) -> Iterator[Inner]:
-    """The commands that this one runs, directly: look into each of them again for what it runs."""
+    """Commands that this one runs directly; each may run others in turn."""
     name = base(words[0]) if words else ""
     if name in SHELLS:
         flag = next(
@@ -118,7 +118,7 @@ def inner(words: Sequence[str]) -> Iterator[Inner]:
 
 
 def launched(words: Sequence[str]) -> Iterator[Inner]:
-    """`inner`, and what launchers run: to deny by, never to allow by."""
+    """`inner`, and the commands that launchers run: for denying, never for allowing."""
     yield from inner(words)
     name = base(words[0]) if words else ""
     for called, rest in ((words[:1], words), (words[:2], words[1:])):
@@ -136,7 +136,7 @@ def launched(words: Sequence[str]) -> Iterator[Inner]:
 
 
 def _starts(words: Sequence[str], operands: int, valued: str) -> list[int]:
-    """Where the command may begin. A long option may or may not take the next word: both are tried."""
+    """Possible starts of the inner command. A long option may or may not take the next word: both are tried."""
     found: set[int] = set()
     todo, seen = [(1, operands)], set[tuple[int, int]]()
     while todo:
