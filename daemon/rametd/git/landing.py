@@ -25,7 +25,8 @@ from rametd.git.process import clean_environment, failed
 from rametd.git.registrations import REASON, registered_at, verify_worktree
 from rametd.git.repository import RepositoryInfo
 from rametd.git.submodules import Unpublished, links_that_go_back, populate_submodules, unpublished
-from rametd.git.targets import Targets, under_way
+from rametd.git.targets import Targets
+from rametd.git.underway import busy_with, ending_words
 
 RAMET: Final = ("Ramet", "ramet@localhost")
 _REBASE: Final = (
@@ -122,8 +123,8 @@ class Landing:
         return await unpublished(self._git, repo, worktree, old, new)
 
     async def under_way(self, worktree: Path) -> str:
-        """What was begun in a worktree and is not finished ("a rebase"), "" when nothing is."""
-        return await self._git.compute(lambda: under_way(verify_worktree(worktree, None)))
+        """Name the git command under way in a worktree ("a rebase"), "" if there is none."""
+        return await self._git.compute(lambda: busy_with(verify_worktree(worktree, None)))
 
     async def uncommitted(self, worktree: Path) -> tuple[str, ...]:
         """What a worktree has that its branch has not: changed and untracked files, an untracked directory once."""
@@ -154,11 +155,11 @@ class Landing:
         git = self._git
         git_dir = await git.verified(worktree, None)
         there = (f"--git-dir={git_dir}", f"--work-tree={worktree}")
-        busy = await git.compute(under_way, git_dir)
+        busy = await git.compute(busy_with, git_dir)
         if busy:
             raise WrongStateError(
                 f"{busy} is under way in {worktree}, and what is committed now would be a part of it",
-                hint="finish it there or take it back (`git status` tells how), then land again",
+                hint=f"end it by {ending_words(worktree, busy)}, then land again",
                 worktree=str(worktree),
             )
         unmerged = os.fsdecode(await git.process.read(worktree, *there, "diff", "--name-only", "--diff-filter=U", "-z"))

@@ -10,7 +10,6 @@ nor after a kill, which leaves one of these:
 """
 
 import os
-import shlex
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -27,7 +26,7 @@ from rametd.git.repository import head_of, open_repository, peel
 from rametd.git.scratch import without_files
 from rametd.git.snapshot import current_tree
 from rametd.git.submodules import follow_submodules
-from rametd.git.targets import under_way, ways_out
+from rametd.git.underway import busy_with, ending_words
 
 _REFLOG: Final = "ramet: sync"
 _REBASE: Final = (
@@ -73,10 +72,11 @@ async def sync(
     """See `Git.sync`."""
     git_dir = await git.verified(worktree, None)
     there = (f"--git-dir={git_dir}", f"--work-tree={worktree}")
-    if busy := await git.compute(under_way, git_dir):  # first, for a rebase has no branch checked out
-        ways = " or ".join(f"`git -C {shlex.quote(str(worktree))} {words}`" for words in ways_out(busy))
+    if busy := await git.compute(busy_with, git_dir):  # first, for a rebase has no branch checked out
         raise WorktreeChangedError(
-            f"{worktree} is in the middle of {busy}", hint=f"end it by {ways}, then sync again", worktree=str(worktree)
+            f"{worktree} is in the middle of {busy}",
+            hint=f"end it by {ending_words(worktree, busy)}, then sync again",
+            worktree=str(worktree),
         )
     await git.verified(worktree, branch)
     old = await git.compute(_head, git_dir)

@@ -18,16 +18,7 @@ from rametd.domain.errors import GitFailedError
 from rametd.git.context import GitContext
 from rametd.git.registrations import existing_git_dir, registrations
 from rametd.git.repository import RepositoryInfo, branch_tip, open_repository
-
-_UNDER_WAY = {
-    "rebase-merge": "a rebase",
-    "rebase-apply": "a rebase",
-    "MERGE_HEAD": "a merge",
-    "CHERRY_PICK_HEAD": "a cherry-pick",
-    "REVERT_HEAD": "a revert",
-    "sequencer": "a cherry-pick or a revert",  # of several commits, between two of them
-    "BISECT_START": "a bisect",
-}
+from rametd.git.underway import busy_with
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,20 +117,6 @@ class Targets:
         return done.returncode == 0
 
 
-def under_way(git_dir: Path) -> str:
-    """What was begun in a worktree and is not finished ("a merge"), "" when nothing is. Blocks."""
-    names = frozenset(os.listdir(git_dir))  # noqa: PTH208  one call for each of a thousand sessions
-    return next((words for name, words in _UNDER_WAY.items() if name in names), "")
-
-
-def ways_out(busy: str) -> tuple[str, ...]:
-    """The commands of git, without its name, that end what `under_way` calls so: going on with it, and taking it back."""
-    if busy == _UNDER_WAY["BISECT_START"]:
-        return ("bisect reset",)
-    command = busy.removeprefix("a ").partition(" ")[0]
-    return (f"{command} --continue", f"{command} --abort")
-
-
 def _checkout(repo: RepositoryInfo, branch: str) -> Checkout | None:
     ref = f"refs/heads/{branch}"
     places = [entry.path for entry in registrations(repo.common_dir) if entry.path is not None]
@@ -147,7 +124,7 @@ def _checkout(repo: RepositoryInfo, branch: str) -> Checkout | None:
         git_dir = existing_git_dir(path)
         if git_dir is None or not path.is_dir():
             continue
-        busy = under_way(git_dir)
+        busy = busy_with(git_dir)
         rebased = {_text(git_dir / folder / "head-name") for folder in ("rebase-merge", "rebase-apply")}
         bisected = {f"refs/heads/{_text(git_dir / 'BISECT_START')}"}
         if _text(git_dir / "HEAD") == f"ref: {ref}" or ref in rebased | bisected:

@@ -3,6 +3,7 @@
 import contextlib
 import os
 import re
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -10,8 +11,15 @@ from typing import Final
 from rametd.git.context import GitContext
 from rametd.git.repository import RepositoryInfo, commit_exists
 
-_BEGUN: Final = {"MERGE_HEAD": "merge", "CHERRY_PICK_HEAD": "cherry-pick", "REVERT_HEAD": "revert", "rebase-merge": "rebase",
-                 "rebase-apply": "rebase", "BISECT_LOG": "bisect"}  # fmt: skip
+_BEGUN: Final = {
+    "rebase-merge": "rebase",
+    "rebase-apply": "rebase",
+    "MERGE_HEAD": "merge",
+    "CHERRY_PICK_HEAD": "cherry-pick",
+    "REVERT_HEAD": "revert",
+    "BISECT_START": "bisect",
+}
+"""Git's commands by the file that each leaves in the git directory until it ends."""
 _PENDING: Final = (
     *("MERGE_HEAD", "CHERRY_PICK_HEAD", "REVERT_HEAD"),
     *("rebase-merge/orig-head", "rebase-apply/orig-head", "BISECT_START"),
@@ -35,8 +43,35 @@ class UnderWay:
 
 
 def begun(git_dir: Path) -> tuple[str, ...]:
-    """What is under way by a git directory, in a word each. Blocks."""
-    return tuple(dict.fromkeys(words for name, words in _BEGUN.items() if (git_dir / name).exists()))
+    """List the git commands that have begun in a git directory and not ended ("merge"), the outermost first. Blocks."""
+    try:
+        names = frozenset(os.listdir(git_dir))  # noqa: PTH208  one call for each of a thousand sessions
+    except FileNotFoundError:
+        return ()
+    found = [command for name, command in _BEGUN.items() if name in names]
+    if "sequencer" in names:  # a cherry-pick or revert of several commits, which has no other file between two of them
+        todo = git_dir / "sequencer" / "todo"
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            found.append("revert" if todo.read_bytes().startswith(b"revert") else "cherry-pick")
+    return tuple(dict.fromkeys(found))
+
+
+def busy_with(git_dir: Path) -> str:
+    """Name the outermost git command under way for a message ("a merge"), "" if there is none. Blocks."""
+    commands = begun(git_dir)
+    return f"a {commands[0]}" if commands else ""
+
+
+def ending_commands(worktree: Path, busy: str) -> tuple[str, ...]:
+    """Shell commands that end what `busy_with` names: continue it, or abort it."""
+    command = busy.removeprefix("a ")
+    ends = ("reset",) if command == "bisect" else ("--continue", "--abort")
+    return tuple(shlex.join(("git", "-C", str(worktree), command, end)) for end in ends)
+
+
+def ending_words(worktree: Path, busy: str) -> str:
+    """The commands of `ending_commands` in a sentence."""
+    return " or ".join(f"`{command}`" for command in ending_commands(worktree, busy))
 
 
 def under_way(repo: RepositoryInfo, git_dir: Path) -> UnderWay:

@@ -7,7 +7,7 @@ from pathlib import Path
 from ramet.v1 import session_pb2
 
 from rametd.git.registrations import existing_git_dir
-from rametd.git.targets import under_way
+from rametd.git.underway import busy_with
 from rametd.services.views import session_message
 from rametd.store import Reader
 from rametd.store.sessions import SessionStamp
@@ -24,7 +24,7 @@ def mark_gone(messages: Iterable[session_pb2.Session]) -> None:
         archived = each.state == session_pb2.SESSION_STATE_ARCHIVED
         each.worktree_gone = not archived and not os.path.isdir(each.worktree)  # noqa: PTH112  of a thousand
         git_dir = None if archived or each.worktree_gone else existing_git_dir(Path(each.worktree))
-        each.under_way = under_way(git_dir) if git_dir is not None else ""
+        each.under_way = busy_with(git_dir) if git_dir is not None else ""
 
 
 class SessionMessages:

@@ -5,7 +5,7 @@ import shutil
 import socket
 import sqlite3
 import subprocess
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 
 import grpc
@@ -125,6 +125,30 @@ async def test_every_advice_does_what_it_says(daemon: DaemonProcess, repository:
         assert {name: git(tree, "rev-parse", "HEAD") for name, tree in trees.items()} == tips
         assert [(trees[name] / "only.txt").read_text() for name in ("repaired", "anew")] == ["here\n"] * 2
         assert not await diagnose(client, repo="repo")
+
+
+@pytest.mark.parametrize("command", ["merge", "cherry-pick", "revert", "bisect"])
+async def test_a_git_command_under_way_on_the_branch_is_named_with_the_command_that_ends_it(
+    client: Client, sandbox: Sandbox, repository: Path, command: str
+) -> None:
+    tree = Path((await client.create(repository, name="mine")).worktree)
+    for text in ("one", "two"):
+        (tree / "new.txt").write_text(f"{text}\n")
+        git(tree, "add", "new.txt")
+        git(tree, "commit", "-q", "-m", text)
+    (repository / "new.txt").write_text("theirs\n")
+    git(repository, "add", "new.txt")
+    git(repository, "commit", "-q", "-m", "theirs")
+    tip, theirs = git(tree, "rev-parse", "HEAD"), git(repository, "rev-parse", "HEAD")
+    with suppress(subprocess.CalledProcessError):
+        git(tree, command, {"revert": "HEAD~1", "bisect": "start"}.get(command, theirs))
+
+    (found,) = (await diagnose(client)).values()
+    assert (found.code, f"a {command} is under way" in found.message) == ("git-unfinished", True)
+    await follow(sandbox, repository, found.advice, "end it" if command == "bisect" else "or take it back")
+
+    assert not await diagnose(client)
+    assert git(tree, "rev-parse", "HEAD") == tip
 
 
 @pytest.mark.parametrize("what", ["end it", "or take it back"])

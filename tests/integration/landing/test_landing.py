@@ -1,5 +1,7 @@
 """The merge queue: what lands, in which order, and that nobody's checkout is touched but by git's own fast-forward."""
 
+import re
+import shlex
 import subprocess
 from contextlib import suppress
 from pathlib import Path
@@ -235,6 +237,25 @@ async def test_nothing_lands_while_something_is_under_way_in_its_worktree(
     assert (reason, f"a {begin[0]} is under way" in words) == ("WRONG_STATE", True), words
     assert (await client.get("works")).under_way == f"a {begin[0]}"
     assert git(repository, "rev-parse", "main") == before
+
+
+async def test_an_entry_in_the_middle_of_a_merge_is_given_to_a_person_with_the_command_that_ends_it(
+    client: Client, landings: Landings, repository: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rametd.services.landing.lane.PATIENCE_S", 0.0)
+    await with_work(client, repository, "first", base_ref="main")
+    second = await with_work(client, repository, "second", base_ref="main", after=["first"])
+    await landings.land("second")
+    await landings.reach("second", WAITING)
+    git(Path(second.worktree), "bisect", "start")
+
+    await landings.land("first")
+    held = await landings.reach("second", HELD, "bisect is under way")
+
+    (command,) = re.findall("`([^`]+)`", held.reason)
+    git(Path(second.worktree), *shlex.split(command)[3:])
+    await landings.retry("second")
+    assert (await landings.wait("second"))["second"].state == LANDED
 
 
 async def test_a_tree_that_cannot_be_checked_out_says_so_and_is_given_to_a_person(

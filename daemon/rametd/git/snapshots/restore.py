@@ -16,7 +16,7 @@ from rametd.git.registrations import registrations
 from rametd.git.repository import head_of, open_repository
 from rametd.git.scratch import change_files
 from rametd.git.snapshot import private_index
-from rametd.git.targets import under_way
+from rametd.git.underway import busy_with
 from rametd.git.unread import add_all, is_unborn
 
 _RETRIES_S: Final = (0.1, 0.3, 1.0, 3.0)
@@ -51,7 +51,7 @@ async def bring_back(
     meanwhile or a filter fails.
     """
     git_dir = await git.verified(worktree, None)
-    if busy := await git.compute(under_way, git_dir):
+    if busy := await git.compute(busy_with, git_dir):
         # Git would go on from there: the next commit would be its end, with the files of then and both its parents.
         raise WorktreeChangedError(
             f"{worktree} is in the middle of {busy}",

@@ -14,7 +14,7 @@ from rametd.domain.states import BUSY_STATES, State
 from rametd.environment import build
 from rametd.git import Landed, Target
 from rametd.git.repository import RepositoryInfo
-from rametd.git.targets import ways_out
+from rametd.git.underway import ending_words
 from rametd.services.core import Core
 from rametd.services.ids import new_id
 from rametd.services.plan_checks import trusted_check
@@ -133,10 +133,9 @@ async def check_work(
     warnings: tuple[str, ...] = ()
     if await asyncio.to_thread(session.worktree.is_dir):
         if busy := await core.git.landing.under_way(session.worktree):
-            ways = " or ".join(f"`git -C {shlex.quote(str(session.worktree))} {way}`" for way in ways_out(busy))
             raise WrongStateError(
                 f"{busy} is under way in {session.worktree}, and its branch is as it was before",
-                hint=f"end it by {ways}, then land again",
+                hint=f"end it by {ending_words(session.worktree, busy)}, then land again",
             )
         async with core.still(session.id):
             tip, warnings = await _committed(core, repo, info, session, tip, message)

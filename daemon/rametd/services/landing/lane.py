@@ -18,6 +18,7 @@ from rametd.domain.landing import AT_WORK, READY, LandingState
 from rametd.domain.models import Session
 from rametd.domain.states import BUSY_STATES, State
 from rametd.git.repository import RepositoryInfo
+from rametd.git.underway import ending_words
 from rametd.services.core import Core
 from rametd.services.landing import entries, words
 from rametd.services.landing.bisection import Bisection
@@ -32,6 +33,8 @@ from rametd.services.worktrees.places import tree_of
 
 BEFORE = "; before: "
 """In the reason of an entry that its agent has not mended: what sent it back."""
+PATIENCE_S = 30.0
+"""How long an entry waits for a merge or the like to end in its worktree before the daemon asks a person."""
 S = LandingState
 
 
@@ -58,6 +61,7 @@ class Lane:
         self._passed: tuple[object, list[Step]] | None = (
             None  # a batch whose check has passed, and that git would not move
         )
+        self._git_busy_since: dict[str, float] = {}  # by entry, on the event loop's clock
         self._stuck: dict[str, tuple[Step, str]] = {}  # by entry: what a checkout keeps from landing, and why
 
     def taken_out(self, landing_id: str) -> None:
@@ -185,18 +189,36 @@ class Lane:
                 await self._outcomes.hold(landing, f"its branch {landing.branch} is gone")
             elif reason := await self._not_yet(session):
                 await self._outcomes.change(landing, S.WAITING, reason)
+            elif reason := await self._unfinished_git(session):
+                now = asyncio.get_running_loop().time()
+                if now - self._git_busy_since.setdefault(landing.id, now) < PATIENCE_S:
+                    await self._outcomes.change(landing, S.WAITING, reason)
+                    continue
+                await self._outcomes.hold(landing, reason)
+            elif reason := await self._uncommitted(session):
+                await self._outcomes.change(landing, S.WAITING, reason)
             else:
                 ready.append(Ready(landing, session, tip))
+            self._git_busy_since.pop(landing.id, None)
         return await self._in_order(ready)
 
     async def _not_yet(self, session: Session) -> str:
-        """Why a session's work is not complete, "" when it is."""
-        if session.state in BUSY_STATES | {State.QUEUED, State.LOST}:
-            return f"its agent is at work ({session.state})"
+        """Say that a session's agent still works, "" if it does not."""
+        busy = session.state in BUSY_STATES | {State.QUEUED, State.LOST}
+        return f"its agent is at work ({session.state})" if busy else ""
+
+    async def _unfinished_git(self, session: Session) -> str:
+        """Say which git command is under way in a session's worktree and what ends it, "" if none is."""
+        tree = session.worktree
+        if not await asyncio.to_thread(tree.is_dir):
+            return ""  # archived: only the branch exists
+        busy = await self._core.git.landing.under_way(tree)
+        return f"{busy} is under way in {tree}: end it by {ending_words(tree, busy)}" if busy else ""
+
+    async def _uncommitted(self, session: Session) -> str:
+        """Say which files of a session's worktree are not committed, "" if all are."""
         if not await asyncio.to_thread(session.worktree.is_dir):
-            return ""  # archived: the branch is all there is
-        if busy := await self._core.git.landing.under_way(session.worktree):
-            return f"{busy} is under way in {session.worktree}"
+            return ""
         dirty = await self._core.git.landing.uncommitted(session.worktree)
         return f"{len(dirty)} uncommitted files in {session.worktree}: {', '.join(dirty[:3])}" if dirty else ""
 

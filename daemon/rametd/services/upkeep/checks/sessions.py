@@ -6,9 +6,9 @@ from pathlib import Path
 
 from rametd.domain.errors import RametError
 from rametd.domain.models import Session, WorktreeKind
-from rametd.domain.states import State
+from rametd.domain.states import BUSY_STATES, State
 from rametd.git.registrations import Registration, existing_git_dir, locate
-from rametd.git.targets import under_way, ways_out
+from rametd.git.underway import busy_with, ending_commands
 from rametd.services.agents.transcripts import Transcripts
 from rametd.services.departures.clearing import archive_ref, last_known
 from rametd.services.departures.whole import archived_as
@@ -168,20 +168,25 @@ async def _branch(scene: Scene, session: Session) -> AsyncIterator[Finding]:
         advice = f"make it again: {await _make_branch(scene, session)}"
         yield Finding("error", "branch-missing", session.name, session.id, message, advice)
         return
+    git_dir = await asyncio.to_thread(existing_git_dir, tree)
+    busy = await asyncio.to_thread(busy_with, git_dir) if git_dir is not None else ""
+    endings = "\nor take it back: ".join(ending_commands(tree, busy)) if busy else ""
+    look = f"look at it: {shell('git', '-C', tree, 'status')}"
     place = scene.inventory.checked_out.get(branch)
     if place is not None and await asyncio.to_thread(lambda: place.resolve() == tree.resolve()):
+        if busy and session.state not in BUSY_STATES:
+            message = f"{busy} is under way in {tree}"
+            yield Finding("warning", "git-unfinished", session.name, session.id, message, f"{look}\nend it: {endings}")
         return
     where = f"is checked out at {place}" if place is not None else "is checked out nowhere"
     message = f"branch {branch} {where}, not in the session's worktree"
-    git_dir = await asyncio.to_thread(existing_git_dir, tree)
-    if git_dir is not None and (busy := await asyncio.to_thread(under_way, git_dir)):
+    if busy:
         # Until that is over git refuses to switch.
         message = f"{message}: {busy} is under way there"
-        on, *back = (shell("git", "-C", tree, *words.split()) for words in ways_out(busy))
-        again = "\n".join([f"end it: {on}", *(f"or take it back: {each}" for each in back)])
+        again = f"end it: {endings}"
     else:
         again = f"have the branch there again: {shell('git', '-C', tree, 'switch', branch)}"
-    advice = f"look at it: {shell('git', '-C', tree, 'status')}\n{again}"
+    advice = f"{look}\n{again}"
     yield Finding("warning", "branch-not-checked-out", session.name, session.id, message, advice)
 
 
