@@ -130,6 +130,9 @@ def worktree_inside(tree: Sample) -> None:
     inner.write("c", "1\n")
     inner.commit("c")
     inner.write("d", "2\n")
+    inner.write("e", "only staged\n")
+    inner.git("add", "e")
+    (inner.path / "e").unlink()
 
 
 STATES: list[Callable[[Sample], None]] = [
@@ -191,6 +194,8 @@ async def test_an_archived_worktree_comes_back_as_it_was(
     assert await restored(git, repo, tree, snapshot) == ()
     assert picture(tree) == before
     tree.git("fsck", "--connectivity-only")
+    if state is worktree_inside:
+        assert tree.git("show", ":e", at=tree.path / "within") == "only staged"
     open_up(tree.path)
 
 

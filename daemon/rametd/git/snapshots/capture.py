@@ -2,13 +2,15 @@
 
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import suppress
 from enum import IntEnum
 from pathlib import Path
 from typing import Any, Final
 
 import pygit2
 
+from rametd.domain.errors import GitFailedError
 from rametd.git.context import GitContext
 from rametd.git.inside import git_dir_at
 from rametd.git.loose import write_loose
@@ -65,6 +67,7 @@ async def capture_with(
     apart: bool = False,
     inside: bool = True,
     head: Head | None = None,
+    inner: Collection[Path] = (),
 ) -> Snapshot:
     """`capture` with the git directory named, which need not be registered. Without ``inside``, repositories inside are not looked into."""
     skipped: tuple[str, ...] = ()
@@ -79,6 +82,7 @@ async def capture_with(
         found, skipped = await nested.capture(git, worktree, git_dir, tree, skipped)
     index = await staged_tree(git, git_dir) if depth >= Depth.STAGED else ""
     unmerged = await unmerged_blobs(git, git_dir) if depth is Depth.FULL else []
+    staged_inside = await inner_objects(git, inner)
     files, staged = tree, index
 
     def store() -> Snapshot:
@@ -92,7 +96,8 @@ async def capture_with(
             head=stands.commit or "",
             branch=stands.branch or "",
             index="" if same or stands.commit is None else staged,
-            unmerged=unmerged,
+            unmerged=[*unmerged, *staged_inside[1]],
+            inner=staged_inside[0],
             nested=kept,
             skipped=skipped,
             facts=facts,
@@ -136,6 +141,17 @@ async def unmerged_blobs(git: GitContext, git_dir: Path) -> list[str]:
     fields = [record.split(b" ") for record in output.split(b"\0") if record]
     empty = await git.compute(write_loose, common_dir(git_dir) / "objects", "blob", b"")
     return sorted({empty, *(name.decode() for mode, name, _ in fields if mode != b"160000")})
+
+
+async def inner_objects(git: GitContext, entries: Collection[Path]) -> tuple[list[str], list[str]]:
+    """The trees that are staged, and the blobs of conflicts, in the git directories of worktrees inside; of an index that cannot be read none."""
+    trees: list[str] = []
+    blobs: list[str] = []
+    for entry in entries:
+        with suppress(GitFailedError):
+            trees.append(await staged_tree(git, entry))
+            blobs += await unmerged_blobs(git, entry)
+    return list(dict.fromkeys(trees)), blobs
 
 
 async def pin_all(git: GitContext, git_dir: Path, owner: str) -> None:

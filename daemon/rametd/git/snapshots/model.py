@@ -3,6 +3,7 @@
     files/        the worktree's files, untracked ones included, ignored ones not
     index/        what is staged, where that was asked for and differs from HEAD
     unmerged/     blobs that the index has and ``index/`` does not, by name: of conflicts, and of files that are only announced
+    inner/        what is staged in worktrees of the same repository inside, by name
     nested/0/     the files of the first repository inside that differs from its HEAD, and so on
     meta.json     head, branch, time, the repositories inside, and what the maker noted
 
@@ -82,6 +83,7 @@ def write(
     branch: str,
     index: str = "",
     unmerged: Iterable[str] = (),
+    inner: Iterable[str] = (),
     nested: Iterable[Nested] = (),
     skipped: Iterable[str] = (),
     facts: Mapping[str, Any] | None = None,
@@ -96,6 +98,8 @@ def write(
         top[b"index"] = (_TREE, bytes.fromhex(index))
     if blobs := {name.encode(): (_FILE, bytes.fromhex(name)) for name in unmerged}:
         top[b"unmerged"] = (_TREE, bytes.fromhex(write_loose(objects, "tree", format_tree(blobs))))
+    if staged := {name.encode(): (_TREE, bytes.fromhex(name)) for name in inner}:
+        top[b"inner"] = (_TREE, bytes.fromhex(write_loose(objects, "tree", format_tree(staged))))
     trees = {str(n).encode(): (_TREE, bytes.fromhex(each.files)) for n, each in enumerate(found) if each.files}
     if trees:
         top[b"nested"] = (_TREE, bytes.fromhex(write_loose(objects, "tree", format_tree(trees))))

@@ -47,7 +47,7 @@ from rametd.git.removal import delete_tree, refuse_main
 from rametd.git.repository import Head, RepositoryInfo, branch_tip, commit_exists, head_of, last_head, open_repository
 from rametd.git.snapshot import private_index, scratch_index
 from rametd.git.snapshots import model, nested
-from rametd.git.snapshots.capture import Depth, capture_with, pin_all, staged_tree, unmerged_blobs
+from rametd.git.snapshots.capture import Depth, capture_with, inner_objects, pin_all, staged_tree, unmerged_blobs
 from rametd.git.snapshots.model import Snapshot
 from rametd.git.submodules import populate_submodules
 from rametd.git.underway import begun
@@ -209,8 +209,9 @@ async def _capture(
         facts["under_way"] = [] if borrowed else list(await git.compute(begun, git_dir))
         facts["thin"] = not borrowed
         warnings += await git.compute(_lock_words, repo, place.worktree)
+        inner = [each.admin_dir for each in await git.compute(entries_inside, common, place.worktree)]
         try:
-            made = await capture_with(git, tree, git_dir, depth=Depth.FULL, facts=facts, head=head)
+            made = await capture_with(git, tree, git_dir, depth=Depth.FULL, facts=facts, head=head, inner=inner)
         except GitFailedError as error:  # all of it is moved aside as it is
             unread = error.message
             candidates = (head.commit, tip, last.head if last is not None else None)
@@ -277,6 +278,8 @@ async def _without_tree(
             f"neither the worktree {place.worktree} nor the branch {branch} is left", hint="there is nothing to keep"
         )
     facts |= {"branch": tip or "", "commits": [each for each in dict.fromkeys((tip, at)) if each], "thin": False}
+    inside = [each.admin_dir for each in await git.compute(entries_inside, common, place.worktree)]
+    trees, blobs = await inner_objects(git, inside)
     files = files or await git.compute(_tree_of, repo, at)
     on = head.branch or "" if git_dir is not None else branch
     return (
@@ -287,7 +290,8 @@ async def _without_tree(
                 head=at,
                 branch=on,
                 index=index,
-                unmerged=unmerged,
+                inner=trees,
+                unmerged=[*unmerged, *blobs],
                 nested=found,
                 skipped=skipped,
                 facts=facts,
