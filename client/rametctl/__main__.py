@@ -1,4 +1,4 @@
-"""The entry point: runs a verb, and turns whatever goes wrong into one line on standard error and an exit code.
+"""The entry point: runs a verb, and turns every error into one line on standard error and an exit code.
 
 Imports nothing that Python has not imported itself by now: until ``main`` runs, Ctrl-C is a traceback.
 """

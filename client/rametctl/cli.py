@@ -1,4 +1,4 @@
-"""The command line. A verb's module is imported when it is used: the client's start is what people feel."""
+"""The command line. Imports a verb's module only when it is used, so that the client starts quickly."""
 
 from importlib import import_module
 
@@ -41,8 +41,8 @@ class Interrupted(Exception):  # noqa: N818  no error: a person wants it to end
     """Ctrl-C."""
 
 
-class ReaderGone(Exception):  # noqa: N818  no error: whoever reads has seen enough
-    """Standard output leads nowhere any more, as in ``rametctl log S | head``."""
+class ReaderGone(Exception):  # noqa: N818  no error: the reader has seen enough
+    """The reader of standard output has gone, as in ``rametctl log SESSION | head``."""
 
 
 @click.command(
@@ -50,15 +50,15 @@ class ReaderGone(Exception):  # noqa: N818  no error: whoever reads has seen eno
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 80},
     options_metavar="",
     subcommand_metavar="VERB ...",
-    epilog="Every verb has --help with examples, and --json. Exit codes: 0 done, 1 refused or failed, 2 wrong usage, "
-    "3 no such thing, 4 a person is needed, 5 no daemon, 124 timed out, 130 interrupted.",
+    epilog="Every command has --help with examples, and --json. Exit codes: 0 done, 1 refused or failed, 2 wrong usage, "
+    "3 not found, 4 needs your input, 5 no daemon, 124 timed out, 130 interrupted.",
 )
 @click.version_option(package_name="ramet", prog_name="rametctl", message="%(prog)s %(version)s")
 def cli() -> None:
-    """Many agents at work in one repository, each in a worktree of its own.
+    """Run many agents in one repository, each in a worktree of its own.
 
     \b
       rametctl new "fix the login"      a session: branch, worktree, agent
-      rametctl ls                       what they are doing
-      rametctl inbox                    what waits for you
+      rametctl ls                       list sessions and their states
+      rametctl inbox                    list requests that wait for you
     """

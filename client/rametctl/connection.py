@@ -44,7 +44,7 @@ MAX_MESSAGE_BYTES = 64 * 1024 * 1024
 PAGE = 1000
 """What of a list is asked for at once: as much as the daemon gives."""
 RETRY_DEADLINE = 30.0
-"""Seconds for which a call is tried again when the daemon goes away under it."""
+"""Seconds for which a call is retried after the daemon stopped during it."""
 HEALTH_TIMEOUT = 5.0
 GRACE = 1.0
 """Seconds beyond the time that a person gave, in which the daemon, which keeps that time, answers."""
@@ -218,7 +218,7 @@ class Connection:
         self, method: Callable[["Connection"], Method[Request, Response]], request: Request, *, retry: bool
     ) -> Response:
         failing_since: float | None = None
-        pause, told = 0.05, False
+        pause, noted = 0.05, False
         while True:
             attempt = time.monotonic()
             try:
@@ -233,9 +233,9 @@ class Connection:
                 if failing_since is None or error.reason != UnreachableError.reason:
                     raise
                 failure = error
-                if not told:
+                if not noted:
                     self._tell("the daemon went away before it answered; waiting for one: rametctl daemon start")
-                    told = True
+                    noted = True
             now = time.monotonic()
             # A call that went on for a while was with a daemon: what ended it is a new failure.
             if failing_since is None or now - attempt > 5.0:
@@ -250,7 +250,7 @@ class Connection:
     def pages(
         self, method: Callable[["Connection"], Method[ListRequest, ListResponse]], request: ListRequest
     ) -> Iterator[ListResponse]:
-        """`call` for each page of a list, the first one on; ``request`` is made to ask for them in turn."""
+        """Call once for each page of a list; ``request`` is changed to ask for each page in turn."""
         request.page_size = PAGE
         while True:
             page = self.call(method, request)

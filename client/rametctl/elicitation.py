@@ -11,7 +11,7 @@ _TRUE, _FALSE = frozenset({"true", "yes", "y", "1"}), frozenset({"false", "no", 
 
 
 def content(asked: Any, answers: Sequence[str]) -> dict[str, Any]:
-    """The object that answers ``asked``, an elicitation's input. Raises UsageError where it would not fit what is asked for."""
+    """Return the object that answers ``asked``, an elicitation's input. Raises UsageError if it does not match the schema."""
     if len(answers) == 1 and answers[0].lstrip().startswith("{"):
         return _checked(asked, _object(answers[0]))
     known = fields(asked)
@@ -36,7 +36,7 @@ def _object(text: str) -> dict[str, Any]:
 def _checked(asked: Any, found: dict[str, Any]) -> dict[str, Any]:
     known = fields(asked)
     if unknown := [name for name in found if known and name not in known]:
-        raise UsageError(f"nobody asks for {', '.join(unknown)}", hint=_hint(known))
+        raise UsageError(f"unknown field: {', '.join(unknown)}", hint=_hint(known))
     if missing := [name for name in required_fields(asked) if name not in found]:
         raise UsageError(f"{', '.join(missing)} is missing", hint=_hint(known))
     return found

@@ -11,7 +11,7 @@ from rametctl.app import App
 
 
 def sent_environment(app: App) -> dict[str, str]:
-    """What of the environment goes to the daemon with a request that creates sessions.
+    """The part of the environment that requests which create sessions send to the daemon.
 
     A variable is sent if the daemon asks for it *and* the list in `ramet.environment` or the person's own
     ``agents.claude.pass_env`` names it: a daemon cannot ask for more than that.

@@ -1,12 +1,12 @@
-"""Why a command could not do what it was told, with the exit code for it.
+"""Errors of a command, each with its exit code.
 
 ClientError               1    the daemon refused, or the operation failed
 ├── UsageError            2    the command line cannot mean anything
 ├── RefusedError               the daemon said no: its reason, hint and data; the exit code follows from the status
-├── PersonNeededError     4    it goes on only when a person has answered
+├── PersonNeededError     4    a person must answer first
 ├── UnreachableError      5    no daemon can be reached or started
 │   └── ConnectionLostError    there was one, and it went away
-└── TimedOutError       124    the time is over
+└── TimedOutError       124    timed out
 """
 
 from typing import TYPE_CHECKING, ClassVar
@@ -61,7 +61,7 @@ class TimedOutError(ClientError):
 
 
 class RefusedError(ClientError):
-    """The daemon's own error, typed again: ``status`` is the gRPC status' name, ``data`` what it tells programs."""
+    """An error from the daemon: ``status`` is the name of the gRPC status, ``data`` the details for programs."""
 
     STATUS_HINTS: ClassVar[dict[str, str]] = {
         "UNIMPLEMENTED": "run: rametctl daemon restart",
@@ -75,7 +75,7 @@ class RefusedError(ClientError):
 
 
 def no_answer_in_time() -> TimedOutError:
-    return TimedOutError("the time is over before the daemon has answered", hint="run: rametctl daemon status")
+    return TimedOutError("timed out before the daemon answered", hint="run: rametctl daemon status")
 
 
 def from_rpc_error(error: Exception) -> ClientError:

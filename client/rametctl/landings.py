@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from rametctl.app import App
 
 OVER = frozenset({"landed", "removed", "held"})
-"""States from which nothing goes on by itself."""
+"""States that an entry does not leave by itself."""
 
 
 def all_landings(app: "App", *, repo: str, ended: bool = False) -> "list[Landing]":
@@ -33,7 +33,7 @@ def wait_landings(app: "App", landings: "Sequence[Landing]", timeout: float | No
     with app.output.spinner("landing …"):
         answer = app.connection.call(lambda daemon: daemon.landing.WaitLandings, request)
     if answer.timed_out:
-        raise TimedOutError(f"the time is over: {standing(answer.landings)}", hint="it goes on: rametctl queue")
+        raise TimedOutError(f"timed out: {standing(answer.landings)}", hint="landing continues; see: rametctl queue")
     return list(answer.landings)
 
 
@@ -71,12 +71,12 @@ def follow_landings(
 
 @contextmanager
 def _telling_how_far(latest: "Mapping[str, Landing]") -> Iterator[None]:
-    """Inside, when the time is over the error tells how far each of the entries has come."""
+    """Inside, a time-out error lists the progress of each entry."""
     try:
         yield
     except TimedOutError as error:
         raise TimedOutError(
-            f"the time is over: {standing(list(latest.values()))}", hint="it goes on: rametctl queue"
+            f"timed out: {standing(list(latest.values()))}", hint="landing continues; see: rametctl queue"
         ) from error
 
 
@@ -96,7 +96,7 @@ def check_landed(landings: "Sequence[Landing]") -> None:
         held = landings[states.index("held")]
         raise PersonNeededError(
             f"{held.session_name} needs you: {held.reason}",
-            hint=f"mend it, then: rametctl queue retry {held.id}, or: rametctl queue rm {held.id}",
+            hint=f"fix it, then: rametctl queue retry {held.id}, or: rametctl queue rm {held.id}",
         )
     if any(state != "landed" for state in states):
         index = next(index for index, state in enumerate(states) if state != "landed")

@@ -1,4 +1,4 @@
-"""What is shown to people, before it is known where: lines of spans, safe to print, and the columns they take."""
+"""Lines of styled spans, safe to print, and their width in columns."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ Span = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A line of spans, ``indent`` columns in. Where it is too long for the terminal it goes on below, ``hang`` columns further."""
+    """A line of spans, ``indent`` columns in. If it is longer than the terminal is wide, it wraps, indented ``hang`` columns further."""
 
     spans: tuple[Span, ...]
     indent: int = 0

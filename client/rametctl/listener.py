@@ -1,4 +1,4 @@
-"""The daemon's socket, proved to be ours before a byte goes through it.
+"""The daemon's socket, verified to be ours before any byte is sent.
 
 Where the runtime directory lies below a shared temporary directory, another user may have made it first, and a program of theirs
 may listen there. So every connection goes to a socket in a directory that belongs to us and is closed to others, and the

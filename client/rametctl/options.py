@@ -25,12 +25,12 @@ STATES = ("queued", "starting", "working", "waiting", "idle", "paused", "lost", 
 
 
 class Verb(click.Command):
-    """A command with `--json`. The flag itself is read by ``main``, since an error wants to know it too."""
+    """A command with `--json`. ``main`` reads the flag itself, since errors depend on it too."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.params.append(
-            click.Option(["--json", "as_json"], is_flag=True, expose_value=False, help="Machine output on stdout.")
+            click.Option(["--json", "as_json"], is_flag=True, expose_value=False, help="Print JSON on standard output.")
         )
 
 
@@ -40,25 +40,25 @@ class VerbGroup(click.Group):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs | {"invoke_without_command": True})
         self.params.append(
-            click.Option(["--json", "as_json"], is_flag=True, expose_value=False, help="Machine output on stdout.")
+            click.Option(["--json", "as_json"], is_flag=True, expose_value=False, help="Print JSON on standard output.")
         )
 
 
 def complete_session(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Names of the sessions of a daemon that runs; it is never started for this."""
+    """Return the session names of a running daemon; never starts one."""
     from rametctl.complete import session_names
 
     return [CompletionItem(name) for name in session_names(ctx.find_object(object), incomplete)]
 
 
 def session_argument(function: Function) -> Function:
-    return click.argument("session", metavar="S", shell_complete=complete_session)(function)
+    return click.argument("session", metavar="SESSION", shell_complete=complete_session)(function)
 
 
 def sessions_argument(*, required: bool) -> Callable[[Function], Function]:
     return click.argument(
         "sessions",
-        metavar="S..." if required else "[S]...",
+        metavar="SESSION..." if required else "[SESSION]...",
         nargs=-1,
         required=required,
         shell_complete=complete_session,
@@ -66,11 +66,11 @@ def sessions_argument(*, required: bool) -> Callable[[Function], Function]:
 
 
 def request_argument(function: Function) -> Function:
-    return click.argument("request", metavar="R", shell_complete=complete_session)(function)
+    return click.argument("request", metavar="REQUEST", shell_complete=complete_session)(function)
 
 
 def repo_option(function: Function) -> Function:
-    return click.option("--repo", metavar="REPO", help="Another repository: its path or name.")(function)
+    return click.option("--repo", metavar="REPO", help="Use this repository (path or name).")(function)
 
 
 def mode_option(help_text: str) -> Callable[[Function], Function]:
@@ -96,7 +96,7 @@ def new_request_id() -> str:
 
 
 def repo_path(app: "App", repo: str | None) -> str:
-    """An absolute path inside the repository that is meant: where the caller stands, or what ``--repo`` names."""
+    """Return an absolute path inside the requested repository: the current directory, or what ``--repo`` names."""
     import os.path
 
     if repo is None:
@@ -111,7 +111,7 @@ def repo_path(app: "App", repo: str | None) -> str:
 
 
 def repo_reference(app: "App", repo: str | None) -> str:
-    """What names the repository to the daemon: an absolute path where ``repo`` is a directory, else the name as given."""
+    """Return the repository's reference for the daemon: an absolute path if ``repo`` is a directory, else the given name."""
     import os.path
 
     if repo is None:

@@ -1,4 +1,4 @@
-"""What is printed and how: the one place that knows about terminals, colour and width, and where every text is made safe to show.
+"""Output: the one place that knows terminals, colour and width, and that makes every text safe to print.
 
 On a terminal lines are coloured, and wrapped by Rich where they are too long; anywhere else they are plain text. Rich is
 imported only where it is needed: it costs as much time as the rest of the client.
@@ -136,7 +136,7 @@ class Output:
 
     @contextmanager
     def spinner(self, text: str) -> Iterator[None]:
-        """Show that something goes on once it takes over a second: on standard error, on a terminal only."""
+        """Show progress on standard error after one second, on a terminal only."""
         if not self.error_terminal:
             yield
             return
@@ -166,7 +166,7 @@ class Output:
 
     @contextmanager
     def live(self) -> "Iterator[LiveView]":
-        """A view that is redrawn in place. The cursor comes back however it ends, SIGTERM included."""
+        """A view that is redrawn in place. The cursor is restored however it ends, also by SIGTERM."""
         import signal
 
         from rich.live import Live
@@ -182,7 +182,7 @@ class Output:
             signal.signal(signal.SIGTERM, before)
 
     def page(self, lines: Iterable[Line], *, paged: bool = True) -> None:
-        """Show lines of any length: through $PAGER (``less -FRX``) on a terminal unless told not to, plainly anywhere else."""
+        """Show lines of any length: through $PAGER (``less -FRX``) on a terminal unless disabled, plainly elsewhere."""
         text = "".join("".join(self.paint(part, style) for part, style in safe(each).spans) + "\n" for each in lines)
         if not self.terminal or not paged:
             self.stdout.write(text)

@@ -22,7 +22,7 @@ def read_plan(app: App, file: str | None) -> tuple[str, str]:
         return "", _decoded(sys.stdin.buffer.read(), "standard input")
     path = Path(app.absolute(file)) if file is not None else default_file(app)
     if path is None:
-        hint = "name a file, or write one; what stands in it: rametctl plan schema"
+        hint = "name a file, or write one; for its format run: rametctl plan schema"
         raise UsageError(f"there is no {DEFAULT} here or at the repository's root", hint=hint)
     try:
         return str(path), _decoded(path.read_bytes(), f"the file {path}")

@@ -1,4 +1,4 @@
-"""Where a prompt comes from: the command line, a file, or standard input; and how one that begins with a dash is told from an option."""
+"""Read prompts from the command line, a file, or standard input, and tell one that begins with a dash from an option."""
 
 import os
 import stat

@@ -81,7 +81,7 @@ class Service:
 
     @property
     def unit(self) -> Path:
-        """Where the unit file goes."""
+        """Path of the unit file."""
         if self.platform == "darwin":
             return user_home(self.environ, uid=self.uid) / "Library" / "LaunchAgents" / units.LAUNCHD
         return directories(self.environ, uid=self.uid).config_home / "systemd" / "user" / units.SYSTEMD
@@ -155,18 +155,18 @@ class Service:
                 "it differs from what this version would write; renew it with: rametctl service install"
             )
         if self.platform == "darwin":
-            told = self.run(["launchctl", "print", f"gui/{self.uid}/{units.LABEL}"])
-            states = [line.strip() for line in told.output.splitlines() if line.strip().startswith("state = ")]
+            answer = self.run(["launchctl", "print", f"gui/{self.uid}/{units.LABEL}"])
+            states = [line.strip() for line in answer.output.splitlines() if line.strip().startswith("state = ")]
             state = (
                 states[0].removeprefix("state = ")
-                if told.code == 0 and states
-                else f"not loaded: {_last_line(told.output)}"
+                if answer.code == 0 and states
+                else f"not loaded: {_last_line(answer.output)}"
             )
             report.ok = report.ok and state == "running"
         else:
-            told = self.run(["systemctl", "--user", "is-active", units.SYSTEMD])
-            state = _last_line(told.output) or f"unknown (systemctl ended with {told.code})"
-            report.ok = report.ok and told.code == 0
+            answer = self.run(["systemctl", "--user", "is-active", units.SYSTEMD])
+            state = _last_line(answer.output) or f"unknown (systemctl ended with {answer.code})"
+            report.ok = report.ok and answer.code == 0
         report.lines.append(f"state: {state}")
         return report
 
@@ -202,11 +202,11 @@ class Service:
         return True
 
     def _linger_hint(self) -> list[str]:
-        """systemd ends a person's services, and with them their agents, at logout unless told otherwise."""
+        """systemd ends a person's services, and with them their agents, at logout unless lingering is enabled."""
         if self.platform == "darwin":
             return []
-        told = self.run(["loginctl", "show-user", str(self.uid), "--property=Linger", "--value"])
-        if told.code == 0 and told.output == "yes":
+        answer = self.run(["loginctl", "show-user", str(self.uid), "--property=Linger", "--value"])
+        if answer.code == 0 and answer.output == "yes":
             return []
         return ["to keep agents at work after you log out, run: loginctl enable-linger"]
 

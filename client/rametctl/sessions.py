@@ -18,7 +18,7 @@ END_OF_LOG = 20
 PARENT = "parent"
 """How a session names the one that spawned it."""
 LIVING = frozenset({"queued", "starting", "working", "waiting", "lost"})
-"""States in which a session goes on by itself; in others an agent may be alive and rest."""
+"""States in which a session continues by itself; in others its agent may be alive but idle."""
 CONDITIONS = {name: f"WAIT_CONDITION_{name.upper()}" for name in ("idle", "settled", "waiting", "ended")}
 
 
@@ -104,7 +104,7 @@ def check_outcome(answer: "WaitSessionsResponse") -> None:
         case session_pb2.WAIT_OUTCOME_ATTENTION:
             raise person_needed(list(answer.open_requests))
         case session_pb2.WAIT_OUTCOME_TIMEOUT:
-            raise TimedOutError("the time is over", hint="it goes on: rametctl ls")
+            raise TimedOutError("timed out", hint="the session continues; see: rametctl ls")
         case _:
             raise _cannot_come(answer)
 
@@ -140,17 +140,17 @@ def _cannot_come(answer: "WaitSessionsResponse") -> ClientError:
 
 @contextmanager
 def going_on(app: "App", sessions: Sequence["Session"]) -> Iterator[None]:
-    """Inside, Ctrl-C ends the looking on alone: it is said what goes on, and how to look again."""
+    """Inside, Ctrl-C ends only the client: a note says what continues, and how to watch it again."""
     try:
         yield
     except KeyboardInterrupt:
         from rametctl.render.session import reference
 
         names = ", ".join(session.name for session in sessions)
-        goes = "goes" if len(sessions) == 1 else "go"
+        verb = "continues" if len(sessions) == 1 else "continue"
         # A terminal has written ^C on the line.
         begin = "\n" if app.output.error_terminal else ""
-        app.output.note(f"{begin}{names} {goes} on: rametctl watch {' '.join(map(reference, sessions))}")
+        app.output.note(f"{begin}{names} {verb}: rametctl watch {' '.join(map(reference, sessions))}")
         raise
 
 

@@ -1,4 +1,4 @@
-"""Commands in worktrees, as several verbs need them: followed to their end over restarts of the daemon, and told."""
+"""Commands in worktrees: follow them to their end over restarts of the daemon, and report how they ended."""
 
 import shlex
 import time
@@ -67,16 +67,16 @@ def show_output(app: "App", command_id: str, *, follow: bool = True) -> "Command
 
 
 def follow_to_end(app: "App", command: "Command", stop: str) -> "Command":
-    """As `show_output`; Ctrl-C ends the looking on alone, and ``stop`` is told as what ends the command."""
+    """As `show_output`; Ctrl-C ends only the client, and a note shows ``stop``, which ends the command."""
     try:
         ended = show_output(app, command.id)
     except KeyboardInterrupt:
         begin = "\n" if app.output.error_terminal else ""
-        app.output.note(f"{begin}it goes on; to end it: {stop}")
+        app.output.note(f"{begin}the command keeps running; to stop it: {stop}")
         raise
     except TimedOutError as error:
         raise TimedOutError(
-            f"the time of {command.id} is over, and no daemon says that it has ended", hint=f"to end it: {stop}"
+            f"timed out: {command.id} did not end, or no daemon could report it", hint=f"to stop it: {stop}"
         ) from error
     assert ended is not None  # followed, it is told last
     return ended
@@ -100,7 +100,7 @@ def ends_at_once(app: "App", command: "Command") -> "tuple[Command, str] | None"
 
 
 def exit_code(command: "Command") -> int:
-    """The command's own, as a shell would have it; 1 where nobody saw it."""
+    """The command's exit code, as a shell reports it; 1 if unknown."""
     import signal
 
     kind, _, value = command.exit_status.partition(" ")
@@ -121,7 +121,7 @@ def how_it_ended(command: "Command") -> str:
         case "stopped":
             return f"ended: {command.stop_reason}"
         case "lost":
-            return "lost: nobody saw how it ended"
+            return "lost: exit code unknown"
         case state:
             return state or "unknown"
 

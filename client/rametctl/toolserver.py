@@ -56,7 +56,7 @@ class Caller:
 
 
 async def serve(app: App) -> None:
-    """Answer what comes on standard input until it ends; what is under way then has `DRAIN_S` left."""
+    """Answer messages on standard input until it ends; running calls then have `DRAIN_S` seconds."""
     server = ToolServer(Caller(app))
     # Reading has a thread of its own: standard input may be a file, which no event loop can wait for.
     reader = ThreadPoolExecutor(1, thread_name_prefix="mcp-input")
@@ -98,7 +98,7 @@ async def _answer(app: App, server: ToolServer, message: Object, fault: Object |
 
 
 def _parsed(line: bytes) -> tuple[Object, Object | None]:
-    """The message of a line, {} where it is none, and what is wrong with it."""
+    """Parse a line: (message, error); the message is {} if the line is none."""
     try:
         message = json.loads(line)
     except ValueError as error:

@@ -10,7 +10,7 @@ SYSTEMD = "rametd.service"
 LAUNCHD = "dev.ramet.rametd.plist"
 LABEL = "dev.ramet.rametd"
 
-KEPT = ("RAMET_HOME", "RAMET_RUNTIME_DIR", "XDG_STATE_HOME", "XDG_CONFIG_HOME", "PATH")
+INHERITED = ("RAMET_HOME", "RAMET_RUNTIME_DIR", "XDG_STATE_HOME", "XDG_CONFIG_HOME", "PATH")
 """Variables of the person who installs that the daemon needs too: to meet the client at the same place, and to find git."""
 
 
@@ -31,14 +31,14 @@ def systemd(rametd: Path, environ: Mapping[str, str]) -> str:
 
 
 def launchd(rametd: Path, environ: Mapping[str, str], logs: Path) -> bytes:
-    """The LaunchAgent that runs ``rametd``; what it prints before its own log is open goes into ``logs``."""
+    """The LaunchAgent that runs ``rametd``; ``logs`` receives its output until its own log is open."""
     filled = _fill(plistlib.loads(template(LAUNCHD).encode()), {"@RAMETD@": str(rametd), "@LOGS@": str(logs)})
     return plistlib.dumps(filled | {"EnvironmentVariables": _kept(environ)}, sort_keys=False)
 
 
 def _kept(environ: Mapping[str, str]) -> dict[str, str]:
     # A line break cannot be written in a unit, and no such path is meant.
-    return {name: environ[name] for name in KEPT if environ.get(name) and "\n" not in environ[name]}
+    return {name: environ[name] for name in INHERITED if environ.get(name) and "\n" not in environ[name]}
 
 
 def _quoted(word: str) -> str:

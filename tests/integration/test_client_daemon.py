@@ -88,7 +88,7 @@ def test_config_check_finds_a_broken_file_without_a_daemon(world: World) -> None
     assert result.code == 1
     assert result.err == f"rametctl: {file}:1: not TOML: Invalid value (at line 1, column 15)\n"
     file.write_text("max_working = 3\n")
-    assert world.run("config", "check").out == f"{file} is right\n"
+    assert world.run("config", "check").out == f"{file}: ok\n"
 
 
 @pytest.mark.parametrize(
@@ -121,7 +121,7 @@ def test_config_check_lists_what_is_wrong_in_both_files(world: World) -> None:
         result = world.run("config", "check", *args)
         assert result.code == 1
         assert [text.startswith(f"  {theirs}:") for text in lines(result.err)] == [True, True, False]
-        assert lines(result.err)[-1].startswith("rametctl: 2 things are wrong")
+        assert lines(result.err)[-1].startswith("rametctl: 2 errors in the configuration")
 
 
 def test_version_tells_both(world: World) -> None:

@@ -81,7 +81,7 @@ def test_whose_messages_is_said_by_the_person_and_never_by_a_session(world: Worl
 
 def test_rules_are_listed_with_where_they_hold_and_come_from(world: World) -> None:
     session = world.state.session("fix")
-    assert world.run("rules").out.startswith("no rules; make one: rametctl approve R --always")
+    assert world.run("rules").out.startswith("no rules; to add one: rametctl approve REQUEST --always")
     world.state.rule("Bash(make:*)", request_id="r9", matches=3)
     world.state.rule("Edit(db/**)", session_id=session.id, effect=attention_pb2.RULE_EFFECT_DENY)
     ways: list[tuple[str, ...]] = [("rules",), ("rules", "ls")]
@@ -185,7 +185,7 @@ def test_an_elicitation_is_filled_in(world: World, args: list[str], content: obj
         (["region=mars"], "region cannot be 'mars'"),
         (["region=eu", "dry=maybe"], "dry cannot be 'maybe'"),
         (["replicas=1"], "region is missing"),
-        (["region=eu", "colour=red"], "nobody asks for colour"),
+        (["region=eu", "colour=red"], "unknown field: colour"),
         (["eu"], "'eu' is not FIELD=VALUE"),
         (['{"region": '], "the answer is not JSON"),
     ],
@@ -246,7 +246,7 @@ def test_a_plan_that_was_not_written_says_where_to_look(world: World) -> None:
 
 
 def test_costs_are_summed_with_a_total(world: World) -> None:
-    assert world.run("cost").out == "nothing was spent yet\n"
+    assert world.run("cost").out == "no costs yet\n"
     tokens = common_pb2.Tokens(input=1200, output=30)
     world.state.costs = daemon_pb2.GetCostsResponse(
         costs=[daemon_pb2.Cost(key=key, cost_usd=1.5, tokens=tokens) for key in ("a", "b")], total_usd=3
@@ -283,7 +283,7 @@ def test_one_that_cannot_be_made_does_not_hide_the_others(world: World) -> None:
     assert result.err == "rametctl: another has the name; choose another\n"
     world.state.refusals["CreateSession"] = [refusal]
     shown = lines(world.run("new", "try", "--name", "other", "--count", "2").out)
-    assert shown[0] == "session 1 of 2 was not made: another has the name"
+    assert shown[0] == "session 1 of 2 was not created: another has the name"
     assert "name      other-2" in shown
 
 
@@ -329,7 +329,7 @@ def test_stop_says_whose_agents_go_on(world: World) -> None:
     lead = family(world)
     result = world.run("stop", "lead")
     assert result.out == "lead is idle, 0 turns, $1.00\n"
-    assert result.err == "rametctl: worker, helper of its family go on; --descendants stops them too\n"
+    assert result.err == "rametctl: worker, helper of its family keep running; --descendants stops them too\n"
     assert [call.session for call in world.state.called("StopSession")] == [lead.id]
     alone = world.run("stop", "lead", "--alone", "--json")
     assert (alone.err, json.loads(alone.out)["descendants"]) == ("", [])

@@ -338,18 +338,18 @@ def test_ctrl_c_is_130_without_a_traceback_even_while_the_daemon_is_silent(world
     eventually_sync(lambda: len(entered) > 1)
     os.kill(process.pid, signal.SIGINT)
     out, err = process.communicate(timeout=20)
-    assert (process.returncode, out, err) == (130, "", "fix goes on: rametctl watch fix\n")
+    assert (process.returncode, out, err) == (130, "", "fix continues: rametctl watch fix\n")
 
 
 def test_ctrl_c_ends_the_looking_on_and_says_that_the_session_goes_on(world: World, reader: Reader) -> None:
     reader.start("new", "do", "--name", "first", "--watch")
     assert reader.line() == "name      first"
     watching(world)
-    assert reader.interrupt() == (130, "first goes on: rametctl watch first\n")
+    assert reader.interrupt() == (130, "first continues: rametctl watch first\n")
     reader.end()
 
     reader.start("new", "do", "--name", "it's", "--count", "2", "--wait")
     assert reader.line() == "name      it's-1"
     eventually_sync(lambda: world.state.called("WaitSessions"))
     quoted = """'it'"'"'s-1' 'it'"'"'s-2'"""
-    assert reader.interrupt() == (130, f"it's-1, it's-2 go on: rametctl watch {quoted}\n")
+    assert reader.interrupt() == (130, f"it's-1, it's-2 continue: rametctl watch {quoted}\n")

@@ -79,7 +79,7 @@ def test_an_empty_prompt_is_wrong_usage(world: World) -> None:
 
 def test_without_a_prompt_the_session_is_idle_and_it_is_said_how_to_go_on(world: World) -> None:
     result = world.run("new", "--name", "later")
-    assert lines(result.out)[-1] == "It is idle. Tell it what to do: rametctl send later PROMPT"
+    assert lines(result.out)[-1] == "The session is idle; send it a prompt: rametctl send later PROMPT"
 
 
 def test_new_json_is_the_session_and_nothing_else(world: World) -> None:

@@ -104,7 +104,7 @@ def test_a_daemon_that_another_is_starting_in_this_moment_is_waited_for(world: W
     world.daemon.set_serving(True)
     out, err = slow.communicate(timeout=30)
     assert (slow.returncode, err) == (0, "")
-    assert out.startswith("runs already: rametd")
+    assert out.startswith("already running: rametd")
     assert starts(world) == []
 
 

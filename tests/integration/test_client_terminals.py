@@ -63,7 +63,7 @@ async def test_a_detached_command_is_listed_shown_and_stopped(client: Client, sa
     eventually_sync(lambda: sandbox.ctl("run", "one", "--logs", started["id"], cwd=trusted).stdout == "up\n")
     stopped = sandbox.ctl("run", "one", "--stop", started["id"][:6], cwd=trusted)
     assert "ended: stopped by owner" in stopped.stdout
-    assert sandbox.ctl("run", "one", "--list", cwd=trusted).stdout == "nothing runs there\n"
+    assert sandbox.ctl("run", "one", "--list", cwd=trusted).stdout == "no commands are running\n"
     assert "ended: stopped by owner" in sandbox.ctl("run", "one", "--list", "--all", cwd=trusted).stdout
 
 
@@ -79,7 +79,7 @@ def test_ctrl_c_leaves_the_command_running_and_says_how_to_end_it(sandbox: Sandb
         _, words = process.communicate(timeout=20)
     assert process.returncode == 130
     (runs,) = sandbox.ctl("run", "one", "--list", "--json", cwd=trusted).json
-    assert words == f"it goes on; to end it: rametctl run one --stop {runs['id']}\n"
+    assert words == f"the command keeps running; to stop it: rametctl run one --stop {runs['id']}\n"
     assert sandbox.ctl("rm", "one", "--force", cwd=trusted).code == 0
 
 
@@ -90,7 +90,7 @@ def test_ctrl_c_leaves_the_command_running_and_says_how_to_end_it(sandbox: Sandb
         (("npm", "test"), "put -- before a command"),
         (("web", "--", "ls"), "give one thing to do"),
         (("--all",), "give one thing to do"),
-        (("web", "--follow"), "--follow goes with --logs"),
+        (("web", "--follow"), "--follow needs --logs"),
     ],
 )
 def test_what_cannot_be_meant_is_refused(sandbox: Sandbox, arguments: tuple[str, ...], words: str) -> None:

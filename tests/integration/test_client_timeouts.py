@@ -14,7 +14,7 @@ from tests.support.client import World
 from tests.support.client import world as make_world
 from tests.support.eventually import PATIENCE_S, eventually_sync
 
-OVER = "the time is over before the daemon has answered"
+OVER = "timed out before the daemon answered"
 VERBS = (
     ("wait", "fix", "--timeout", "0.2"),
     ("land", "fix", "--timeout", "0.2"),

@@ -36,7 +36,7 @@ def test_ls_shows_what_needs_a_person(world: World) -> None:
 
 
 def test_an_empty_list_says_how_to_begin(world: World) -> None:
-    assert world.run("ls").out == 'no sessions yet; make one: rametctl new "what is to be done"\n'
+    assert world.run("ls").out == "no sessions yet; create one: rametctl new PROMPT\n"
     assert world.run("ls", "--json").out == "[]\n"
 
 
@@ -189,7 +189,7 @@ def test_what_had_nothing_to_do_says_so(world: World) -> None:
     world.state.idle_interrupts = True
     assert lines(world.run("interrupt", "rests").out)[1:] == ["there was no turn to interrupt"]
     assert lines(world.run("resume", "rests").out)[1:] == [
-        "there was nothing to resume: it was not paused, lost or failed"
+        "nothing to resume: the session was not paused, lost or failed"
     ]
     assert lines(world.run("resume", "held").out)[1:] == []
 
@@ -256,7 +256,7 @@ def test_a_piped_patch_that_is_not_whole_is_a_failure(world: World) -> None:
     assert (result.code, result.out) == (1, "+part\n")
     assert lines(result.err) == [
         f"rametctl: {warning}",
-        "rametctl: the patch is not whole: do not apply it; see all of it with git in /trees/1",
+        "rametctl: the patch is incomplete: do not apply it; see all of it with git in /trees/1",
     ]
     assert world.run("diff", "fix", "--json").code == 0, "a program reads `truncated`"
 
@@ -286,7 +286,7 @@ def test_rm_tells_what_was_kept_and_how_it_comes_back(world: World) -> None:
     world.state.trash_ref = "refs/ramet/trash/fix-1"
     assert lines(world.run("rm", "fix", "--force").out) == [
         "removed fix",
-        "to bring it back, until 2023-11-15 22:13:20: rametctl trash restore fix",
+        "to restore it, until 2023-11-15 22:13:20: rametctl trash restore fix",
     ]
     assert world.state.called("DeleteSession")[0].force
 

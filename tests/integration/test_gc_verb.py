@@ -47,7 +47,7 @@ async def test_it_is_about_the_repository_around_us_and_the_last_line_says_what_
     named = gc("--repo", "other shop", cwd=repository)
     assert named[0] == "other shop"
     assert named[-1] == "rametctl gc --yes --repo 'other shop' would delete 1 branch and 1 ref in other shop"
-    assert gc(cwd=third) == ["nothing is there that could go in this repository"]
+    assert gc(cwd=third) == ["nothing to remove in this repository"]
     everywhere = gc("--dry-run", cwd=sandbox.root)
     assert [line for line in everywhere if line in {"repo", "other shop"}] == ["other shop", "repo"]
     assert everywhere[-1] == (

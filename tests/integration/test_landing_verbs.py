@@ -30,7 +30,7 @@ async def test_landing_shows_how_it_goes_and_ends_with_what_came_of_it(
     landed = await typed(sandbox, "land", "one", "two", "--check", "true")
     assert (landed.code, landed.stderr) == (0, "")
     lines = landed.stdout.splitlines()
-    assert lines[0] == "one  queued for main, place 1"
+    assert lines[0] == "one  queued for main, position 1"
     assert sorted(line.split(" as ")[0] for line in lines[-2:]) == ["one  landed on main", "two  landed on main"]
 
     held = await typed(sandbox, "land", "three", "--check", "exit 3")
@@ -44,7 +44,7 @@ async def test_landing_shows_how_it_goes_and_ends_with_what_came_of_it(
     assert [line.split()[2] for line in (await typed(sandbox, "queue", "ls", "--all")).stdout.splitlines()] == [
         "TARGET", "main", "main", "main",
     ]  # fmt: skip
-    assert (await typed(sandbox, "queue")).stdout == "nothing is queued; put something in: rametctl land S\n"
+    assert (await typed(sandbox, "queue")).stdout == "nothing is queued; to queue work: rametctl land SESSION\n"
     assert git(repository, "status", "--porcelain") == ""
 
 
@@ -57,10 +57,10 @@ async def test_what_is_refused_or_taken_out_is_no_success(client: Client, sandbo
     assert (await typed(sandbox, "land", "one", "--detach", "--timeout", "3")).code == 2
 
     detached = await typed(sandbox, "land", "one", "--check", "sleep 600", "--detach")
-    assert (detached.code, detached.stdout) == (0, "one  queued for main, place 1\n")
+    assert (detached.code, detached.stdout) == (0, "one  queued for main, position 1\n")
     late = await typed(sandbox, "land", "one", "--check", "sleep 600", "--timeout", "0.3")
     assert (late.code, late.stdout) == (124, "one  its check runs\n")
-    assert "the time is over: one its check runs" in late.stderr
+    assert "timed out: one its check runs" in late.stderr
     waiting = asyncio.create_task(typed(sandbox, "land", "two", "--check", "sleep 600"))
     await Landings(client).reach("two", 1)
     removed = await typed(sandbox, "queue", "rm", "two", "--json")
@@ -83,7 +83,7 @@ async def test_the_queue_shows_the_last_line_of_a_failed_check_and_a_removal_say
 
     removed = await typed(sandbox, "rm", "--force", "one")
     assert removed.code == 0
-    assert "it was taken out of the queue of main: it does not land" in removed.stdout.splitlines()
+    assert "removed from the queue of main; it will not land" in removed.stdout.splitlines()
 
 
 @pytest.mark.own_changes("one.txt", "index", "what the index says", "HEAD at", "reflog")
@@ -95,9 +95,9 @@ async def test_landing_within_a_time_shows_each_step_and_what_has_landed_when_it
     late = await typed(sandbox, "land", "one", "last", "--timeout", "3")
 
     assert late.code == 124
-    assert late.stdout.splitlines()[0] == "one  queued for main, place 1"
+    assert late.stdout.splitlines()[0] == "one  queued for main, position 1"
     assert any(line.startswith("one  landed on main as ") for line in late.stdout.splitlines())
-    assert "the time is over: one landed on main as " in late.stderr
+    assert "timed out: one landed on main as " in late.stderr
     assert "last waiting: two is to land first" in late.stderr
 
 
@@ -112,6 +112,6 @@ async def test_landing_within_a_time_ends_in_time_when_the_daemon_goes_away(
 
     late = await land
     assert late.code == 124
-    assert "the time is over: one its check runs" in late.stderr
+    assert "timed out: one its check runs" in late.stderr
     daemon.start()
     assert (await typed(sandbox, "queue", "rm", "one")).code == 0

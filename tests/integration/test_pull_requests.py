@@ -462,7 +462,7 @@ async def test_the_verbs_say_what_happened(shop: Shop) -> None:
     (shown,) = ctl("pr", "status", "spoken", "--json", "--refresh", cwd=shop.path).json
     assert (shown["url"], shown["checks"], shown["branch"]) == (url, "none", made.branch)
     assert ctl("pr", "open", "spoken", "--json", cwd=shop.path).json["url"] == url
-    assert ctl("pr", "fix", "spoken", cwd=shop.path).stdout == "nothing new to be fixed\n"
+    assert ctl("pr", "fix", "spoken", cwd=shop.path).stdout == "nothing new to fix\n"
     kept = ctl("pr", "cleanup", "spoken", cwd=shop.path)
     assert (kept.code, kept.stdout) == (1, "spoken: its pull request is open\n")
     linked = ctl("pr", "link", "spoken", "--pr", str(number), cwd=shop.path)

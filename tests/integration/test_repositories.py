@@ -208,7 +208,7 @@ async def test_a_broken_file_of_a_repository_keeps_nobody_from_looking_at_its_po
 
     told = pool_words(await asyncio.to_thread(sandbox.ctl, "pool", "status", cwd=repository))
 
-    assert "None is made now: " in told
+    assert "No spares are created now: " in told
     assert ".ramet.toml" in told
     pool_words(await asyncio.to_thread(sandbox.ctl, "pool", "drain", cwd=repository))
     (repository / ".ramet.toml").write_text("[pool]\nsize = 0\n")
@@ -230,20 +230,20 @@ async def test_the_file_of_a_repository_is_shown_apart_until_the_repository_is_t
         (counts,) = [each["value"] for each in shown["settings"] if each["key"] == "setup"]
         return counts, [each["value"] for each in shown.get("withheld", ())]
 
-    assert "does not count" not in (await ctl("config", "show")).stdout
+    assert "is not in effect" not in (await ctl("config", "show")).stdout
     (repository / ".ramet.toml").write_text('setup = "make deps"\n')
     assert await setup() == ([], [["make deps"]])
     told = (await ctl("config", "show")).stdout
-    assert f"{repository}/.ramet.toml does not count: {repository} is not trusted. It says:" in told
+    assert f"{repository}/.ramet.toml is not in effect: {repository} is not trusted. It says:" in told
     assert '  setup = ["make deps"]' in told
 
     (command,) = [line.partition(": ")[2] for line in told.splitlines() if line.startswith("to have it count")]
     for words in command.split(" && "):
         await ctl(*words.split()[1:], *(("--yes",) if "trust" in words else ()))
     assert await setup() == (["make deps"], [])
-    assert "does not count" not in (await ctl("config", "show")).stdout
+    assert "is not in effect" not in (await ctl("config", "show")).stdout
     assert (await ctl("repo", "trust", "--no")).code == 0
-    assert "to have it count: rametctl repo trust repo\n" in (await ctl("config", "show")).stdout
+    assert "to apply it: rametctl repo trust repo\n" in (await ctl("config", "show")).stdout
     assert "make deps" in (await ctl("repo", "trust", "--yes")).stdout
     await ctl("repo", "trust", "--no")
 

@@ -133,7 +133,7 @@ async def test_a_family_is_shown_stopped_and_paid_for(client: Client, sandbox: S
     assert "parent      lead" in sandbox.ctl("show", "kid").stdout
 
     alone = sandbox.ctl("stop", "lead")
-    assert "kid of its family go" in alone.stderr
+    assert "kid of its family keep running" in alone.stderr
     both = sandbox.ctl("stop", "lead", "--descendants", "--json")
     assert [each["name"] for each in both.json["descendants"]] == ["kid"]
     assert not (await client.get("kid")).agent_alive

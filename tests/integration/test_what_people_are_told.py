@@ -178,7 +178,7 @@ async def test_a_detached_command_that_dies_at_once_is_not_said_to_run(
     ended = sandbox.ctl("run", name, "--detach", "--json", "--", "true")
     assert (ended.code, ended.json["state"]) == (0, "exited")
     lives = sandbox.ctl("run", name, "--detach", "--", "sleep", "600")
-    assert (lives.code, " runs; to end it: " in lives.stdout) == (0, True)
+    assert (lives.code, " is running; to stop it: " in lives.stdout) == (0, True)
     assert sandbox.ctl("run", name, "--stop", lives.stdout.split()[0]).code == 0
 
 

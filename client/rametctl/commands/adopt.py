@@ -1,4 +1,4 @@
-"""`rametctl adopt`: a session in a worktree that was made by hand."""
+"""`rametctl adopt`: create a session in an existing worktree."""
 
 import sys
 
@@ -9,15 +9,17 @@ from rametctl.options import mode_number, mode_option, new_request_id
 from rametctl.prompts import PromptCommand, read_prompt
 
 
-@click.command("adopt", cls=PromptCommand, short_help="A session in a worktree made by hand.")
+@click.command("adopt", cls=PromptCommand, short_help="Create a session in an existing worktree.")
 @click.argument("path", metavar="PATH")
 @click.argument("prompt", metavar="[PROMPT|-]", required=False)
 @click.option("-f", "--file", metavar="FILE", help="Read the prompt from a file.")
-@click.option("--name", default="", help="Its name; otherwise from PROMPT, else the last part of its branch.")
-@click.option("--agent", default="", help="Kind of agent; claude otherwise.")
-@click.option("--model", default="", help="Its model.")
-@mode_option("What it may do unasked.")
-@click.option("--budget", type=click.FloatRange(min=0, min_open=True), metavar="USD", help="Pause it at this cost.")
+@click.option("--name", default="", help="Session name; by default from PROMPT, else the last part of the branch.")
+@click.option("--agent", default="", help="Kind of agent (default: claude).")
+@click.option("--model", default="", help="Model.")
+@mode_option("Permission mode.")
+@click.option(
+    "--budget", type=click.FloatRange(min=0, min_open=True), metavar="USD", help="Pause the session at this cost."
+)
 @click.pass_obj
 def command(
     app: App,
@@ -30,14 +32,14 @@ def command(
     mode: str | None,
     budget: float | None,
 ) -> None:
-    """Make a session in the worktree at PATH, which `git worktree add` or another
-    tool has made. It is taken as it is, with its branch and whatever is changed
-    in it, and it stays: removing the session leaves the worktree alone.
+    """Create a session in the worktree at PATH, which `git worktree add` or another
+    tool created. The session uses the worktree as it is, with its branch and
+    uncommitted changes. Removing the session does not remove the worktree.
 
     \b
     Examples:
       rametctl adopt ../shop-login
-      rametctl adopt ../shop-login "finish what is begun here"
+      rametctl adopt ../shop-login "finish this change"
     """
     from ramet.v1 import session_pb2
 
@@ -57,7 +59,7 @@ def command(
         budget_usd=budget,
         request_id=new_request_id(),
     )
-    with app.output.spinner("making it …"):
+    with app.output.spinner("creating the session …"):
         request.environment.update(sent_environment(app))
         answer = app.connection.call(lambda daemon: daemon.sessions.CreateSession, request)
     for warning in answer.warnings:

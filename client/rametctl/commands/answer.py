@@ -10,16 +10,16 @@ from rametctl.options import request_argument
 from rametctl.prompts import PromptCommand
 
 
-@click.command("answer", cls=PromptCommand, short_help="Answer a question, or fill in what is asked for.")
+@click.command("answer", cls=PromptCommand, short_help="Answer a question or an MCP server's form.")
 @request_argument
 @click.argument("answers", metavar="ANSWER...", nargs=-1, required=True)
 @click.pass_obj
 def command(app: App, request: str, answers: tuple[str, ...]) -> None:
-    """Answer request R: one ANSWER for each of its questions, in order.
+    """Answer REQUEST: one ANSWER for each of its questions, in order.
 
-    An ANSWER is the number of a choice, its label, several of either joined by
-    commas where several may be chosen, or any other text. To an MCP server that
-    asks for input it is FIELD=VALUE for each field, or one JSON object.
+    An ANSWER is the number or label of a choice, or any other text. Where you may
+    choose several, separate them with commas. If an MCP server asks for input,
+    give FIELD=VALUE for each field, or one JSON object.
 
     \b
     Examples:
@@ -48,7 +48,7 @@ def command(app: App, request: str, answers: tuple[str, ...]) -> None:
     if asked and len(asked) != len(answers):
         raise UsageError(
             f"{plural(len(answers), 'answer')} to {plural(len(asked), 'question')}",
-            hint="give one for each, and put quotes around what has spaces",
+            hint="give one answer for each question; quote answers that contain spaces",
         )
     chosen = (
         [chosen_answer(question, text) for question, text in zip(asked, answers, strict=True)] if asked else answers
@@ -57,7 +57,7 @@ def command(app: App, request: str, answers: tuple[str, ...]) -> None:
 
 
 def chosen_answer(question: Mapping[str, Any], text: str) -> str:
-    """``text`` with the numbers of choices replaced by their labels. Raises UsageError for a number that is none."""
+    """``text`` with the numbers of choices replaced by their labels. Raises UsageError for a number out of range."""
     from rametctl.render.request import labels
 
     choices = labels(question)

@@ -1,4 +1,4 @@
-"""`rametctl approve`: say yes."""
+"""`rametctl approve`: approve a request."""
 
 import json
 from typing import TYPE_CHECKING
@@ -12,19 +12,19 @@ if TYPE_CHECKING:
     from ramet.v1.attention_pb2 import AttentionRequest
 
 
-@click.command("approve", cls=Verb, short_help="Say yes to what an agent asks for.")
+@click.command("approve", cls=Verb, short_help="Approve a request.")
 @request_argument
-@click.option("--session", "for_session", is_flag=True, help="And to the same call in this session.")
-@click.option("--always", is_flag=True, help="And to the same call in this repository.")
-@click.option("--edit", is_flag=True, help="Change the input in $EDITOR first.")
-@mode_option("For plans: the mode to go on in.")
+@click.option("--session", "for_session", is_flag=True, help="Also allow the same call in this session.")
+@click.option("--always", is_flag=True, help="Also allow the same call in this repository.")
+@click.option("--edit", is_flag=True, help="Edit the input in $EDITOR first.")
+@mode_option("For plans: the permission mode to continue in.")
 @click.pass_obj
 def command(app: App, request: str, for_session: bool, always: bool, edit: bool, mode: str | None) -> None:
-    """Approve request R: its id, a unique prefix of it, or a session with
-    exactly one open request. `rametctl inbox` shows what it is about.
+    """Approve REQUEST: its id, a unique prefix of the id, or a session with exactly
+    one open request. `rametctl inbox` shows the details.
 
-    With --session or --always a rule is stored; it is printed, with the command
-    that removes it. A finished turn that wants a look is closed by this.
+    --session and --always also store a rule, and print it with the command that
+    removes it. For a finished turn, approve dismisses the review.
 
     \b
     Examples:
@@ -38,7 +38,7 @@ def command(app: App, request: str, for_session: bool, always: bool, edit: bool,
     from rametctl.requests import get_request, resolve
 
     if for_session and always:
-        raise UsageError("--session and --always were both given", hint="--always takes in the session")
+        raise UsageError("--session and --always were both given", hint="--always includes the session")
     scope = attention_pb2.APPROVAL_SCOPE_ONCE
     if for_session or always:
         scope = attention_pb2.APPROVAL_SCOPE_ALWAYS if always else attention_pb2.APPROVAL_SCOPE_SESSION
@@ -51,7 +51,7 @@ def command(app: App, request: str, for_session: bool, always: bool, edit: bool,
 
 
 def edited_input(app: App, request: "AttentionRequest") -> str:
-    """The request's input after the person had it in an editor; "" where it was left as it is. Raises a ClientError."""
+    """Open the request's input in $EDITOR and return the result; "" if unchanged. Raises a ClientError."""
     from rametctl.errors import ClientError, UsageError
 
     before = json.loads(request.input_json or "{}")
@@ -62,9 +62,7 @@ def edited_input(app: App, request: "AttentionRequest") -> str:
         raise ClientError(f"nothing was approved: {error.format_message()}", hint="is $EDITOR right?") from error
     if text is None:
         # Left without saving: whoever asked for an editor has not said yes to the input as it was.
-        raise ClientError(
-            "nothing was approved: the input was not saved", hint="leave --edit out to approve it as it is"
-        )
+        raise ClientError("nothing was approved: the input was not saved", hint="omit --edit to approve it unchanged")
     try:
         after = json.loads(text)
     except ValueError as error:

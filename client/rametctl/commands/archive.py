@@ -1,4 +1,4 @@
-"""`rametctl archive`: remove the worktree, keep everything."""
+"""`rametctl archive`: remove the worktree, keep the work."""
 
 import click
 
@@ -6,14 +6,14 @@ from rametctl.app import App
 from rametctl.options import Verb, new_request_id, session_argument
 
 
-@click.command("archive", cls=Verb, short_help="Remove the worktree, keep everything.")
+@click.command("archive", cls=Verb, short_help="Remove the worktree, keep the work.")
 @session_argument
-@click.option("--force", is_flag=True, help="End its agent where a turn runs, instead of refusing.")
+@click.option("--force", is_flag=True, help="Interrupt a running turn instead of refusing.")
 @click.pass_obj
 def command(app: App, session: str, force: bool) -> None:
-    """Archive session S: its agent ends and its worktree goes; branch, checkpoints,
-    uncommitted changes, conversation and environment are kept, and `rametctl
-    restore` brings all of it back. A checkout that Ramet did not make stays as it is.
+    """Archive SESSION: stop its agent and remove its worktree. Ramet keeps the branch,
+    checkpoints, uncommitted changes, conversation and environment;
+    `rametctl restore` restores them. A checkout that Ramet did not create stays.
 
     \b
     Example:
@@ -32,7 +32,7 @@ def command(app: App, session: str, force: bool) -> None:
     for warning in answer.warnings:
         app.output.note(f"rametctl: {warning}")
     freed = f"{size(answer.freed_bytes)} freed; " if answer.freed_bytes else ""
-    note = f"{freed}to bring it back: rametctl restore {reference(answer.session)}"
+    note = f"{freed}to restore it: rametctl restore {reference(answer.session)}"
     report(
         app,
         answer.session,

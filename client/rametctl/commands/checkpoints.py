@@ -1,4 +1,4 @@
-"""`rametctl checkpoints`: the states of a worktree that were kept."""
+"""`rametctl checkpoints`: list or create checkpoints."""
 
 from typing import TYPE_CHECKING
 
@@ -13,18 +13,18 @@ if TYPE_CHECKING:
     from ramet.v1.worktree_pb2 import Checkpoint
 
 WHY = {"rewind": "before rewind", "sync": "before sync"}
-"""Reasons as people are told them, where the contract's own word could mean that it was made by what it was made for."""
+"""Display texts for reasons whose proto name is ambiguous."""
 
 
-@click.command("checkpoints", cls=Verb, short_help="The states of a session's files that were kept.")
+@click.command("checkpoints", cls=Verb, short_help="List or create checkpoints.")
 @session_argument
-@click.option("--make", is_flag=True, help="Keep the files as they are now first.")
+@click.option("--make", is_flag=True, help="Create a checkpoint first.")
 @click.pass_obj
 def command(app: App, session: str, make: bool) -> None:
-    """List the checkpoints of session S, newest first: one at its start, one at the
-    end of every turn, one before every rewind and sync. Untracked files are in them, ignored
-    ones are not. After a rewind LINE shows where the session stands, and which ones it
-    went back behind; these can be gone back to as well.
+    """List the checkpoints of SESSION, newest first. Ramet creates one at the start,
+    after every turn, and before every rewind and sync. They include untracked
+    files, but not ignored ones. After a rewind, LINE marks the current checkpoint
+    and those that the rewind left behind; you can rewind to these too.
 
     \b
     Examples:
@@ -40,7 +40,7 @@ def command(app: App, session: str, make: bool) -> None:
     found = get_session(app, session).session
     if make:
         wanted = worktree_pb2.CreateCheckpointRequest(session=found.id, request_id=new_request_id())
-        with app.output.spinner("keeping the files …"):
+        with app.output.spinner("creating a checkpoint …"):
             kept = app.connection.call(lambda daemon: daemon.worktrees.CreateCheckpoint, wanted)
         for warning in kept.warnings:
             app.output.note(f"rametctl: warning: {warning}")
@@ -50,10 +50,10 @@ def command(app: App, session: str, make: bool) -> None:
     if app.output.json_mode:
         app.output.json([to_json(checkpoint) for checkpoint in checkpoints])
     elif not checkpoints:
-        app.output.text("none yet: the first is made in a moment")
+        app.output.text("no checkpoints yet; the first one is being created")
     else:
         _show(app, checkpoints)
-        app.output.hint(f"to go back to one: rametctl rewind {session} NUMBER")
+        app.output.hint(f"to rewind: rametctl rewind {session} NUMBER")
 
 
 def _show(app: App, checkpoints: "Sequence[Checkpoint]") -> None:

@@ -13,20 +13,20 @@ if TYPE_CHECKING:
     from ramet.v1.worktree_pb2 import Comment
 
 
-@click.command("comment", cls=PromptCommand, short_help="Review comments on its work.")
+@click.command("comment", cls=PromptCommand, short_help="Add, send and resolve review comments.")
 @session_argument
 @click.argument("place", metavar="[FILE:LINE]", required=False)
 @click.argument("text", metavar="[TEXT|-]", required=False)
-@click.option("--send", is_flag=True, help="Give the agent all comments that it has not got, as one prompt.")
-@click.option("--resolve", metavar="ID", help="Say that a comment is dealt with, or withdraw one.")
-@click.option("--all", "everything", is_flag=True, help="List those that are dealt with too.")
+@click.option("--send", is_flag=True, help="Send all unsent comments to the agent as one prompt.")
+@click.option("--resolve", metavar="ID", help="Resolve or withdraw a comment.")
+@click.option("--all", "everything", is_flag=True, help="Include resolved comments.")
 @click.pass_obj
 def command(
     app: App, session: str, place: str | None, text: str | None, send: bool, resolve: str | None, everything: bool
 ) -> None:
-    """Comment on a line of session S's work, or without FILE:LINE list the comments.
-    They are collected until --send; the agent then gets them as one prompt that
-    quotes the lines. Each is tracked until it is resolved.
+    """Comment on a line of SESSION's work. Without FILE:LINE, list the comments.
+    Ramet collects comments until --send, then sends them to the agent as one
+    prompt that quotes the lines. A comment stays open until it is resolved.
 
     \b
     Examples:
@@ -39,7 +39,7 @@ def command(
     from rametctl.sessions import get_session
 
     if sum(map(bool, (place, send, resolve))) > 1 and not (place and send):
-        raise UsageError("several things were asked for at once", hint="make a comment, --send, or --resolve one")
+        raise UsageError("conflicting options were given", hint="give either a comment, --send, or --resolve")
     session_id = get_session(app, session).session.id
     if place is not None:
         said = None if text is not None and not text.strip() else read_prompt(text, None, sys.stdin)
@@ -64,17 +64,17 @@ def _add(app: App, session_id: str, place: str, text: str, *, quiet: bool) -> No
     comment = app.connection.call(lambda daemon: daemon.worktrees.AddComment, request).comment
     if not quiet:
         _show(app, [comment], single=True)
-        app.output.hint("to give it to the agent: rametctl comment S --send")
+        app.output.hint("to send it to the agent: rametctl comment SESSION --send")
 
 
 def _place(place: str) -> tuple[str, int]:
-    """``FILE:LINE``, or a file alone; a colon that no number follows belongs to the name."""
+    """Parse ``FILE:LINE`` or ``FILE``; a colon without a number after it belongs to the name."""
     from rametctl.errors import UsageError
 
     path, colon, number = place.rpartition(":")
     if colon and path and number.isascii() and number.isdigit() and len(number) < 10:
         if not int(number):
-            raise UsageError("lines are counted from 1, not 0", hint="leave :LINE out for the whole file")
+            raise UsageError("lines are counted from 1, not 0", hint="omit :LINE to comment on the whole file")
         return path, int(number)
     return place, 0
 

@@ -1,15 +1,15 @@
-"""`rametctl completion`: for the shell."""
+"""`rametctl completion`: print a shell completion script."""
 
 import click
 
 from rametctl.app import App
 
 
-@click.command("completion", short_help="Completion for bash, zsh or fish.")
+@click.command("completion", short_help="Print shell completion for bash, zsh or fish.")
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 @click.pass_context
 def command(context: click.Context, shell: str) -> None:
-    """Print what makes SHELL complete verbs, options and the names of sessions.
+    """Print the completion script for SHELL: verbs, options and session names.
 
     \b
     Examples:

@@ -1,4 +1,4 @@
-"""`rametctl config`: the settings in force."""
+"""`rametctl config`: show and check the settings."""
 
 import shlex
 from pathlib import Path
@@ -16,7 +16,7 @@ WARNING = "warning: "
 FROM_REPOSITORY = "repository file"
 
 
-@click.group("config", short_help="Settings: show, check.")
+@click.group("config", short_help="Show and check settings.")
 def command() -> None:
     """Settings: the owner's config.toml, and .ramet.toml at a repository's root.
 
@@ -27,13 +27,12 @@ def command() -> None:
     """
 
 
-@command.command("show", cls=Verb, short_help="Every setting, its value, and where it comes from.")
+@command.command("show", cls=Verb, short_help="Show every setting, its value and origin.")
 @repo_option
 @click.pass_obj
 def show(app: App, repo: str | None) -> None:
-    """Show every setting with its value and where that comes from. What the
-    .ramet.toml of a repository says counts once the repository is trusted; until
-    then it is shown apart.
+    """Show every setting with its value and origin. A repository's .ramet.toml takes
+    effect once you trust the repository; until then it is listed separately.
 
     \b
     Example:
@@ -64,30 +63,30 @@ def show(app: App, repo: str | None) -> None:
 
 
 def _show_withheld(app: App, answer: "GetConfigResponse") -> None:
-    """The settings of a repository that do not count, and the command that trusts them."""
+    """Show the repository's settings that are not in effect, and the command that trusts them."""
     from rametctl.lines import line
 
     root = str(Path(answer.repo_file).parent)
     trust = f"rametctl repo trust {shlex.quote(answer.repo)}"
     if not answer.repo:  # nobody can trust what is not known
         trust = f"rametctl repo add {shlex.quote(root)} && rametctl repo trust {shlex.quote(root)}"
-    why = f"{answer.repo_file} does not count: {answer.repo or root} is not trusted"
+    why = f"{answer.repo_file} is not in effect: {answer.repo or root} is not trusted"
     if any(setting.origin == FROM_REPOSITORY for setting in answer.settings):
-        why = f"{answer.repo_file} has changed since you trusted it; what you trusted counts"
+        why = f"{answer.repo_file} has changed since you trusted it; the trusted version is in effect"
     if answer.repo_problem:
         app.output.text("", f"{why}, and it could not: {answer.repo_problem}")
         return
     app.output.text("", f"{why}. It says:")
     app.output.show(*(line((setting.key, "bold"), f" = {setting.value_json}", indent=2) for setting in answer.withheld))
-    app.output.text(f"to have it count: {trust}")
+    app.output.text(f"to apply it: {trust}")
 
 
-@command.command("check", cls=Verb, short_help="Whether the files are right.")
+@command.command("check", cls=Verb, short_help="Check the configuration files.")
 @repo_option
 @click.pass_obj
 def check(app: App, repo: str | None) -> None:
-    """Check the owner's file, and the repository's where there is one. What is
-    wrong is told with its place. It needs no daemon, and starts none.
+    """Check your config.toml, and the repository's .ramet.toml if there is one. Errors
+    are reported with their position. The command needs no daemon and starts none.
 
     \b
     Example:
@@ -105,28 +104,28 @@ def check(app: App, repo: str | None) -> None:
     if len(wrong) > 1:
         for text in wrong:
             app.output.note(f"  {text}")
-        message = "; ".join(wrong) if app.output.json_mode else f"{len(wrong)} things are wrong in the configuration"
-        raise ClientError(message, hint="correct them and check again", reason="BAD_CONFIG")
+        message = "; ".join(wrong) if app.output.json_mode else f"{len(wrong)} errors in the configuration"
+        raise ClientError(message, hint="fix them, then: rametctl config check", reason="BAD_CONFIG")
     if wrong:
         raise ClientError(wrong[0], reason="BAD_CONFIG")
     files = [str(path) for path in (owner_file, repo_file) if path is not None and path.exists()]
     if app.output.json_mode:
         app.output.json({"ok": True, "files": files})
     elif files:
-        app.output.text(*(f"{path} is right" for path in files))
+        app.output.text(*(f"{path}: ok" for path in files))
     else:
-        app.output.text(f"there is no {owner_file}; every setting has its default")
+        app.output.text(f"no {owner_file}: every setting has its default")
 
 
 def _repo_file(app: App, repo: str | None) -> Path | None:
-    """The `.ramet.toml` of the worktree that is meant; only a repository's name is looked up with the daemon."""
+    """Return the path of the worktree's `.ramet.toml`; only a repository's name is looked up with the daemon."""
     here = Path(app.cwd if repo is None else repo_path(app, repo))
     root = next((directory for directory in (here, *here.parents) if (directory / ".git").exists()), None)
     return None if root is None else root / ".ramet.toml"
 
 
 def _problems(app: App, repo_file: Path | None) -> list[str]:
-    """What the daemon's own program finds wrong, one line each; warnings say so."""
+    """Return the errors and warnings that ``rametd`` reports, one line each."""
     import subprocess
 
     from rametctl.errors import ClientError

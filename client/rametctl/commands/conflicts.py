@@ -1,4 +1,4 @@
-"""`rametctl conflicts`: which sessions' work will not merge."""
+"""`rametctl conflicts`: show which sessions conflict."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -12,20 +12,20 @@ if TYPE_CHECKING:
     from ramet.v1.worktree_pb2 import ListConflictsRequest, ListConflictsResponse, WatchConflictsResponse
 
 
-@click.command("conflicts", cls=Verb, short_help="Which sessions' work will not merge.")
+@click.command("conflicts", cls=Verb, short_help="Show which sessions conflict.")
 @sessions_argument(required=False)
-@click.option("--clean", "with_clean", is_flag=True, help="List pairs that are clean too.")
-@click.option("--watch", is_flag=True, help="Go on until Ctrl-C.")
+@click.option("--clean", "with_clean", is_flag=True, help="Include pairs without conflicts.")
+@click.option("--watch", is_flag=True, help="Follow until Ctrl-C.")
 @repo_option
 @click.pass_obj
 def command(app: App, sessions: tuple[str, ...], with_clean: bool, watch: bool, repo: str | None) -> None:
-    """Compare the work of all sessions of the repository, or those named with all
-    others, and each with its base: uncommitted and untracked files count. Nothing
-    is merged or changed.
+    """Compare the work of all sessions of the repository with each other and with
+    their bases; with SESSION, compare only these with all others. Uncommitted and
+    untracked files are included. Nothing is merged or changed.
 
-    The matrix says for each pair whether git will merge it: "." different files,
-    "s" the same file at different places, "X" not. Below it are the files and
-    lines, and the order of landing that meets the fewest conflicts.
+    The matrix shows for each pair whether git can merge it: "." different files,
+    "s" the same file in different places, "X" conflict. Below it are the files and
+    lines, and the order of landing with the fewest conflicts.
 
     \b
     Examples:
@@ -39,7 +39,7 @@ def command(app: App, sessions: tuple[str, ...], with_clean: bool, watch: bool, 
     from rametctl.errors import UsageError
 
     if watch and with_clean:
-        raise UsageError("--watch shows pairs that are not clean", hint="leave --clean out")
+        raise UsageError("--watch shows only pairs with conflicts", hint="omit --clean")
     request = worktree_pb2.ListConflictsRequest(
         repo=_repo(app, repo, sessions), sessions=_ids(app, sessions), include_clean=with_clean
     )
@@ -61,7 +61,7 @@ def _ids(app: App, sessions: tuple[str, ...]) -> list[str]:
 
 
 def _repo(app: App, repo: str | None, sessions: tuple[str, ...]) -> str:
-    """What names the repository; none where sessions tell it, and none where nothing was said and there is none around us."""
+    """Return the repository's reference; "" if sessions determine it or the current directory is in none."""
     from rametctl.errors import UsageError
 
     if repo is not None:
@@ -70,7 +70,7 @@ def _repo(app: App, repo: str | None, sessions: tuple[str, ...]) -> str:
         return ""
     here = app.repo_here()
     if here is None:
-        raise UsageError("there is no repository around here", hint="name one with --repo, or name sessions")
+        raise UsageError("the current directory is in no repository", hint="give --repo, or name sessions")
     return here
 
 

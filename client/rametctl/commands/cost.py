@@ -1,4 +1,4 @@
-"""`rametctl cost`: what was spent."""
+"""`rametctl cost`: show costs."""
 
 from typing import TYPE_CHECKING
 
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 GROUPINGS = ("session", "day", "model")
 
 
-@click.command("cost", cls=Verb, short_help="What was spent, by session, day or model.")
-@click.option("--by", type=click.Choice(GROUPINGS), default="session", help="What to sum by; session otherwise.")
+@click.command("cost", cls=Verb, short_help="Show costs by session, day or model.")
+@click.option("--by", type=click.Choice(GROUPINGS), default="session", help="Group by (default: session).")
 @click.pass_obj
 def command(app: App, by: str) -> None:
-    """Show what all sessions have cost, removed ones too: dollars and tokens, with
-    the total. A day is one of UTC.
+    """Show the cost of all sessions, including removed ones: dollars, tokens and the
+    total. Days are in UTC.
 
     \b
     Examples:
@@ -35,7 +35,7 @@ def command(app: App, by: str) -> None:
     if app.output.json_mode:
         app.output.json(to_json(answer))
     elif not answer.costs:
-        app.output.text("nothing was spent yet")
+        app.output.text("no costs yet")
     else:
         app.output.show(*_table(app, by, answer))
 

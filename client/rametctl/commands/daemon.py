@@ -1,4 +1,4 @@
-"""`rametctl daemon`: the daemon itself."""
+"""`rametctl daemon`: manage the daemon."""
 
 import os
 import time
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
     from rametctl.connection import Connection
 
 STOP_DEADLINE = 30.0
-"""Seconds that a daemon has from Shutdown to being gone."""
+"""Seconds to wait for the daemon to exit after Shutdown."""
 
 
-@click.group("daemon", short_help="The daemon: run, start, stop, restart, status, logs.")
+@click.group("daemon", short_help="Manage the daemon: start, stop, restart, status, logs.")
 def command() -> None:
-    """The daemon. The first command that needs one starts it; agents go on
-    whether it runs or not.
+    """Manage the daemon. The first command that needs a daemon starts it. Agents keep
+    running while the daemon is stopped.
 
     \b
     Examples:
@@ -31,10 +31,10 @@ def command() -> None:
     """
 
 
-@command.command("run", short_help="Run it in the foreground.")
+@command.command("run", short_help="Run the daemon in the foreground.")
 @click.pass_obj
 def run(app: App) -> None:
-    """Run the daemon in the foreground: this process becomes it.
+    """Run the daemon in the foreground; this process becomes the daemon.
 
     \b
     Example:
@@ -46,11 +46,11 @@ def run(app: App) -> None:
     os.execvpe(words[0], words, dict(app.environ))  # noqa: S606  no shell is wanted
 
 
-@command.command("start", cls=Verb, short_help="Start it unless it runs.")
+@command.command("start", cls=Verb, short_help="Start the daemon.")
 @click.pass_obj
 def start(app: App) -> None:
-    """Start the daemon in the background and wait until it serves. It is no
-    error when one runs.
+    """Start the daemon in the background and wait until it is ready. Succeeds if one
+    is already running.
 
     \b
     Example:
@@ -59,14 +59,14 @@ def start(app: App) -> None:
     connection = app.connect(autostart=True)
     with app.output.spinner("starting the daemon …"):
         started = connection.ensure_running()
-    _say_running(app, connection.info(), "started" if started else "runs already")
+    _say_running(app, connection.info(), "started" if started else "already running")
 
 
-@command.command("stop", cls=Verb, short_help="Stop it; agents go on.")
+@command.command("stop", cls=Verb, short_help="Stop the daemon; agents keep running.")
 @click.pass_obj
 def stop(app: App) -> None:
-    """Stop the daemon. Agents go on under their keepers, and the next daemon
-    takes them up again. It is no error when none runs.
+    """Stop the daemon. Agents keep running under their keepers; the next daemon
+    reattaches to them. Succeeds if none is running.
 
     \b
     Example:
@@ -85,11 +85,10 @@ def stop(app: App) -> None:
         app.output.text(f"stopped rametd (pid {pid}); {who} on under keepers")
 
 
-@command.command("restart", cls=Verb, short_help="Stop it and start it again; agents go on.")
+@command.command("restart", cls=Verb, short_help="Restart the daemon; agents keep running.")
 @click.pass_obj
 def restart(app: App) -> None:
-    """Stop the daemon and start it again, as after an upgrade. Agents do not
-    notice.
+    """Restart the daemon, for example after an upgrade. Agents keep running.
 
     \b
     Example:
@@ -102,11 +101,11 @@ def restart(app: App) -> None:
     _say_running(app, connection.info(), "restarted")
 
 
-@command.command("status", cls=Verb, short_help="Whether it runs, and how.")
+@command.command("status", cls=Verb, short_help="Show the daemon's state.")
 @click.pass_obj
 def status(app: App) -> None:
-    """Show whether a daemon runs and what it holds. Leaves with 5 when none
-    does; never starts one.
+    """Show whether a daemon is running, and its counts. Exits with 5 if none is
+    running; never starts one.
 
     \b
     Examples:
@@ -160,19 +159,19 @@ def status(app: App) -> None:
     if info.read_only:
         rows.append(("warning", "the disk is full: nothing can be recorded until there is room again"))
     if info.quarantine:
-        rows.append(("warning", f"a damaged database was put aside: {info.quarantine}"))
+        rows.append(("warning", f"a damaged database was saved as: {info.quarantine}"))
     app.output.show(*(line((f"{key:<9} ", "dim"), value) for key, value in rows))
 
 
-@command.command("logs", cls=Verb, short_help="Its log, readable.")
-@click.option("--follow", is_flag=True, help="Go on until Ctrl-C.")
+@command.command("logs", cls=Verb, short_help="Show the daemon's log.")
+@click.option("--follow", is_flag=True, help="Follow until Ctrl-C.")
 @click.option(
-    "-n", "--lines", type=click.IntRange(min=1), default=200, metavar="N", help="The newest N; 200 otherwise."
+    "-n", "--lines", type=click.IntRange(min=1), default=200, metavar="N", help="Number of lines (default: 200)."
 )
 @click.pass_obj
 def logs(app: App, follow: bool, lines: int) -> None:
-    """Show the daemon's log, whether it runs or not. With --json the lines are
-    as they are in the file, one object per line.
+    """Show the daemon's log, whether or not the daemon is running. --json prints the
+    lines as they are in the file, one object per line.
 
     \b
     Examples:
@@ -185,7 +184,7 @@ def logs(app: App, follow: bool, lines: int) -> None:
     if not file.exists():
         from rametctl.errors import ClientError
 
-        raise ClientError(f"there is no log yet: {file}", hint="run: rametctl daemon start", reason="NO_LOG")
+        raise ClientError(f"no log yet: {file}", hint="run: rametctl daemon start", reason="NO_LOG")
     for text in follow_file(file, lines) if follow else tail(file, lines):
         _print_log_line(app, text)
 
@@ -200,7 +199,7 @@ def _print_log_line(app: App, text: str) -> None:
 
 
 def _stop(app: App, connection: "Connection") -> tuple[int, int | None] | None:
-    """Ask the daemon to end and wait until it is gone; (pid, agents that go on where it told), or None where none runs.
+    """Shut the daemon down and wait until it has exited. Returns (pid, running agents if reported), or None if none ran.
 
     No process is ever signalled: whatever a file says about a pid may be about somebody else's process by now.
     """
@@ -231,7 +230,7 @@ def _stop(app: App, connection: "Connection") -> tuple[int, int | None] | None:
     end = time.monotonic() + STOP_DEADLINE
     while connection.running() or (pid and _alive(pid)):
         if time.monotonic() > end:
-            raise UnreachableError("the daemon did not end in time", hint="see: rametctl daemon logs", reason="SILENT")
+            raise UnreachableError("the daemon did not exit in time", hint="see: rametctl daemon logs", reason="SILENT")
         if connection.running() and _is_another(connection, instance):
             app.output.note(
                 "rametctl: another daemon was started meanwhile, by the service manager or by a command that goes on"

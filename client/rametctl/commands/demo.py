@@ -1,4 +1,4 @@
-"""`rametctl demo`: see it at work without an account."""
+"""`rametctl demo`: show agents at work without an account."""
 
 import os
 
@@ -9,15 +9,15 @@ from rametctl.app import App
 
 @click.command(
     "demo",
-    short_help="See it at work, without an account.",
+    short_help="Show a demo; needs no account.",
     context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
 )
 @click.argument("args", nargs=-1, type=click.UNPROCESSED, metavar="[ARGS]...")
 @click.pass_obj
 def command(app: App, args: tuple[str, ...]) -> None:
-    """Show several agents at work in a repository made for it, with scripted
-    answers instead of a model: no account, no network, nothing of yours is
-    touched.
+    """Show several agents at work in a temporary repository, with scripted answers
+    instead of a model. Needs no account and no network, and touches none of your
+    files.
 
     \b
     Example:

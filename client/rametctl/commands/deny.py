@@ -1,4 +1,4 @@
-"""`rametctl deny`: say no."""
+"""`rametctl deny`: deny a request."""
 
 import click
 
@@ -7,14 +7,14 @@ from rametctl.options import request_argument
 from rametctl.prompts import PromptCommand
 
 
-@click.command("deny", cls=PromptCommand, short_help="Say no, and why.")
+@click.command("deny", cls=PromptCommand, short_help="Deny a request.")
 @request_argument
-@click.option("-m", "--message", default="", metavar="WHY", help="What the agent is told.")
+@click.option("-m", "--message", default="", metavar="WHY", help="Reason, sent to the agent.")
 @click.pass_obj
 def command(app: App, request: str, message: str) -> None:
-    """Deny request R: its id, a unique prefix of it, or a session with exactly
-    one open request. The agent goes on with the answer; to a finished turn that
-    wants a look, WHY is the next prompt.
+    """Deny REQUEST: its id, a unique prefix of the id, or a session with exactly one
+    open request. The agent continues with your answer. For a finished turn, WHY is
+    the next prompt.
 
     \b
     Example:

@@ -1,4 +1,4 @@
-"""`rametctl diff`: what a session has changed."""
+"""`rametctl diff`: show a session's changes."""
 
 from typing import TYPE_CHECKING
 
@@ -15,25 +15,29 @@ LARGEST_PATCH = 48 << 20
 """Bytes; the daemon gives no more."""
 
 
-@click.command("diff", cls=Verb, short_help="What a session has changed.")
+@click.command("diff", cls=Verb, short_help="Show a session's changes.")
 @session_argument
 @click.argument("paths", nargs=-1, metavar="[PATH]...")
-@click.option("--stat", is_flag=True, help="Counts per file.")
-@click.option("--name-only", is_flag=True, help="Paths alone.")
+@click.option("--stat", is_flag=True, help="Show counts per file.")
+@click.option("--name-only", is_flag=True, help="Show only paths.")
 @click.option(
     "--against",
     default="",
     metavar="WHAT",
-    help='"base" (as by default), "target", a checkpoint, another session, or any ref.',
+    help='"base" (default), "target", a checkpoint, another session, or any ref.',
 )
-@click.option("-w", "--ignore-all-space", "space", flag_value="WHITESPACE_IGNORE_ALL", help="No white space counts.")
+@click.option("-w", "--ignore-all-space", "space", flag_value="WHITESPACE_IGNORE_ALL", help="Ignore all white space.")
 @click.option(
-    "-b", "--ignore-space-change", "space", flag_value="WHITESPACE_IGNORE_CHANGE", help="Not how much of it there is."
+    "-b",
+    "--ignore-space-change",
+    "space",
+    flag_value="WHITESPACE_IGNORE_CHANGE",
+    help="Ignore changes in the amount of white space.",
 )
 @click.option(
-    "--ignore-space-at-eol", "space", flag_value="WHITESPACE_IGNORE_AT_EOL", help="Not that at the ends of lines."
+    "--ignore-space-at-eol", "space", flag_value="WHITESPACE_IGNORE_AT_EOL", help="Ignore white space at line ends."
 )
-@click.option("--watch", is_flag=True, help="Go on, and show what changes as it does.")
+@click.option("--watch", is_flag=True, help="Follow changes until Ctrl-C.")
 @click.pass_obj
 def command(
     app: App,
@@ -45,11 +49,11 @@ def command(
     space: str | None,
     watch: bool,
 ) -> None:
-    """Show what session S has changed since it started, uncommitted and
-    untracked work included; with PATHs, of these alone. Coloured and paged on a
-    terminal, a patch that `git apply` takes elsewhere, binary files included; of
-    very large files it only says that they differ, and leaves with 1 since the
-    patch is not whole.
+    """Show the changes of SESSION since its start, including uncommitted and untracked
+    files; with PATH, only changes below these paths. On a terminal the output is
+    coloured and paged; elsewhere it is a patch for `git apply`, including binary
+    files. Very large files are only listed; `diff` then exits with 1, because the
+    patch is incomplete.
 
     \b
     Examples:
@@ -67,7 +71,7 @@ def command(
     if stat and name_only:
         raise UsageError("--stat and --name-only were both given", hint="give one of them")
     if watch and (paths or space):
-        raise UsageError("--watch shows all that changes", hint="leave out paths and white space options")
+        raise UsageError("--watch shows all changes", hint="omit paths and white space options")
     found = get_session(app, session).session
     if found.under_way:
         app.output.note(f"rametctl: {found.under_way} is under way in its worktree")
@@ -91,7 +95,9 @@ def command(
     if paths and not answer.files:
         app.output.note("rametctl: nothing that is named has changed, or there is no such path")
     if answer.truncated and applied and not app.output.json_mode:
-        raise ClientError("the patch is not whole: do not apply it", hint=f"see all of it with git in {found.worktree}")
+        raise ClientError(
+            "the patch is incomplete: do not apply it", hint=f"see all of it with git in {found.worktree}"
+        )
 
 
 def _show(app: App, answer: "GetDiffResponse", *, stat: bool, name_only: bool) -> None:

@@ -6,14 +6,14 @@ from rametctl.app import App
 from rametctl.options import Verb, new_request_id, repo_option, repo_reference
 
 
-@click.command("doctor", cls=Verb, short_help="Compare what should be there with what is.")
+@click.command("doctor", cls=Verb, short_help="Find inconsistencies, and repair the safe ones.")
 @repo_option
-@click.option("--fix", is_flag=True, help="Mend what can be mended without risk.")
+@click.option("--fix", is_flag=True, help="Repair what can be repaired without loss.")
 @click.pass_obj
 def command(app: App, repo: str | None, fix: bool) -> int:
-    """Compare sessions, worktrees, branches, agents, ports and refs, and explain each
-    difference. With --fix those are mended by which nothing can be lost. The exit
-    code is 1 while errors remain.
+    """Compare the recorded sessions with the actual worktrees, branches, agents, ports and
+    refs, and explain each difference. --fix repairs those that need no decision and
+    lose no work. Exits with 1 while errors remain.
 
     \b
     Examples:

@@ -1,4 +1,4 @@
-"""`rametctl fork`: the same conversation and the same files once more."""
+"""`rametctl fork`: copy a session."""
 
 import sys
 
@@ -9,20 +9,22 @@ from rametctl.options import new_request_id, session_argument
 from rametctl.prompts import PromptCommand, read_prompt
 
 
-@click.command("fork", cls=PromptCommand, short_help="The same conversation and files once more.")
+@click.command("fork", cls=PromptCommand, short_help="Copy a session: conversation and files.")
 @session_argument
 @click.argument("prompt", metavar="[PROMPT|-]", required=False)
 @click.option("-f", "--file", metavar="FILE", help="Read the prompt from a file.")
-@click.option("--at", "checkpoint", default="", metavar="CHECKPOINT", help="From this checkpoint instead of now.")
+@click.option(
+    "--at", "checkpoint", default="", metavar="CHECKPOINT", help="Copy this checkpoint instead of the present state."
+)
 @click.option("--name", default="", metavar="N", help="Name of the new session.")
-@click.option("--branch", default="", metavar="B", help="Branch to make.")
+@click.option("--branch", default="", metavar="B", help="Branch to create.")
 @click.pass_obj
 def command(
     app: App, session: str, prompt: str | None, file: str | None, checkpoint: str, name: str, branch: str
 ) -> None:
-    """Make a new session that begins as a copy of session S: what was said so far,
-    and all files as they are, uncommitted ones included, in a worktree and branch
-    of its own. S goes on as it was.
+    """Create a copy of SESSION: its conversation so far and all files, including
+    uncommitted changes, in a worktree and branch of its own. SESSION itself is not
+    changed.
 
     \b
     Examples:

@@ -1,4 +1,4 @@
-"""`rametctl gc`: clear away what is done with."""
+"""`rametctl gc`: clean up finished sessions."""
 
 import click
 
@@ -6,19 +6,19 @@ from rametctl.app import App
 from rametctl.options import Verb, new_request_id, repo_option, repo_reference
 
 
-@click.command("gc", cls=Verb, short_help="Clear away what is done with; lists it unless told.")
+@click.command("gc", cls=Verb, short_help="List or remove finished sessions and leftovers.")
 @repo_option
-@click.option("--yes", is_flag=True, help="Do it. Sessions go to the trash, and can be brought back.")
-@click.option("--dry-run", is_flag=True, help="Only list it; so it is without --yes too.")
+@click.option("--yes", is_flag=True, help="Remove them. Sessions go to the trash and can be restored.")
+@click.option("--dry-run", is_flag=True, help="Only list (default).")
 @click.pass_obj
 def command(app: App, repo: str | None, yes: bool, dry_run: bool) -> None:
-    """List what can go, and what stays and why: sessions whose work has landed
-    (squashed and rebased too), that nobody has touched for long, or that were
-    archived long ago, and what was left of sessions that are gone. What is dirty, at
-    work, on no other branch, or not made by Ramet is never among it.
+    """List what gc would remove, and what it keeps and why. It removes sessions whose
+    work has landed (also squashed or rebased), idle and archived sessions past their
+    retention, and leftovers of removed sessions. It never removes uncommitted work,
+    running sessions, commits on no other branch, or files that Ramet did not create.
 
-    It is about the repository around the current directory, and outside of any about
-    all of them. The last line says what --yes would do, and in which.
+    It covers the repository of the current directory, or all repositories if you are
+    in none. The last line says what --yes would do.
 
     \b
     Examples:
@@ -37,7 +37,7 @@ def command(app: App, repo: str | None, yes: bool, dry_run: bool) -> None:
     here = app.repo_here() if repo is None else None
     where = repo_reference(app, repo) if repo is not None else here or ""
     request = worktree_pb2.CollectGarbageRequest(repo=where, dry_run=not yes, request_id=new_request_id())
-    with app.output.spinner("looking …" if not yes else "clearing away …"):
+    with app.output.spinner("looking …" if not yes else "cleaning up …"):
         try:
             answer = app.connection.call(lambda daemon: daemon.worktrees.CollectGarbage, request)
         except ClientError as error:
@@ -49,7 +49,7 @@ def command(app: App, repo: str | None, yes: bool, dry_run: bool) -> None:
     if app.output.json_mode:
         app.output.json(to_json(answer))
     elif not answer.items:
-        app.output.text("nothing is there that could go" + (" in this repository" if here is not None else ""))
+        app.output.text("nothing to remove" + (" in this repository" if here is not None else ""))
     else:
         app.output.show(*(done(app.output, answer) if yes else listing(app.output, answer, _again(repo))))
 

@@ -1,4 +1,4 @@
-"""`rametctl inbox`: what waits for a person."""
+"""`rametctl inbox`: list open requests."""
 
 import time
 
@@ -8,14 +8,14 @@ from rametctl.app import App
 from rametctl.options import Verb
 
 
-@click.command("inbox", cls=Verb, short_help="What waits for you, and the command that answers.")
-@click.option("--watch", is_flag=True, help="Go on until Ctrl-C.")
+@click.command("inbox", cls=Verb, short_help="List what waits for your answer.")
+@click.option("--watch", is_flag=True, help="Follow until Ctrl-C.")
 @click.pass_obj
 def command(app: App, watch: bool) -> None:
-    """Show what waits for you in all repositories: commands in full, edits as
-    diffs, questions with their choices, plans, each with the command that
-    answers it. First what blocks work, then finished turns that want a look;
-    the oldest first. What waits never expires.
+    """List the open requests of all repositories: commands in full, edits as diffs,
+    questions with their choices, and plans, each with the command that answers it.
+    Requests that block work come first, then finished turns to review; the oldest
+    first. Requests never expire.
 
     \b
     Examples:

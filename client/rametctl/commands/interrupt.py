@@ -10,8 +10,7 @@ from rametctl.options import Verb, new_request_id, session_argument
 @session_argument
 @click.pass_obj
 def command(app: App, session: str) -> None:
-    """End the running turn of session S. The agent stays, ready for the next
-    prompt.
+    """End the running turn of SESSION. The agent stays, ready for the next prompt.
 
     \b
     Example:

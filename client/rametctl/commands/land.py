@@ -1,4 +1,4 @@
-"""`rametctl land`: bring sessions' work onto their target, checked."""
+"""`rametctl land`: merge sessions' work into the target branch, checked first."""
 
 import click
 
@@ -9,17 +9,15 @@ SHORTEST = 0.001
 """Seconds; 0 would be no end."""
 
 
-@click.command("land", cls=Verb, short_help="Bring work onto its target branch, checked first.")
+@click.command("land", cls=Verb, short_help="Merge work into its target branch, checked first.")
 @sessions_argument(required=True)
-@click.option("--check", metavar="CMD", multiple=True, help="What must succeed first; instead of what is configured.")
-@click.option("--target", metavar="BRANCH", help="The branch to land on; the base otherwise.")
-@click.option(
-    "--method", type=click.Choice(["merge", "rebase", "squash"]), help="How; as configured (land.method) otherwise."
-)
-@click.option("--commit", "commit_message", metavar="MESSAGE", help="Commit first what is not committed.")
+@click.option("--check", metavar="CMD", multiple=True, help="Check that must pass; overrides the configured one.")
+@click.option("--target", metavar="BRANCH", help="Branch to land on (default: the base).")
+@click.option("--method", type=click.Choice(["merge", "rebase", "squash"]), help="Merge method (default: land.method).")
+@click.option("--commit", "commit_message", metavar="MESSAGE", help="Commit uncommitted changes first.")
 @click.option("--detach", is_flag=True, help="Do not wait until it has landed.")
 @click.option(
-    "--timeout", type=click.FloatRange(min=0, min_open=True), metavar="SECONDS", help="Leave with 124 after this long."
+    "--timeout", type=click.FloatRange(min=0, min_open=True), metavar="SECONDS", help="Exit with 124 after this time."
 )
 @click.pass_obj
 def command(
@@ -32,13 +30,13 @@ def command(
     detach: bool,
     timeout: float | None,
 ) -> None:
-    """Put S... into the queue of the branch that they started from, in this order.
-    In a worktree of its own each is brought onto the branch and checked, and only
-    then is the branch moved. What conflicts or fails its check goes back to its
-    agent, and in the end to you; the others go on. Waits for the end.
+    """Queue SESSION... to land on the branch they started from, in this order. Ramet
+    merges and checks each one in a separate worktree, and only then moves the branch.
+    After a conflict or a failed check the agent is asked to fix it, and in the end
+    you are; the others continue. Waits until all are done.
 
-    Leaves with 0 when all have landed, with 4 when one needs you, with 1 when one
-    was taken out.
+    Exits with 0 if all have landed, with 4 if one needs your input, and with 1 if
+    one was removed from the queue.
 
     \b
     Examples:
@@ -80,7 +78,7 @@ def command(
             if not detach:
                 landings = follow_landings(app, landings, cursor, left) if live else wait_landings(app, landings, left)
         except KeyboardInterrupt:
-            app.output.note("landing goes on: rametctl queue")
+            app.output.note("landing continues; see: rametctl queue")
             raise
     if app.output.json_mode:
         app.output.json([to_json(each) for each in landings])

@@ -1,4 +1,4 @@
-"""`rametctl log`: what has happened to a session, one line per event."""
+"""`rametctl log`: show a session's events."""
 
 from collections import deque
 from typing import TYPE_CHECKING
@@ -18,20 +18,20 @@ PAGE_OF_FRAMES = 50
 """Events at a time: a message has a limit, and a tool's answer may be long."""
 
 
-@click.command("log", cls=Verb, short_help="A session's events, one line each.")
+@click.command("log", cls=Verb, short_help="Show a session's events.")
 @session_argument
-@click.option("--follow", is_flag=True, help="Go on until Ctrl-C.")
-@click.option("--raw", is_flag=True, help="The agent's own lines as it wrote them, and nothing else.")
-@click.option("--audit", is_flag=True, help="Only what principals did: prompts, answers, changes, refusals.")
-@click.option("-n", "--lines", type=click.IntRange(min=1), metavar="N", help="Only the newest N.")
+@click.option("--follow", is_flag=True, help="Follow until Ctrl-C.")
+@click.option("--raw", is_flag=True, help="Show only the agent's own output lines, unchanged.")
+@click.option("--audit", is_flag=True, help="Show only actions: prompts, answers, changes, refusals.")
+@click.option("-n", "--lines", type=click.IntRange(min=1), metavar="N", help="Show only the newest N.")
 @click.pass_obj
 def command(app: App, session: str, follow: bool, raw: bool, audit: bool, lines: int | None) -> None:
-    """Show what has happened to session S, one line per event, oldest first.
+    """Show the events of SESSION, one per line, oldest first.
 
-    What the agent's program says to the daemon (control_line, agent_notice) is
-    left out; --raw and --json have it. With --json it is the events themselves,
-    and with --follow one per line. With --audit each line also says who: you
-    (owner), a session, or the daemon.
+    Protocol messages of the agent's program (control_line, agent_notice) are
+    omitted; --raw and --json include them. --json prints the events as one array,
+    with --follow one per line. --audit adds the actor to each line: you (owner), a
+    session, or the daemon.
 
     \b
     Examples:
@@ -43,7 +43,7 @@ def command(app: App, session: str, follow: bool, raw: bool, audit: bool, lines:
     from rametctl.sessions import get_session
 
     if follow and audit:
-        raise UsageError("--follow does not go with --audit", hint="leave one out")
+        raise UsageError("--follow does not go with --audit", hint="omit one of them")
     found = get_session(app, session).session
     printer = _Printer(app, found, raw=raw, stream=follow, audit=audit)
     cursor = _print_stored(app, found.id, printer, frames=raw, audit=audit, newest=lines)

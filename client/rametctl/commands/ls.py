@@ -1,4 +1,4 @@
-"""`rametctl ls`: the sessions."""
+"""`rametctl ls`: list sessions."""
 
 import time
 from collections.abc import Iterator, Sequence
@@ -31,18 +31,20 @@ class Query:
 
 
 @click.command("ls", cls=Verb, short_help="List sessions.")
-@click.option("--all", "everything", is_flag=True, help="Of all repositories, archived ones too.")
-@click.option("--state", "states", type=click.Choice(STATES), multiple=True, help="Only these; again for more.")
-@click.option("--tree", is_flag=True, help="Each below the session that spawned it.")
-@click.option("--watch", is_flag=True, help="Go on until Ctrl-C.")
+@click.option("--all", "everything", is_flag=True, help="All repositories, including archived sessions.")
+@click.option(
+    "--state", "states", type=click.Choice(STATES), multiple=True, help="Only sessions in this state (repeatable)."
+)
+@click.option("--tree", is_flag=True, help="Show each session below its parent.")
+@click.option("--watch", is_flag=True, help="Follow until Ctrl-C.")
 @repo_option
 @click.pass_obj
 def command(app: App, everything: bool, states: tuple[str, ...], tree: bool, watch: bool, repo: str | None) -> None:
-    """List the sessions of the repository around the current directory.
+    """List the sessions of the current directory's repository.
 
-    Outside of a repository it is those of all repositories; with --all too, and
-    archived ones with them. NEEDS says what a person has to do. With --watch those
-    that need a person come first.
+    Outside a repository, list those of all repositories. --all lists all
+    repositories and archived sessions too. NEEDS shows what you have to do. With
+    --watch, sessions that need you come first.
 
     \b
     Examples:
@@ -88,7 +90,7 @@ def _table(app: App, query: Query, sessions: Sequence["Session"]) -> list["Line"
     if not sessions:
         where = "here" if query.around or query.repo else "yet"
         what = f"no {' or '.join(query.states)} sessions {where}" if query.states else f"no sessions {where}"
-        return [line(f'{what}; make one: rametctl new "what is to be done"')]
+        return [line(f"{what}; create one: rametctl new PROMPT")]
     return _table_of(app, query, sessions, _rows(query, sessions))
 
 

@@ -1,17 +1,17 @@
-"""`rametctl mcp`: the tools for agents, for any MCP client."""
+"""`rametctl mcp`: serve the agent tools to an MCP client."""
 
 import click
 
 from rametctl.app import App
 
 
-@click.command("mcp", short_help="The tools for agents as an MCP server on stdio.")
+@click.command("mcp", short_help="Serve the agent tools over MCP on stdio.")
 @click.pass_obj
 def command(app: App) -> None:
-    """Speak MCP over standard input and output until its end: the tools with which
-    an agent spawns sessions, follows them and talks to them. Inside a session it
-    acts as that session, anywhere else as you, and makes sessions in the
-    repository around the current directory.
+    """Serve MCP on standard input and output until end of input. The tools spawn
+    sessions, follow them and send them messages. Inside a session they act as that
+    session, elsewhere as you, and create sessions in the current directory's
+    repository.
 
     \b
     Example:

@@ -1,4 +1,4 @@
-"""`rametctl messages`: what sessions have said to each other."""
+"""`rametctl messages`: list messages between sessions."""
 
 from typing import TYPE_CHECKING
 
@@ -15,14 +15,13 @@ if TYPE_CHECKING:
     from rametctl.lines import Line
 
 
-@click.command("messages", cls=Verb, short_help="What sessions have said to each other.")
-@click.argument("session", metavar="[S]", required=False, shell_complete=complete_session)
+@click.command("messages", cls=Verb, short_help="List messages between sessions.")
+@click.argument("session", metavar="[SESSION]", required=False, shell_complete=complete_session)
 @click.pass_obj
 def command(app: App, session: str | None) -> None:
-    """Show the messages that session S got from others and sent to them, at most the
-    newest 100, oldest first: who to whom, how far it has come, when, and what.
-    Inside a session it is that session's own, and S is left out. What you have
-    said yourself is in `rametctl log S --audit`.
+    """Show the messages between SESSION and other sessions: sender, recipient, state,
+    time and text. Lists at most the newest 100, oldest first. Inside a session omit
+    SESSION. Your own prompts are in `rametctl log SESSION --audit`.
 
     \b
     Examples:
@@ -37,9 +36,9 @@ def command(app: App, session: str | None) -> None:
 
     inside = acting_session(app)
     if inside and session is not None:
-        raise UsageError("a session reads its own messages", hint="leave S out")
+        raise UsageError("a session reads its own messages", hint="omit SESSION")
     if not inside and session is None:
-        raise UsageError("no session was named", hint="whose messages? see: rametctl ls")
+        raise UsageError("no session was named", hint="give SESSION; see: rametctl ls")
     whose = get_session(app, session).session.id if session is not None else ""
     answer = app.connection.call(
         lambda daemon: daemon.orchestration.ReadMessages, orchestration_pb2.ReadMessagesRequest(session=whose)

@@ -1,4 +1,4 @@
-"""`rametctl msg`: say something to a session as one session says it to another."""
+"""`rametctl msg`: send a message to a session."""
 
 import sys
 
@@ -15,9 +15,9 @@ from rametctl.prompts import PromptCommand, read_prompt
 @click.option("-f", "--file", metavar="FILE", help="Read the message from a file.")
 @click.pass_obj
 def command(app: App, session: str, text: str | None, file: str | None) -> None:
-    """Say TEXT to session S, and tell what becomes of it. Inside a session it is
-    said as that session, to its family ("parent" is the one that spawned it),
-    and marked as such. At most 16 KiB: name files instead of pasting them.
+    """Send TEXT to SESSION and show whether it was delivered. Inside a session, the
+    message is sent in that session's name, and only to its family ("parent" is the
+    session that spawned it). At most 16 KiB: name files instead of pasting them.
 
     \b
     Examples:
@@ -33,7 +33,7 @@ def command(app: App, session: str, text: str | None, file: str | None) -> None:
 
     words = read_prompt(text, file, sys.stdin)
     if words is None:
-        raise UsageError("there is no message", hint="give one, or pipe it in", reason="EMPTY_PROMPT")
+        raise UsageError("there is no message", hint="give one, or pipe one in", reason="EMPTY_PROMPT")
     to_parent = session == PARENT and acting_session(app)
     request = orchestration_pb2.SendMessageRequest(
         session=session if to_parent else get_session(app, session).session.id,

@@ -1,4 +1,4 @@
-"""`rametctl new`: make a session."""
+"""`rametctl new`: create a session."""
 
 import sys
 from collections.abc import Iterator, Sequence
@@ -44,43 +44,51 @@ class Options(TypedDict):
     repo: str | None
 
 
-@click.command("new", cls=PromptCommand, short_help="Make a session: branch, worktree, agent.")
+@click.command("new", cls=PromptCommand, short_help="Create a session: branch, worktree, agent.")
 @click.argument("prompt", metavar="[PROMPT|-]", required=False)
 @click.option("-f", "--file", metavar="FILE", help="Read the prompt from a file.")
-@click.option("--name", default="", help="Its name; made from the prompt otherwise.")
-@click.option("--branch", default="", help="The branch to make; made from the name otherwise.")
-@click.option("--base", metavar="REF", default="", help="What to start from; what is checked out here otherwise.")
-@click.option("--existing", metavar="BRANCH", default="", help="Work on a branch that exists, here or on a remote.")
-@click.option("--in-place", is_flag=True, help="Work in this very checkout, without a worktree.")
-@click.option("--with-changes", is_flag=True, help="Begin with what is uncommitted here, staged or not.")
-@click.option("--fetch", is_flag=True, help="Fetch the base, or the existing branch, first.")
-@click.option("--initial-commit", is_flag=True, help="Where there is no commit yet, make an empty first one.")
-@click.option("--agent", default="", help="Kind of agent; claude otherwise.")
-@click.option("--model", default="", help="Its model.")
-@mode_option("What it may do unasked.")
-@click.option("--budget", type=click.FloatRange(min=0, min_open=True), metavar="USD", help="Pause it at this cost.")
-@click.option("--own", metavar="GLOB", multiple=True, help="Paths that are its own; again for more.")
-@click.option("--forbid", metavar="GLOB", multiple=True, help="Paths it must not touch; again for more.")
-@click.option("--parent", metavar="S", default="", shell_complete=complete_session, help="The session it belongs to.")
-@click.option("--priority", type=int, default=0, metavar="N", help="Higher starts first when slots are rare.")
+@click.option("--name", default="", help="Session name (default: from the prompt).")
+@click.option("--branch", default="", help="Branch to create (default: from the name).")
+@click.option("--base", metavar="REF", default="", help="Start from this ref (default: the current HEAD).")
+@click.option("--existing", metavar="BRANCH", default="", help="Work on an existing branch, local or remote.")
+@click.option("--in-place", is_flag=True, help="Work in this checkout, without a worktree.")
+@click.option("--with-changes", is_flag=True, help="Copy uncommitted changes of this checkout.")
+@click.option("--fetch", is_flag=True, help="Fetch the base or the existing branch first.")
+@click.option("--initial-commit", is_flag=True, help="If there is no commit yet, create an empty one.")
+@click.option("--agent", default="", help="Kind of agent (default: claude).")
+@click.option("--model", default="", help="Model.")
+@mode_option("Permission mode.")
 @click.option(
-    "--after", metavar="S", multiple=True, shell_complete=complete_session, help="Start once S has ended a turn."
+    "--budget", type=click.FloatRange(min=0, min_open=True), metavar="USD", help="Pause the session at this cost."
 )
-@click.option("--count", type=click.IntRange(1, 100), default=1, metavar="N", help="N sessions of the same prompt.")
-@click.option("--wait", is_flag=True, help="Wait for the end of the turn; leaves with 4 when a person is needed.")
-@click.option("--watch", is_flag=True, help="Watch it afterwards.")
+@click.option("--own", metavar="GLOB", multiple=True, help="Paths that the session owns (repeatable).")
+@click.option("--forbid", metavar="GLOB", multiple=True, help="Paths that it must not change (repeatable).")
+@click.option("--parent", metavar="SESSION", default="", shell_complete=complete_session, help="Parent session.")
+@click.option("--priority", type=int, default=0, metavar="N", help="Higher starts first when slots are scarce.")
+@click.option(
+    "--after",
+    metavar="SESSION",
+    multiple=True,
+    shell_complete=complete_session,
+    help="Start once SESSION has ended a turn.",
+)
+@click.option(
+    "--count", type=click.IntRange(1, 100), default=1, metavar="N", help="Create N sessions with the same prompt."
+)
+@click.option("--wait", is_flag=True, help="Wait until the turn ends; exit with 4 if it needs your input.")
+@click.option("--watch", is_flag=True, help="Watch the session afterwards.")
 @repo_option
 @click.pass_obj
 def command(app: App, /, **options: Unpack[Options]) -> None:
-    """Make a session: a branch, a worktree and an agent in it, at work on PROMPT.
+    """Create a session: a branch, a worktree, and an agent that works on PROMPT.
 
-    The prompt may begin with a dash and be megabytes long. It is read from
-    standard input when that is a pipe, or with "-". Without one the session is
-    idle until `rametctl send`. With --count they are NAME-1 to NAME-N; one that
-    cannot be made does not keep the others from it.
+    The prompt may begin with a dash and be megabytes long. It is read from standard
+    input if that is a pipe, or with "-". Without a prompt the session is idle until
+    `rametctl send`. With --count, sessions are named NAME-1 to NAME-N; if one fails,
+    the others are still created.
 
-    --with-changes copies files, not the index: what is staged here and what is
-    not are both unstaged there. This checkout stays as it is.
+    --with-changes copies files, not the index: staged changes are unstaged in the new
+    worktree. This checkout is not changed.
 
     \b
     Examples:
@@ -106,12 +114,14 @@ def command(app: App, /, **options: Unpack[Options]) -> None:
         raise UsageError("there is nothing to wait for without a prompt", hint="give a prompt", reason="EMPTY_PROMPT")
     base = _request(options, text or "")
     base.path = repo_path(app, options["repo"])
-    with app.output.spinner("making it …" if options["count"] == 1 else f"making {options['count']} sessions …"):
+    with app.output.spinner(
+        "creating the session …" if options["count"] == 1 else f"creating {options['count']} sessions …"
+    ):
         base.environment.update(sent_environment(app))
         made = [_create(app, request) for request in numbered(base, options["count"])]
     if _lacks_commit(made) and _make_first_commit(app):
         base.initial_commit = True
-        with app.output.spinner("making it …"):
+        with app.output.spinner("creating the session …"):
             made = [_create(app, request) for request in numbered(base, options["count"])]
     sessions = [each for each in made if not isinstance(each, ClientError)]
     if not (wait and app.output.json_mode):
@@ -133,10 +143,10 @@ def _lacks_commit(made: "Sequence[Session | ClientError]") -> bool:
 
 
 def _make_first_commit(app: App) -> bool:
-    """Ask whoever sits there; nobody else is asked, and nothing is committed unasked."""
+    """Ask on a terminal; without one, commit nothing."""
     if app.output.json_mode or not (app.output.error_terminal and sys.stdin is not None and sys.stdin.isatty()):
         return False
-    question = "This repository has no commit yet, so that there is nothing to start from. Make an empty first one?"
+    question = "This repository has no commit yet. Create an empty one?"
     return app.output.confirm(question)
 
 
@@ -201,12 +211,12 @@ def _report(app: App, made: "Sequence[Session | ClientError]", *, stream: bool, 
             app.output.text("")
         if isinstance(each, ClientError):
             if several:
-                app.output.text(f"session {number} of {len(made)} was not made: {each.message}")
+                app.output.text(f"session {number} of {len(made)} was not created: {each.message}")
             continue
         app.output.show(*created(each))
         name = reference(each)
         if idle:
-            app.output.text(f"It is idle. Tell it what to do: rametctl send {name} PROMPT")
+            app.output.text(f"The session is idle; send it a prompt: rametctl send {name} PROMPT")
         elif hint and not several:
             app.output.hint(f"rametctl watch {name}")
 

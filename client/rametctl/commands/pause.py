@@ -1,4 +1,4 @@
-"""`rametctl pause`: hold a session; prompts are kept."""
+"""`rametctl pause`: pause a session."""
 
 import click
 
@@ -6,11 +6,11 @@ from rametctl.app import App
 from rametctl.options import Verb, new_request_id, session_argument
 
 
-@click.command("pause", cls=Verb, short_help="Hold a session; prompts are kept.")
+@click.command("pause", cls=Verb, short_help="Pause a session; prompts wait.")
 @session_argument
 @click.pass_obj
 def command(app: App, session: str) -> None:
-    """Hold session S: the running turn is interrupted, and prompts are kept until
+    """Pause SESSION: interrupt the running turn, and hold new prompts until
     `rametctl resume`.
 
     \b

@@ -13,12 +13,12 @@ if TYPE_CHECKING:
     from ramet.v1.plan_pb2 import CheckPlanResponse
 
 
-@click.group("plan", cls=VerbGroup, short_help="Plans: check, apply, status, converge, cleanup.")
+@click.group("plan", cls=VerbGroup, short_help="Manage plans: check, apply, status, converge, cleanup.")
 @click.pass_context
 def command(context: click.Context) -> None:
-    """Plans of several threads, each with paths, a branch and an agent of its own. FILE
-    is plan.toml in the current directory, or at the repository's root; docs and
-    `plan schema` say what stands in it. Without a command: how the threads stand.
+    """Apply and follow plans: several threads, each with its own paths, branch and
+    agent. FILE is plan.toml in the current directory or at the repository's root; see
+    the reference and `plan schema` for its format. Without a command, shows status.
 
     \b
     Examples:
@@ -35,14 +35,14 @@ def file_argument(function: Callable[..., Any]) -> Callable[..., Any]:
     return click.argument("file", metavar="[FILE]", required=False)(function)
 
 
-@command.command("check", cls=Verb, short_help="Find what is wrong with a plan.")
+@command.command("check", cls=Verb, short_help="Check a plan.")
 @file_argument
 @repo_option
 @click.pass_obj
 def check(app: App, file: str | None, repo: str | None) -> int:
-    """Find everything that is wrong with the plan in FILE ("-": standard input), by
-    line and key, before anything is made: overlapping paths, cycles, taken
-    branches. Leaves with 1 when it cannot be applied.
+    """Report all errors in the plan in FILE ("-": standard input) by line and key:
+    overlapping paths, cycles, existing branches. Creates nothing. Exits with 1 if the
+    plan cannot be applied.
 
     \b
     Example:
@@ -61,15 +61,15 @@ def check(app: App, file: str | None, repo: str | None) -> int:
     return 0 if answer.ok else 1
 
 
-@command.command("apply", cls=Verb, short_help="Make what a plan says, or what has changed in it.")
+@command.command("apply", cls=Verb, short_help="Apply a plan, or the changes in it.")
 @file_argument
-@click.option("--dry-run", is_flag=True, help="Only say what would be changed.")
+@click.option("--dry-run", is_flag=True, help="Only show what would change.")
 @repo_option
 @click.pass_obj
 def apply(app: App, file: str | None, dry_run: bool, repo: str | None) -> None:
-    """Make the sessions of the plan in FILE ("-": standard input): branches, worktrees,
-    agents, prompts, all of them or nothing. Applied again it changes just what
-    differs; what it has no longer is left.
+    """Create the sessions of the plan in FILE ("-": standard input): branches, worktrees,
+    agents and prompts, either all or none. If applied again, only differences are
+    applied; sessions of threads removed from the plan stay.
 
     \b
     Examples:
@@ -104,17 +104,17 @@ def apply(app: App, file: str | None, dry_run: bool, repo: str | None) -> None:
         app.output.note(f"rametctl: {warning}")
     app.output.show(*applied_lines(answer, dry_run=dry_run))
     if not dry_run:
-        app.output.hint("see how they stand: rametctl plan status")
+        app.output.hint("see: rametctl plan status")
 
 
-@command.command("status", cls=Verb, short_help="How the threads stand.")
+@command.command("status", cls=Verb, short_help="Show the status of the threads.")
 @file_argument
 @repo_option
 @click.pass_obj
 def status(app: App, file: str | None, repo: str | None) -> None:
-    """Show how each thread of an applied plan stands, in the order of landing: its
-    state, ahead and behind of the target, files that are not committed, files
-    inside and outside of its paths, cost. FILE may be the plan's name.
+    """Show the status of each thread of an applied plan, in landing order: state,
+    commits ahead of and behind the target, uncommitted files, files inside and outside
+    its paths, and cost. FILE may be the plan's name.
 
     \b
     Example:
@@ -125,14 +125,14 @@ def status(app: App, file: str | None, repo: str | None) -> None:
 
 @command.command("converge", cls=Verb, short_help="Push branches, open or update pull requests.")
 @file_argument
-@click.option("--dry-run", is_flag=True, help="Only say what would be done.")
-@click.option("--remote", default="", metavar="NAME", help="Where to; the target's remote otherwise, else origin.")
+@click.option("--dry-run", is_flag=True, help="Only show what would be done.")
+@click.option("--remote", default="", metavar="NAME", help="Remote to push to (default: the target's, else origin).")
 @repo_option
 @click.pass_obj
 def converge(app: App, file: str | None, dry_run: bool, remote: str, repo: str | None) -> int:
-    """Push each thread's branch and open or update its pull request, in the order of
-    landing. Run again it changes only what differs. What fails does not keep the
-    others from it; then it leaves with 1.
+    """Push each thread's branch and open or update its pull request, in landing order.
+    If run again, only differences are applied. If one thread fails, the others
+    continue, and converge exits with 1.
 
     \b
     Example:
@@ -160,13 +160,13 @@ def converge(app: App, file: str | None, dry_run: bool, remote: str, repo: str |
 
 @command.command("cleanup", cls=Verb, short_help="Remove the threads that have landed.")
 @file_argument
-@click.option("--dry-run", is_flag=True, help="Only say what would be done.")
+@click.option("--dry-run", is_flag=True, help="Only show what would be done.")
 @repo_option
 @click.pass_obj
 def cleanup(app: App, file: str | None, dry_run: bool, repo: str | None) -> None:
-    """Remove the threads whose work is on the target, with worktree and branch; they
-    can be brought back from the trash. What has not landed stays, and it is said
-    why. A plan of which nothing is left is forgotten.
+    """Remove the threads whose work is on the target, with worktree and branch; you can
+    restore them from the trash. Other threads stay, and the reason is shown. A plan
+    without threads is removed.
 
     \b
     Example:

@@ -1,4 +1,4 @@
-"""`rametctl pool`: the spare worktrees that let sessions start at once."""
+"""`rametctl pool`: manage spare worktrees."""
 
 import time
 from typing import TYPE_CHECKING
@@ -14,13 +14,13 @@ if TYPE_CHECKING:
     from ramet.v1.worktree_pb2 import Spare
 
 
-@click.group("pool", cls=VerbGroup, short_help="Spare worktrees, prepared beforehand.")
+@click.group("pool", cls=VerbGroup, short_help="Manage spare worktrees.")
 @repo_option
 @click.pass_context
 def command(ctx: click.Context, repo: str | None) -> None:
-    """Show, fill or drain the pool of a repository: worktrees that were made and
-    set up beforehand, so that a session starts in milliseconds. How many there
-    are is `pool.size`; a spare has no branch and is no session.
+    """Show, fill or drain the pool of a repository: spare worktrees, created and set up
+    in advance, so that sessions start in milliseconds. `pool.size` sets their number.
+    A spare has no branch and is no session.
 
     \b
     Examples:
@@ -32,12 +32,12 @@ def command(ctx: click.Context, repo: str | None) -> None:
         _status(ctx.find_object(App) or ctx.fail("no app"), repo)
 
 
-@command.command("status", cls=Verb, short_help="What is there, and what is in the way.")
+@command.command("status", cls=Verb, short_help="Show the spares and problems.")
 @repo_option
 @click.pass_obj
 def status(app: App, repo: str | None) -> None:
-    """Show the spares of a repository, how often one was at hand, the room that
-    is left on the disk, and why none is made where that is so.
+    """Show the spares of a repository, the number of hits and misses, the free disk
+    space, and the reason if no spares are created.
 
     \b
     Example:
@@ -46,12 +46,11 @@ def status(app: App, repo: str | None) -> None:
     _status(app, repo)
 
 
-@command.command("fill", cls=Verb, short_help="Make what is missing, now.")
+@command.command("fill", cls=Verb, short_help="Create missing spares now.")
 @repo_option
 @click.pass_obj
 def fill(app: App, repo: str | None) -> None:
-    """Make the spares that are missing and bring the others up to date; return
-    when that is done.
+    """Create the missing spares and update the others; return when all are ready.
 
     \b
     Example:
@@ -67,15 +66,15 @@ def fill(app: App, repo: str | None) -> None:
     elif answer.spares:
         _show(app, answer.spares)
     else:
-        app.output.text("There are no spares; `rametctl pool status` says why.")
+        app.output.text("There are no spares; for the reason run: rametctl pool status")
 
 
 @command.command("drain", cls=Verb, short_help="Remove all spares.")
 @repo_option
 @click.pass_obj
 def drain(app: App, repo: str | None) -> None:
-    """Remove the spares of a repository. They come back with its next session;
-    `pool.size = 0` in the configuration keeps them away.
+    """Remove the spares of a repository. Ramet creates new ones with the next session;
+    set `pool.size = 0` to prevent that.
 
     \b
     Example:
@@ -110,7 +109,7 @@ def _status(app: App, repo: str | None) -> None:
         f"since the daemon's start {plural(answer.claims, 'session')} had one, {answer.misses} had not"
     )
     if answer.held_reason:
-        app.output.text(f"None is made now: {answer.held_reason}")
+        app.output.text(f"No spares are created now: {answer.held_reason}")
 
 
 def _show(app: App, spares: "Sequence[Spare]") -> None:

@@ -1,4 +1,4 @@
-"""`rametctl ports`: the ports of sessions, and who listens there."""
+"""`rametctl ports`: list sessions' ports and their listeners."""
 
 from typing import TYPE_CHECKING
 
@@ -11,13 +11,13 @@ if TYPE_CHECKING:
     from ramet.v1.terminal_pb2 import Port
 
 
-@click.command("ports", cls=Verb, short_help="A session's ports, and who listens there.")
-@click.argument("session", metavar="[S]", required=False, shell_complete=complete_session)
+@click.command("ports", cls=Verb, short_help="List ports and their listeners.")
+@click.argument("session", metavar="[SESSION]", required=False, shell_complete=complete_session)
 @click.pass_obj
 def command(app: App, session: str | None) -> None:
-    """Show the ports of session S and who listens on each: a process of the
-    session's, or a foreign one. Without S, those of all sessions on which somebody
-    listens.
+    """Show the ports of SESSION and the process that listens on each, and whether that
+    process belongs to the session. Without SESSION, show the ports of all sessions
+    that have a listener.
 
     \b
     Examples:
@@ -43,7 +43,7 @@ def command(app: App, session: str | None) -> None:
         return
     shown = [(each, port) for each, port in listed if session is not None or port.listening]
     if not shown:
-        app.output.text("it has no ports" if session is not None else "nobody listens on a session's port")
+        app.output.text("the session has no ports" if session is not None else "no session's port has a listener")
         return
     rows = [
         [

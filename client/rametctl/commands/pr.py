@@ -1,4 +1,4 @@
-"""`rametctl pr`: pull requests of sessions."""
+"""`rametctl pr`: manage pull requests of sessions."""
 
 from typing import TYPE_CHECKING
 
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from ramet.v1.landing_pb2 import PullRequest
 
 
-@click.group("pr", cls=VerbGroup, short_help="Pull requests: create, status, fix, cleanup, …")
+@click.group("pr", cls=VerbGroup, short_help="Manage pull requests: create, status, fix, cleanup, …")
 @click.pass_context
 def command(ctx: click.Context) -> None:
-    """Pull requests of sessions, through the gh that you are logged in with.
-    Alone it shows those of the repository around us.
+    """Manage pull requests of sessions, through your own gh login. Without a command,
+    shows those of the current directory's repository.
 
     \b
     Examples:
@@ -35,18 +35,18 @@ def command(ctx: click.Context) -> None:
         _status(ctx.obj, (), None, everywhere=False, refresh=False)
 
 
-@command.command("create", cls=Verb, short_help="Push a session's branch and open one.")
+@command.command("create", cls=Verb, short_help="Push the branch and open a pull request.")
 @session_argument
-@click.option("--title", default="", help="Its title; otherwise made of the goal.")
-@click.option("--body", default="", help="Its text; otherwise goal, summary and cost.")
-@click.option("--base", default="", metavar="BRANCH", help="Where it goes; otherwise what S started from.")
-@click.option("--draft/--ready", default=None, help="Whether it is a draft; otherwise as configured.")
-@click.option("--remote", default="", metavar="NAME", help="Where to push; otherwise the base's remote.")
+@click.option("--title", default="", help="Title (default: from the goal).")
+@click.option("--body", default="", help="Text (default: goal, summary and cost).")
+@click.option("--base", default="", metavar="BRANCH", help="Target branch (default: SESSION's base).")
+@click.option("--draft/--ready", default=None, help="Draft or ready (default: as configured).")
+@click.option("--remote", default="", metavar="NAME", help="Remote to push to (default: the base's).")
 @click.pass_obj
 def create(app: App, session: str, title: str, body: str, base: str, draft: bool | None, remote: str) -> None:
-    """Push the branch of session S and open a pull request, or bring the one that
-    is open up to date. What others wrote in it stays. Where gh is not logged in,
-    the branch is pushed and the address printed where one is opened.
+    """Push the branch of SESSION and open its pull request, or update the open one. Text
+    that others wrote in it stays. If gh is not logged in, push the branch and print
+    the address to open a pull request at.
 
     \b
     Examples:
@@ -77,12 +77,12 @@ def create(app: App, session: str, title: str, body: str, base: str, draft: bool
         app.output.text(f"{answer.action} {_name(answer.pull_request)}", answer.pull_request.url)
 
 
-@command.command("link", cls=Verb, short_help="Say which one is a session's.")
+@command.command("link", cls=Verb, short_help="Link an existing pull request to a session.")
 @session_argument
-@click.option("--pr", "number", type=click.IntRange(1), required=True, metavar="N", help="Its number.")
+@click.option("--pr", "number", type=click.IntRange(1), required=True, metavar="N", help="Number of the pull request.")
 @click.pass_obj
 def link(app: App, session: str, number: int) -> None:
-    """Say that pull request N is that of session S.
+    """Link pull request N to SESSION.
 
     \b
     Example:
@@ -102,15 +102,15 @@ def link(app: App, session: str, number: int) -> None:
         )
 
 
-@command.command("status", cls=Verb, short_help="State, checks, reviews, and what is in the way.")
+@command.command("status", cls=Verb, short_help="Show state, checks, reviews and blockers.")
 @sessions_argument(required=False)
-@click.option("--refresh", is_flag=True, help="Look now, not as last seen.")
+@click.option("--refresh", is_flag=True, help="Refresh from GitHub first.")
 @repo_option
-@click.option("--all", "everywhere", is_flag=True, help="Of all repositories.")
+@click.option("--all", "everywhere", is_flag=True, help="All repositories.")
 @click.pass_obj
 def status(app: App, sessions: tuple[str, ...], refresh: bool, repo: str | None, everywhere: bool) -> None:
-    """Show the pull requests of sessions S, of the repository around us otherwise.
-    Open ones are looked at about once a minute.
+    """Show the pull requests of SESSION..., by default of the current directory's
+    repository. Ramet refreshes open ones about once a minute.
 
     \b
     Examples:
@@ -120,12 +120,12 @@ def status(app: App, sessions: tuple[str, ...], refresh: bool, repo: str | None,
     _status(app, sessions, repo, everywhere=everywhere, refresh=refresh)
 
 
-@command.command("open", cls=Verb, short_help="Open one in the browser.")
+@command.command("open", cls=Verb, short_help="Open a pull request in the browser.")
 @session_argument
 @click.pass_obj
 def open_(app: App, session: str) -> None:
-    """Open the pull request of session S in the browser; where there is none, its
-    address is printed.
+    """Open the pull request of SESSION in the browser; print its address if there is no
+    browser.
 
     \b
     Example:
@@ -153,12 +153,12 @@ def open_(app: App, session: str) -> None:
         app.output.text(url)
 
 
-@command.command("fix", cls=Verb, short_help="Give the agent what reviewers and checks say.")
+@command.command("fix", cls=Verb, short_help="Send review comments and failed checks to the agent.")
 @session_argument
 @click.pass_obj
 def fix(app: App, session: str) -> None:
-    """Send the open review comments and failed checks of its pull request to the
-    agent of session S as one prompt. What it was sent before is left out.
+    """Send the open review comments and failed checks of the pull request to the agent
+    of SESSION as one prompt, without those that were sent before.
 
     \b
     Example:
@@ -174,7 +174,7 @@ def fix(app: App, session: str) -> None:
     if app.output.json_mode:
         app.output.json(to_json(answer))
     elif not answer.HasField("prompt"):
-        app.output.text("nothing new to be fixed")
+        app.output.text("nothing new to fix")
     else:
         comments, checks = plural(answer.comments, "comment"), plural(answer.checks, "failed check")
         app.output.text(f"sent {comments} and {checks} to {session}")
@@ -183,13 +183,13 @@ def fix(app: App, session: str) -> None:
 @command.command("cleanup", cls=Verb, short_help="Archive sessions whose pull request is merged.")
 @sessions_argument(required=False)
 @click.option("--remote", "remote_branches", is_flag=True, help="Delete the branches on the remote too.")
-@click.option("--dry-run", is_flag=True, help="Only say what would be done.")
+@click.option("--dry-run", is_flag=True, help="Only show what would be done.")
 @repo_option
 @click.pass_obj
 def cleanup(app: App, sessions: tuple[str, ...], remote_branches: bool, dry_run: bool, repo: str | None) -> int:
-    """Archive sessions S (all of the repository otherwise) whose pull request is
-    merged, and delete their branches; `rametctl restore` brings one back. What is
-    at work, holds more than was merged, or is not merged stays, with the reason.
+    """Archive those of SESSION... (default: all of the repository) whose pull request is
+    merged, and delete their branches; `rametctl restore` restores one. Sessions that
+    are working, unmerged, or have unmerged work stay, and the reason is shown.
 
     \b
     Examples:
@@ -255,6 +255,6 @@ def _status(app: App, sessions: tuple[str, ...], repo: str | None, *, everywhere
     if app.output.json_mode:
         app.output.json([to_json(pull) for pull in found])
     elif not found:
-        app.output.text("no pull requests; open one with: rametctl pr create S")
+        app.output.text("no pull requests; open one with: rametctl pr create SESSION")
     else:
         app.output.show(*status_lines(app.output, found))

@@ -1,4 +1,4 @@
-"""`rametctl queue`: what is about to land."""
+"""`rametctl queue`: manage the merge queues."""
 
 from typing import TYPE_CHECKING
 
@@ -11,10 +11,10 @@ if TYPE_CHECKING:
     from ramet.v1.landing_pb2 import Landing
 
 
-@click.group("queue", cls=VerbGroup, short_help="The merge queues: ls, rm, retry.")
+@click.group("queue", cls=VerbGroup, short_help="Manage the merge queues: ls, rm, retry.")
 @click.pass_context
 def command(context: click.Context) -> None:
-    """What `land` has put into the queues, in the order in which it lands.
+    """Show the merge queues that `land` fills, in landing order.
 
     \b
     Examples:
@@ -26,8 +26,8 @@ def command(context: click.Context) -> None:
         _list(context.ensure_object(App), None, ended=False)
 
 
-@command.command("ls", cls=Verb, short_help="List them.")
-@click.option("--all", "ended", is_flag=True, help="Also what has landed or was taken out.")
+@command.command("ls", cls=Verb, short_help="List the queues.")
+@click.option("--all", "ended", is_flag=True, help="Include landed and removed entries.")
 @repo_option
 @click.pass_obj
 def ls(app: App, ended: bool, repo: str | None) -> None:
@@ -40,12 +40,12 @@ def ls(app: App, ended: bool, repo: str | None) -> None:
     _list(app, repo, ended=ended)
 
 
-@command.command("rm", cls=Verb, short_help="Take one out.")
-@click.argument("landing", metavar="S", shell_complete=complete_session)
+@command.command("rm", cls=Verb, short_help="Remove an entry.")
+@click.argument("landing", metavar="SESSION", shell_complete=complete_session)
 @click.pass_obj
 def remove(app: App, landing: str) -> None:
-    """Take an entry out, named by its session or its id. Branch and session stay as
-    they are; a check that runs is ended.
+    """Remove an entry, named by its session or id, from the queue. A running check is
+    stopped; branch and session are not changed.
 
     \b
     Example:
@@ -57,12 +57,11 @@ def remove(app: App, landing: str) -> None:
     _show(app, app.connection.call(lambda daemon: daemon.landing.RemoveLanding, request).landing)
 
 
-@command.command("retry", cls=Verb, short_help="Try one again.")
-@click.argument("landing", metavar="S", shell_complete=complete_session)
+@command.command("retry", cls=Verb, short_help="Retry an entry.")
+@click.argument("landing", metavar="SESSION", shell_complete=complete_session)
 @click.pass_obj
 def retry(app: App, landing: str) -> None:
-    """Queue an entry again that needs you or is back with its agent, named by its
-    session or its id.
+    """Retry an entry that waits for you or its agent, named by its session or id.
 
     \b
     Example:
@@ -84,7 +83,7 @@ def _list(app: App, repo: str | None, *, ended: bool) -> None:
     if app.output.json_mode:
         app.output.json([to_json(each) for each in found])
     elif not found:
-        app.output.text("nothing is queued; put something in: rametctl land S")
+        app.output.text("nothing is queued; to queue work: rametctl land SESSION")
     else:
         app.output.show(*landing_table(app.output, found))
 

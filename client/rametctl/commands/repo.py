@@ -1,4 +1,4 @@
-"""`rametctl repo`: the repositories that have sessions."""
+"""`rametctl repo`: manage repositories."""
 
 import sys
 from collections.abc import Iterator
@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from ramet.v1.repo_pb2 import GetTrustResponse, Repo
 
 
-@click.group("repo", short_help="Repositories: add, ls, show, rm, trust.")
+@click.group("repo", short_help="Manage repositories: add, ls, show, rm, trust.")
 def command() -> None:
-    """The repositories that have sessions. One is known from its first session on.
+    """Manage repositories. A repository is registered with its first session.
 
     \b
     Examples:
@@ -26,11 +26,11 @@ def command() -> None:
     """
 
 
-@command.command("add", cls=Verb, short_help="Make a repository known.")
+@command.command("add", cls=Verb, short_help="Register a repository.")
 @click.argument("path", default=".")
 @click.pass_obj
 def add(app: App, path: str) -> None:
-    """Make the repository around PATH known; the current directory otherwise.
+    """Register the repository at PATH (default: the current directory).
 
     \b
     Example:
@@ -44,7 +44,7 @@ def add(app: App, path: str) -> None:
     _show(app, answer.repo)
 
 
-@command.command("ls", cls=Verb, short_help="List them.")
+@command.command("ls", cls=Verb, short_help="List repositories.")
 @click.pass_obj
 def ls(app: App) -> None:
     """List the repositories, oldest first.
@@ -61,7 +61,7 @@ def ls(app: App) -> None:
     if app.output.json_mode:
         app.output.json([to_json(repo) for repo in repos])
     elif not repos:
-        app.output.text("no repositories yet; the first session in one makes it known: rametctl new PROMPT")
+        app.output.text("no repositories yet; create a session: rametctl new PROMPT")
     else:
         app.output.show(
             *app.output.table(
@@ -81,11 +81,11 @@ def ls(app: App) -> None:
         )
 
 
-@command.command("show", cls=Verb, short_help="Show one.")
+@command.command("show", cls=Verb, short_help="Show a repository.")
 @click.argument("repo", required=False)
 @click.pass_obj
 def show(app: App, repo: str | None) -> None:
-    """Show repository REPO (name, id or path), the one around us otherwise.
+    """Show repository REPO (name, id or path; default: the current directory's).
 
     \b
     Example:
@@ -103,16 +103,16 @@ def show(app: App, repo: str | None) -> None:
         app.output.show(*changes)
 
 
-@command.command("trust", cls=Verb, short_help="Let its own settings and commands run.")
+@command.command("trust", cls=Verb, short_help="Allow a repository's settings and commands.")
 @click.argument("repo", required=False)
-@click.option("--no", "withdraw", is_flag=True, help="Take the trust back.")
-@click.option("-y", "--yes", is_flag=True, help="Do not ask. Needed where nobody can be asked.")
+@click.option("--no", "withdraw", is_flag=True, help="Revoke the trust.")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask. Required without a terminal.")
 @click.pass_obj
 def trust(app: App, repo: str | None, withdraw: bool, yes: bool) -> int:
-    """Trust repository REPO, the one around us otherwise: its .ramet.toml may
-    then run commands, and agents load its settings and MCP servers. All that would
-    run is shown first, and a terminal asks you once. A setup that waits for it
-    starts then.
+    """Trust repository REPO (default: the current directory's). Its .ramet.toml may then
+    run commands, and agents load its settings and MCP servers. The command first
+    shows everything that would run and asks you to confirm. A setup that waits for
+    trust then starts.
 
     \b
     Examples:
@@ -171,12 +171,12 @@ def _get_trust(app: App, repo: "Repo") -> "GetTrustResponse":
     return app.connection.call(lambda daemon: daemon.repos.GetTrust, repo_pb2.GetTrustRequest(repo=repo.id))
 
 
-@command.command("rm", cls=Verb, short_help="Forget one.")
+@command.command("rm", cls=Verb, short_help="Unregister a repository.")
 @click.argument("repo")
 @click.pass_obj
 def remove(app: App, repo: str) -> None:
-    """Forget repository REPO. Refused while it has sessions; nothing on disk is
-    touched.
+    """Unregister repository REPO. Refused while it has sessions. No file of the
+    repository is touched.
 
     \b
     Example:

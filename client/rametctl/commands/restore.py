@@ -1,4 +1,4 @@
-"""`rametctl restore`: bring an archived session back."""
+"""`rametctl restore`: restore an archived session."""
 
 import click
 
@@ -6,13 +6,13 @@ from rametctl.app import App
 from rametctl.options import Verb, new_request_id, session_argument
 
 
-@click.command("restore", cls=Verb, short_help="Bring an archived session back.")
+@click.command("restore", cls=Verb, short_help="Restore an archived session.")
 @session_argument
 @click.pass_obj
 def command(app: App, session: str) -> None:
-    """Bring archived session S back: its worktree at the same path, on its branch,
-    with what was uncommitted uncommitted again. What could not be the same, such as
-    a branch that has moved, is told; nothing is lost by it.
+    """Restore archived SESSION: its worktree at the same path, on its branch, with its
+    uncommitted changes. Warns about differences, such as a moved branch. No work is
+    lost.
 
     \b
     Example:
@@ -24,7 +24,7 @@ def command(app: App, session: str) -> None:
 
     found = get_session(app, session).session
     request = session_pb2.RestoreSessionRequest(session=found.id, request_id=new_request_id())
-    with app.output.spinner("bringing it back …"):
+    with app.output.spinner("restoring the session …"):
         answer = app.connection.call(lambda daemon: daemon.sessions.RestoreSession, request)
     for warning in answer.warnings:
         app.output.note(f"rametctl: {warning}")

@@ -1,4 +1,4 @@
-"""`rametctl resume`: let a paused, lost or failed session go on."""
+"""`rametctl resume`: resume a paused, lost or failed session."""
 
 import click
 
@@ -6,11 +6,11 @@ from rametctl.app import App
 from rametctl.options import Verb, new_request_id, session_argument
 
 
-@click.command("resume", cls=Verb, short_help="Let a paused, lost or failed session go on.")
+@click.command("resume", cls=Verb, short_help="Resume a paused, lost or failed session.")
 @session_argument
 @click.pass_obj
 def command(app: App, session: str) -> None:
-    """Let session S go on: one that is paused, lost or failed.
+    """Resume SESSION if it is paused, lost or failed.
 
     \b
     Example:
@@ -27,5 +27,5 @@ def command(app: App, session: str) -> None:
         answer = app.connection.call(lambda daemon: daemon.sessions.ResumeSession, request)
     for warning in answer.warnings:
         app.output.note(f"rametctl: {warning}")
-    note = "" if state_name(found) in HELD else "there was nothing to resume: it was not paused, lost or failed"
+    note = "" if state_name(found) in HELD else "nothing to resume: the session was not paused, lost or failed"
     report(app, answer.session, note=note)

@@ -1,4 +1,4 @@
-"""`rametctl rewind`: back to a checkpoint."""
+"""`rametctl rewind`: rewind a session to a checkpoint."""
 
 import click
 
@@ -6,17 +6,16 @@ from rametctl.app import App
 from rametctl.options import Verb, new_request_id, session_argument
 
 
-@click.command("rewind", cls=Verb, short_help="Bring a session back to a checkpoint.")
+@click.command("rewind", cls=Verb, short_help="Rewind a session to a checkpoint.")
 @session_argument
 @click.argument("checkpoint")
-@click.option("--files-only", is_flag=True, help="Leave the conversation as it is.")
+@click.option("--files-only", is_flag=True, help="Do not rewind the conversation.")
 @click.pass_obj
 def command(app: App, session: str, checkpoint: str, files_only: bool) -> None:
-    """Bring the files of session S back to CHECKPOINT (its number or id, as
-    `rametctl checkpoints` shows them), and its conversation to the end of that
-    turn. Commits made since are taken back from its branch. What is overwritten
-    becomes a checkpoint first; ignored files stay as they are. Refused while a turn
-    runs.
+    """Restore the files of SESSION to CHECKPOINT (its number or id from
+    `rametctl checkpoints`), and its conversation to the end of that turn. Later commits
+    are removed from its branch. A checkpoint of the present state is created first;
+    ignored files are not changed. Refused while a turn runs.
 
     \b
     Examples:
@@ -34,7 +33,7 @@ def command(app: App, session: str, checkpoint: str, files_only: bool) -> None:
     request = worktree_pb2.RewindSessionRequest(
         session=found.id, checkpoint=checkpoint, files_only=files_only, request_id=new_request_id()
     )
-    with app.output.spinner("bringing it back …"):
+    with app.output.spinner("rewinding …"):
         answer = app.connection.call(lambda daemon: daemon.worktrees.RewindSession, request)
     for warning in answer.warnings:
         app.output.note(f"rametctl: warning: {warning}")

@@ -14,14 +14,13 @@ if TYPE_CHECKING:
 
 @click.command("rm", cls=Verb, short_help="Remove sessions, their worktrees and branches.")
 @sessions_argument(required=True)
-@click.option("--force", is_flag=True, help="Even with work that exists nowhere else: it is kept under a ref first.")
+@click.option("--force", is_flag=True, help="Remove sessions with unmerged work too; the trash keeps it.")
 @click.pass_obj
 def command(app: App, sessions: tuple[str, ...], force: bool) -> int:
-    """Remove sessions S... with their worktrees and branches. One that holds work
-    that exists nowhere else is refused; with --force it goes to the trash with that
-    work. `rametctl trash restore S` brings any of them back. One that cannot be
-    removed does not keep the others from it. A checkout that Ramet did not make
-    stays as it is.
+    """Remove SESSION... with their worktrees and branches. Refuses a session whose work
+    exists nowhere else, unless you give --force: then that work goes to the trash too.
+    `rametctl trash restore SESSION` restores a removed session. If one cannot be
+    removed, the others still are. A checkout that Ramet did not create stays.
 
     \b
     Examples:
@@ -87,10 +86,10 @@ def _show(app: App, answer: "DeleteSessionResponse") -> None:
         app.output.note(f"rametctl: {warning}")
     app.output.show(line("removed ", (session.name, "bold")))
     if answer.landing_target:
-        app.output.text(f"it was taken out of the queue of {answer.landing_target}: it does not land")
+        app.output.text(f"removed from the queue of {answer.landing_target}; it will not land")
     if session.worktree_kind in {session_pb2.WORKTREE_KIND_IN_PLACE, session_pb2.WORKTREE_KIND_ADOPTED}:
         app.output.text(f"{session.worktree} and its branch are as they were")
     if answer.HasField("expire_time"):
         app.output.text(
-            f"to bring it back, until {local_time(answer.expire_time)}: rametctl trash restore {reference(session)}"
+            f"to restore it, until {local_time(answer.expire_time)}: rametctl trash restore {reference(session)}"
         )

@@ -1,4 +1,4 @@
-"""`rametctl rules`: what is allowed, asked and denied without a person."""
+"""`rametctl rules`: manage permission rules."""
 
 import time
 from typing import TYPE_CHECKING
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 EFFECTS = ("allow", "ask", "deny")
 
 
-@click.group("rules", cls=VerbGroup, short_help="Permission rules: ls, rm, add.")
+@click.group("rules", cls=VerbGroup, short_help="Manage permission rules: ls, rm, add.")
 @click.pass_context
 def command(context: click.Context) -> None:
-    """Rules that decide calls before they are made, in Claude's own syntax. Deny goes
-    before ask, and ask before allow. `approve --always` and `--session` make them.
+    """Manage permission rules, in Claude Code's syntax. Deny takes precedence over ask,
+    and ask over allow. `approve --always` and `--session` create rules.
 
     \b
     Examples:
@@ -33,12 +33,12 @@ def command(context: click.Context) -> None:
         _list(context.ensure_object(App), None)
 
 
-@command.command("ls", cls=Verb, short_help="List them.")
+@command.command("ls", cls=Verb, short_help="List rules.")
 @repo_option
 @click.pass_obj
 def ls(app: App, repo: str | None) -> None:
-    """List the rules of the repository around the current directory, outside of one
-    those of all, in the order they were made.
+    """List the rules of the current directory's repository, oldest first. Outside a
+    repository, list all rules.
 
     \b
     Example:
@@ -47,12 +47,12 @@ def ls(app: App, repo: str | None) -> None:
     _list(app, repo)
 
 
-@command.command("rm", cls=Verb, short_help="Remove some.")
+@command.command("rm", cls=Verb, short_help="Remove rules.")
 @click.argument("ids", metavar="ID...", nargs=-1, required=True)
 @click.pass_obj
 def remove(app: App, ids: tuple[str, ...]) -> None:
-    """Remove rules ID..., each an id or a unique prefix of one. What they have allowed
-    is asked again.
+    """Remove rules ID..., each an id or a unique prefix. Ramet asks you again about calls
+    that they allowed.
 
     \b
     Example:
@@ -79,17 +79,18 @@ def remove(app: App, ids: tuple[str, ...]) -> None:
         app.output.show(*(line(f"removed: {rule_text(rule)}") for rule in removed))
 
 
-@command.command("add", cls=Verb, short_help="Make one.")
+@command.command("add", cls=Verb, short_help="Add a rule.")
 @click.argument("rule")
-@click.option("--allow", is_flag=True, help="Such calls go on unasked; so otherwise.")
-@click.option("--ask", is_flag=True, help="You are asked, whatever the mode.")
-@click.option("--deny", is_flag=True, help="They are refused.")
-@click.option("--session", metavar="S", shell_complete=complete_session, help="It holds for this session alone.")
+@click.option("--allow", is_flag=True, help="Allow matching calls (default).")
+@click.option("--ask", is_flag=True, help="Always ask you, whatever the mode.")
+@click.option("--deny", is_flag=True, help="Deny matching calls.")
+@click.option(
+    "--session", metavar="SESSION", shell_complete=complete_session, help="Apply the rule to this session only."
+)
 @repo_option
 @click.pass_obj
 def add(app: App, rule: str, allow: bool, ask: bool, deny: bool, session: str | None, repo: str | None) -> None:
-    """Make RULE hold for the repository around the current directory, or for one
-    session: "Bash(git status:*)", "Edit(src/**)", "mcp__server__tool",
+    """Add RULE to the current directory's repository, or to one session: "Bash(git status:*)", "Edit(src/**)", "mcp__server__tool",
     "WebFetch(domain:example.com)".
 
     \b
@@ -148,7 +149,9 @@ def _list(app: App, repo: str | None) -> None:
     if app.output.json_mode:
         app.output.json([to_json(rule) for rule in found])
     elif not found:
-        app.output.text('no rules; make one: rametctl approve R --always, or: rametctl rules add "Bash(make test:*)"')
+        app.output.text(
+            'no rules; to add one: rametctl approve REQUEST --always, or: rametctl rules add "Bash(make test:*)"'
+        )
     else:
         app.output.show(*rule_table(app.output, found, _names(app, found), time.time()))
 

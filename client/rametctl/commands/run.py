@@ -1,4 +1,4 @@
-"""`rametctl run`: supervised commands in a session's worktree."""
+"""`rametctl run`: run a command in a session's worktree."""
 
 import time
 from typing import TYPE_CHECKING, TypedDict, Unpack
@@ -28,7 +28,7 @@ class RunCommand(Verb):
             return super().parse_args(ctx, args)
         except click.UsageError as error:
             if "unexpected extra argument" in error.message:
-                raise click.UsageError("put -- before a command: rametctl run S -- COMMAND...", ctx) from error
+                raise click.UsageError("put -- before a command: rametctl run SESSION -- COMMAND...", ctx) from error
             raise
 
 
@@ -49,19 +49,21 @@ class Options(TypedDict):
 @click.command("run", cls=RunCommand, options_metavar="[OPTIONS]", short_help="Run a command in a session's worktree.")
 @session_argument
 @click.argument("name", metavar="[NAME | -- COMMAND...]", required=False)
-@click.option("--detach", is_flag=True, help="Start it and leave; told if it ends at once.")
-@click.option("--timeout", type=click.FloatRange(min=0, min_open=True), metavar="SECONDS", help="End it after that.")
-@click.option("--list", "list_them", is_flag=True, help="Show what runs; with --all what has ended too.")
-@click.option("--all", "show_all", is_flag=True, help="With --list: what has ended too.")
-@click.option("--logs", metavar="ID", help="Show what a command has written.")
-@click.option("--follow", is_flag=True, help="With --logs: go on until it has ended.")
-@click.option("--stop", metavar="ID", help="End a command with all its processes.")
+@click.option("--detach", is_flag=True, help="Start it in the background; report an immediate exit.")
+@click.option(
+    "--timeout", type=click.FloatRange(min=0, min_open=True), metavar="SECONDS", help="Stop it after this time."
+)
+@click.option("--list", "list_them", is_flag=True, help="List running commands; with --all also ended ones.")
+@click.option("--all", "show_all", is_flag=True, help="With --list: include ended commands.")
+@click.option("--logs", metavar="ID", help="Show a command's output.")
+@click.option("--follow", is_flag=True, help="With --logs: follow until it has ended.")
+@click.option("--stop", metavar="ID", help="Stop a command with all its processes.")
 @click.pass_context
 def command(ctx: click.Context, /, **options: Unpack[Options]) -> int:
-    """Run COMMAND, or what the configuration has under run.NAME, in the worktree
-    of session S, with its ports and environment. It is held by a keeper: it goes
-    on when you leave with Ctrl-C or the daemon restarts, and ends as a whole tree
-    of processes. Its output is followed; the exit code is the command's own.
+    """Run COMMAND, or the configured command run.NAME, in the worktree of SESSION, with
+    its ports and environment. The command keeps running if you press Ctrl-C or the
+    daemon restarts; --stop ends it with all its child processes. Follows the output
+    and exits with the command's exit code.
 
     \b
     Examples:
@@ -84,9 +86,9 @@ def command(ctx: click.Context, /, **options: Unpack[Options]) -> int:
             hint="see: rametctl run --help",
         )
     if options["show_all"] and not options["list_them"]:
-        raise UsageError("--all goes with --list", hint="add --list")
+        raise UsageError("--all needs --list", hint="add --list")
     if options["follow"] and options["logs"] is None:
-        raise UsageError("--follow goes with --logs", hint="what is started is followed unless --detach is given")
+        raise UsageError("--follow needs --logs", hint="what is started is followed unless --detach is given")
     timeout = options["timeout"]
     with app.connection.within(None if timeout is None else timeout + ENDED):
         session = get_session(app, options["session"]).session
@@ -133,7 +135,7 @@ def _detach(app: App, started: "Command", stop: str) -> int:
     if app.output.json_mode:
         app.output.json(to_json(over[0] if over else started))
     elif over is None:
-        app.output.text(f"{started.id} runs; to end it: {stop}")
+        app.output.text(f"{started.id} is running; to stop it: {stop}")
     if over is None:
         return 0
     ended, last = over
@@ -161,7 +163,7 @@ def _stop(app: App, name: str) -> int:
     from rametctl.terminals import how_it_ended, title
 
     request = terminal_pb2.StopCommandRequest(command=name, request_id=new_request_id())
-    with app.output.spinner("ending it …"):
+    with app.output.spinner("stopping the command …"):
         stopped = app.connection.call(lambda daemon: daemon.terminals.StopCommand, request).command
     if app.output.json_mode:
         app.output.json(to_json(stopped))
@@ -183,7 +185,7 @@ def _list(app: App, session: str, *, everything: bool) -> int:
     if app.output.json_mode:
         app.output.json([to_json(each) for each in found])
     elif not found:
-        app.output.text("nothing runs there" if not everything else "nothing was run there")
+        app.output.text("no commands are running" if not everything else "no commands were run")
     else:
         now = time.time()
         rows = [

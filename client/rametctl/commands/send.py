@@ -1,4 +1,4 @@
-"""`rametctl send`: say something to an agent."""
+"""`rametctl send`: send a prompt."""
 
 import sys
 from typing import TYPE_CHECKING
@@ -13,16 +13,16 @@ if TYPE_CHECKING:
     from ramet.v1.session_pb2 import SendPromptResponse
 
 
-@click.command("send", cls=PromptCommand, short_help="Say something to an agent.")
+@click.command("send", cls=PromptCommand, short_help="Send a prompt to an agent.")
 @session_argument
 @click.argument("prompt", metavar="[PROMPT|-]", required=False)
 @click.option("-f", "--file", metavar="FILE", help="Read the prompt from a file.")
-@click.option("--wait", is_flag=True, help="Wait for the end of the turn; leaves with 4 when a person is needed.")
-@click.option("--watch", is_flag=True, help="Watch it afterwards.")
+@click.option("--wait", is_flag=True, help="Wait until the turn ends; exit with 4 if it needs your input.")
+@click.option("--watch", is_flag=True, help="Watch the session afterwards.")
 @click.pass_obj
 def command(app: App, session: str, prompt: str | None, file: str | None, wait: bool, watch: bool) -> None:
-    """Send PROMPT to session S. An agent at work gets it in its running turn,
-    an idle one starts a turn, a sleeping one wakes up.
+    """Send PROMPT to SESSION. A working agent gets it in its running turn; an idle one
+    starts a turn; a stopped one is started.
 
     \b
     Examples:
@@ -39,7 +39,7 @@ def command(app: App, session: str, prompt: str | None, file: str | None, wait: 
         raise UsageError("--wait and --watch were both given", hint="give one of them")
     text = read_prompt(prompt, file, sys.stdin)
     if text is None:
-        raise UsageError("there is no prompt", hint="give one, or pipe it in", reason="EMPTY_PROMPT")
+        raise UsageError("there is no prompt", hint="give one, or pipe one in", reason="EMPTY_PROMPT")
     found = get_session(app, session).session
     request = session_pb2.SendPromptRequest(session=found.id, prompt=text, request_id=new_request_id())
     with app.output.spinner("sending …"):

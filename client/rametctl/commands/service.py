@@ -1,4 +1,4 @@
-"""`rametctl service`: let the system keep the daemon running."""
+"""`rametctl service`: run the daemon as a system service."""
 
 import sys
 from collections.abc import Iterator
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     from rametctl.service import Report, Service
 
 
-@click.group("service", short_help="Let systemd or launchd run the daemon: install, uninstall, status.")
+@click.group("service", short_help="Run the daemon as a service: install, uninstall, status.")
 def command() -> None:
-    """Let the system's own manager (systemd, launchd) run the daemon, now and at
-    every login. Without it the first command starts one.
+    """Run the daemon as a user service of systemd or launchd, from login on. Without the
+    service, the first command starts the daemon.
 
     \b
     Examples:
@@ -27,11 +27,11 @@ def command() -> None:
     """
 
 
-@command.command("install", cls=Verb, short_help="Install and start it.")
+@command.command("install", cls=Verb, short_help="Install and start the service.")
 @click.option("--dry-run", is_flag=True, help="Only show what would be done.")
 @click.pass_obj
 def install(app: App, dry_run: bool) -> int:
-    """Write the unit, start the daemon, and have it started at every login.
+    """Install the unit, start the daemon, and start it at every login.
 
     \b
     Examples:
@@ -42,10 +42,10 @@ def install(app: App, dry_run: bool) -> int:
         return _report(app, _service(app).install(dry_run=dry_run))
 
 
-@command.command("uninstall", cls=Verb, short_help="Stop and remove it; agents go on.")
+@command.command("uninstall", cls=Verb, short_help="Stop and remove the service; agents keep running.")
 @click.pass_obj
 def uninstall(app: App) -> int:
-    """Stop the service and remove its unit. Agents go on.
+    """Stop the service and remove its unit. Agents keep running.
 
     \b
     Example:
@@ -55,11 +55,11 @@ def uninstall(app: App) -> int:
         return _report(app, _service(app).uninstall())
 
 
-@command.command("status", cls=Verb, short_help="Whether it is installed and runs.")
+@command.command("status", cls=Verb, short_help="Show the service's status.")
 @click.pass_obj
 def status(app: App) -> int:
-    """Show whether the service is installed, current and running; leaves with 1
-    when it is not.
+    """Show whether the service is installed, up to date and running; exits with 1 if it
+    is not.
 
     \b
     Example:

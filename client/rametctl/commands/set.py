@@ -21,27 +21,27 @@ class Budget(click.FloatRange):
 
 @click.command("set", cls=Verb, short_help="Change a session's model, mode, budget, name, priority, paths.")
 @session_argument
-@click.option("--model", help="Its model; an empty one is the agent's default.")
-@mode_option("What it may do unasked.")
+@click.option("--model", help='Model; "" for the agent\'s default.')
+@mode_option("Permission mode.")
 @click.option(
     "--budget",
     type=Budget(min=0, min_open=True),
     metavar="USD|none",
-    help="Limit in dollars; none takes the limit away.",
+    help='Limit in dollars; "none" removes it.',
 )
-@click.option("--name", help="Its name.")
-@click.option("--priority", type=int, metavar="N", help="Higher starts first when slots are rare.")
-@click.option("--own", metavar="GLOB", multiple=True, help="Paths that are its own too; again for more.")
-@click.option("--disown", metavar="GLOB", multiple=True, help="Paths that are no longer its own.")
-@click.option("--forbid", metavar="GLOB", multiple=True, help="Paths that it must leave alone too.")
-@click.option("--allow", metavar="GLOB", multiple=True, help="Paths that it need not leave alone any more.")
+@click.option("--name", help="Name.")
+@click.option("--priority", type=int, metavar="N", help="Higher starts first when slots are scarce.")
+@click.option("--own", metavar="GLOB", multiple=True, help="Add owned paths (repeatable).")
+@click.option("--disown", metavar="GLOB", multiple=True, help="Remove owned paths.")
+@click.option("--forbid", metavar="GLOB", multiple=True, help="Add forbidden paths.")
+@click.option("--allow", metavar="GLOB", multiple=True, help="Remove forbidden paths.")
 @click.pass_obj
 def command(
     app: App, session: str, model: str | None, mode: str | None, budget: float | None, name: str | None,
     priority: int | None, own: tuple[str, ...], disown: tuple[str, ...], forbid: tuple[str, ...],
     allow: tuple[str, ...],
 ) -> None:  # fmt: skip
-    """Change session S. A running agent follows at once.
+    """Change SESSION. A running agent applies the changes at once.
 
     \b
     Examples:
@@ -60,7 +60,7 @@ def command(
     paths = [field for field, value in changes.items() if value is not None]
     paths += [field for field, given in (("owns", own or disown), ("forbids", forbid or allow)) if given]
     if not paths:
-        raise UsageError("nothing to change was given", hint="see: rametctl set --help")
+        raise UsageError("no changes were given", hint="see: rametctl set --help")
     found = get_session(app, session).session
     # A mask that names the budget with no value in the message takes the limit away.
     values = session_pb2.Session(

@@ -14,12 +14,12 @@ if TYPE_CHECKING:
 
 @click.command("setup", cls=Verb, short_help="Run the setup of a session's worktree.")
 @session_argument
-@click.option("--detach", is_flag=True, help="Start it and leave.")
+@click.option("--detach", is_flag=True, help="Start it in the background.")
 @click.pass_obj
 def command(app: App, session: str, detach: bool) -> int:
-    """Run the configured setup in the worktree of session S, also if it has run,
-    and follow its output. Where none is configured, show one that would fit the
-    project, as lines for .ramet.toml; nothing of it is run.
+    """Run the configured setup in the worktree of SESSION, even if it has run before, and
+    follow its output. If none is configured, print a suggestion for .ramet.toml
+    without running it.
 
     \b
     Examples:

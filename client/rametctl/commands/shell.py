@@ -1,4 +1,4 @@
-"""`rametctl shell`: the person's own shell in a session's worktree."""
+"""`rametctl shell`: open your shell in a session's worktree."""
 
 import os
 
@@ -12,9 +12,9 @@ from rametctl.options import Verb, session_argument
 @session_argument
 @click.pass_obj
 def command(app: App, session: str) -> None:
-    """Open $SHELL in the worktree of session S, with your environment and the
-    session's RAMET_ variables (ports, worktree, branch) in it. You act as yourself
-    there. With --json say where that is and what would be set.
+    """Open $SHELL in the worktree of SESSION, with your environment and the session's
+    RAMET_ variables (ports, worktree, branch). rametctl acts as you there, not as the
+    session. --json prints the directory and variables instead.
 
     \b
     Examples:
@@ -39,4 +39,4 @@ def command(app: App, session: str) -> None:
         os.chdir(answer.directory)
         os.execvpe(shell, [shell], {**app.environ, **answer.environment, "PWD": answer.directory})  # noqa: S606  it is the shell
     except OSError as error:
-        raise ClientError(f"no shell can be opened there: {error}", hint="is $SHELL set to a program?") from error
+        raise ClientError(f"cannot open a shell: {error}", hint="is $SHELL set to a program?") from error

@@ -1,4 +1,4 @@
-"""`rametctl show`: everything about one session."""
+"""`rametctl show`: show a session's details."""
 
 import time
 
@@ -8,14 +8,14 @@ from rametctl.app import App
 from rametctl.options import Verb, session_argument
 
 
-@click.command("show", cls=Verb, short_help="Everything about one session.")
+@click.command("show", cls=Verb, short_help="Show a session's details.")
 @session_argument
-@click.option("--disk", is_flag=True, help="Measure what its worktree takes on disk, too.")
+@click.option("--disk", is_flag=True, help="Measure the worktree's disk usage too.")
 @click.pass_obj
 def command(app: App, session: str, disk: bool) -> None:
-    """Show everything about session S: state, cost and what is left of its budget,
-    process, parent and children, what it reported, prompts that it has not got
-    yet, and what waits for you with the command to answer.
+    """Show the details of SESSION: state, cost and remaining budget, process, parent and
+    children, reports, undelivered prompts, and open requests with the commands that
+    answer them.
 
     \b
     Examples:

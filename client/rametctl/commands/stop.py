@@ -1,4 +1,4 @@
-"""`rametctl stop`: end the agent, keep everything."""
+"""`rametctl stop`: stop the agent."""
 
 import sys
 from typing import TYPE_CHECKING
@@ -12,15 +12,14 @@ if TYPE_CHECKING:
     from ramet.v1.session_pb2 import Session
 
 
-@click.command("stop", cls=Verb, short_help="End the agent, keep everything.")
+@click.command("stop", cls=Verb, short_help="Stop the agent; keep the session.")
 @session_argument
-@click.option("--descendants", is_flag=True, help="Stop all sessions too that it has spawned, and theirs.")
-@click.option("--alone", is_flag=True, help="Let those go on; without either a terminal asks you.")
+@click.option("--descendants", is_flag=True, help="Stop all its descendants too.")
+@click.option("--alone", is_flag=True, help="Stop only this session (default: ask).")
 @click.pass_obj
 def command(app: App, session: str, descendants: bool, alone: bool) -> None:
-    """End the agent of session S with all its processes. Worktree, branch,
-    conversation and prompts are kept; with `rametctl resume` or the next prompt it
-    goes on.
+    """Stop the agent of SESSION with all its processes. Worktree, branch, conversation and
+    prompts stay. `rametctl resume` or the next prompt starts it again.
 
     \b
     Examples:
@@ -43,7 +42,7 @@ def command(app: App, session: str, descendants: bool, alone: bool) -> None:
         if _may_ask(app):
             descendants = app.output.confirm(f"Stop its {plural(len(living), 'descendant')} too ({names})?")
         else:
-            app.output.note(f"rametctl: {names} of its family go on; --descendants stops them too")
+            app.output.note(f"rametctl: {names} of its family keep running; --descendants stops them too")
     with app.output.spinner("working on it …"):
         # From the top down: one that is stopped spawns nothing more.
         stopped = [_stop(app, each.id) for each in [found, *(living if descendants else [])]]

@@ -1,4 +1,4 @@
-"""`rametctl sync`: bring the base's newest commits into a session."""
+"""`rametctl sync`: merge the base's newest commits into a session."""
 
 import shlex
 from typing import TYPE_CHECKING
@@ -12,21 +12,18 @@ if TYPE_CHECKING:
     from ramet.v1.worktree_pb2 import SyncSessionResponse
 
 
-@click.command("sync", cls=Verb, short_help="Bring the base's newest commits in.")
+@click.command("sync", cls=Verb, short_help="Merge the base's newest commits.")
 @session_argument
-@click.option("--rebase", is_flag=True, help="Put its commits on top of the base instead of merging.")
-@click.option(
-    "--base", "base_ref", default="", metavar="REF", help="Bring this in instead of the base it started from."
-)
+@click.option("--rebase", is_flag=True, help="Rebase onto the base instead of merging.")
+@click.option("--base", "base_ref", default="", metavar="REF", help="Merge this ref instead of the session's base.")
 @click.option("--fetch", is_flag=True, help="Fetch the base from its remote first.")
-@click.option("--ask-agent", is_flag=True, help="Where it conflicts, ask the agent to bring it in.")
+@click.option("--ask-agent", is_flag=True, help="On a conflict, ask the agent to merge.")
 @click.pass_obj
 def command(app: App, session: str, rebase: bool, base_ref: str, fetch: bool, ask_agent: bool) -> None:
-    """Merge the newest commits of its base into the branch of session S, which must
-    be idle. Where that conflicts, nothing is changed and the files are listed.
-    Uncommitted changes stay as they are; git refuses where they are in the way.
-    What it was before is a checkpoint, to which `rametctl rewind` goes back, with
-    what was staged.
+    """Merge the base's newest commits into the branch of SESSION, which must be idle. On a
+    conflict, nothing is changed and the files are listed. Uncommitted changes stay;
+    git refuses if the merge would overwrite them. A checkpoint is created first:
+    `rametctl rewind` undoes the sync, including what was staged.
 
     \b
     Examples:
@@ -47,7 +44,7 @@ def command(app: App, session: str, rebase: bool, base_ref: str, fetch: bool, as
         ask_agent=ask_agent,
         request_id=new_request_id(),
     )
-    with app.output.spinner("bringing the base in …"):
+    with app.output.spinner("merging the base …"):
         answer = app.connection.call(lambda daemon: daemon.worktrees.SyncSession, request)
     if app.output.json_mode:
         app.output.json(to_json(answer))
@@ -89,12 +86,12 @@ def _show(app: App, answer: "SyncSessionResponse", *, rebased: bool, options: st
     for path in answer.conflicts:
         app.output.show(line(path, indent=2))
     if answer.HasField("prompt"):
-        app.output.show(line("its agent is asked to bring it in"))
+        app.output.show(line("its agent was asked to merge"))
     else:
         app.output.show(
             line(
                 (
-                    "to have its agent do it: "
+                    "to ask the agent to merge: "
                     + " ".join(filter(None, ["rametctl sync", reference(answer.session), options, "--ask-agent"])),
                     "dim",
                 )

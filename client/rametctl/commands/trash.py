@@ -1,4 +1,4 @@
-"""`rametctl trash`: what was removed."""
+"""`rametctl trash`: manage removed sessions."""
 
 from typing import TYPE_CHECKING
 
@@ -11,11 +11,11 @@ if TYPE_CHECKING:
     from ramet.v1.worktree_pb2 import TrashEntry
 
 
-@click.group("trash", cls=VerbGroup, short_help="Removed sessions: ls, restore, empty.")
+@click.group("trash", cls=VerbGroup, short_help="Manage removed sessions: ls, restore, empty.")
 @click.pass_context
 def command(ctx: click.Context) -> None:
-    """What was removed can be brought back for a while (`retention.trash`, 30 days).
-    Without a verb of its own it lists everything.
+    """Manage removed sessions. You can restore them until `retention.trash` (30 days)
+    has passed. Without a command, lists them.
 
     \b
     Examples:
@@ -26,7 +26,7 @@ def command(ctx: click.Context) -> None:
         ctx.invoke(ls)
 
 
-@command.command("ls", cls=Verb, short_help="List them.")
+@command.command("ls", cls=Verb, short_help="List removed sessions.")
 @repo_option
 @click.pass_obj
 def ls(app: App, repo: str | None = None) -> None:
@@ -45,16 +45,15 @@ def ls(app: App, repo: str | None = None) -> None:
         app.output.text("the trash is empty")
     else:
         _show(app, entries)
-        app.output.hint("to bring one back: rametctl trash restore NAME")
+        app.output.hint("to restore one: rametctl trash restore NAME")
 
 
-@command.command("restore", cls=Verb, short_help="Bring one back.")
+@command.command("restore", cls=Verb, short_help="Restore a removed session.")
 @click.argument("entry")
 @click.pass_obj
 def restore(app: App, entry: str) -> None:
-    """Bring removed session ENTRY (name or id) back: branch, worktree, uncommitted
-    changes, conversation. What could not be the same, such as a name that is taken
-    now, is told.
+    """Restore removed session ENTRY (name or id): branch, worktree, uncommitted changes
+    and conversation. Warns about differences, such as a name that is now in use.
 
     \b
     Example:
@@ -65,21 +64,21 @@ def restore(app: App, entry: str) -> None:
     from rametctl.sessions import report
 
     request = worktree_pb2.RestoreTrashRequest(entry=entry, request_id=new_request_id())
-    with app.output.spinner("bringing it back …"):
+    with app.output.spinner("restoring the session …"):
         answer = app.connection.call(lambda daemon: daemon.worktrees.RestoreTrash, request)
     for warning in answer.warnings:
         app.output.note(f"rametctl: {warning}")
     report(app, answer.session, note=answer.session.worktree, warnings=list(answer.warnings))
 
 
-@command.command("empty", cls=Verb, short_help="Forget them for good.")
+@command.command("empty", cls=Verb, short_help="Delete removed sessions permanently.")
 @click.argument("entries", metavar="[ENTRY]...", nargs=-1)
 @repo_option
-@click.option("--yes", is_flag=True, help="Do not ask. Needed where nobody can be asked.")
+@click.option("--yes", is_flag=True, help="Do not ask. Required without a terminal.")
 @click.pass_obj
 def empty(app: App, entries: tuple[str, ...], repo: str | None, yes: bool) -> int:
-    """Forget removed sessions for good, all of them where none is named. Nothing
-    brings them back after that.
+    """Delete removed sessions permanently, by default all of them. They cannot be restored
+    after that.
 
     \b
     Examples:

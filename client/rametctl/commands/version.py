@@ -1,4 +1,4 @@
-"""`rametctl version`: of client and daemon."""
+"""`rametctl version`: show client and daemon versions."""
 
 import click
 
@@ -6,10 +6,10 @@ from rametctl.app import App
 from rametctl.options import Verb
 
 
-@click.command("version", cls=Verb, short_help="Releases of client and daemon.")
+@click.command("version", cls=Verb, short_help="Show client and daemon versions.")
 @click.pass_obj
 def command(app: App) -> None:
-    """Show the releases of this client and of the daemon that runs, if one does.
+    """Show the versions of this client and of the running daemon, if any.
 
     \b
     Example:
@@ -32,4 +32,4 @@ def command(app: App) -> None:
     app.output.text(f"rametctl {client}")
     app.output.text(f"rametd {info.version} (pid {info.pid})" if info else "no daemon is running")
     if info and info.version != client:
-        app.output.text("they differ; to renew the daemon, which no agent notices: rametctl daemon restart")
+        app.output.text("versions differ; restart the daemon (agents keep running): rametctl daemon restart")

@@ -6,21 +6,21 @@ from rametctl.app import App
 from rametctl.options import Verb, sessions_argument
 
 
-@click.command("wait", cls=Verb, short_help="Wait until sessions are idle, or need a person, or are over.")
+@click.command("wait", cls=Verb, short_help="Wait until sessions are idle, need you, or have ended.")
 @sessions_argument(required=True)
-@click.option("--any", "any_of_them", is_flag=True, help="One of them is enough.")
+@click.option("--any", "any_of_them", is_flag=True, help="Return when any one has reached it.")
 @click.option(
     "--for", "condition", type=click.Choice(["idle", "settled", "waiting", "ended"]), default="idle",
-    help="What to wait for; idle otherwise. settled: idle, and nothing in the background.",
+    help="State to wait for (default: idle); settled: idle, with no background commands.",
 )  # fmt: skip
-@click.option("--timeout", type=click.FloatRange(min=0), metavar="SECONDS", help="Leave with 124 after this long.")
+@click.option("--timeout", type=click.FloatRange(min=0), metavar="SECONDS", help="Exit with 124 after this time.")
 @click.pass_obj
 def command(app: App, sessions: tuple[str, ...], any_of_them: bool, condition: str, timeout: float | None) -> None:
-    """Wait until all of S... are idle, wait for a person, or are over.
+    """Wait until all of SESSION... are idle, need your input, or have ended.
 
-    Leaves with 0 once it is so, with 4 as soon as a person is needed (unless
-    that is what it waits for), with 1 when it cannot come any more, and with
-    124 when the time is over. Restarts of the daemon do not disturb it.
+    Exits with 0 once they are, with 4 as soon as one needs your input (unless you
+    wait for that), with 1 if that state cannot be reached, and with 124 on time-out.
+    Continues over restarts of the daemon.
 
     \b
     Examples:

@@ -1,4 +1,4 @@
-"""`rametctl watch`: a live transcript."""
+"""`rametctl watch`: show a live transcript."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -18,16 +18,16 @@ CONTEXT = 300
 """Events looked back through for the beginning of the last turn."""
 
 
-@click.command("watch", cls=Verb, short_help="A live transcript of one, several or all.")
+@click.command("watch", cls=Verb, short_help="Show a live transcript of sessions.")
 @sessions_argument(required=False)
-@click.option("--since", metavar="CURSOR", help='Go on from here: the "cursor" of an earlier --json line.')
+@click.option("--since", metavar="CURSOR", help='Continue from the "cursor" of an earlier --json line.')
 @click.pass_obj
 def command(app: App, sessions: tuple[str, ...], since: str | None) -> None:
-    """Watch what the agents of S... say and do, or those of all sessions.
+    """Watch what the agents of SESSION... say and do (default: all sessions).
 
-    Begins with the last turn of each S, and goes on until Ctrl-C, over
-    restarts of the daemon. With --json it is one event per line; its "cursor"
-    is EPOCH:SEQ, from which --since goes on without a gap.
+    Begins with the last turn of each SESSION and continues until Ctrl-C, over
+    restarts of the daemon. --json prints one event per line; its "cursor" is
+    EPOCH:SEQ, from which --since continues without a gap.
 
     \b
     Examples:
@@ -114,7 +114,7 @@ class _Printer:
                 cursor = f"{item.cursor.epoch or item.reset.epoch}:{item.cursor.seq}"
                 self._output.json({"payload": "reset", "epoch": item.reset.epoch, "cursor": cursor}, stream=True)
             else:
-                self._output.note("rametctl: the daemon has another event log now; going on from its present state")
+                self._output.note("rametctl: the daemon has a new event log; continuing from its present state")
 
     def event(self, event: "Event", cursor: str) -> None:
         if event.HasField("session_created"):

@@ -1,1 +1,1 @@
-"""What is shown to people, as lines; nothing here prints."""
+"""Renderers: values to lines; nothing here prints."""

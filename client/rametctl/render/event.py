@@ -76,10 +76,10 @@ def summary_spans(event: "Event") -> list[Span]:
             return [(f"changed: {', '.join(event.session_updated.fields)}", "dim")]
         case "session_removed":
             ref = event.session_removed.trash_ref
-            return [(f"removed {event.session_removed.name}" + (f", kept as {ref}" if ref else ""), "yellow")]
+            return [(f"removed {event.session_removed.name}" + (f", saved as {ref}" if ref else ""), "yellow")]
         case "session_archived":
             ref = event.session_archived.ref
-            return [("archived" + (f", kept as {ref}" if ref else ""), "yellow")]
+            return [("archived" + (f", saved as {ref}" if ref else ""), "yellow")]
         case "checkpoint_made":
             kept = event.checkpoint_made.checkpoint
             files = f", {plural(kept.files, 'file')} changed" if kept.files else ""
@@ -92,7 +92,7 @@ def summary_spans(event: "Event") -> list[Span]:
         case "session_restored":
             restored = event.session_restored
             told = "".join(f"; {warning}" for warning in restored.warnings)
-            return [(f"brought back from the {restored.origin}{told}", "green")]
+            return [(f"restored from the {restored.origin}{told}", "green")]
         case "prompt_queued":
             return [(one_line(event.prompt_queued.prompt.text), "bold")]
         case "assistant_message":
@@ -123,7 +123,11 @@ def summary_spans(event: "Event") -> list[Span]:
         case "path_refused":
             refused = event.path_refused
             paths = ", ".join(path for path in refused.paths)
-            words = "changed what is not its own" if refused.changed else "kept from writing to what is not its own"
+            words = (
+                "changed paths that it does not own"
+                if refused.changed
+                else "refused: writing to paths that it does not own"
+            )
             return [(f"{words}: {paths}", "yellow")]
         case "ownership_changed":
             changed_paths = ", ".join(path for path in event.ownership_changed.paths)
@@ -193,7 +197,7 @@ def _state_spans(change: "StateChanged") -> list[Span]:
 
 def _exit_spans(event: "Event") -> list[Span]:
     exited = event.agent_exited
-    how = exited.exit_status or "nobody saw how"
+    how = exited.exit_status or "exit status unknown"
     if exited.stop_intent:
         return [(f"the agent was ended ({exited.stop_intent}): {how}", "dim")]
     tail = one_line(exited.stderr_tail)

@@ -1,4 +1,4 @@
-"""What gc found or removed: a table for each repository, and one line that says what is done where."""
+"""Results of gc: a table for each repository, and a summary line."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -14,15 +14,15 @@ if TYPE_CHECKING:
     from rametctl.output import Output
 
 KINDS = ("session", "worktree", "branch", "ref", "agent")
-"""In the order in which they are told."""
+"""Kinds, in display order."""
 
 
 def listing(output: "Output", answer: "CollectGarbageResponse", again: str) -> list[Line]:
     """Of a dry run; ``again`` is the command that does it."""
-    goes = [item for item in answer.items if item.verdict != "kept"]
-    if not goes:
+    removable = [item for item in answer.items if item.verdict != "kept"]
+    if not removable:
         return [*_tables(output, answer.items), line("all of it stays")]
-    what = [f"{_deeds(items, 'move', 'delete')}{_in(repo)}" for repo, items in _by_repo(goes)]
+    what = [f"{_deeds(items, 'move', 'delete')}{_in(repo)}" for repo, items in _by_repo(removable)]
     room = f"; that frees {size(answer.bytes)}" if answer.bytes else ""
     return [*_tables(output, answer.items), line((again, "bold"), f" would {', '.join(what)}{room}", hang=2)]
 
@@ -56,7 +56,7 @@ def _tables(output: "Output", items: Sequence["Garbage"]) -> list[Line]:
 
 
 def _table(output: "Output", items: Iterable["Garbage"]) -> list[Line]:
-    """What goes first."""
+    """Order: removable items first."""
     return output.table(
         ["WHAT", "NAME", "VERDICT", "SIZE", "WHY"],
         [

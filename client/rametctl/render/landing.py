@@ -33,7 +33,7 @@ def landing_spans(landing: "Landing") -> list[Span]:
     state = landing_state(landing)
     spans = [(WORDS.get(state, state), STYLES.get(state, ""))]
     if state == "queued":
-        spans.append((f" for {landing.target}, place {landing.place}", "dim"))
+        spans.append((f" for {landing.target}, position {landing.place}", "dim"))
     if landing.reason:
         spans.append((f"{' ' if state == 'landed' else ': '}{landing.reason}", ""))
     return spans

@@ -1,4 +1,4 @@
-"""Plans: what is wrong with one, what was changed, how its threads stand."""
+"""Plans: errors, changes, and the status of threads."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING

@@ -1,4 +1,4 @@
-"""What waits for a person, in full: nobody should answer what they have not seen."""
+"""Requests in full, so that people see what they answer."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -241,4 +241,4 @@ def shown_decision(request: "AttentionRequest") -> str:
         case "reply":
             return f"answered{by}: {('; '.join(request.resolution.reply.answers))}"
         case _:
-            return "no longer asked"
+            return "withdrawn"

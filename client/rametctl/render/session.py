@@ -22,7 +22,7 @@ SHRINK = (("NEEDS", 20), ("BRANCH", 12), ("NAME", 20), ("NEEDS", 10), ("BRANCH",
 URGENCY = ("waiting", "failed", "lost", "working", "starting", "queued", "paused", "idle", "archived")
 """States by how much a person's eye is wanted."""
 HELD = frozenset({"paused", "lost", "failed"})
-"""States that a session leaves only when somebody says so."""
+"""States that a session leaves only on request."""
 TREE_GONE = "tree gone, see: rametctl doctor"
 _STYLES = {
     "working": "green",

@@ -128,7 +128,7 @@ def _result_lines(result: "ToolResult") -> Iterator[Line]:
     style = "red" if result.is_error else "dim"
     if texts == [""]:
         if result.is_error:
-            yield line(("failed without a word", "red"), indent=2)
+            yield line(("failed without output", "red"), indent=2)
         return
     for text in texts[:RESULT_LINES]:
         yield line((text, style), indent=2)

@@ -24,7 +24,7 @@ def test_every_message_tells_what_happened_and_what_can_be_undone(daemon: Daemon
     made = json.loads(ctl("new", "--name", "fix", "--json"))
     tree = Path(made["worktree"])
     (tree / "only.txt").write_text("here\n")
-    assert "to bring it back: rametctl restore fix" in ctl("archive", "fix")
+    assert "to restore it: rametctl restore fix" in ctl("archive", "fix")
     assert not tree.exists()
     assert "bring it back with" in ctl("send", "fix", "more", code=1)
     assert str(tree) in ctl("restore", "fix")
