@@ -356,3 +356,30 @@ async def test_what_was_not_shown_is_not_trusted(world: World) -> None:
     assert (await refusal(world.client.repos.UpdateRepo(request, metadata=world.client.metadata)))[0] == "WRONG_STATE"
     request.trust_digest = ""
     assert (await refusal(world.client.repos.UpdateRepo(request, metadata=world.client.metadata)))[0] == "INVALID_INPUT"
+
+
+async def test_a_changed_hook_in_the_checkout_does_not_run_until_the_person_trusts_it(
+    client: Client, sandbox: Sandbox, repository: Path
+) -> None:
+    mark = sandbox.root / "hook-ran"
+    hook = repository / ".husky" / "pre-commit"
+    hook.parent.mkdir()
+    hook.write_text("#!/bin/sh\nexit 0\n")
+    hook.chmod(0o755)
+    git(repository, "add", ".husky")
+    git(repository, "commit", "-qm", "hooks")
+    git(repository, "config", "core.hooksPath", ".husky")
+    await client.trust(repository)
+    hook.write_text(f"#!/bin/sh\ntouch {mark}\n")  # as a pull or a landing does
+    session = await client.create(repository, name="hooked")
+    work = Path(session.worktree) / "work.txt"
+
+    for text, ran in (("one", False), ("two", True)):
+        work.write_text(text)
+        request = landing_pb2.LandSessionsRequest(sessions=["hooked"], target="main", commit_message=text)
+        landed = await client.landing.LandSessions(request, metadata=client.metadata)
+        assert (mark.exists(), any("pre-commit" in each and "did not run" in each for each in landed.warnings)) == (
+            ran,
+            not ran,
+        )
+        await client.trust(repository)

@@ -27,6 +27,7 @@ from rametd.git import (
 from rametd.git import diff as diffs
 from rametd.git.context import GitContext
 from rametd.git.diff import EVERYTHING, MAX_PATCH, Diff, DiffOptions, DiffStat
+from rametd.git.hooks import hooks_folder
 from rametd.git.inventory import Inventory
 from rametd.git.landed import Landed, LandedAnswers, Target
 from rametd.git.landing import Landing
@@ -65,6 +66,10 @@ class Git:
         for worktree in list(self._context.trackers):
             await self.unwatch_changes(worktree)
         await self._context.aclose()
+
+    async def hooks_folder(self, repo: RepositoryInfo, environment: Mapping[str, str]) -> Path:
+        """The directory from which the person's git runs hooks; it need not exist."""
+        return await hooks_folder(self._context, repo, environment)
 
     async def discover(self, path: Path) -> RepositoryInfo:
         """The repository around ``path``: any worktree, subdirectory or git directory of it. Raises RepoNotFoundError."""

@@ -38,15 +38,20 @@ class Hooks:
         return ("-c", f"core.hooksPath={self.folder}") if self.names else ()
 
 
-async def find_hooks(
-    git: GitContext, repo: RepositoryInfo, environment: Mapping[str, str], wanted: Sequence[str]
-) -> Hooks:
-    """The hooks among ``wanted`` that the person's git would run."""
+async def hooks_folder(git: GitContext, repo: RepositoryInfo, environment: Mapping[str, str]) -> Path:
+    """The directory from which the person's git runs hooks."""
     listing = ("config", "--type=path", "--show-scope", "-z", "--get-all", "core.hooksPath")
     done = await git.process.run(repo.standpoint, *listing, environment=clean_environment(environment))
     fields = os.fsdecode(done.stdout).split("\0")
     configured = [value for scope, value in zip(fields[0::2], fields[1::2], strict=False) if scope != "command"]
-    folder = repo.root / configured[-1] if configured else repo.common_dir / "hooks"
+    return repo.root / configured[-1] if configured else repo.common_dir / "hooks"
+
+
+async def find_hooks(
+    git: GitContext, repo: RepositoryInfo, environment: Mapping[str, str], wanted: Sequence[str]
+) -> Hooks:
+    """The hooks among ``wanted`` that the person's git would run."""
+    folder = await hooks_folder(git, repo, environment)
 
     def present() -> tuple[str, ...]:
         return tuple(name for name in wanted if os.access(folder / name, os.X_OK) and (folder / name).is_file())

@@ -105,7 +105,31 @@ async def at_place(core: Core, repo: Repo, info: RepositoryInfo | None = None) -
         claude = await _claude_files_at(core, info or await info_of(core, repo), "HEAD")
     else:
         claude = await asyncio.to_thread(claude_files, repo.root)
-    return {**gather(settings, include, claude), **await plan_items(core, repo)}
+    hooks = await hook_files(core, repo, info or await info_of(core, repo), core.daemon_environment)
+    return {**gather(settings, include, claude), **hooks, **await plan_items(core, repo)}
+
+
+async def hook_files(core: Core, repo: Repo, info: RepositoryInfo, environment: Mapping[str, str]) -> dict[str, str]:
+    """The files of git's hooks where `core.hooksPath` lies in the person's checkout, so that a pull or a landing can change them."""
+    if is_bare(repo):
+        return {}
+    folder = await core.git.hooks_folder(info, environment)
+    return await asyncio.to_thread(_files_below_hooks, repo.root, info.common_dir, folder)
+
+
+def _files_below_hooks(root: Path, common_dir: Path, folder: Path) -> dict[str, str]:
+    folder = Path(os.path.normpath(folder))
+    if folder.name == "_":  # husky: its scripts in `.husky/_` run those in `.husky`
+        folder = folder.parent
+    if folder == root or not folder.is_relative_to(root) or folder.is_relative_to(common_dir):
+        return {}
+    found = {}
+    for place, folders, names in os.walk(folder):
+        folders[:] = sorted(set(folders) - SKIPPED)
+        for path in (Path(place, name) for name in names):
+            if (data := read_regular(path)) is not None:
+                found[os.path.relpath(path, root)] = shown(data)
+    return found
 
 
 async def at_commit(core: Core, info: RepositoryInfo, commit: str) -> dict[str, str]:

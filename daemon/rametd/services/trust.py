@@ -2,14 +2,15 @@
 
 import asyncio
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from rametd.config import Config
 from rametd.domain.errors import NotTrustedError
 from rametd.domain.landing import Landing
 from rametd.domain.models import Repo
-from rametd.services.contents import at_commit, claude_files
+from rametd.git.repository import RepositoryInfo
+from rametd.services.contents import at_commit, claude_files, hook_files
 from rametd.services.core import Core
 from rametd.services.repos import info_of
 from rametd.services.settings import Settings
@@ -24,10 +25,19 @@ def check_trust(settings: Settings, repo: Repo, part: Callable[[Config], object]
     raise NotTrustedError(f"{repo.name} {why}, so that it does not run", hint=f"rametctl repo trust {repo.name}")
 
 
+async def hooks_trusted(core: Core, repo: Repo, info: RepositoryInfo, environment: Mapping[str, str]) -> bool:
+    """Whether git may run the repository's hooks: the person trusts it, and hooks in the checkout as they are now."""
+    if not repo.trusted:
+        return False
+    trusted = await core.store.read(lambda reader: reader.repos.trusted(repo.id))
+    return not trusted.withheld(await hook_files(core, repo, info, environment))
+
+
 def hooks_withheld(repo: Repo, names: Sequence[str]) -> str:
     """The warning that git hooks did not run."""
     hooks = f"{names[0]} hook" if len(names) == 1 else f"hooks {', '.join(names)}"
-    return f"{repo.name} is not trusted: its {hooks} did not run; `rametctl repo trust {repo.name}` has git run them"
+    why = "has changed them since you trusted it" if repo.trusted else "is not trusted"
+    return f"{repo.name} {why}: its {hooks} did not run; `rametctl repo trust {repo.name}` has git run them"
 
 
 async def untrusted_files(core: Core, repo: Repo, tree: Path) -> tuple[str, ...]:

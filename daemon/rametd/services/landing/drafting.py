@@ -20,7 +20,7 @@ from rametd.services.ids import new_id
 from rametd.services.plan_checks import trusted_check
 from rametd.services.repos import info_of
 from rametd.services.settings import for_repository
-from rametd.services.trust import hooks_withheld
+from rametd.services.trust import hooks_trusted, hooks_withheld
 
 METHODS = ("merge", "rebase", "squash")
 
@@ -176,9 +176,10 @@ async def _committed(
             files="\n".join(dirty),
         )
     callers = await asyncio.to_thread(core.environments.read, session.id) or {}
+    environment = build(core.daemon_environment, callers)
     made = await core.git.landing.commit_all(
         *(info, session.worktree, session.branch, message),
-        trusted=repo.trusted,
-        environment=build(core.daemon_environment, callers),
+        trusted=await hooks_trusted(core, repo, info, environment),
+        environment=environment,
     )
     return made.commit, (*made.warnings, *([hooks_withheld(repo, made.skipped)] if made.skipped else []))

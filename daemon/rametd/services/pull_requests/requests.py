@@ -32,7 +32,7 @@ from rametd.services.pull_requests.github import GitHub
 from rametd.services.pull_requests.look import look, seen
 from rametd.services.pull_requests.messages import store
 from rametd.services.pull_requests.target import Target, base_branch
-from rametd.services.trust import hooks_withheld
+from rametd.services.trust import hooks_trusted, hooks_withheld
 from rametd.store import Unit
 
 TO_DRAFT = "mutation($id: ID!) { convertPullRequestToDraft(input: {pullRequestId: $id}) { clientMutationId } }"
@@ -117,7 +117,7 @@ class PullRequests(PullRequestBook):
                 environment=target.environment,
                 base=session.base_commit,
                 worktree=session.worktree,
-                trusted=repo.trusted,
+                trusted=await hooks_trusted(core, repo, target.info, target.environment),
             )
             core.failpoint.hit("pr.pushed")
             await core.store.write(done)
