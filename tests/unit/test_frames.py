@@ -201,3 +201,15 @@ def test_every_recorded_kind_of_frame_has_its_meaning(conversation: list[dict[st
             facts |= {PromptSeen}
         assert (kind, payload, facts) == (kind, *wanted)
         assert (frame.control is None) == (not message["type"].startswith("control_"))
+
+
+def test_an_answer_to_initialize_is_recorded_without_its_lists() -> None:
+    reply = {
+        "commands": [{"name": "x"}] * 500,
+        "models": [{}],
+        "account": {"email": "x"},
+        "hook_on_failure_supported": True,
+    }
+    line = {"type": "control_response", "response": {"subtype": "success", "request_id": "1", "response": reply}}
+    (fact,) = read_frame("one", 1, 0, 1, json.dumps(line).encode()).facts
+    assert fact == Initialized(b'{"hook_on_failure_supported": true}')

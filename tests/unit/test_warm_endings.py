@@ -42,7 +42,7 @@ class StubbornExecutor:
 
 class NoSessions:
     async def read(self, work: Callable[[Any], Any]) -> Any:
-        return work(SimpleNamespace(agents=SimpleNamespace(holds=lambda session_id, handle: False)))
+        return work(SimpleNamespace(agents=SimpleNamespace(has_handle=lambda session_id, handle: False)))
 
 
 def warmer_of(executor: StubbornExecutor) -> tuple[Warmer, list[float]]:

@@ -53,7 +53,7 @@ class ControlSettled:
 
 @dataclass(frozen=True, slots=True)
 class Initialized:
-    """The agent's answer to `initialize`."""
+    """The agent's answer to `initialize`, without lists and objects."""
 
     reply: bytes
 

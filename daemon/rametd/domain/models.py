@@ -187,7 +187,7 @@ class Agent:
     handle: str = ""  # the executor's, opaque
     journal_offset: int = 0  # journal bytes that are committed as events
     stdin_offset: int = 0  # committed bytes of the keeper's record of written input
-    initialize_reply: bytes = b""  # the agent's first answer to `initialize`, or b""
+    initialize_reply: bytes = b""  # flags of the agent's first answer to `initialize`, or b""
     hook_table: str = ""  # digest of what `initialize` registered
     cli_version: str = ""
     end_time: float | None = None

@@ -1,6 +1,8 @@
 """Lines of Claude Code's control protocol: what it asks, what it has answered, what it asks no more."""
 
 import json
+from collections.abc import Mapping
+from typing import Any
 
 from ramet.v1 import event_pb2
 
@@ -48,8 +50,16 @@ def read_control_response(message: Message, event: event_pb2.Event) -> tuple[Fac
     )
     payload = table(response, "response")
     if "commands" in payload:  # only the answer to `initialize` lists them
-        return (Initialized(json.dumps(payload).encode()),)
+        return (Initialized(json.dumps(flags_of(payload)).encode()),)
     return (ControlSettled(line.request_id),)
+
+
+def flags_of(reply: Mapping[str, Any]) -> dict[str, Any]:
+    """The part of an answer to `initialize` that the SDK reads.
+
+    The daemon holds it for as long as the agent lives; the lists (commands, agents, models) are nearly all of its size.
+    """
+    return {name: value for name, value in reply.items() if not isinstance(value, list | dict)}
 
 
 def read_control_cancel(message: Message, event: event_pb2.Event) -> tuple[Fact, ...]:

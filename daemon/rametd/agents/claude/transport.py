@@ -17,6 +17,8 @@ from typing import Any
 from claude_agent_sdk import Transport
 
 from rametd.agents.base import ChannelIO
+from rametd.agents.claude.control import flags_of
+from rametd.agents.claude.values import table
 from rametd.domain.models import Agent
 
 
@@ -33,7 +35,10 @@ class KeeperTransport(Transport):
         """Nothing to do: the keeper is attached already."""
 
     def feed(self, message: dict[str, Any]) -> None:
-        """Hand a stored line to the SDK."""
+        """Hand a stored line to the SDK, which holds the answer to `initialize` for good."""
+        response = table(message, "response")
+        if "commands" in (reply := table(response, "response")):
+            message = {**message, "response": {**response, "response": flags_of(reply)}}
         self._lines.put_nowait(message)
 
     def read_messages(self) -> AsyncIterator[dict[str, Any]]:

@@ -13,7 +13,6 @@ import signal
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from email.utils import parsedate_to_datetime
 from typing import Any, Final
 
 from ramet.words import plural
@@ -180,6 +179,8 @@ def _patience(headers: Mapping[str, str]) -> float:
     if (after := headers.get("retry-after", "")).isdigit():
         return float(after)
     if headers.get("x-ratelimit-remaining") == "0" and (reset := headers.get("x-ratelimit-reset", "")).isdigit():
+        from email.utils import parsedate_to_datetime  # 10 ms of the daemon's start, for a rare answer
+
         with suppress(ValueError):
             return max(0.0, float(reset) - parsedate_to_datetime(headers.get("date", "")).timestamp())
     return 0.0
