@@ -61,7 +61,10 @@ class Sessions:
     ) -> tuple[Prompt, Session]:
         """Queue a prompt. A session at work gets it in its turn, an idle, stopped or failed one starts a turn, a held one keeps it."""
         check_prompt(text)
-        await require_tree(self._core, await self._get(session_id))
+        session = await self._get(session_id)
+        await require_tree(self._core, session)
+        if session_id in self._core.runners:  # a start looks by itself
+            await self._core.git.verify_worktree(session.worktree, None)
 
         def work(unit: Unit) -> tuple[Prompt, Session]:
             session = unit.sessions.get(session_id)

@@ -19,8 +19,14 @@ def variables(session: Session, repo: Repo, run_names: Iterable[str] = ()) -> di
         "RAMET_REPO_ROOT": str(repo.root),
         "RAMET_BRANCH": session.branch,
         "RAMET_SESSION_NAME": session.name,
+        **ceiling(session.worktree),
         **ports.variables(session, run_names),
     }
+
+
+def ceiling(tree: Path) -> dict[str, str]:
+    """Keep git in a worktree whose ``.git`` is gone from working in a repository around it."""
+    return {"GIT_CEILING_DIRECTORIES": str(tree.parent)}
 
 
 async def of_session(core: Core, session: Session, repo: Repo) -> dict[str, str]:
@@ -56,6 +62,7 @@ def for_tree(core: Core, repo: Repo, tree: Path, more: Mapping[str, str]) -> dic
         "RAMET_TOKEN": core.tokens.give(COMMAND),
         "RAMET_WORKTREE": str(tree),
         "RAMET_REPO_ROOT": str(repo.root),
+        **ceiling(tree),
         **more,
     }
     return environment.build(core.daemon_environment, {}, core.config.agents.claude.pass_env, fixed)
