@@ -7,7 +7,7 @@ STAMP := $(VENV)/.installed
 IMAGE := proto/released.binpb
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench bench-gate proto picture release-image format clean
+.PHONY: help demo test test-all soak docs check bench bench-gate proto picture release-image format clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -22,9 +22,18 @@ $(STAMP): pyproject.toml
 demo: $(STAMP) ## three real Claude Code sessions against a scripted model, a kill -9 in the middle
 	@$(BIN)/python -m ramet_demo
 
-test: $(STAMP) ## all tests (a few minutes); ARGS='-k name' narrows them
+test: $(STAMP) ## the tests, with a smoke of every crash kind and of the real CLI (a few minutes); ARGS='-k name' narrows them
+	@echo "running the tests: unit, integration, and a smoke of crashes and of the real Claude Code CLI ..."
+	@$(BIN)/python -m pytest -q -n 2 --dist worksteal -m "not full" $(ARGS)
+
+test-all: $(STAMP) ## all tests; CI runs them
 	@echo "running all tests: unit, integration, crash, and end to end with the real Claude Code CLI ..."
 	@$(BIN)/python -m pytest -q -n 2 --dist worksteal $(ARGS)
+
+soak: $(STAMP) ## long rounds of random kills, removals and shell texts (an hour)
+	@$(BIN)/python -m tests.crash.daemon_kill --rounds 200
+	@$(BIN)/python -m tests.crash.lost_bytes --rounds 400
+	@$(BIN)/python -m tests.fuzz.shell_reader --rounds 20000
 
 check: $(STAMP) ## format, lint, types, layers, contract
 	@$(BIN)/ruff format --check .
@@ -33,6 +42,12 @@ check: $(STAMP) ## format, lint, types, layers, contract
 	@$(BIN)/lint-imports
 	@PATH="$(CURDIR)/$(BIN):$$PATH" sh -ec 'cd proto; buf lint; buf breaking --against released.binpb'
 	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python proto/generate.py --check
+	@$(BIN)/python docs/generate.py --check
+
+docs: $(STAMP) ## the reference from the code, and the site in build/site (offline)
+	@$(BIN)/python docs/generate.py
+	@$(BIN)/pip install --quiet --disable-pip-version-check '.[docs]'
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 bench: $(STAMP) ## the figures of the design, as JSON
 	@$(BIN)/python -m tests.bench $(ARGS)

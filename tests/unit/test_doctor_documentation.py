@@ -4,6 +4,7 @@ import ast
 import re
 from pathlib import Path
 
+from rametd.domain.operations import KINDS
 from rametd.services.upkeep import checks, doctor
 
 REFERENCE = Path(__file__).parents[2] / "docs" / "reference.md"
@@ -12,7 +13,7 @@ COMMANDS = {"update-ref", "for-each-ref", "no-worktree"}
 
 
 def given() -> set[str]:
-    """Text constants that look like a code, in the modules that give them."""
+    """Text constants that look like a code, in the modules that give them; and those of unfinished operations."""
     modules = [Path(str(doctor.__file__)), *Path(str(checks.__file__)).parent.glob("*.py")]
     constants = (
         node.value
@@ -20,7 +21,8 @@ def given() -> set[str]:
         for node in ast.walk(ast.parse(module.read_text()))
         if isinstance(node, ast.Constant) and isinstance(node.value, str)
     )
-    return {text for text in constants if CODE.fullmatch(text)} - COMMANDS
+    unfinished = {traits.code for traits in KINDS.values() if traits.code}
+    return {text for text in constants if CODE.fullmatch(text)} - COMMANDS | unfinished
 
 
 def test_each_code_of_a_finding_is_in_the_reference() -> None:
