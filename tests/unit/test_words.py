@@ -27,7 +27,8 @@ NEVER_ONE = {
     ("daemon/rametd/services/landing/entries.py", " times"): "once is told as once",
     ("daemon/rametd/services/upkeep/checks/directories.py", " things"): "fewer are told one by one",
     ("daemon/rametd/services/pull_requests/github.py", " seconds"): "what a call may take",
-    ("daemon/rametd/services/upkeep/still_kept.py", " days"): "at least two, rounded",
+    ("daemon/rametd/api/terminal.py", " commands"): "twenty, a constant",
+    ("daemon/rametd/git/remotes.py", " seconds"): "a deadline of a minute or more",
 }
 
 
