@@ -76,7 +76,9 @@ def check(repository_file: Path | None) -> None:
     places = directories(os.environ)
     try:
         owner = config.Source.read(places.config_file)
-        repository = None if repository_file is None else config.Source.read(repository_file)
+        repository = (
+            None if repository_file is None else config.Source.read(repository_file, inside=repository_file.parent)
+        )
     except BadConfigError as error:
         print(visible(f"{error.message}; {error.hint}"))
         sys.exit(1)

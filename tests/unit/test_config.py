@@ -1,3 +1,4 @@
+import os
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -6,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from rametd.config import SETTINGS, Config, Source, check, combine, effective, load
+from rametd.config.files import LARGEST
 from rametd.domain.errors import BadConfigError
 from rametd.domain.models import Mode
 
@@ -277,6 +279,32 @@ def test_a_file_that_cannot_be_read_is_not_taken_for_an_empty_one(tmp_path: Path
     for name in ("directory", "binary"):
         with pytest.raises(BadConfigError, match=name):
             load(tmp_path / name, home=HOME)
+
+
+@pytest.mark.parametrize(
+    "target", ["../pipe", "/dev/zero", "../large", "../outside", "loop", "pipe", "large", "directory"]
+)
+def test_a_repositorys_file_is_a_small_file_inside_it(tmp_path: Path, target: str) -> None:
+    top = tmp_path / "repository"
+    (top / "directory").mkdir(parents=True)
+    (tmp_path / "outside").write_text("max_working = 1")
+    for directory in (top, tmp_path):
+        os.mkfifo(directory / "pipe")
+        (directory / "large").write_bytes(b"#" * (LARGEST + 1))
+    (top / "loop").symlink_to("loop")
+    (top / ".ramet.toml").symlink_to(target)
+    with pytest.raises(BadConfigError, match=r"\.ramet\.toml"):
+        Source.read(top / ".ramet.toml", inside=top)
+
+
+def test_a_repositorys_file_may_be_a_link_within_it_and_the_owners_one_to_anywhere(tmp_path: Path) -> None:
+    top = tmp_path / "repository"
+    (top / "conf").mkdir(parents=True)
+    (top / "conf/ramet.toml").write_text("x")
+    (top / ".ramet.toml").symlink_to("conf/ramet.toml")
+    assert Source.read(top / ".ramet.toml", inside=top).text == "x"
+    (tmp_path / "config.toml").symlink_to(top / "conf/ramet.toml")
+    assert Source.read(tmp_path / "config.toml").text == "x"
 
 
 junk = st.recursive(

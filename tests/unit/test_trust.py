@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from rametd.config import Source, combine, from_items, items
-from rametd.domain.trust import Trusted, digest_of, item_digest
-from rametd.services.contents import claude_files, runs, shown
+from rametd.domain.trust import UNBOUNDED, Trusted, digest_of, item_digest
+from rametd.services.contents import MOST_BYTES, MOST_FILES, MOST_LEVELS, claude_files, runs, shown
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1).filter(str.strip)
 HOME = Path("/home/someone")
@@ -40,6 +40,35 @@ def test_a_changed_setting_keeps_its_trusted_value_and_a_new_one_does_not_count(
     assert trusted.difference(now).splitlines()[:5] == ["--- trusted/setup", "+++ now/setup", "@@ -1 +1 @@", "-a", "+b"]
 
 
+@pytest.mark.parametrize(
+    ("old", "new", "lines"),
+    [
+        ("# deps\fcurl x", "# deps\ncurl x", ["-# deps\fcurl x", "+# deps", "+curl x"]),
+        ("# deps\u2028curl x", "# deps\ncurl x", ["-# deps\u2028curl x", "+# deps", "+curl x"]),
+        ("# a\x85b\n", "# a\nb\n", ["-# a\x85b", "+# a", "+b"]),
+        ("a\r\nb\n", "a\nb\n", ["-a\r", "+a", " b"]),
+        ("a", "a\n", ["-a", "\\ No newline at end of file", "+a"]),
+        ("a\n", "a", ["-a", "+a", "\\ No newline at end of file"]),
+        (
+            "a\n\\ No newline at end of file\n",
+            "a",
+            ["-a", "-\\ No newline at end of file", "+a", "\\ No newline at end of file"],
+        ),
+        ("a", "a\nb", [" a", "+b"]),
+        ("a", "", ["-a", "\\ No newline at end of file"]),
+    ],
+)
+def test_every_change_is_shown(old: str, new: str, lines: list[str]) -> None:
+    trusted = Trusted(frozenset({item_digest("key", old)}), {"key": old})
+    assert trusted.difference({"key": new}).split("\n")[3:] == lines
+
+
+@given(st.text("a\n\f\x85\u2028\r\\", max_size=8), st.text("a\n\f\x85\u2028\r\\", max_size=8))
+def test_no_change_has_an_empty_difference(old: str, new: str) -> None:
+    trusted = Trusted(frozenset({item_digest("key", old)}), {"key": old})
+    assert bool(trusted.difference({"key": new})) == (old != new)
+
+
 def test_other_contents_have_another_digest() -> None:
     contents = [{}, {"a": "b"}, {"ab": ""}, {"a": "b", "c": ""}, {"a\0b": ""}, {"a": "\0b"}]
     assert len({digest_of(each) for each in contents}) >= len(contents) - 1
@@ -58,6 +87,13 @@ def test_other_contents_have_another_digest() -> None:
         (".claude/hooks/run.sh", True),
         (".claude/agents/notes.txt", False),
         ("sub/.ramet.toml", False),
+        ("sub/.claude/skills/a/SKILL.md", True),
+        ("a/b/.CLAUDE/commands/x.md", True),
+        (".claude/skills/a/.claude/agents/x.md", True),
+        (".claude/skills/node_modules/a/SKILL.md", True),
+        ("sub/.claude/hooks/run.sh", False),
+        ("sub/.claude/settings.json", False),
+        ("claude/skills/SKILL.md", False),
         ("CLAUDE.md", False),
         ("src/main.py", False),
     ],
@@ -73,3 +109,33 @@ def test_a_circle_of_links_and_a_pipe_among_claudes_files_end(tmp_path: Path) ->
     os.mkfifo(tmp_path / ".mcp.json")
     assert claude_files(tmp_path)[".claude/skills/a/SKILL.md"] == "x"
     assert ".mcp.json" not in claude_files(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *(f".claude/skills/{folder}/a/SKILL.md" for folder in ("node_modules", ".venv", "__pycache__", ".hidden")),
+        ".claude/agents/node_modules/a.md",
+        ".claude/hooks/__pycache__/a.pyc",
+        "sub/.claude/skills/a/SKILL.md",
+        "sub/deep/.claude/commands/a.md",
+    ],
+)
+def test_no_folder_of_claude_is_passed_over(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).parent.mkdir(parents=True)
+    (tmp_path / name).write_text("x")
+    assert claude_files(tmp_path, [name]) == {name: "x"}
+
+
+def test_files_beyond_a_limit_are_never_trusted(tmp_path: Path) -> None:
+    for name in ("many", "deep", "large"):
+        (tmp_path / name / ".claude/hooks").mkdir(parents=True)
+    for i in range(MOST_FILES + 1):
+        (tmp_path / f"many/.claude/hooks/{i}").touch()
+    (tmp_path / "deep/.claude/hooks" / "/".join("a" * (MOST_LEVELS + 1))).mkdir(parents=True)
+    with (tmp_path / "large/.claude/hooks/a").open("wb") as file:
+        file.truncate(MOST_BYTES + 1)
+    for name in ("many", "deep", "large"):
+        found = claude_files(tmp_path / name)
+        trusted = Trusted(frozenset(item_digest(*each) for each in found.items()), found)
+        assert list(trusted.withheld(found)) == [UNBOUNDED], name

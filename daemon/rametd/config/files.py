@@ -1,6 +1,7 @@
 """Read, check and combine configuration files, and show the result."""
 
 import difflib
+import os
 import re
 import tomllib
 from collections.abc import Iterator, Mapping
@@ -13,10 +14,13 @@ from rametd.config.kinds import RefusedError, Setting, toml, toml_key
 from rametd.config.model import SETTINGS, Config
 from rametd.domain.errors import BadConfigError
 from rametd.domain.models import Mode
+from rametd.platform.reading import read_regular
 
 DEFAULT = "default"
 OWNER_FILE = "owner file"
 REPOSITORY_FILE = "repository file"
+LARGEST = 1 << 20
+"""Bytes of a configuration file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,10 +31,20 @@ class Source:
     text: str
 
     @classmethod
-    def read(cls, path: Path) -> Self:
-        """Read a file; a missing file counts as empty. Raises BadConfigError if it cannot be read."""
+    def read(cls, path: Path, *, inside: Path | None = None) -> Self:
+        """Read a file; a missing file counts as empty. Raises BadConfigError if it cannot be read, is no regular file or is too large.
+
+        ``inside``: the repository's directory. A symbolic link that leads out of it is refused.
+        """
         try:
-            return cls(str(path), path.read_text(encoding="utf-8"))
+            if inside is not None and not Path(os.path.realpath(path, strict=True)).is_relative_to(inside.resolve()):
+                message = f"{path} is a link that leads out of the repository"
+                raise BadConfigError(message, hint="replace it by a file", file=str(path))
+            data = read_regular(path, LARGEST)
+            if data is None:
+                message = f"{path} is not a regular file of at most {LARGEST >> 20} MiB"
+                raise BadConfigError(message, hint="replace it by a file, or remove it", file=str(path))
+            return cls(str(path), data.decode().replace("\r\n", "\n"))
         except (FileNotFoundError, NotADirectoryError):
             return cls(str(path), "")
         except OSError as error:
@@ -71,7 +85,9 @@ def load(owner: Path, repository: Path | None = None, *, home: Path) -> Config:
 
     Raises BadConfigError with the first problem and the number of others.
     """
-    return combine(Source.read(owner), None if repository is None else Source.read(repository), home=home)
+    return combine(
+        Source.read(owner), None if repository is None else Source.read(repository, inside=repository.parent), home=home
+    )
 
 
 def combine(owner: Source, repository: Source | None = None, *, home: Path) -> Config:

@@ -7,11 +7,14 @@ of plans. The person trusts an item by its content, never by path or name: a cha
 
 import difflib
 import hashlib
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 Contents = Mapping[str, str]
 """The items of one place: text by key."""
+UNBOUNDED = ".claude (too many files)"
+"""Key of an item that stands for files too many to compare. No text of it is ever trusted."""
 
 
 def item_digest(key: str, text: str) -> str:
@@ -32,7 +35,7 @@ class Trusted:
     latest: Contents = field(default_factory=dict)
 
     def covers(self, key: str, text: str) -> bool:
-        return item_digest(key, text) in self.digests
+        return key != UNBOUNDED and item_digest(key, text) in self.digests
 
     def withheld(self, contents: Contents) -> dict[str, str]:
         """The items that the person has not trusted with this text."""
@@ -52,7 +55,17 @@ class Trusted:
         parts: list[str] = []
         for key, text in sorted(self.withheld(contents).items()):
             old = self.latest.get(key)
-            before, after = ("" if old is None else old).splitlines(), text.splitlines()
             origin = "/dev/null" if old is None else f"trusted/{key}"
-            parts += difflib.unified_diff(before, after, origin, f"now/{key}", lineterm="")
+            parts += _difference(old or "", text, origin, f"now/{key}")
         return "\n".join(parts)
+
+
+def _difference(old: str, new: str, origin: str, now: str) -> Iterator[str]:
+    """Unified diff of two different texts, never empty. Only "\\n" ends a line; a last line break that one of them lacks is marked."""
+    if old and new and not (old.endswith("\n") or new.endswith("\n")):
+        old, new = f"{old}\n", f"{new}\n"
+    before, after = (re.findall(r"[^\n]*\n|[^\n]+", text) for text in (old, new))
+    for i, line in enumerate(difflib.unified_diff(before, after, origin, now, lineterm="")):
+        yield line.removesuffix("\n")
+        if old and i > 1 and not line.startswith("@") and not line.endswith("\n"):
+            yield "\\ No newline at end of file"

@@ -478,9 +478,20 @@ class Git:
         """The first of these paths that is a file in a commit, whatever the case of its letters; None when none is."""
         return await self._context.compute(repository.file_at, repo, commit, paths)
 
-    async def files_at(self, repo: RepositoryInfo, revision: str, paths: tuple[str, ...]) -> dict[str, bytes]:
-        """The files at ``paths`` of a revision, and below those that are directories there, by path."""
-        return await self._context.compute(repository.files_at, repo, revision, paths)
+    async def files_at(
+        self, repo: RepositoryInfo, revision: str, paths: tuple[str, ...], *, anywhere: str = ""
+    ) -> dict[str, bytes]:
+        """The files at ``paths`` of a revision, and below those that are directories there, by path.
+
+        ``anywhere``: also the files below all directories of this name.
+        """
+        return await self._context.compute(repository.files_at, repo, revision, paths, anywhere)
+
+    async def tracked_below(self, worktree: Path, name: str) -> tuple[str, ...]:
+        """Paths in the worktree's index that have a part of this name, in any letter case."""
+        paths = (f":(icase,glob)**/{name}/**", f":(icase,glob)**/{name}")
+        listed = await self._context.process.read(worktree, "ls-files", "-z", "--", *paths)
+        return tuple(os.fsdecode(path) for path in listed.split(b"\0") if path)
 
     async def tracked_among(self, worktree: Path, paths: Sequence[str]) -> frozenset[str]:
         """Those of ``paths``, relative to the worktree's top, that its index has."""

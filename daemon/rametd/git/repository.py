@@ -270,9 +270,9 @@ def file_at(repo: RepositoryInfo, commit: str, paths: tuple[str, ...]) -> bytes 
     return next((data for path in paths if (data := _blob(tree, path.split("/"))) is not None), None)
 
 
-def files_at(repo: RepositoryInfo, revision: str, paths: tuple[str, ...]) -> dict[str, bytes]:
+def files_at(repo: RepositoryInfo, revision: str, paths: tuple[str, ...], anywhere: str = "") -> dict[str, bytes]:
     """The files at ``paths`` and below those that are directories, by path; symbolic links within the commit are not followed. "HEAD" is the one of the
-    main worktree, or of the bare repository. None where there is no such revision."""
+    main worktree, or of the bare repository. None where there is no such revision. ``anywhere``: also files below all directories of this name."""
     repository = open_repository(repo.common_dir)
     commit = peel(repository, revision)
     if commit is None:
@@ -287,9 +287,19 @@ def files_at(repo: RepositoryInfo, revision: str, paths: tuple[str, ...]) -> dic
             for each in entry:
                 collect(each, f"{path}/{each.name}")
 
+    def descend(tree: pygit2.Tree, above: str) -> None:
+        for each in tree:
+            if isinstance(each, pygit2.Tree):
+                if (each.name or "").casefold() == anywhere:
+                    collect(each, f"{above}{each.name}")
+                else:
+                    descend(each, f"{above}{each.name}/")
+
     for path in paths:
         if path in top:
             collect(top[path], path)
+    if anywhere:
+        descend(top, "")
     return found
 
 

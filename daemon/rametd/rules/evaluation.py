@@ -179,7 +179,8 @@ def _may_show(withheld: list[_Pair], call: Call, place: Place) -> Rule | None:
     if call.tool not in _TREES:
         return None
     tree, paths = Tree(place), _paths(call, spelled=False)
-    names = braces(_text(call, "glob")) if call.tool == "Grep" else []
+    glob = _text(call, "glob") if call.tool == "Grep" else ""
+    names = braces(glob) if glob else []
     only = GitIgnoreSpec.from_lines(names) if names and not names[0].startswith("!") else None
     for rule, parsed in withheld:
         about = parsed.tool in READING and call.tool in _family(parsed)

@@ -7,18 +7,21 @@ is never read for settings; of its files only those that Claude would load there
 import asyncio
 import hashlib
 import os
-import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain
 from pathlib import Path
 
 from rametd.config import Source, items
 from rametd.domain.models import Repo
+from rametd.domain.trust import UNBOUNDED
 from rametd.git.repository import RepositoryInfo
+from rametd.platform.reading import read_regular
 from rametd.services.core import Core
 from rametd.services.plan_checks import plan_items
 from rametd.services.repos import info_of
 
 SETTINGS_FILE = ".ramet.toml"
+CLAUDE = ".claude"
 INCLUDE_FILE = ".worktreeinclude"
 CLAUDE_FILES = (".mcp.json", ".claude/settings.json", ".claude/settings.local.json", ".claude/scheduled_tasks.json")
 """Files of Claude's own that start programs, or let it start them without asking."""
@@ -31,7 +34,14 @@ CLAUDE_FOLDERS = {
     ".claude/workflows": "",
 }
 """Folders of such files, by what their names end with: their front matter has hooks, permissions and MCP servers, their text shell commands."""
+NESTED_FOLDERS = frozenset({"agents", "commands", "skills"})
+"""Folders that Claude also loads from a `.claude` further down, when it reads a file beside that."""
 SKIPPED = frozenset({".git", "node_modules", "__pycache__", ".venv"})
+"""Folders below those of git's hooks that only their programs read."""
+MOST_FILES = 5_000
+MOST_LEVELS = 16
+MOST_BYTES = 16 << 20
+"""Of one file. Beyond a limit, no file counts as trusted: see `UNBOUNDED`."""
 SIZE_LIMIT = 1 << 20
 """Bytes of a file that are shown; a larger one is shown as its digest."""
 
@@ -39,39 +49,75 @@ SIZE_LIMIT = 1 << 20
 def runs(path: str) -> bool:
     """Whether a path in a worktree, relative to its top, is of a file that trust is about, in any letter case."""
     path = path.casefold()
-    return path in {SETTINGS_FILE, INCLUDE_FILE, *CLAUDE_FILES} or any(
-        path.startswith(f"{folder}/") and path.endswith(suffix) for folder, suffix in CLAUDE_FOLDERS.items()
+    if path in {SETTINGS_FILE, INCLUDE_FILE, *CLAUDE_FILES}:
+        return True
+    return any(
+        inside.startswith(f"{folder}/") and inside.endswith(suffix)
+        for top in _claude_places(path)
+        for folder, suffix in _folders_at(top).items()
+        for inside in (path.removeprefix(f"{top}/"),)
     )
 
 
-def claude_files(tree: Path) -> dict[str, str]:
-    """What Claude would load in a worktree and that may run something. Blocks; a millisecond for some dozen files."""
-    found = {}
-    for name in (*CLAUDE_FILES, *_in_folders(tree)):
-        if (data := read_regular(tree / name)) is not None:
-            found[name] = shown(data)
+def _claude_places(path: str) -> list[str]:
+    """The directories above ``path`` that hold a `.claude` on the way to it; "" is the worktree's top."""
+    parts = path.split("/")
+    return ["/".join(parts[:i]) for i, part in enumerate(parts) if part.casefold() == CLAUDE]
+
+
+def _folders_at(place: str) -> dict[str, str]:
+    """Folders that Claude loads of the `.claude` in ``place``."""
+    if not place:
+        return CLAUDE_FOLDERS
+    return {folder: suffix for folder, suffix in CLAUDE_FOLDERS.items() if folder.rpartition("/")[2] in NESTED_FOLDERS}
+
+
+def claude_files(tree: Path, nested: Iterable[str] = ()) -> dict[str, str]:
+    """Files in a worktree that Claude would load and that may run something. Blocks; a millisecond for some dozen files.
+
+    ``nested``: paths on whose way further `.claude` directories are.
+    """
+    found: dict[str, str] = {}
+    places = sorted({"", *(place for path in nested for place in _claude_places(path))})
+    try:
+        for name in (*CLAUDE_FILES, *chain.from_iterable(_in_folders(tree, place) for place in places)):
+            if len(found) >= MOST_FILES:
+                raise _UnboundedError(f"more than {MOST_FILES:,} files")
+            if (data := _read(tree / name)) is not None:
+                found[name] = shown(data)
+    except _UnboundedError as error:
+        found[UNBOUNDED] = str(error)
     return found
 
 
-def _in_folders(tree: Path) -> Iterator[str]:
-    for folder, suffix in CLAUDE_FOLDERS.items():
+class _UnboundedError(Exception):
+    """Raised when the files that Claude would load exceed a limit."""
+
+
+def _in_folders(tree: Path, place: str) -> Iterator[str]:
+    top = tree / place
+    for folder, suffix in _folders_at(place).items():
         seen: set[str] = set()  # links may lead in a circle
-        for place, folders, names in os.walk(tree / folder, followlinks=True):
-            real = os.path.realpath(place)
-            folders[:] = [] if real in seen else sorted(set(folders) - SKIPPED)
-            if real not in seen:
-                yield from (os.path.relpath(Path(place, name), tree) for name in names if name.endswith(suffix))
+        for directory, folders, names in os.walk(top / folder, followlinks=True):
+            real = os.path.realpath(directory)
+            folders[:] = [] if real in seen else sorted(set(folders) - {".git"})
+            if real in seen:
+                continue
             seen.add(real)
+            if len(seen) > MOST_FILES or len(Path(directory).relative_to(top).parts) > MOST_LEVELS:
+                raise _UnboundedError(f"more than {MOST_LEVELS} levels or {MOST_FILES:,} directories")
+            yield from (os.path.relpath(Path(directory, name), tree) for name in names if name.endswith(suffix))
 
 
-def read_regular(path: Path) -> bytes | None:
-    """The bytes of a regular file, through symbolic links; None for anything else. Never waits for a pipe. Blocks."""
+def _read(path: Path) -> bytes | None:
+    """Read a file of the worktree; None if there is no regular file."""
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        data = read_regular(path, MOST_BYTES)
+        if data is None and path.is_file():
+            raise _UnboundedError(f"{path.name} has more than {MOST_BYTES:,} bytes")
     except OSError:
         return None
-    with os.fdopen(descriptor, "rb") as file:
-        return file.read() if stat.S_ISREG(os.fstat(descriptor).st_mode) else None
+    return data
 
 
 def shown(data: bytes) -> str:
@@ -84,13 +130,26 @@ def shown(data: bytes) -> str:
     return f"{len(data):,} bytes that are not shown, sha256 {hashlib.sha256(data).hexdigest()}"
 
 
+def _read_include(top: Path) -> bytes | None:
+    path = top / INCLUDE_FILE
+    try:
+        return read_regular(path, SIZE_LIMIT) if path.resolve().is_relative_to(top.resolve()) else None
+    except OSError:
+        return None
+
+
+async def claude_files_in(core: Core, tree: Path) -> dict[str, str]:
+    """`claude_files` with those of `.claude` directories below the top that git tracks."""
+    return await asyncio.to_thread(claude_files, tree, await core.git.tracked_below(tree, CLAUDE))
+
+
 async def settings_at(core: Core, repo: Repo, info: RepositoryInfo | None = None) -> tuple[Source, str]:
     """The `.ramet.toml` and `.worktreeinclude` of the person's place; empty where it has none. Raises `BadConfigError`."""
     if not is_bare(repo):
         return await asyncio.to_thread(
             lambda: (
-                Source.read(repo.root / SETTINGS_FILE),
-                (read_regular(repo.root / INCLUDE_FILE) or b"").decode("utf-8", "replace"),
+                Source.read(repo.root / SETTINGS_FILE, inside=repo.root),
+                (_read_include(repo.root) or b"").decode("utf-8", "replace"),
             )
         )
     files = await core.git.files_at(info or await info_of(core, repo), "HEAD", (SETTINGS_FILE, INCLUDE_FILE))
@@ -104,7 +163,7 @@ async def at_place(core: Core, repo: Repo, info: RepositoryInfo | None = None) -
     if is_bare(repo):
         claude = await _claude_files_at(core, info or await info_of(core, repo), "HEAD")
     else:
-        claude = await asyncio.to_thread(claude_files, repo.root)
+        claude = await claude_files_in(core, repo.root)
     hooks = await hook_files(core, repo, info or await info_of(core, repo), core.daemon_environment)
     return {**gather(settings, include, claude), **hooks, **await plan_items(core, repo)}
 
@@ -123,12 +182,17 @@ def _files_below_hooks(root: Path, common_dir: Path, folder: Path) -> dict[str, 
         folder = folder.parent
     if folder == root or not folder.is_relative_to(root) or folder.is_relative_to(common_dir):
         return {}
-    found = {}
+    found: dict[str, str] = {}
     for place, folders, names in os.walk(folder):
         folders[:] = sorted(set(folders) - SKIPPED)
         for path in (Path(place, name) for name in names):
-            if (data := read_regular(path)) is not None:
-                found[os.path.relpath(path, root)] = shown(data)
+            try:
+                if len(found) >= MOST_FILES:
+                    raise _UnboundedError(f"more than {MOST_FILES:,} files of hooks")
+                if (data := _read(path)) is not None:
+                    found[os.path.relpath(path, root)] = shown(data)
+            except _UnboundedError as error:
+                return {UNBOUNDED: str(error)}
     return found
 
 
@@ -141,7 +205,7 @@ async def at_commit(core: Core, info: RepositoryInfo, commit: str) -> dict[str, 
 
 
 async def _claude_files_at(core: Core, info: RepositoryInfo, revision: str) -> dict[str, str]:
-    found = await core.git.files_at(info, revision, (*CLAUDE_FILES, *CLAUDE_FOLDERS))
+    found = await core.git.files_at(info, revision, (*CLAUDE_FILES, *CLAUDE_FOLDERS), anywhere=CLAUDE)
     return {path: shown(data) for path, data in found.items() if runs(path)}
 
 

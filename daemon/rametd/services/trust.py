@@ -1,6 +1,5 @@
 """What the daemon withholds because the person has not trusted it, and its words for that."""
 
-import asyncio
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -10,7 +9,7 @@ from rametd.domain.errors import NotTrustedError
 from rametd.domain.landing import Landing
 from rametd.domain.models import Repo
 from rametd.git.repository import RepositoryInfo
-from rametd.services.contents import at_commit, claude_files, hook_files
+from rametd.services.contents import at_commit, claude_files_in, hook_files
 from rametd.services.core import Core
 from rametd.services.repos import info_of
 from rametd.services.settings import Settings
@@ -42,7 +41,7 @@ def hooks_withheld(repo: Repo, names: Sequence[str]) -> str:
 
 async def untrusted_files(core: Core, repo: Repo, tree: Path) -> tuple[str, ...]:
     """Files that Claude would load in a worktree and that the person has not trusted as they are there: then it loads none of the repository's."""
-    found = await asyncio.to_thread(claude_files, tree)
+    found = await claude_files_in(core, tree)
     if not found:
         return ()
     trusted = await core.store.read(lambda reader: reader.repos.trusted(repo.id))
