@@ -35,12 +35,22 @@ _OPTIONS: dict[str, tuple[frozenset[str], str, frozenset[str]]] = {
             "",
             "",
         ),
+        ("git archive", "", "o", ""),
+        ("git bisect", "", "", "run view visualize"),
+        ("git clone", "--config --template", "cu", ""),
+        ("git difftool", "", "x", ""),
+        ("git format-patch", "", "o", ""),
+        ("git grep", "", "O", ""),
+        ("git init", "--template", "", ""),
+        ("git rebase", "--interactive", "xi", ""),
+        ("git submodule", "", "", "foreach"),
         ("go", "", "", "-exec -toolexec -vettool -overlay"),
         ("man", "--html --pager --preprocessor", "HP", ""),
         ("npm", "--node-options --script-shell --shell", "", ""),
         ("pnpm", "--node-options --script-shell --shell-emulator", "", ""),
         ("rg", "--hostname-bin --pre", "", ""),
         ("rsync", "--rsh --rsync-path", "e", ""),
+        ("shuf", "--output", "o", ""),
         ("sort", "--compress-program --output", "o", ""),
         ("split", "--filter", "", ""),
         (
@@ -51,6 +61,7 @@ _OPTIONS: dict[str, tuple[frozenset[str], str, frozenset[str]]] = {
         ),
         ("tree", "--output", "o", ""),
         ("wget", "--config --execute --output-document --output-file --use-askpass", "eoO", ""),
+        ("xxd", "--revert", "r", ""),
         ("yarn", "--node-options --script-shell", "", ""),
         ("yq", "--inplace --split-exp", "is", ""),
         ("zip", "--unzip-command", "T", ""),
@@ -59,16 +70,23 @@ _OPTIONS: dict[str, tuple[frozenset[str], str, frozenset[str]]] = {
 _PROGRAMMED = frozenset({"awk", "gawk", "gsed", "mawk", "nawk", "sed"})  # their operands are programs
 GUARDED = frozenset(_OPTIONS) | _PROGRAMMED
 """Commands with options or operands that a prefix rule never covers."""
-# Options of single git commands; `-c` and similar ones precede the command.
-_GIT = {
-    "archive": frozenset({"-o"}),
-    "bisect": frozenset({"run"}),
-    "difftool": frozenset({"-x"}),
-    "format-patch": frozenset({"-o"}),
-    "grep": frozenset({"-O"}),
-    "rebase": frozenset({"-x", "-i", "--interactive"}),
-    "submodule": frozenset({"foreach"}),
-}
+# git commands that run a configured or given program whatever their options.
+_GIT_RUNNERS = frozenset(
+    [
+        "citool", "cvsserver", "daemon", "difftool", "filter-branch", "for-each-repo", "gui", "hook", "instaweb", "mergetool",
+        "p4", "remote-ext", "send-email", "shell", "svn", "web--browse"
+    ]
+)  # fmt: skip
+_GIT_VALUED = frozenset(
+    {"-C", "-c", "--config-env", "--git-dir", "--work-tree", "--namespace", "--super-prefix", "--attr-source"}
+)
+_CONFIG_READS = re.compile(r"--get(?:-.*)?|--list|-[lz]*l[lz]*|get|list")
+_CONFIG_SCOPES = frozenset(
+    {"--global", "--local", "--null", "--show-origin", "--show-scope", "--system", "--worktree", "-z"}
+)
+_GIT_REMOTES = frozenset({"archive", "clone", "fetch", "ls-remote", "pull", "push", "remote", "submodule"})
+_HELPER = re.compile(r"(?:-[^=]*=)?[A-Za-z0-9][\w+.-]*::")  # `ext::COMMAND`: git runs `git-remote-ext COMMAND`
+_GIT_MERGES = frozenset({"cherry-pick", "merge", "pull", "rebase", "revert"})
 _SED_OPTIONS = re.compile(r"-[nErsuz]+|--(?:quiet|silent|regexp-extended|null-data|separate|unbuffered|posix|debug)")
 _SED_ADDRESS = r"(?:\d+|\$|/[^/\\\n\[]*/)"
 _SED_SAFE = re.compile(
@@ -86,17 +104,47 @@ def escapes(words: Sequence[str], since: int = 1) -> str | None:
         return next((word for word in _sed(more) if word), None)
     if name in _PROGRAMMED:
         return next(_awk(more), None)
-    if name == "git":
-        verb = next((i for i, word in enumerate(words) if i and not word.startswith("-")), len(words))
-        if since <= verb and (found := next((w for w in words[since:verb] if w.startswith("-c")), None)):
-            return found
-        own = _GIT.get(words[verb] if verb < len(words) else "", frozenset())
-        if found := next((w for w in more if w in own or any(len(o) == 2 and w.startswith(o) for o in own)), None):
-            return found
+    if name == "git" and (found := _git(words, max(since, 1))):
+        return found
     if name == "tar" and since < 2 and more and not more[0].startswith("-"):
         more[0] = f"-{more[0]}"  # the old style: `tar cIf`
+    return _option(name, more)
+
+
+def git_verb(words: Sequence[str]) -> int:
+    """Index of git's command among the words of a call of git; their number if there is none."""
+    at = 1
+    while at < len(words) and words[at].startswith("-"):
+        at += 2 if words[at] in _GIT_VALUED else 1
+    return min(at, len(words))
+
+
+def _git(words: Sequence[str], since: int) -> str | None:
+    at = git_verb(words)
+    if found := next((word for word in words[since:at] if word.startswith("-c")), None):
+        return found
+    verb, rest = words[at] if at < len(words) else "", words[max(since, at + 1) :]
+    if verb in _GIT_RUNNERS and since <= at:
+        return verb
+    if verb == "config":
+        first = next((word for word in words[at + 1 :] if word not in _CONFIG_SCOPES), "")
+        named = any(not word.startswith("-") for word in words[at + 1 : since])
+        return None if named or _CONFIG_READS.fullmatch(first) else verb
+    if verb in _GIT_REMOTES and (found := next(filter(_HELPER.match, rest), None)):
+        return found
+    if verb in _GIT_MERGES:
+        for word, value in zip(rest, [*rest[1:], ""], strict=True):
+            if "/" in word and re.match(r"-[A-Za-z]*s|--strateg(?:y|)=", word):
+                return word
+            if "/" in value and re.fullmatch(r"-[A-Za-z]*s|--strateg?y?", word):
+                return value
+    return _option(f"git {verb}", rest)
+
+
+def _option(name: str, words: Sequence[str]) -> str | None:
+    """The first word that the table has for the command. Letters count anywhere in a bundle of short options."""
     long, short, alone = _OPTIONS.get(name, (frozenset[str](), "", frozenset[str]()))
-    for word in more:
+    for word in words:
         stem = word.partition("=")[0]
         if word in alone or (len(stem) > 3 and stem.startswith("--") and any(o.startswith(stem) for o in long)):
             return word

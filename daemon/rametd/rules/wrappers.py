@@ -16,12 +16,15 @@ _WRAPPERS: dict[str, tuple[int, str]] = {
     "builtin": (0, ""),
     "busybox": (0, ""),
     "caffeinate": (0, "tw"),
+    "chpst": (0, "uU/nlLmdopfctreb"),
     "chroot": (1, ""),
     "chrt": (1, "TPD"),
     "command": (0, ""),
+    "dbus-run-session": (0, ""),
     "doas": (0, "uC"),
     "env": (0, "uCSP"),
     "exec": (0, "a"),
+    "firejail": (0, ""),
     "flock": (1, "wE"),
     "gtimeout": (1, "ks"),
     "ionice": (0, "cnpPu"),
@@ -30,9 +33,13 @@ _WRAPPERS: dict[str, tuple[int, str]] = {
     "noglob": (0, ""),
     "nohup": (0, ""),
     "nsenter": (0, "tSG"),
+    "numactl": (0, "ipPNCm"),
     "parallel": (0, "jaIN"),
+    "pkexec": (0, ""),
+    "prlimit": (0, "po"),
     "repeat": (1, ""),
     "setsid": (0, ""),
+    "ssh-agent": (0, "aEPt"),
     "stdbuf": (0, "ioe"),
     "strace": (0, "eoPpsuEaIObSUX"),
     "sudo": (0, "CDghpRrtTuU"),
@@ -40,10 +47,13 @@ _WRAPPERS: dict[str, tuple[int, str]] = {
     "taskset": (1, ""),
     "time": (0, "fo"),
     "timeout": (1, "ks"),
+    "toybox": (0, ""),
     "unshare": (0, "SGRw"),
     "watch": (0, "nq"),
     "xargs": (0, "aEILnPsd"),
+    "xvfb-run": (0, "efnpsw"),
 }
+_ANYWHERE = frozenset({"bwrap", "proot"})  # their options take so many words that the command may begin at any of them
 _JOINED = frozenset({"eval", "watch"})  # their joined words are a script
 _FIRST = frozenset({"trap"})  # their first word is a script
 EXECUTING = {
@@ -67,7 +77,7 @@ _LAUNCHERS: dict[tuple[str, ...], tuple[int, str]] = {
     ("ltrace",): (0, "eopu"),
     ("torsocks",): (0, ""),
 }
-_SCRIPTED = frozenset({"flock", "hyperfine", "nix-shell", "parallel", "runuser", "script", "watchexec"})
+_SCRIPTED = frozenset({"capsh", "flock", "hyperfine", "nix-shell", "parallel", "runuser", "script", "sg", "watchexec"})
 """Commands for which `-c TEXT` or an operand may be a script."""
 _LOADER = re.compile(r"ld-linux.*\.so.*|ld-musl.*\.so.*|ld\.so")
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=", re.ASCII)
@@ -88,7 +98,9 @@ def base(name: str) -> str:
 
 def runs_another(name: str) -> bool:
     """Whether a command of this name runs the command in its other words."""
-    return name in _WRAPPERS or name in SHELLS or name in _JOINED or name in _FIRST or name in {".", "source"}
+    return (
+        name in _WRAPPERS or name in SHELLS or name in _JOINED or name in _FIRST or name in {".", "source"} | _ANYWHERE
+    )
 
 
 def inner(words: Sequence[str]) -> Iterator[Inner]:
@@ -112,6 +124,10 @@ def inner(words: Sequence[str]) -> Iterator[Inner]:
     if name in _WRAPPERS:
         for start in _starts(words, *_WRAPPERS[name]):
             yield Inner(start, tuple(words[start:]))
+    if name in _ANYWHERE:
+        for i in range(1, len(words)):
+            if not words[i].startswith("-"):
+                yield Inner(i, tuple(words[i:]))
     for i, word in enumerate(words):
         if i and word in EXECUTING.get(name, ()) and i + 1 < len(words):
             yield Inner(i + 1, tuple(words[i + 1 :]))
