@@ -177,7 +177,8 @@ def leftovers(sandbox: Sandbox, repository: Path, *sessions: str) -> list[str]:
         if "rametd" not in command_of(process) and process.pid not in sandbox.forked
     ]
     found += [f"directory {path}" for path in (state / "agents").glob("*")]
-    found += [f"worktree {path}" for path in (state / "worktrees").glob("*/*")]
+    # A worktree that a removal moved aside is in the trash.
+    found += [f"worktree {path}" for path in (state / "worktrees").glob("*/*") if path.suffix != ".shelved"]
     found += [f"socket {path}" for path in (sandbox.root / "run").glob("*-*.sock")]
     found += [f"index {path}" for path in (state / "index").glob("*")]
     found += [f"branch {line}" for line in git(repository, "branch", "--format=%(refname:short)").splitlines()]

@@ -453,8 +453,8 @@ async def test_a_pull_request_whose_opening_is_killed_at_every_step_is_opened_on
 
 # ── the table is complete ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
-ELSEWHERE = frozenset({"create.claimed", "remove.moved-aside"})
-"""Failpoints with a scene of their own: a spare, a filter that git cannot run."""
+ELSEWHERE = frozenset({"create.claimed"})
+"""Failpoints with a scene of their own: a spare."""
 
 
 def test_the_table_has_every_step_of_every_kind() -> None:

@@ -215,7 +215,7 @@ def test_send_wait_waits(world: World) -> None:
     session = world.state.session("fix")
     world.state.wait = session_pb2.WaitSessionsResponse(outcome=session_pb2.WAIT_OUTCOME_DONE, sessions=[session])
     result = world.run("send", "fix", "x", "--wait", "--json")
-    assert (result.code, list(json.loads(result.out))) == (0, ["prompt", "session"])
+    assert (result.code, list(json.loads(result.out))) == (0, ["prompt", "session", "warnings"])
     assert list(world.state.called("WaitSessions")[0].sessions) == [session.id]
 
 

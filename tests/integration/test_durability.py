@@ -12,6 +12,7 @@ import grpc
 import pytest
 from ramet.v1 import session_pb2, worktree_pb2
 from rametd.git.registrations import REASON
+from rametd.git.snapshots.shelf import shelf_of
 from rametd.platform import durability
 
 from tests.support.agents import script
@@ -39,10 +40,12 @@ class Disk:
     failing: bool = False
     moments: list[Moment] = field(default_factory=list)
 
-    def look(self) -> Moment:
+    def look(self, *, shelf: bool = False) -> Moment:
+        """Refs, and the files of the worktree; with ``shelf`` also where it was moved aside, as it is until the disk has the move."""
+        tree = shelf_of(self.tree) if shelf and not self.tree.exists() else self.tree
         refs = git(self.repository, "for-each-ref", "--format=%(refname) %(objectname)").splitlines()
-        files = [path for path in self.tree.rglob("*") if path.is_file() and path.name != ".git"]
-        contents = {str(path.relative_to(self.tree)): path.read_bytes() for path in files}
+        files = [path for path in tree.rglob("*") if path.is_file() and path.name != ".git"]
+        contents = {str(path.relative_to(tree)): path.read_bytes() for path in files}
         return Moment(dict(line.split(" ") for line in refs), contents)
 
 
@@ -55,7 +58,7 @@ def disk(repository: Path, monkeypatch: pytest.MonkeyPatch) -> Disk:
         if found.failing:
             raise OSError(5, "Input/output error", str(places[0]))
         make_durable(*places)
-        found.moments.append(found.look())
+        found.moments.append(found.look(shelf=True))
 
     monkeypatch.setattr(durability, "make_durable", recorded)
     return found
@@ -192,7 +195,7 @@ async def test_what_is_kept_is_durable_together_with_what_it_is_kept_of(
 
     await verb()
 
-    whole = before.files or disk.look().files
+    whole = before.files or disk.look(shelf=True).files
     assert any(ref in moment.refs and moment.files == whole for moment in disk.moments), disk.moments
     after = disk.look()
     assert not after.files or any(moment.files == after.files for moment in disk.moments), "what it has left is not"

@@ -19,7 +19,6 @@ PLURALS = re.compile(
 NEVER_ONE = {
     ("client/rametctl/commands/ls.py", " sessions"): "names of states, and no number",
     ("daemon/rametd/api/landing.py", " seconds"): "a number that is out of range",
-    ("client/rametctl/commands/config.py", " things"): "one is told by itself",
     ("client/rametctl/commands/new.py", " sessions"): "one is told as one",
     ("client/rametctl/render/conflicts.py", " sessions"): "one is told as one",
     ("daemon/rametd/services/agents/projection.py", " times"): "a limit that was hit more often than it may be",

@@ -222,7 +222,8 @@ class GitProcess:
                 stdin=asyncio.subprocess.PIPE if piped else asyncio.subprocess.DEVNULL,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.PIPE,
-                env=self._environment | dict(environment or {}) | (ENVIRONMENT if foreign is not None else {}),
+                # The caller's own list of protocols counts: a submodule is fetched from a path that we name.
+                env=self._environment | (ENVIRONMENT if foreign is not None else {}) | dict(environment or {}),
                 cwd="/",
                 start_new_session=True,
                 pass_fds=() if lock is None else (lock,),

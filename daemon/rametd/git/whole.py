@@ -58,7 +58,7 @@ async def lost_objects(git: GitContext, git_dir: Path, tree: str) -> tuple[str, 
     )
     if done.returncode != 0:
         raise failed(done, ("rev-list",))
-    objects = common_dir(git_dir) / "objects"
+    objects = await git.compute(lambda: common_dir(git_dir) / "objects")
     lines = done.stdout.decode(errors="replace").splitlines()
     there = [line.partition(" ")[0] for line in lines if not line.startswith("?")]
     cut = await git.compute(lambda: [name for name in there if is_cut_short(objects, name)])

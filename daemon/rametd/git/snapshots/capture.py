@@ -139,7 +139,7 @@ async def unmerged_blobs(git: GitContext, git_dir: Path) -> list[str]:
         return []
     output = await git.process.read(git_dir, f"--git-dir={git_dir}", "ls-files", "--unmerged", "-z")
     fields = [record.split(b" ") for record in output.split(b"\0") if record]
-    empty = await git.compute(write_loose, common_dir(git_dir) / "objects", "blob", b"")
+    empty = await git.compute(lambda: write_loose(common_dir(git_dir) / "objects", "blob", b""))
     return sorted({empty, *(name.decode() for mode, name, _ in fields if mode != b"160000")})
 
 

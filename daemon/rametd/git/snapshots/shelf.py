@@ -137,10 +137,17 @@ async def shelve(git: GitContext, repo: RepositoryInfo, taken: Snapshot | None, 
     What is at the path and is not that worktree stays there; returns why, in words. Raises GitFailedError.
     """
     place = place_of(repo, worktree)
+    whole = not await git.compute(os.path.lexists, place.shelf)
     async with git.locks.hold(repo.common_dir):
         words = await git.compute(_move_aside, repo, place, taken)
     # Renames destroy nothing: one wait for the disk, before thinning does.
-    await git.make_durable(repo.common_dir, worktree.parent)
+    try:
+        await git.make_durable(repo.common_dir, worktree.parent)
+    except GitFailedError:
+        if whole:  # an earlier call may have begun to thin what it moved
+            async with git.locks.hold(repo.common_dir):
+                await git.compute(_move_back, repo, place)
+        raise
     if taken is not None and taken.facts.get("thin") and not words:
         try:
             await thin(git, place, taken)
