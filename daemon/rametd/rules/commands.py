@@ -5,10 +5,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from functools import cached_property
-from itertools import pairwise
+from itertools import islice, pairwise
 from pathlib import Path
+from urllib.parse import unquote
 
-from rametd.rules.escapes import escapes, may_escape
+from rametd.rules.escapes import escapes, git_verb, may_escape
 from rametd.rules.files import Pattern, Place
 from rametd.rules.model import Call, Effect, Rule, Verdict
 from rametd.rules.parsing import CHANGERS, READING, ParsedRule
@@ -32,7 +33,7 @@ _WRITERS = frozenset(
     [
         "chmod", "chown", "cp", "cpio", "csplit", "dd", "ed", "emacs", "ex", "git", "install", "ln", "mkdir", "mkfifo",
         "mknod", "mktemp", "mv", "nano", "patch", "perl", "pax", "rename", "rm", "rmdir", "rsync", "scp", "sed", "setfacl",
-        "shred", "split", "sponge", "tar", "tee", "touch", "truncate", "unlink", "unzip", "vi", "vim"
+        "shred", "split", "sponge", "tar", "tee", "touch", "truncate", "unlink", "unzip", "vi", "vim", "wget"
     ]
 )  # fmt: skip
 # Commands that neither show nor change the contents of the files that they name.
@@ -43,15 +44,26 @@ _QUIET = frozenset(
         "unset", "wait", "whereis", "which", "whoami"
     ]
 )  # fmt: skip
+# ... unless they have one of these options, whose value is a file of names or dates: long options, and letters.
+_QUIET_UNLESS = {"date": ("--file", "f"), "du": ("--files0-from --exclude-from", "X")}
+_SHOWING_WRITERS = frozenset({"csplit", "ed", "ex", "git", "patch", "perl", "unzip", "wget"})  # they show files too
+_WRITES_BY_OPTION = frozenset({"curl", "shuf", "sort", "tree", "xxd", "yq", "find"})
+_FETCHERS = frozenset({"curl", "wget"})  # they name a file after the last part of an address
+# Operands of these hold commands, in which files are named.
+_PROGRAMMABLE = frozenset({"duckdb", "emacs", "ex", "gnuplot", "mysql", "psql", "sqlite3", "vi", "view", "vim"})
 _SEARCHERS = frozenset({"ack", "ag", "rg", "ugrep"})  # without an operand, they search the working directory
 _GREPS = frozenset({"grep", "egrep", "fgrep"})
-_GIT_WRITERS = frozenset({"apply", "checkout", "clean", "mv", "restore", "rm", "stash"})
+_GIT_WRITERS = frozenset(
+    {"am", "apply", "bundle", "checkout", "checkout-index", "clean", "mv", "read-tree", "restore", "rm", "stash"}
+)
+_GIT_CONFIG_FILE = re.compile(r"-[A-Za-z]*f.*|--fil?e?(?:=.*)?")
 _GOING = frozenset({"cd", "pushd"})
 # In some shells, operands of these are arithmetic, in which a subscript may run commands: `[ 'a[$(x)]' -eq 0 ]`.
 _CALCULATING = frozenset({"[", "printf", "test"})
 _DEPTH = 16  # nesting of commands that run commands
 _MOST_BASES = 8  # possible working directories
 _MOST_OPERANDS = 500  # compared with patterns of paths
+_MOST_PARTS = 8  # of a word
 
 _Words = tuple[Word, ...]
 _Withheld = Sequence[tuple[Rule, ParsedRule]]
@@ -189,7 +201,11 @@ class Judge:
     @cached_property
     def _changed(self) -> tuple[set[str], str, list[str]]:
         operands = [words for words in self._everything if _changes(words)]
-        return self._operands(operands, operands, [word for command in self._commands for word in command.writes])
+        paths, unclear, directories = self._operands(
+            operands, operands, [word for command in self._commands for word in command.writes]
+        )
+        unnamed = next((words[0].text for words in operands if _writes_unnamed(words)), "")
+        return paths, unclear or (unnamed and f"`{unnamed}` may write files that it does not name"), directories
 
     @cached_property
     def _commands(self) -> list[Command]:
@@ -217,7 +233,7 @@ class Judge:
                     directories.append(".")
                 if word.open and certain:
                     unclear = unclear or "a variable or a substitution says which files"
-                paths, complete = self._paths(word)
+                paths, complete = self._paths(word, base(words[0].text))
                 found |= paths
                 if certain:
                     directories += [path for path in paths if path and not path.startswith("-")]
@@ -232,13 +248,22 @@ class Judge:
             return set(), "it names too many files", []
         return found, unclear, list(dict.fromkeys(directories))
 
-    def _paths(self, word: Word) -> tuple[set[str], bool]:
-        """Paths that a word may name, also as the value of an option: `dd of=x`, `-d@x`, `git show HEAD:x`."""
+    def _paths(self, word: Word, name: str = "") -> tuple[set[str], bool]:
+        """Paths that a word of the command ``name`` may name, also as the value of an option: `dd of=x`, `-d@x`, `-aFx`, `HEAD:x`."""
         text = word.text
-        texts = {text, text.partition("=")[2], text.partition(":")[2]}
-        if text.startswith("-") and not text.startswith("--"):
-            texts.add(text[2:])
-        texts |= {each.lstrip("@") for each in texts}
+        # The value may follow a letter of a bundle, and `=`, `:`, `@` or `<`.
+        texts = {text, *_bundled(text)}
+        texts |= {text[match.end() :] for match in islice(re.finditer(r"[=:@<]+", text), _MOST_PARTS)}
+        texts |= {each.lstrip("@<=") for each in texts}
+        if name == "curl":
+            texts |= {each.partition(";")[0] for each in texts}
+        if name in _PROGRAMMABLE:
+            texts |= set(islice(re.findall(r"[^\s'\"(),;]+", text), _MOST_OPERANDS))
+        if name in _FETCHERS:
+            texts.add(re.split(r"[?#]", text)[0].rpartition("/")[2])
+        address = re.search(r"file:(?://[^/]*)?(/.*)", text, re.IGNORECASE)
+        if address is not None:
+            texts |= self._tree.expand(unquote(address[1]))[0]  # curl expands braces and brackets itself
         texts.discard("")
         if not word.pattern:
             return texts, True
@@ -291,10 +316,15 @@ class Judge:
         used: list[Rule] = []
         going = sum(bool(command.words) and command.words[0].text in _GOING for command in self._script.commands)
         for command in self._script.commands:
-            found = next((rule for rule, parsed in rules if self._covers(parsed, command, going=going)), None)
+            found, size = next(
+                ((rule, len(parsed.words)) for rule, parsed in rules if self._covers(parsed, command, going=going)),
+                (None, 0),
+            )
             if found is None:
                 shown = " ".join(word.text for word in command.words[:4])
                 return Verdict(None, None, f"no rule covers `{shown}`")
+            if (protected := self._protected(command, size)) is not None:
+                return Verdict(None, None, f"it may change {protected}, which decides which commands run")
             hidden = self._hidden(command, withheld)
             if hidden is not None:
                 return Verdict(None, None, f"it may reach what {hidden.text} withholds")
@@ -312,6 +342,16 @@ class Judge:
     def _relative(self) -> bool:
         names = [command.words[0].text for command in self._script.commands if command.words]
         return any("/" in name and not name.startswith("/") for name in names)
+
+    def _protected(self, command: Command, size: int) -> str | None:
+        """An operand after the rule's ``size`` words that names a protected file, if the command changes files."""
+        if not _changes(command.words) or base(command.words[0].text) == "sed":  # no prefix covers `sed -i`
+            return None
+        for word in command.words[size:]:
+            for path in self._paths(word, base(command.words[0].text))[0]:
+                if any(map(self._place.protects, self._place.meanings(path))):
+                    return word.text
+        return None
 
     def _hidden(self, command: Command, withheld: _Withheld) -> Rule | None:
         """The rule about paths that the command may circumvent."""
@@ -388,15 +428,61 @@ def _names_a_place(words: _Words) -> bool:
 def _shows(words: _Words, *, unknown: bool = True) -> bool:
     """Whether a command shows the files that it names; with ``unknown``, also whether it may."""
     name = base(words[0].text) if words else ""
-    return name in _READERS or (unknown and name not in _QUIET and name not in _WRITERS - {"git"})
+    return name in _READERS or (unknown and not _is_quiet(words) and name not in _WRITERS - _SHOWING_WRITERS)
+
+
+def _is_quiet(words: _Words) -> bool:
+    """Whether a command neither shows nor changes the contents of the files that it names."""
+    name = base(words[0].text)
+    long, letters = _QUIET_UNLESS.get(name, ("", ""))
+    for word in words[1:] if long else ():
+        stem = word.text.partition("=")[0]
+        if len(stem) > 2 and any(option.startswith(stem) for option in long.split()):
+            return False
+        if re.match(rf"-[A-Za-z0-9]*[{letters}]", word.text):
+            return False
+    return name in _QUIET
 
 
 def _changes(words: _Words, *, unknown: bool = False) -> bool:
     """Whether a command changes the files that it names; with ``unknown``, also whether it may."""
     name = base(words[0].text) if words else ""
+    texts = [word.text for word in words]
     if name == "git":
-        return unknown or any(word.text in _GIT_WRITERS for word in words[1:])
-    return name in _WRITERS or (unknown and name not in _QUIET and name not in _READERS)
+        verb = git_verb(texts)
+        files = texts[verb : verb + 1] == ["config"] and any(map(_GIT_CONFIG_FILE.fullmatch, texts[verb:]))
+        return unknown or files or any(text in _GIT_WRITERS for text in texts[1:]) or escapes(texts) is not None
+    if name == "uniq":
+        return sum(not text.startswith("-") for text in texts[1:]) > 1
+    if name in _WRITES_BY_OPTION and escapes(texts) is not None:
+        return True
+    return name in _WRITERS or (unknown and not _is_quiet(words) and name not in _READERS)
+
+
+def _writes_unnamed(words: _Words) -> bool:
+    """Whether a command writes files whose names are in its input: archives and patches."""
+    name, texts = base(words[0].text), [word.text for word in words[1:]]
+    if name == "git":
+        verb, *rest = texts[git_verb(["git", *texts]) - 1 :] or [""]
+        return (
+            verb in {"am", "apply", "checkout-index"}
+            or (verb == "stash" and rest[:1] in (["pop"], ["apply"], ["branch"]))
+            or (verb == "read-tree" and any(re.match(r"-[A-Za-z]*u", text) for text in rest))
+        )
+    if name == "tar":
+        old = texts[:1] and re.fullmatch(r"[A-Za-z]*x[A-Za-z]*", texts[0])  # `tar xf`
+        return bool(old) or any(re.match(r"--(?:extract|get)|-[A-Za-z]*x", text) for text in texts)
+    if name == "unzip":
+        return not any(re.match(r"-[A-Za-z]*[lptvzZ]", text) for text in texts)
+    return name in {"cpio", "patch", "pax"} and not any(text == "--dry-run" for text in texts)
+
+
+def _bundled(text: str) -> list[str]:
+    """Values that may follow the letters of a bundle of short options: `env`, `nv` and `v` of `-aenv`."""
+    if not text.startswith("-") or text.startswith("--"):
+        return []
+    letters = re.match(r"-[A-Za-z0-9]*", text)
+    return [text[i:] for i in range(2, min(letters.end() if letters else 0, _MOST_PARTS) + 1)]
 
 
 def _spelled(command: Command) -> Iterator[_Words]:

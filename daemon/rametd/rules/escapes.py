@@ -6,6 +6,7 @@ on both unless the rule itself names the option. The table has common commands o
 
 import re
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 
 from rametd.rules.words import Word
 from rametd.rules.wrappers import base
@@ -45,8 +46,10 @@ _OPTIONS: dict[str, tuple[frozenset[str], str, frozenset[str]]] = {
         ("git rebase", "--interactive", "xi", ""),
         ("git submodule", "", "", "foreach"),
         ("go", "", "", "-exec -toolexec -vettool -overlay"),
+        ("less", "--log-file --LOG-FILE", "oO", ""),
         ("man", "--html --pager --preprocessor", "HP", ""),
         ("npm", "--node-options --script-shell --shell", "", ""),
+        ("openssl", "", "", "-out -keyout -engine -provider"),
         ("pnpm", "--node-options --script-shell --shell-emulator", "", ""),
         ("rg", "--hostname-bin --pre", "", ""),
         ("rsync", "--rsh --rsync-path", "e", ""),
@@ -133,7 +136,7 @@ def _git(words: Sequence[str], since: int) -> str | None:
     if verb in _GIT_REMOTES and (found := next(filter(_HELPER.match, rest), None)):
         return found
     if verb in _GIT_MERGES:
-        for word, value in zip(rest, [*rest[1:], ""], strict=True):
+        for word, value in pairwise([*rest, ""]):
             if "/" in word and re.match(r"-[A-Za-z]*s|--strateg(?:y|)=", word):
                 return word
             if "/" in value and re.fullmatch(r"-[A-Za-z]*s|--strateg?y?", word):

@@ -77,6 +77,12 @@ class Place:
             yield Path(posixpath.normpath(reading))
             yield self.resolve(reading)
 
+    def protects(self, path: Path) -> bool:
+        """Whether an absolute path is of a file that decides which commands run, or of its directory."""
+        top = self.resolve(self.worktree)
+        inside = path.relative_to(top).parts if path.is_relative_to(top) else path.parts
+        return any(part.casefold() in PROTECTED for part in inside)
+
     def fold(self, text: str) -> str:
         return unicodedata.normalize("NFC", text).casefold() if self.ignore_case else text
 
