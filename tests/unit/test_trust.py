@@ -8,7 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rametd.config import Source, combine, from_items, items
 from rametd.domain.trust import UNBOUNDED, Trusted, digest_of, item_digest
+from rametd.git.repository import discover, files_at
 from rametd.services.contents import MOST_BYTES, MOST_FILES, MOST_LEVELS, claude_files, runs, shown
+
+from tests.support.daemon import git
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1).filter(str.strip)
 HOME = Path("/home/someone")
@@ -139,3 +142,13 @@ def test_files_beyond_a_limit_are_never_trusted(tmp_path: Path) -> None:
         found = claude_files(tmp_path / name)
         trusted = Trusted(frozenset(item_digest(*each) for each in found.items()), found)
         assert list(trusted.withheld(found)) == [UNBOUNDED], name
+
+
+def test_folders_of_claude_below_the_top_are_found_in_a_commit(tmp_path: Path) -> None:
+    names = [".claude/agents/m.md", "a/.CLAUDE/commands/y.md", "a/b/.claude/skills/x/SKILL.md"]
+    for name in (*names, "a/f"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("x")
+    for command in (("init", "-q"), ("add", "-A"), ("commit", "-qm", "x")):
+        git(tmp_path, *command)
+    assert sorted(files_at(discover(tmp_path), "HEAD", (), ".claude")) == names
