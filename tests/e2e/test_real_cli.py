@@ -18,8 +18,8 @@ from rametd.domain.states import State
 
 from tests.support.agents import script
 from tests.support.daemon import (
-    FAILED,
     IDLE,
+    PAUSED,
     WAITING,
     WORKING,
     Client,
@@ -30,6 +30,7 @@ from tests.support.daemon import (
     git,
     make_sandbox,
 )
+from tests.support.departures import remove
 from tests.support.eventually import eventually
 
 pytestmark = pytest.mark.real_cli
@@ -264,9 +265,10 @@ async def test_without_a_login_the_agents_own_words_reach_the_person(
     nobody = {"ANTHROPIC_API_KEY": "", "CLAUDE_CONFIG_DIR": str(sandbox.root / "nobody")}
     await client.create(repository, "hello", name="nobody", environment=nobody)
 
-    session = await client.reach("nobody", FAILED)
+    session = await client.reach("nobody", PAUSED)
 
     assert "login" in session.state_reason
+    await remove(client, "nobody", force=True)  # while it is held, no other session of its kind starts
 
 
 async def test_a_worktree_that_the_agent_wants_to_make_is_refused_and_none_is_made(

@@ -304,6 +304,7 @@ async def test_what_is_disowned_takes_its_exceptions_along_and_must_have_been_ow
     assert await owns() == []
 
 
+@pytest.mark.own_changes
 async def test_owned_paths_are_compared_by_what_they_mean_in_the_repository(client: Client, path: Path) -> None:
     (path / "Services/Auth").mkdir(parents=True)
     (path / "Services/Auth/a.py").write_text("a\n")

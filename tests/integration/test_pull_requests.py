@@ -414,7 +414,7 @@ async def test_what_is_merged_is_archived_and_its_branches_go_and_nothing_else(s
     )
 
 
-async def test_what_archiving_a_merged_session_warns_of_is_told(shop: Shop) -> None:
+async def test_another_repository_in_the_place_of_a_merged_worktree_stays(shop: Shop) -> None:
     tree = Path((await shop.session("swapped")).worktree)
     await shop.create("swapped", draft=False)
     shop.github.merge(shop.github.pulls[0].number)
@@ -423,8 +423,7 @@ async def test_what_archiving_a_merged_session_warns_of_is_told(shop: Shop) -> N
 
     done = shop.sandbox.ctl("pr", "cleanup", "swapped", cwd=shop.path)
 
-    assert (done.code, "swapped: archived, " in done.stdout) == (0, True), done
-    assert f"rametctl: swapped: {tree}: it is a repository of its own" in done.stderr
+    assert (done.code, f"swapped: {tree} belongs to another repository" in done.stdout) == (1, True), done
     assert (tree / ".git").is_dir()
 
 
