@@ -237,7 +237,7 @@ async def test_the_file_of_a_repository_is_shown_apart_until_the_repository_is_t
     assert f"{repository}/.ramet.toml is not in effect: {repository} is not trusted. It says:" in told
     assert '  setup = ["make deps"]' in told
 
-    (command,) = [line.partition(": ")[2] for line in told.splitlines() if line.startswith("to have it count")]
+    (command,) = [line.partition(": ")[2] for line in told.splitlines() if line.startswith("to apply it")]
     for words in command.split(" && "):
         await ctl(*words.split()[1:], *(("--yes",) if "trust" in words else ()))
     assert await setup() == (["make deps"], [])

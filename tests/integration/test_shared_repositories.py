@@ -29,12 +29,12 @@ async def main(repository, name, home):
     tree = Path(home) / name
     await git.create_worktree(repo, tree, name, base.commit, new_branch=True)
     (tree / "new").write_text(name)
-    await git.keep(tree, f"refs/ramet/checkpoints/{name}/1", "kept")
+    await git.snapshots.take(tree, ref=f"refs/ramet/checkpoints/{name}/1", owner=name)
     tracker = await git.watch_changes(tree)
     (tree / "src").mkdir(exist_ok=True)
     for number in range(40):
         (tree / f"src/{number}").write_text(f"{name} {number}")
-    await git.keep(tree, f"refs/ramet/checkpoints/{name}/2", "kept")
+    await git.snapshots.take(tree, ref=f"refs/ramet/checkpoints/{name}/2", owner=name)
     await git.unwatch_changes(tree)
     await git.aclose()
 asyncio.run(main(*sys.argv[1:4]))

@@ -42,7 +42,23 @@ class Runtime:
         The lock file contains ``start_time`` (seconds since the epoch) for people. Raises RuntimeDirectoryError;
         AlreadyRunningError (``data["pid"]``, "" if unknown) while another process holds the lock.
         """
-        return cls(_lock(path), start_time)
+        lock = _lock(path)
+        made = cls(lock, start_time)
+        try:
+            made._require_place()
+        except RuntimeDirectoryError:
+            made.release()
+            raise
+        return made
+
+    def _require_place(self) -> None:
+        """Raise RuntimeDirectoryError where something else than a socket is at the socket's place."""
+        with suppress(FileNotFoundError):
+            mode = os.stat(SOCKET, dir_fd=self._lock.directory, follow_symlinks=False).st_mode
+            if not stat.S_ISSOCK(mode):
+                kind = "a directory" if stat.S_ISDIR(mode) else "not a socket"
+                hint = "move it away: the daemon's socket belongs there"
+                raise RuntimeDirectoryError(f"{self.socket} is {kind}", hint=hint)
 
     def publish(self) -> None:
         """Rename the socket bound at `binding` to its final name. Raises RuntimeDirectoryError."""
@@ -56,12 +72,7 @@ class Runtime:
             message = f"{self.binding} is not the socket of this daemon (mode {bound.st_mode:o}, user {bound.st_uid})"
             raise RuntimeDirectoryError(message, hint="start the daemon again; another program may have created it")
         os.chmod(BINDING, 0o600, dir_fd=directory)
-        with suppress(FileNotFoundError):
-            mode = os.stat(SOCKET, dir_fd=directory, follow_symlinks=False).st_mode
-            if not stat.S_ISSOCK(mode):
-                kind = "a directory" if stat.S_ISDIR(mode) else "not a socket"
-                hint = "move it away: the daemon's socket belongs there"
-                raise RuntimeDirectoryError(f"{self.socket} is {kind}", hint=hint)
+        self._require_place()
         os.rename(BINDING, SOCKET, src_dir_fd=directory, dst_dir_fd=directory)
         self._bound = bound
 

@@ -134,6 +134,9 @@ class Store:
         await asyncio.to_thread(self._writer.close)  # last, because only a writing connection can checkpoint the WAL
 
     def _finish(self, jobs: Sequence[Job], events: Sequence[Event]) -> None:
+        if events:  # before the answers: a caller finds its events offered to whoever watches
+            for subscriber in tuple(self._subscribers):
+                self._loop.call_soon(subscriber, events)
         for job in jobs:
             answer = cast("asyncio.Future[Any]", job.answer)
             if answer.done():  # the caller was cancelled and cannot receive an error
@@ -145,9 +148,6 @@ class Store:
                 answer.set_result(job.result)
             else:
                 answer.set_exception(job.error)
-        if events:
-            for subscriber in tuple(self._subscribers):
-                self._loop.call_soon(subscriber, events)
 
     def _become_read_only(self, now: bool) -> None:
         self.read_only = now
