@@ -6,10 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ramet.v1 import session_pb2, worktree_pb2
+from ramet.v1 import worktree_pb2
 
 from tests.support.daemon import Client, Sandbox, git
-from tests.support.departures import archive
 from tests.support.eventually import eventually
 from tests.support.landing import LANDED, WAITING, Landings, with_work
 
@@ -32,12 +31,8 @@ async def rewind(client: Client) -> Any:
     return await client.worktrees.RewindSession(worktree_pb2.RewindSessionRequest(session="holder", checkpoint="1"))
 
 
-async def restore(client: Client) -> Any:
-    return await client.sessions.RestoreSession(session_pb2.RestoreSessionRequest(session="holder"))
-
-
 @pytest.mark.own_changes(".git/config", ".git/info/attributes")
-@pytest.mark.parametrize("hand", [sync, rewind, restore])
+@pytest.mark.parametrize("hand", [sync, rewind])
 async def test_nothing_lands_in_a_tree_whose_files_are_in_other_hands(
     sandbox: Sandbox,
     client: Client,
@@ -50,10 +45,7 @@ async def test_nothing_lands_in_a_tree_whose_files_are_in_other_hands(
     tree = Path(holder.worktree)
     (tree / "slow.txt").write_text("slow\n")
     await client.worktrees.CreateCheckpoint(worktree_pb2.CreateCheckpointRequest(session="holder"))
-    if hand is not restore:
-        (tree / "slow.txt").unlink()
-    else:
-        await archive(client, "holder")
+    (tree / "slow.txt").unlink()
     newer = await with_work(client, repository, "newer", "slow.txt", base_ref="main")
     git(repository, "branch", "newer", newer.branch)
     await with_work(client, repository, "lands", base_ref="release")
