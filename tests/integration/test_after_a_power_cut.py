@@ -12,7 +12,7 @@ from rametd.platform.processes import boot_id
 
 from tests.support import repositories
 from tests.support.daemon import Client, Sandbox, connected, daemon_here, git, reason_of
-from tests.support.departures import archive, bring_back, refusal, remove, restore
+from tests.support.departures import archive, bring_back, remove, restore
 from tests.support.eventually import eventually
 from tests.support.landing import commit
 
@@ -122,7 +122,10 @@ async def test_a_committed_file_whose_object_was_cut_short_is_written_again_befo
     assert (tree / "work.txt").read_text() == "an hour of work\n"
 
 
-async def test_a_worktree_stays_while_git_cannot_read_what_it_has_of_a_file(client: Client, repository: Path) -> None:
+@pytest.mark.parametrize("how", ["removed", "archived"])
+async def test_a_file_that_git_takes_for_unchanged_and_cannot_read_is_not_thinned_away(
+    client: Client, repository: Path, how: str
+) -> None:
     session = await client.create(repository, name="one")
     git(repository, "config", "core.trustctime", "false")
     tree = Path(session.worktree)
@@ -134,11 +137,11 @@ async def test_a_worktree_stays_while_git_cannot_read_what_it_has_of_a_file(clie
             git(tree, "commit", "-qm", "work")
     cut(repository, f"{session.branch}:work.txt")
 
-    reason, words = await refusal(archive(client, "one"))
+    if how == "removed":
+        await remove(client, "one", force=True)
+        await bring_back(client, "one")
+    else:
+        await archive(client, "one")
+        await restore(client, "one")
 
-    assert reason == "WORK_AT_RISK"
-    assert "git cannot read what it has of work.txt" in words
     assert (tree / "work.txt").read_text() == "an hour of talk\n"
-    removed = await remove(client, "one", force=True)
-    (aside,) = [Path(words.partition(" is kept at ")[2]) for words in removed.warnings if " is kept at " in words]
-    assert (aside / "work.txt").read_text() == "an hour of talk\n"

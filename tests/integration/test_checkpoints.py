@@ -24,8 +24,9 @@ from tests.support.checkpoints import (
     worked,
     write,
 )
-from tests.support.daemon import Client, DaemonProcess, Sandbox, connected, daemon_here, git, reason_of
+from tests.support.daemon import WAITING, Client, DaemonProcess, Sandbox, connected, daemon_here, git, reason_of
 from tests.support.eventually import eventually
+from tests.support.family import approve
 
 __all__ = ["worked"]
 
@@ -71,12 +72,15 @@ async def test_a_checkpoint_that_cannot_be_made_keeps_nobody_waiting(
     await count(client, "made", 3)
     tree = Path(worked.worktree)
     pointer = (tree / ".git").read_text()
-    (tree / ".git").write_text("gitdir: /nowhere\n")
 
     async def warned() -> bool:
         return any("no checkpoint" in event.warning.message for event in await client.log("made"))
 
-    await client.send("made", script({"text": "without git"}))
+    # The worktree breaks within a turn: none would begin in a broken one.
+    await client.send("made", script({"tool": "Bash", "input": {"command": "true"}}, {"text": "without git"}))
+    await client.reach("made", WAITING)
+    (tree / ".git").write_text("gitdir: /nowhere\n")
+    await approve(client, "made")
     await eventually(warned)
     (tree / ".git").write_text(pointer)
 

@@ -86,10 +86,7 @@ class Setup:
         if (task := self._tasks.get(session.id)) is not None:
             task.cancel()
             await asyncio.wait([task])
-        core = self._core
-        for command in await core.store.read(lambda reader: reader.commands.living(session.id)):
-            if command.kind == CommandKind.SETUP:
-                await self._terminals.stop(command.id, "its worktree goes")
+        await self._terminals.end_all(session.id, "its worktree goes", kind=CommandKind.SETUP)
         try:
             words = await self._tear_down(session)
         except RametError as error:

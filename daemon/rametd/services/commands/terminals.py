@@ -215,10 +215,11 @@ class Terminals:
             await self._ender.end(Handle(command.handle), grace)
         return await self.wait(command_id)
 
-    async def end_all(self, session_id: str, reason: str) -> None:
-        """End all commands of a session."""
+    async def end_all(self, session_id: str, reason: str, *, kind: CommandKind | None = None) -> None:
+        """End all commands of a session, or those of one kind."""
         living = await self._core.store.read(lambda reader: reader.commands.living(session_id))
-        stops = (self.stop(command.id, reason, grace=REMOVAL_GRACE_S) for command in living)
+        wanted = (command for command in living if kind in {None, command.kind})
+        stops = (self.stop(command.id, reason, grace=REMOVAL_GRACE_S) for command in wanted)
         for outcome in await asyncio.gather(*stops, return_exceptions=True):
             if isinstance(outcome, NotFoundError):
                 continue  # its start failed meanwhile
