@@ -16,6 +16,7 @@ import socket
 import stat
 import struct
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Self
 from urllib.parse import quote
@@ -51,14 +52,12 @@ class Listener:
         if directory is None:
             return None
         found = cls(path, directory)
-        try:
+        with ExitStack() as undo:
+            undo.callback(found.close)
             found._check_directory()
             if found._accepts() and found.check():
+                undo.pop_all()
                 return found
-        except BaseException:
-            found.close()
-            raise
-        found.close()
         return None
 
     def check(self) -> bool:

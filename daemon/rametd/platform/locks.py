@@ -4,7 +4,7 @@ import errno
 import fcntl
 import json
 import os
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -35,7 +35,8 @@ class DirectoryLock:
         Raises HeldError; RuntimeDirectoryError if the file cannot be opened.
         """
         file = -1
-        try:
+        with ExitStack() as undo:
+            undo.callback(os.close, directory)
             try:
                 fcntl.flock(directory, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError as error:
@@ -45,9 +46,7 @@ class DirectoryLock:
                     raise
             while file < 0:
                 file = _lock_file(path, directory, name, variable)
-        except BaseException:
-            os.close(directory)
-            raise
+            undo.pop_all()
         return cls(path, directory, file)
 
     def write(self, record: dict[str, object]) -> None:

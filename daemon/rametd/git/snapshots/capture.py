@@ -35,29 +35,7 @@ class Depth(IntEnum):
 async def capture(
     git: GitContext,
     worktree: Path,
-    *,
-    ref: str = "",
-    owner: str = "",
-    depth: Depth = Depth.FILES,
-    facts: Mapping[str, Any] | None = None,
-    tree: str | None = None,
-    apart: bool = False,
-) -> Snapshot:
-    """Record a worktree, of ``tree`` where that is what its files are, and have ``ref`` keep it.
-
-    ``owner`` is the session whose refs keep the commits that it needs. ``apart`` leaves worktrees of the same repository out, which are other work.
-    Raises WorktreeChangedError, GitFailedError, GitBusyError.
-    """
-    git_dir = await git.verified(worktree, None)
-    return await capture_with(
-        git, worktree, git_dir, ref=ref, owner=owner, depth=depth, facts=facts, tree=tree, apart=apart
-    )
-
-
-async def capture_with(
-    git: GitContext,
-    worktree: Path,
-    git_dir: Path,
+    git_dir: Path | None = None,
     *,
     ref: str = "",
     owner: str = "",
@@ -69,7 +47,13 @@ async def capture_with(
     head: Head | None = None,
     inner: Collection[Path] = (),
 ) -> Snapshot:
-    """`capture` with the git directory named, which need not be registered. Without ``inside``, repositories inside are not looked into."""
+    """Record a worktree, of ``tree`` where that is what its files are, and have ``ref`` keep it.
+
+    ``git_dir`` need not be registered; without it the worktree must be. ``owner`` is the session whose refs keep the commits that it needs. ``apart``
+    leaves worktrees of the same repository out, which are other work. Without ``inside``, repositories inside are not looked into. Raises
+    WorktreeChangedError, GitFailedError, GitBusyError.
+    """
+    git_dir = git_dir or await git.verified(worktree, None)
     skipped: tuple[str, ...] = ()
     plain = False
     if tree is None:

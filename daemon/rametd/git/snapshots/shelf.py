@@ -47,7 +47,7 @@ from rametd.git.removal import delete_tree, refuse_main
 from rametd.git.repository import Head, RepositoryInfo, branch_tip, commit_exists, head_of, last_head, open_repository
 from rametd.git.snapshot import private_index, scratch_index
 from rametd.git.snapshots import model, nested
-from rametd.git.snapshots.capture import Depth, capture_with, inner_objects, pin_all, staged_tree, unmerged_blobs
+from rametd.git.snapshots.capture import Depth, capture, inner_objects, pin_all, staged_tree, unmerged_blobs
 from rametd.git.snapshots.model import Snapshot
 from rametd.git.submodules import populate_submodules
 from rametd.git.underway import begun
@@ -218,7 +218,7 @@ async def _capture(
         warnings += await git.compute(_lock_words, repo, place.worktree)
         inner = [each.admin_dir for each in await git.compute(entries_inside, common, place.worktree)]
         try:
-            made = await capture_with(git, tree, git_dir, depth=Depth.FULL, facts=facts, head=head, inner=inner)
+            made = await capture(git, tree, git_dir, depth=Depth.FULL, facts=facts, head=head, inner=inner)
         except GitFailedError as error:  # all of it is moved aside as it is
             unread = error.message
             candidates = (head.commit, tip, last.head if last is not None else None)
