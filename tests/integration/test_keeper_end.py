@@ -341,3 +341,19 @@ async def test_a_removal_that_was_killed_is_finished_and_its_rest_taken_for_noth
     shutil.copytree(path, rest)
     assert await asyncio.to_thread(executor.discover) == [handle]
     assert not rest.exists()
+
+
+async def test_a_signal_to_an_agent_that_ends_between_the_look_and_the_connection_says_that_it_has_ended(
+    executor: LocalExecutor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    handle = await executor.start(agent(ECHO, tmp_path))
+    looked = await executor.recover(handle)
+    await executor.end(handle, 5.0)
+
+    async def earlier(_: Handle) -> Recovered:
+        return looked
+
+    monkeypatch.setattr(executor, "recover", earlier)
+
+    with pytest.raises(WrongStateError, match="has ended"):
+        await executor.signal(handle, "SIGTERM")

@@ -173,9 +173,15 @@ class LocalExecutor:
         place = Place.from_handle(handle)
         recovered = await self.recover(handle)
         if recovered.liveness is Liveness.ALIVE:
-            async with self._connected(place) as connection:
-                await connection.signal(signal_name, epoch)
-            return
+            try:
+                async with self._connected(place) as connection:
+                    await connection.signal(signal_name, epoch)
+                return
+            except KeeperError:
+                # The agent ended between our look and our connection, and its keeper is leaving.
+                recovered = await self._settle(place)
+                if recovered.liveness is Liveness.ALIVE:
+                    raise
         agent = await asyncio.to_thread(place.agent) if recovered.agent_alive else None
         if agent is None or not await asyncio.to_thread(
             processes.send_signal, agent.pid, agent.start, signal.Signals[signal_name]
