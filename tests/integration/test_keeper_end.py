@@ -350,7 +350,10 @@ async def test_a_signal_to_an_agent_that_ends_between_the_look_and_the_connectio
     looked = await executor.recover(handle)
     await executor.end(handle, 5.0)
 
-    async def earlier(_: Handle) -> Recovered:
+    now = executor.recover
+
+    async def earlier(handle: Handle) -> Recovered:
+        monkeypatch.setattr(executor, "recover", now)
         return looked
 
     monkeypatch.setattr(executor, "recover", earlier)

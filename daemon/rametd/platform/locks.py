@@ -4,12 +4,19 @@ import errno
 import fcntl
 import json
 import os
+import time
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from rametd.domain.errors import RuntimeDirectoryError
+from rametd.platform import processes
+
+GRACE_S = 2.0
+"""How long a lock may outlive its holder. A program that the holder was just starting has copies of its descriptors until
+it runs (between fork and exec), and a SIGKILL of the holder does not end it."""
+PAUSE_S = 0.01
 
 
 class HeldError(Exception):
@@ -34,18 +41,17 @@ class DirectoryLock:
 
         Raises HeldError; RuntimeDirectoryError if the file cannot be opened.
         """
-        file = -1
+        deadline = time.monotonic() + GRACE_S
         with ExitStack() as undo:
             undo.callback(os.close, directory)
-            try:
-                fcntl.flock(directory, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError as error:
-                raise HeldError from error
-            except OSError as error:
-                if error.errno not in {errno.EBADF, errno.EINVAL, errno.ENOLCK, errno.ENOTSUP}:
-                    raise
-            while file < 0:
-                file = _lock_file(path, directory, name, variable)
+            while True:
+                try:
+                    file = _lock_both(path, directory, name, variable)
+                    break
+                except HeldError:
+                    if not _holder_ended(directory, name) or time.monotonic() > deadline:
+                        raise
+                    time.sleep(PAUSE_S)
             undo.pop_all()
         return cls(path, directory, file)
 
@@ -74,6 +80,28 @@ class DirectoryLock:
         self.release()
 
 
+def _lock_both(path: Path, directory: int, name: str, variable: str) -> int:
+    """Lock ``directory`` and the file in it; return the file's descriptor. Raises HeldError."""
+    try:
+        fcntl.flock(directory, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        raise HeldError from error
+    except OSError as error:
+        if error.errno not in {errno.EBADF, errno.EINVAL, errno.ENOLCK, errno.ENOTSUP}:
+            raise
+    file = -1
+    while file < 0:
+        file = _lock_file(path, directory, name, variable)
+    return file
+
+
+def _holder_ended(directory: int, name: str) -> bool:
+    """Whether the file names a process that has ended. It names none between a holder's lock and its record."""
+    pid = holder(directory, name)
+    process = processes.find(int(pid)) if pid else None
+    return bool(pid) and (process is None or process.zombie)
+
+
 def _lock_file(path: Path, directory: int, name: str, variable: str) -> int:
     """Return a locked descriptor of the file; -1 if the file was deleted meanwhile."""
     flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -97,7 +125,7 @@ def _lock_file(path: Path, directory: int, name: str, variable: str) -> int:
 
 
 def holder(directory: int, name: str) -> str:
-    """Pid in the lock file, "" if none is readable. For messages, never for decisions or signals.
+    """Pid in the lock file, "" if none is readable. For messages and for how long to wait, never for signals.
 
     Between the holder's flock and its write, the file is empty or names the previous holder.
     """
