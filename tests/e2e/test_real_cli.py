@@ -122,7 +122,7 @@ async def test_a_turn_edits_asks_and_ends_and_its_diff_shows_both(
     prompt = script(write("new.txt", "hello\n"), bash("sh -c 'cat new.txt new.txt > twice.txt'"), {"text": "done"})
     await client.create(repository, prompt, name="edits", mode=EDITS)
     waiting = await client.reach("edits", WAITING)
-    assert waiting.state_reason == "wants to use Bash: sh -c 'cat new.txt new.txt > twice.txt'"
+    assert waiting.state_reason == "wants to run: sh -c 'cat new.txt new.txt > twice.txt'"
 
     approve(sandbox, "edits")
     session = await client.reach("edits", IDLE)

@@ -15,6 +15,7 @@ from rametd.agents.base import (
     ControlAsked,
     ControlCancelled,
     ControlSettled,
+    Doing,
     Fact,
     Frame,
     Initialized,
@@ -30,8 +31,8 @@ from tests.support.contract import GOLDEN, converse, kinds
 
 # By kind, as `tests.support.contract` names it: the payload that a recorded frame becomes, and the facts.
 MEANING: dict[str, tuple[str, set[type[Fact]]]] = {
-    "assistant:text": ("assistant_message", {Said}),
-    "assistant:tool_use": ("assistant_message", {Said}),
+    "assistant:text": ("assistant_message", {Said, Doing}),
+    "assistant:tool_use": ("assistant_message", {Said, Doing}),
     "background_tasks_changed": ("background_task", {Background}),
     "can_use_tool": ("control_line", {ControlAsked}),
     "command_lifecycle": ("agent_notice", {PromptSeen}),
@@ -213,3 +214,31 @@ def test_an_answer_to_initialize_is_recorded_without_its_lists() -> None:
     line = {"type": "control_response", "response": {"subtype": "success", "request_id": "1", "response": reply}}
     (fact,) = read_frame("one", 1, 0, 1, json.dumps(line).encode()).facts
     assert fact == Initialized(b'{"hook_on_failure_supported": true}')
+
+
+@pytest.mark.parametrize(
+    ("message", "words"),
+    [
+        ({"content": [{"type": "text", "text": "\n I look.\nAt it."}]}, "I look."),
+        ({"content": [{"type": "tool_use", "name": "Edit", "input": {"file_path": "/w/a.py"}}]}, "Edit /w/a.py"),
+        ({"content": [{"type": "tool_use", "name": "Bash", "input": {"command": "ls\nrm"}}]}, "Bash ls"),
+        (
+            {"content": [{"type": "tool_use", "name": "mcp__ramet__spawn_session", "input": {"prompt": 7}}]},
+            "ramet spawn_session",
+        ),
+        ({"content": [{"type": "text", "text": "so"}, {"type": "thinking", "thinking": "hm"}]}, "so"),
+        ({"content": [{"type": "text", "text": ""}, "noise"]}, None),
+    ],
+)
+def test_what_an_agent_does_now_is_its_last_call_or_words(message: dict[str, Any], words: str | None) -> None:
+    facts = read({"type": "assistant", "message": message}).facts
+    assert [fact.words for fact in facts if isinstance(fact, Doing)] == ([] if words is None else [words])
+    of_a_subagent = {"type": "assistant", "message": message, "parent_tool_use_id": "call"}
+    assert not any(isinstance(fact, Doing) for fact in read(of_a_subagent).facts)
+
+
+def test_a_retry_is_said_in_words() -> None:
+    facts = read(
+        {"type": "system", "subtype": "api_retry", "attempt": 2, "max_retries": 10, "error": "authentication_failed"}
+    ).facts
+    assert facts == (Doing("retrying: authentication failed (2 of 10)"),)

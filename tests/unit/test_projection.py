@@ -22,6 +22,7 @@ from rametd.domain.models import PromptState, RequestKind
 from rametd.domain.states import State
 from rametd.services.agents.batches import project
 from rametd.services.policy import Policy
+from rametd.services.views import now_words
 from rametd.services.words import first_line
 from rametd.store import Unit
 from rametd.store.connection import savepoint
@@ -170,3 +171,25 @@ def test_a_reason_is_one_line_of_bounded_length(words: str, limit: int) -> None:
     assert len(line) <= limit
     assert line.splitlines() == ([line] if line else [])
     assert bool(line) == bool(words.strip())
+
+
+def test_now_tells_the_call_while_a_turn_runs_and_the_last_words_after_it(journal: list[Frame]) -> None:
+    said: dict[State, set[str]] = {}
+    with a_unit() as (_, unit):
+        for frame in journal:
+            project(unit, "one", 1, [frame], POLICY)
+            session = unit.sessions.get("one")
+            said.setdefault(session.state, set()).add(now_words(session))
+    assert any(words.startswith("Bash ") for words in said[State.WORKING])
+    assert any(words.startswith("wants to run: ") for words in said[State.WAITING])
+    assert {"interrupted", "end"} <= said[State.IDLE]
+    assert not any("ede_diagnostic" in words for words in said[State.IDLE])
+
+
+def test_since_is_when_the_state_was_entered_not_when_its_reason_changed() -> None:
+    with a_unit() as (_, unit):
+        unit._scope.now = 10.0
+        unit.sessions.transition("one", State.WAITING, reason="wants to run: ls")
+        unit._scope.now = 20.0
+        assert unit.sessions.transition("one", State.WAITING, reason="asks: why?").state_time == 10.0
+        assert unit.sessions.transition("one", State.WORKING).state_time == 20.0

@@ -75,6 +75,13 @@ class Said:
 
 
 @dataclass(frozen=True, slots=True)
+class Doing:
+    """What the agent itself says or calls now, or that it tries a call of the model again; one line."""
+
+    words: str
+
+
+@dataclass(frozen=True, slots=True)
 class TurnBegan:
     model: str
     mode: str
@@ -141,6 +148,7 @@ Fact = (
     | Initialized
     | PromptSeen
     | Said
+    | Doing
     | TurnBegan
     | Activity
     | Background

@@ -150,6 +150,8 @@ class Session:
     turn_summary: str = ""  # first line of the agent's last message of the last turn
     setup_reason: str = ""  # why its setup is in this state
     archive_commit: str = ""  # commit that holds the work of an archived session
+    doing: str = ""  # one line on what the agent did or said last, with paths relative to the worktree
+    state_time: float = 0.0  # when it entered its state
     conversation_lost: bool = False  # its conversation is gone: the next prompt begins a new one, with a summary
 
     @property

@@ -4,3 +4,11 @@
 def utf8(text: str) -> str:
     """``text`` as valid UTF-8, for proto strings and logs: bytes of file names that are not UTF-8 become U+FFFD."""
     return text.encode(errors="surrogateescape").decode(errors="replace")
+
+
+def first_line(words: str, limit: int = 200) -> str:
+    """The first line that says something, cut at ``limit`` characters."""
+    for line in words.splitlines():
+        if stripped := line.strip():
+            return stripped if len(stripped) <= limit else stripped[: limit - 1] + "…"
+    return ""

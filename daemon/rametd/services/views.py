@@ -25,6 +25,7 @@ from rametd.domain.models import (
     WorktreeKind,
 )
 from rametd.domain.states import State
+from rametd.domain.text import first_line
 from rametd.store import Reader
 
 COMMAND_KINDS = {
@@ -125,6 +126,26 @@ def in_background(reader: Reader, session_id: str) -> tuple[BackgroundCommand, .
     return agent.background_commands if agent is not None and agent.state == AgentState.LIVE else ()
 
 
+CAPABILITIES = {
+    "claude": (
+        "ask", "cost", "effort", "fork", "images", "modes", "models", "native", "resume", "rewind", "steer", "tokens",
+        "tools",
+    ),
+}  # fmt: skip
+"""What each kind of agent can do beyond taking prompts."""
+
+
+def now_words(session: Session) -> str:
+    """What a session waits for, does, or said last, in one line."""
+    if session.state_reason:
+        return session.state_reason
+    if session.state == State.WORKING:
+        return session.doing
+    if session.state in {State.QUEUED, State.STARTING}:
+        return ""
+    return first_line(session.result) or session.turn_summary
+
+
 def session_message(session: Session, *, repo: str, attention: int, agent: Agent | None) -> session_pb2.Session:
     """``agent``: its living process."""
     return session_pb2.Session(
@@ -165,6 +186,9 @@ def session_message(session: Session, *, repo: str, attention: int, agent: Agent
         plan_id=session.plan_id,
         thread=session.thread,
         landed_reason=session.landed_reason,
+        now=now_words(session),
+        since=stamp(session.state_time or session.create_time),
+        capabilities=CAPABILITIES.get(session.agent, ()),
         background=[
             session_pb2.BackgroundCommand(description=each.description, start_time=stamp(each.start_time))
             for each in (agent.background_commands if agent is not None else ())

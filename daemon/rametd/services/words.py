@@ -4,13 +4,9 @@ import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
+from rametd.domain.text import first_line
 
-def first_line(words: str, limit: int = 200) -> str:
-    """The first line that says something, cut at ``limit`` characters."""
-    for line in words.splitlines():
-        if stripped := line.strip():
-            return stripped if len(stripped) <= limit else stripped[: limit - 1] + "…"
-    return ""
+__all__ = ["first_line", "listed", "pruned_by"]
 
 
 def listed(names: Sequence[str], limit: int = 3) -> str:

@@ -59,6 +59,7 @@ class SessionColumns(TypedDict, total=False):
     checkpoint: int
     last_message_id: str
     turn_summary: str
+    doing: str
     setup_reason: str
     archive_commit: str
     conversation_lost: bool
@@ -282,15 +283,23 @@ class Sessions(SessionReads):
             )
         if session.state != to:
             check_transition(session.state, to)
-        return self._write(session, {**columns, "state": to, "state_reason": reason, "hold": hold})
+        entered = {} if session.state == to else {"state_time": self._scope.now}
+        return self._write(session, {**columns, **entered, "state": to, "state_reason": reason, "hold": hold})
 
     def record_id(self, identity: str) -> None:
         """Record that this Ramet has assigned an id; the record outlives the session."""
         self._db.execute("INSERT OR IGNORE INTO given_ids (id) VALUES (?)", (identity,))
 
-    def set_last_message(self, session_id: str, message_id: str) -> None:
-        """Store the id of the agent's last message. No list shows it, so the row keeps its version."""
-        self._db.execute("UPDATE sessions SET last_message_id = ? WHERE id = ?", (message_id, session_id))
+    def set_last_message(self, session_id: str, message_id: str, doing: str) -> None:
+        """Store the id of the agent's last message and what it does. An event comes with it, so the row keeps its version.
+
+        An empty value keeps the stored one.
+        """
+        self._db.execute(
+            "UPDATE sessions SET last_message_id = ifnull(nullif(?, ''), last_message_id),"
+            " doing = ifnull(nullif(?, ''), doing) WHERE id = ?",
+            (message_id, doing, session_id),
+        )
 
     def delete(self, session_id: str) -> None:
         """Delete a session with its agents, prompts and requests; its events and ledger stay."""

@@ -7,6 +7,7 @@ The set of lines is open. A field that is missing or of another type than expect
 import json
 import re
 from collections.abc import Callable
+from typing import Any
 
 from ramet.v1 import event_pb2
 
@@ -16,6 +17,7 @@ from rametd.agents.base import (
     Background,
     CallFailed,
     ConversationMissing,
+    Doing,
     Fact,
     Frame,
     LimitTold,
@@ -26,7 +28,9 @@ from rametd.agents.base import (
 )
 from rametd.agents.claude.control import read_control_cancel, read_control_request, read_control_response
 from rametd.agents.claude.values import Message, count, number, parse, rows, table, text
+from rametd.domain.calls import describe_call
 from rametd.domain.models import LedgerEntry, Tokens
+from rametd.domain.text import first_line
 
 RESULT_TEXT_LIMIT = 64 * 1024
 NOISE_LIMIT = 4096
@@ -79,11 +83,25 @@ def read_assistant(message: Message, event: event_pb2.Event) -> tuple[Fact, ...]
     if said.parent_tool_use_id:
         return ()
     facts: list[Fact] = []
+    if words := doing(rows(body, "content")):
+        facts.append(Doing(words))
     if message_id := text(message, "uuid"):
         facts.append(Said(text(message, "session_id"), message_id))
     if (trouble := TROUBLES.get(said.error)) is not None:
         facts.append(CallFailed(trouble))
     return tuple(facts)
+
+
+def doing(blocks: list[Any]) -> str:
+    """What the last block of a message that is a call or words says, in one line."""
+    for block in reversed(blocks):
+        if isinstance(block, dict):
+            match text(block, "type"):
+                case "tool_use":
+                    return describe_call(text(block, "name"), table(block, "input"))
+                case "text" if words := first_line(text(block, "text")):
+                    return words
+    return ""
 
 
 def add_block(said: event_pb2.AssistantMessage, block: Message) -> None:
@@ -234,7 +252,8 @@ def read_retry(message: Message, event: event_pb2.Event) -> tuple[Fact, ...]:
     retry.delay.FromMilliseconds(count(message, "retry_delay_ms"))
     error = message.get("error")
     retry.error = error if isinstance(error, str) else json.dumps(error)
-    return ()
+    words = retry.error.replace("_", " ") if isinstance(error, str) else "the model did not answer"
+    return (Doing(f"retrying: {words} ({retry.attempt} of {retry.max_attempts})"),)
 
 
 def read_rate_limit(message: Message, event: event_pb2.Event) -> tuple[Fact, ...]:

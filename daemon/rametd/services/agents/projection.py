@@ -17,6 +17,7 @@ from rametd.agents.base import (
     ControlCancelled,
     ControlSettled,
     ConversationMissing,
+    Doing,
     Frame,
     Initialized,
     LimitTold,
@@ -80,6 +81,7 @@ class Projection:
         self._principal = f"session:{session.id}"
         self._lines: list[NewEvent] = []
         self._last_message_id = ""
+        self._doing = ""
 
     def apply(self, frame: Frame) -> None:
         self._lines.append(line_event(self.session, frame))
@@ -89,8 +91,8 @@ class Projection:
     def flush(self) -> None:
         """Store what was gathered: events of lines in their order, and the agent's row."""
         self._log_lines()
-        if self._last_message_id:
-            self.unit.sessions.set_last_message(self.session.id, self._last_message_id)
+        if self._last_message_id or self._doing:
+            self.unit.sessions.set_last_message(self.session.id, self._last_message_id, self._doing)
         if self.agent != self._stored:
             agent = self.agent
             self.unit.agents.update(
@@ -131,6 +133,8 @@ class Projection:
             case Said(conversation_id=conversation_id, message_id=message_id):
                 if conversation_id == self.session.conversation_id:
                     self._last_message_id = message_id
+            case Doing(words=words):
+                self._doing = words.replace(f"{self.session.worktree}/", "")
             case PromptSeen():
                 self._seen(fact)
             case ConversationMissing():
@@ -235,14 +239,14 @@ class Projection:
             request = self.unit.requests.add(new_request(self.agent, fact.id, fact.question, self.unit.now))
             self._log_lines()
             log_request(self.unit, self.session, request, principal=self._principal)
-            self._tell_parent(f"I wait for the person: this session {describe(request)}")
+            self._tell_parent(f"I wait for the person: this session {describe(request, self.session)}")
         if request.state == RequestState.OPEN and self.session.state in {
             State.QUEUED,
             State.STARTING,
             State.WORKING,
             State.IDLE,
         }:
-            self._change(State.WAITING, describe(request))
+            self._change(State.WAITING, describe(request, self.session))
 
     def _close(self, requests: Sequence[Request]) -> None:
         if requests:
@@ -271,7 +275,7 @@ class Projection:
             resumes=self.session.resumes if fact.is_error else 0,
             interrupted=False,
             limit_resumes=self.session.limit_resumes if fact.is_error else 0,
-            turn_summary=first_line(fact.text),
+            turn_summary="" if fact.aborted else first_line(fact.text),
             upstream_tries=self.session.upstream_tries if fact.is_error else 0,
         )
         if tried and not fact.is_error:

@@ -3,7 +3,8 @@
 import json
 
 from rametd.agents.base import Question
-from rametd.domain.models import Agent, Request, RequestKind, RequestState
+from rametd.domain.calls import describe_wish
+from rametd.domain.models import Agent, Request, RequestKind, RequestState, Session
 from rametd.services.ids import new_id
 from rametd.services.words import first_line
 from rametd.store import Unit
@@ -41,8 +42,8 @@ def new_request(agent: Agent, control_id: str, question: Question, now: float) -
     )
 
 
-def describe(request: Request) -> str:
-    """One line on what is asked of a person."""
+def describe(request: Request, session: Session) -> str:
+    """One line on what is asked of a person, with paths relative to the session's worktree."""
     match request.kind:
         case RequestKind.QUESTION:
             questions = json.loads(request.input).get("questions") or [{}]
@@ -52,8 +53,4 @@ def describe(request: Request) -> str:
         case RequestKind.ELICITATION:
             return f"{request.tool} asks: {first_line(request.reason)}"
         case _:
-            tool_input = json.loads(request.input)
-            detail = tool_input.get("command") or tool_input.get("file_path") or tool_input.get("url") or ""
-            return (
-                f"wants to use {request.tool}: {first_line(str(detail))}" if detail else f"wants to use {request.tool}"
-            )
+            return describe_wish(request.tool, json.loads(request.input)).replace(f"{session.worktree}/", "")

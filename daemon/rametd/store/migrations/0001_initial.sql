@@ -77,6 +77,8 @@ CREATE TABLE sessions (
     checkpoint INTEGER NOT NULL DEFAULT 0,
     last_message_id TEXT NOT NULL DEFAULT '',
     turn_summary TEXT NOT NULL DEFAULT '',
+    doing TEXT NOT NULL DEFAULT '',
+    state_time REAL NOT NULL DEFAULT 0,
     setup_reason TEXT NOT NULL DEFAULT '',
     archive_commit TEXT NOT NULL DEFAULT ''
 ) STRICT;

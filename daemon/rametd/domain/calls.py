@@ -1,0 +1,33 @@
+"""One line on what an agent does or wants to do, for lists."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from rametd.domain.text import first_line
+
+EDITS = frozenset({"Edit", "MultiEdit", "NotebookEdit", "Write"})
+_SUBJECTS = ("file_path", "notebook_path", "command", "pattern", "url", "query", "skill", "description", "path")
+"""Fields of a tool's input that say what it works on; the first present one counts."""
+
+
+def describe_call(tool: str, given: Mapping[str, Any]) -> str:
+    """The tool's name and what it works on: ``Edit src/app.py``, ``Bash pytest -q``."""
+    server, _, name = tool.removeprefix("mcp__").partition("__") if tool.startswith("mcp__") else ("", "", tool)
+    label = f"{server} {name}".strip()
+    return f"{label} {subject}" if (subject := call_subject(given)) else label
+
+
+def describe_wish(tool: str, given: Mapping[str, Any]) -> str:
+    """What an agent asks to do: ``wants to run: pytest -q``, ``wants to edit src/app.py``."""
+    subject = call_subject(given)
+    if tool == "Bash" and subject:
+        return f"wants to run: {subject}"
+    if tool in EDITS and subject:
+        return f"wants to {'write' if tool == 'Write' else 'edit'} {subject}"
+    return f"wants to use {tool}: {subject}" if subject else f"wants to use {tool}"
+
+
+def call_subject(given: Mapping[str, Any]) -> str:
+    """What a call works on, in one line; empty if its input does not say."""
+    values = (given.get(field) for field in _SUBJECTS)
+    return next((first_line(value) for value in values if isinstance(value, str) and value.strip()), "")
