@@ -78,7 +78,8 @@ class Daemon:
         places = self._directories
         notifier = Notifier.from_environ(self._environ)
         home = user_home(self._environ)
-        config = configuration.load(places.config_file, home=home)
+        owner = configuration.Source.read(places.config_file)
+        config = configuration.combine(owner, home=home)
         for warning in config.warnings:
             log.warning("configuration", warning=warning)
         async with AsyncExitStack() as stack:
@@ -86,7 +87,7 @@ class Daemon:
                 log.warning("state directory", warning=sentence)
             runtime = await self._locked(stack)
             # From here on, no other daemon touches this state.
-            core = await stack.enter_async_context(self._core(config))
+            core = await stack.enter_async_context(self._core(owner, config))
             commands = LocalExecutor(places.home / "commands", places.runtime, variable=COMMAND_VARIABLE)
             parts = assemble(core, commands)
             create, healthy = server_factory(parts, self._facts(), lambda: self._serving, self.stop)
@@ -142,7 +143,7 @@ class Daemon:
                     await asyncio.wait_for(self._stop.wait(), LOCK_POLL_S)
 
     @asynccontextmanager
-    async def _core(self, config: configuration.Config) -> AsyncIterator[Core]:
+    async def _core(self, owner: configuration.Source, config: configuration.Config) -> AsyncIterator[Core]:
         places = self._directories
         instance_id = secrets.token_hex(8)
         release = version("ramet")
@@ -174,7 +175,7 @@ class Daemon:
                 hub=hub,
                 state_dir=places.home,
                 runtime_dir=places.runtime,
-                config_file=places.config_file,
+                owner=owner,
                 home=user_home(self._environ),
                 fence=fence,
                 instance_id=instance_id,

@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, replace
 
 import pytest
-from rametd.config import Config
+from rametd.config import Config, Source
 from rametd.domain.pull_requests import Checks, PullRequest, PullState
 from rametd.environment import EnvironmentFiles
 from rametd.git import Git
@@ -85,7 +85,7 @@ async def watching(sandbox: Sandbox) -> AsyncIterator[Watching]:
         hub=hub,
         state_dir=state,
         runtime_dir=sandbox.root / "run",
-        config_file=sandbox.root / "none",
+        owner=Source("none", ""),
         home=sandbox.root / "home",
         fence=1,
         instance_id="x",

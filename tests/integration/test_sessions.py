@@ -1,6 +1,7 @@
 """The life of sessions, over the socket of a real daemon, with scripted agents."""
 
 from pathlib import Path
+from typing import Any
 
 import grpc
 import pytest
@@ -21,6 +22,7 @@ from tests.support.daemon import (
     make_sandbox,
     reason_of,
 )
+from tests.support.eventually import eventually
 
 EDITS = common_pb2.PERMISSION_MODE_ACCEPT_EDITS
 BYPASS = common_pb2.PERMISSION_MODE_BYPASS_PERMISSIONS
@@ -119,6 +121,45 @@ async def test_an_interrupt_ends_the_turn_and_the_agent_takes_the_next_prompt(cl
     session = await client.reach("hangs", IDLE)
 
     assert session.turns >= 1
+
+
+@pytest.mark.parametrize("verb", ["interrupt", "pause"])
+async def test_what_was_sent_into_a_turn_starts_none_after_an_interrupt_and_is_kept_by_a_pause(
+    client: Client, repository: Path, verb: str
+) -> None:
+    name = f"{verb}-unread"
+    await client.create(repository, script({"text": "begun", "hang": True}), name=name)
+    await eventually(lambda: says(client, name, "begun"))
+    sent = await client.send(name, script({"text": "unread"}))
+    asked: Any
+    if verb == "interrupt":
+        asked = session_pb2.InterruptSessionRequest(session=name)
+        answer = await client.sessions.InterruptSession(asked, metadata=client.metadata)
+        assert (answer.session.state, [each.text for each in answer.withdrawn]) == (IDLE, [sent.prompt.text])
+        await client.send(name, script({"text": "again"}))
+    else:
+        asked = session_pb2.PauseSessionRequest(session=name)
+        assert (await client.sessions.PauseSession(asked, metadata=client.metadata)).session.state == PAUSED
+        resumed = session_pb2.ResumeSessionRequest(session=name)
+        await client.sessions.ResumeSession(resumed, metadata=client.metadata)
+        # What was cut off is taken up first, and hangs again.
+        await eventually(lambda: says(client, name, "begun", times=2))
+        await client.sessions.StopSession(session_pb2.StopSessionRequest(session=name), metadata=client.metadata)
+        details = await client.sessions.GetSession(
+            session_pb2.GetSessionRequest(session=name), metadata=client.metadata
+        )
+        assert script({"text": "unread"}) in [each.text for each in details.pending_prompts]
+        return
+    await eventually(lambda: says(client, name, "again"))
+    session = await client.reach(name, IDLE)
+    assert session.turns == 2
+    assert not await says(client, name, "unread")
+
+
+async def says(client: Client, name: str, words: str, *, times: int = 1) -> bool:
+    """Whether the agent has said this, so many times."""
+    blocks = [block.text for event in await client.log(name) for block in event.assistant_message.blocks]
+    return blocks.count(words) >= times
 
 
 async def test_stop_ends_the_agent_and_the_next_prompt_resumes_the_conversation(

@@ -20,6 +20,7 @@ from rametd.agents.base import (
     Frame,
     Initialized,
     LimitTold,
+    PromptReturned,
     PromptSeen,
     Said,
     TurnBegan,
@@ -198,6 +199,8 @@ def test_every_recorded_kind_of_frame_has_its_meaning(conversation: list[dict[st
         payload, facts = frame.event.WhichOneof("payload"), {type(fact) for fact in frame.facts}
         if message.get("state") == "queued":  # the agent has it in memory alone: no receipt
             facts |= {PromptSeen}
+        if message.get("state") == "cancelled":
+            wanted = (wanted[0], {PromptReturned})
         if bare == "init":  # one that no prompt began names none
             facts |= {PromptSeen}
         assert (kind, payload, facts) == (kind, *wanted)

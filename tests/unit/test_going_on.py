@@ -12,10 +12,12 @@ from rametd.agents.base import Frame
 from rametd.agents.claude.frames import read_frame
 from rametd.agents.claude.kind import Claude
 from rametd.config import Config
+from rametd.domain.errors import RequestClosedError
 from rametd.domain.models import DAEMON, Hold, Mode, PromptState, RequestKind
 from rametd.domain.states import State
 from rametd.parts import forbid_bypass
 from rametd.services.agents.batches import project
+from rametd.services.agents.endings import record_end
 from rametd.services.delivery import deliver
 from rametd.services.policy import Policy
 from rametd.services.predecessors import blocked_by
@@ -53,6 +55,68 @@ def lines(*messages: dict[str, Any]) -> list[Frame]:
         frames.append(read_frame("one", 1, start, start + len(line), line))
         start += len(line)
     return frames
+
+
+def test_the_notice_of_a_killed_background_command_is_no_turn(unit: Unit) -> None:
+    session = unit.sessions.insert(a_session(state=State.WORKING, generation=1, turns=1))
+    unit.agents.insert(an_agent())
+    unit.prompts.add("p2", session.id, "go on", "owner")
+    unit.prompts.mark_sent("p2", 1)
+    # As Claude Code 2.1.332 writes it when a resumed conversation had a background command that was killed.
+    notice = result(num_turns=0, result="", origin={"kind": "task-notification"}, model_usage_since_last_result={})
+    queued = {"type": "command_lifecycle", "command_uuid": "p2", "state": "queued"}
+    told = [{"type": "system", "subtype": "init"}, queued, notice]
+    seen = {"type": "command_lifecycle", "command_uuid": "p2", "state": "started"}
+    frames = lines(RUNNING, *told, seen, result(result_index=1), IDLE)
+    first = project(unit, "one", 1, frames[:4], POLICY)
+    assert (first.session.turns, first.session.state, first.turn_ended) == (1, State.WORKING, False)
+    second = project(unit, "one", 1, frames[4:], POLICY)
+    assert (second.session.turns, second.session.state, second.turn_ended) == (2, State.IDLE, True)
+
+
+def test_a_notice_without_a_prompt_behind_it_leaves_the_session_idle(unit: Unit) -> None:
+    unit.sessions.insert(a_session(state=State.IDLE, generation=1, turns=1))
+    unit.agents.insert(an_agent())
+    notice = result(num_turns=0, result="", origin={"kind": "task-notification"})
+    projected = project(unit, "one", 1, lines(RUNNING, notice, IDLE), POLICY)
+    assert (projected.session.state, projected.session.turns) == (State.IDLE, 1)
+    assert unit.requests.open("one") == []
+
+
+def asks(control_id: str, **tool_input: str) -> dict[str, Any]:
+    request = {"subtype": "can_use_tool", "tool_name": "Bash", "tool_use_id": control_id, "input": tool_input}
+    return {"type": "control_request", "request_id": control_id, "request": request}
+
+
+@pytest.mark.parametrize(
+    ("again", "ids"),
+    [
+        ({"command": "make", "description": "build it"}, ["same"]),
+        ({"command": "make", "description": "other words"}, ["same"]),
+        ({"command": "make all"}, ["new"]),
+        ({"command": "make", "timeout": "5"}, ["new"]),
+    ],
+)
+def test_a_resumed_agent_leaves_one_request_the_one_that_it_waits_for(
+    unit: Unit, again: dict[str, str], ids: list[str]
+) -> None:
+    unit.sessions.insert(a_session(state=State.WORKING, generation=1))
+    unit.agents.insert(an_agent())
+    project(unit, "one", 1, lines(asks("c1", command="make", description="build it")), POLICY)
+    (first,) = unit.requests.open("one")
+    record_end(unit, Claude(), "one", 1, record=None, stderr_tail="", unterminated=b"", max_resumes=3)
+    assert [each.id for each in unit.requests.open("one")] == [first.id], "it may be answered before it is asked again"
+    unit.agents.insert(an_agent(generation=2))
+    unit.sessions.transition("one", State.QUEUED)
+    unit.sessions.transition("one", State.WORKING, generation=2)
+    project(unit, "one", 2, lines(asks("c2", **again)), POLICY)
+    (live,) = unit.requests.open("one")
+    assert ["same" if live.id == first.id else "new"] == ids
+    assert (live.generation, live.control_id) == (2, "c2")
+    if live.id != first.id:
+        with pytest.raises(RequestClosedError) as caught:
+            unit.requests.answer(first.id, "{}", "owner")
+        assert live.id in str(caught.value.hint)
 
 
 def test_a_turn_that_was_cut_off_is_finished_before_what_was_asked_for_later(unit: Unit) -> None:

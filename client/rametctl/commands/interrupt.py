@@ -11,6 +11,7 @@ from rametctl.options import Verb, new_request_id, session_argument
 @click.pass_obj
 def command(app: App, session: str) -> None:
     """End the running turn of SESSION. The agent stays, ready for the next prompt.
+    A prompt that was sent into the turn and not read yet is withdrawn, and printed.
 
     \b
     Example:
@@ -24,5 +25,7 @@ def command(app: App, session: str) -> None:
     request = session_pb2.InterruptSessionRequest(session=found.id, request_id=new_request_id())
     with app.output.spinner("working on it …"):
         answer = app.connection.call(lambda daemon: daemon.sessions.InterruptSession, request)
+    for prompt in answer.withdrawn:
+        app.output.note(f"rametctl: not read, withdrawn: {prompt.text}")
     note = "" if answer.interrupted else "there was no turn to interrupt"
     report(app, answer.session, note=note, interrupted=answer.interrupted)

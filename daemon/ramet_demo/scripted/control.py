@@ -114,6 +114,7 @@ def _interrupt(session: Session, request: Frame) -> Frame:
     if not request.get("cancel_queued"):
         return {"still_queued": queued}
     session.queue = [prompt for prompt in session.queue if prompt.uuid is None]
+    session.transcript.seen.update(queued)  # as the real CLI, which does nothing about one that comes again
     for uuid in queued:
         session.lifecycle(uuid, "cancelled")
     return {"still_queued": [], "cancelled": queued}

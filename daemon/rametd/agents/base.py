@@ -67,6 +67,18 @@ class PromptSeen:
 
 
 @dataclass(frozen=True, slots=True)
+class PromptReturned:
+    """An interrupt took this prompt, which the agent had not begun to read, out of its queue."""
+
+    id: str
+
+
+@dataclass(frozen=True, slots=True)
+class TurnSkipped:
+    """A turn ended without a call of the model, as a resumed program's notice that its background commands are gone."""
+
+
+@dataclass(frozen=True, slots=True)
 class Said:
     """The agent itself, no subagent, has said something: where a fork or a rewind can cut its conversation."""
 
@@ -146,10 +158,12 @@ Fact = (
     | ControlCancelled
     | ControlSettled
     | Initialized
+    | PromptReturned
     | PromptSeen
     | Said
     | Doing
     | TurnBegan
+    | TurnSkipped
     | Activity
     | Background
     | Answered

@@ -128,9 +128,11 @@ class SessionServicer(CreationCalls, StandingCalls, DepartureCalls):
     ) -> session_pb2.InterruptSessionResponse:
         async def work(call: Call) -> session_pb2.InterruptSessionResponse:
             session_id = await self._find(request.session)
-            _, interrupted = await self._sessions.interrupt(session_id)
+            interrupted, withdrawn = await self._sessions.interrupt(session_id)
             return session_pb2.InterruptSessionResponse(
-                session=await self._message(session_id), interrupted=interrupted
+                session=await self._message(session_id),
+                interrupted=interrupted,
+                withdrawn=[prompt_message(prompt) for prompt in withdrawn],
             )
 
         return await self._calls.once("InterruptSession", request, session_pb2.InterruptSessionResponse, work)

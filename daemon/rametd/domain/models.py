@@ -152,6 +152,7 @@ class Session:
     archive_commit: str = ""  # commit that holds the work of an archived session
     doing: str = ""  # one line on what the agent did or said last, with paths relative to the worktree
     state_time: float = 0.0  # when it entered its state
+    start_commit: str = ""  # where the branch of a fork began, with its original's commits; "" if that is `base_commit`
     conversation_lost: bool = False  # its conversation is gone: the next prompt begins a new one, with a summary
 
     @property

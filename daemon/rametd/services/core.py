@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ramet.v1 import attention_pb2
 
 from rametd.agents.base import AgentKind
-from rametd.config import Config
+from rametd.config import Config, Source
 from rametd.domain.errors import InvalidInputError
 from rametd.domain.models import Request, RequestKind, Session
 from rametd.environment import EnvironmentFiles
@@ -63,7 +63,7 @@ class Core:
     hub: Hub
     state_dir: Path
     runtime_dir: Path
-    config_file: Path
+    owner: Source  # the owner's configuration file as it was when the daemon started; it counts until the next start
     home: Path
     fence: int
     instance_id: str

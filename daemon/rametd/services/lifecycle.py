@@ -55,6 +55,11 @@ def _keep_inbox(unit: Unit, session: Session, *, stuck: bool) -> None:
         ask_person(unit, session, RequestKind.TROUBLE, {"command": command}, f"{state}: {session.state_reason}")
 
 
+def held_by_person(session: Session) -> str:
+    """Reason of a session that `pause` holds."""
+    return f"held: `rametctl resume {session.name}` goes on"
+
+
 def release_login(unit: Unit, agent: str, principal: str = DAEMON) -> None:
     """Queue all sessions that wait for the login of a kind of agent."""
     for session in unit.sessions.list(states={State.PAUSED}):

@@ -19,7 +19,7 @@ from rametd.services.agents.supervisor import Supervisor
 from rametd.services.agents.transcripts import Transcripts
 from rametd.services.checks import check_budget, check_model, check_name, check_prompt
 from rametd.services.core import Core
-from rametd.services.lifecycle import change_state, log_update, release_login
+from rametd.services.lifecycle import change_state, held_by_person, log_update, release_login
 from rametd.services.mail import TURN_STATES, post
 from rametd.services.missing import require_tree
 from rametd.services.ownership.transfers import set_paths
@@ -81,15 +81,21 @@ class Sessions:
         warning = await Transcripts(self._core).warning(await self._get(session_id))
         return [warning] if warning else []
 
-    async def interrupt(self, session_id: str) -> tuple[Session, bool]:
-        """End the running turn; returns when it has ended, and whether there was one. Raises `WrongStateError` when it will not end."""
+    async def interrupt(self, session_id: str) -> tuple[bool, list[Prompt]]:
+        """End the running turn, and withdraw the prompts that were sent into it and that the agent has not read.
+
+        Returns whether there was a turn, and these prompts. Raises `WrongStateError` when the turn does not end.
+        """
         await self._supervisor.settled(session_id)
-        session = await self._get(session_id)
+        session, before = await self._core.store.read(
+            lambda reader: (reader.sessions.get(session_id), {each.number for each in reader.prompts.open(session_id)})
+        )
         runner = self._core.runners.get(session_id)
         if session.state not in TURN_STATES or runner is None:
-            return session, False
+            return False, []
         await self._end_turn(runner, session)
-        return await self._get(session_id), True
+        prompts = await self._core.store.read(lambda reader: reader.prompts.list(session_id))
+        return True, [each for each in prompts if each.number in before and each.state == PromptState.CANCELLED]
 
     async def _end_turn(self, runner: Runner, session: Session) -> None:
         watcher = self._core.hub.watch(session.last_seq, [session.id])
@@ -162,18 +168,25 @@ class Sessions:
         in_turn = session.state in TURN_STATES
         runner = self._core.runners.get(session_id)
         if in_turn and runner is not None:
+
+            def hold(unit: Unit) -> None:
+                # The end of the turn then holds the session, before a prompt can start another one.
+                now = unit.sessions.get(session_id)
+                if now.state in TURN_STATES:
+                    change_state(unit, now, now.state, reason=now.state_reason, hold=Hold.PERSON, principal=principal)
+
+            await self._core.store.write(hold)
             await self._end_turn(runner, session)
 
         def work(unit: Unit) -> Session:
             session = unit.sessions.get(session_id)
             if session.state == State.ARCHIVED:
                 raise WrongStateError(f"{session.name} is archived", hint="there is nothing to hold")
-            reason = f"held: `rametctl resume {session.name}` goes on"
             return change_state(
                 unit,
                 session,
                 State.PAUSED,
-                reason=reason,
+                reason=held_by_person(session),
                 hold=Hold.PERSON,
                 principal=principal,
                 interrupted=session.interrupted or in_turn,

@@ -4,7 +4,6 @@ The repository's file is read in the person's own place (`contents`), never in a
 What is read counts only as far as the person has trusted it: a setting that has changed since keeps its trusted value, and a new one waits.
 """
 
-import asyncio
 from dataclasses import dataclass, replace
 
 from rametd.config import Config, Source, combine, from_items, items
@@ -45,12 +44,11 @@ async def settings_of(core: Core, repo: Repo, info: RepositoryInfo | None = None
         return Settings(core.config)
     except RametError:
         theirs, include = Source("", ""), ""  # the repository is gone: what the owner configured still counts
-    owner = await asyncio.to_thread(Source.read, core.config_file)
     if not (theirs.text or include):
-        return Settings(combine(owner, home=core.home) if repo.trusted else core.config)
+        return Settings(core.config)
     found = items(theirs) | ({INCLUDE_FILE: include} if include else {})
     try:
-        everything = _with(combine(owner, theirs, home=core.home), include)
+        everything = _with(combine(core.owner, theirs, home=core.home), include)
     except BadConfigError:
         if repo.trusted:
             raise
@@ -61,7 +59,7 @@ async def settings_of(core: Core, repo: Repo, info: RepositoryInfo | None = None
     counted = trusted.in_force(found)
     changed = tuple(key for key, text in found.items() if counted.get(key) != text)
     include = counted.pop(INCLUDE_FILE, "")
-    config = _with(combine(owner, from_items(theirs.name, counted), home=core.home), include)
+    config = _with(combine(core.owner, from_items(theirs.name, counted), home=core.home), include)
     return Settings(config, everything if changed else None, changed)
 
 
@@ -69,7 +67,7 @@ async def problem_of(core: Core, repo: Repo) -> str:
     """Why the settings at the person's place cannot count, whether they are trusted or not; "" where they can."""
     try:
         theirs, _ = await settings_at(core, repo)
-        combine(await asyncio.to_thread(Source.read, core.config_file), theirs, home=core.home)
+        combine(core.owner, theirs, home=core.home)
     except BadConfigError as error:
         return error.message
     return ""

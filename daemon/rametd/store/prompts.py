@@ -1,5 +1,7 @@
 """Prompts, from acceptance until the agent confirms them."""
 
+import uuid
+
 from rametd.domain.models import Prompt, PromptState
 from rametd.store.rows import RowType, Table
 
@@ -69,6 +71,15 @@ class Prompts(PromptReads):
             "UPDATE prompts SET state = 'received', receive_time = ?, turn = ? WHERE id = ? AND state IN ('queued', 'sent')",
             self._scope.now,
             turn,
+            prompt_id,
+        )
+
+    def take_back(self, prompt_id: str) -> bool:
+        """Queue again a sent prompt that its agent returned unread, under a new id: an agent ignores an id that it knows."""
+        new_id = str(uuid.uuid5(uuid.NAMESPACE_OID, prompt_id))
+        return self._change(
+            "UPDATE prompts SET id = ?, state = 'queued', generation = 0 WHERE id = ? AND state = 'sent'",
+            new_id,
             prompt_id,
         )
 

@@ -112,9 +112,10 @@ class Requests(RequestReads):
                 time=str(request.answer_time),
             )
         if request.state == RequestState.GONE:
+            asked = [each.id for each in self.open(request.session_id) if each.kind not in DAEMON_REQUESTS]
             raise RequestClosedError(
                 "the agent no longer asks",
-                hint="`rametctl inbox` shows what waits",
+                hint=f"it asks now: {', '.join(asked)}" if asked else "`rametctl inbox` shows what waits",
                 request=request_id,
                 time=str(request.answer_time),
             )
@@ -132,6 +133,11 @@ class Requests(RequestReads):
             if each.generation == generation and control_id in (None, each.control_id)
         ]
         return self._mark_gone(asked)
+
+    def supersede(self, session_id: str, generation: int) -> list[Request]:
+        """Close the open requests of processes before ``generation``, which asks something else instead; return those closed."""
+        asked = [each for each in self.open(session_id) if not each.control_id and each.generation < generation]
+        return self._mark_gone([each for each in asked if each.kind not in DAEMON_REQUESTS])
 
     def mark_all_gone(self, session_id: str) -> list[Request]:
         """Close the open requests of all agents of a session; return those closed.

@@ -1054,21 +1054,27 @@ class InterruptSessionResponse(_message.Message):
 
     SESSION_FIELD_NUMBER: _builtins.int
     INTERRUPTED_FIELD_NUMBER: _builtins.int
+    WITHDRAWN_FIELD_NUMBER: _builtins.int
     interrupted: _builtins.bool
     """Whether a turn was under way."""
     @_builtins.property
     def session(self) -> Global___Session:
         """The session as it is now."""
 
+    @_builtins.property
+    def withdrawn(self) -> _containers.RepeatedCompositeFieldContainer[Global___Prompt]:
+        """Prompts that were sent into the turn and that the agent had not read. They start no turn of their own: send again what still holds."""
+
     def __init__(
         self,
         *,
         session: Global___Session | None = ...,
         interrupted: _builtins.bool = ...,
+        withdrawn: _abc.Iterable[Global___Prompt] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["session", b"session"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["interrupted", b"interrupted", "session", b"session"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["interrupted", b"interrupted", "session", b"session", "withdrawn", b"withdrawn"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -97,6 +97,24 @@ def test_a_broken_configuration_is_told_by_the_daemon_and_by_the_client_that_sta
     no_daemon(sandbox)
 
 
+def test_a_configuration_that_is_broken_while_the_daemon_runs_disturbs_nothing(
+    running: DaemonProcess, box: Sandbox, repo: Path
+) -> None:
+    file = box.directories.config_file
+    right = file.read_text()
+    (repo / ".ramet.toml").write_text('carry = ["x"]\n')
+    try:
+        assert box.ctl("repo", "trust", "--yes", cwd=repo).code == 0
+        file.write_text("[land")
+        made = box.ctl("new", "hello", "--name", "undisturbed", "--wait", cwd=repo)
+        assert (made.code, "TOML" in made.stderr) == (0, False), made
+        assert "TOML" not in box.ctl("pool", cwd=repo).stdout
+        refused(box.ctl("config", "check", cwd=repo), 1, "not TOML")
+    finally:
+        file.write_text(right)
+        (repo / ".ramet.toml").unlink()
+
+
 def test_a_bare_environment_is_enough(sandbox: Sandbox) -> None:
     repo = sandbox.repository()
     kept = ("RAMET_HOME", "RAMET_RUNTIME_DIR", "XDG_CONFIG_HOME", "CLAUDE_CONFIG_DIR", "GIT_CONFIG_GLOBAL")

@@ -122,3 +122,29 @@ async def test_a_session_that_is_archived_in_the_queue_lands_from_its_branch(
     await landings.land("first")
 
     assert (await landings.wait(*(each.id for each in await landings.list())))["second"].state == LANDED
+
+
+async def test_a_fork_of_landed_work_has_landed_once_work_of_its_own_has(
+    client: Client, landings: Landings, repository: Path
+) -> None:
+    await with_work(client, repository, "one", base_ref="main")
+    request = session_pb2.ForkSessionRequest(session="one", name="early", request_id="early")
+    early = (await client.sessions.ForkSession(request, metadata=client.metadata)).session
+    await landings.land("one")
+    await landings.wait("one")
+    request = session_pb2.ForkSessionRequest(session="one", name="late", request_id="late")
+    late = (await client.sessions.ForkSession(request, metadata=client.metadata)).session
+    commit(early, **{"early.txt": "own\n"})
+
+    async def landed() -> dict[str, bool]:
+        listed = await client.sessions.ListSessions(session_pb2.ListSessionsRequest(), metadata=client.metadata)
+        return {each.name: bool(each.landed_reason) for each in listed.sessions}
+
+    await landings.land("early")
+    assert (await landings.wait("early"))["early"].state == LANDED
+
+    async def own() -> bool:
+        return await landed() == {"one": True, "early": True, "late": False}
+
+    await eventually(own)
+    assert git(Path(late.worktree), "log", "-1", "--format=%s") == "work of one"

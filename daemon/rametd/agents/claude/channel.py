@@ -148,8 +148,10 @@ class ClaudeChannel:
         return {"action": "accept", "content": json.loads(decision.updated_input or "{}")}
 
     async def interrupt(self) -> None:
-        with _asking("end its turn"):
-            await self._client.interrupt()
+        query = self._client._query
+        assert query is not None, "it is open"
+        with _asking("end its turn"):  # the SDK's own request leaves queued prompts, which then begin a turn each
+            await query._send_control_request({"subtype": "interrupt", "cancel_queued": True})
 
     async def set_mode(self, mode: Mode) -> None:
         with _asking(f"take the mode {mode}"):

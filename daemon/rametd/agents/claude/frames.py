@@ -21,10 +21,12 @@ from rametd.agents.base import (
     Fact,
     Frame,
     LimitTold,
+    PromptReturned,
     PromptSeen,
     Said,
     Trouble,
     TurnBegan,
+    TurnSkipped,
 )
 from rametd.agents.claude.control import read_control_cancel, read_control_request, read_control_response
 from rametd.agents.claude.values import Message, count, number, parse, rows, table, text
@@ -164,6 +166,9 @@ def read_result(message: Message, event: event_pb2.Event) -> tuple[Fact, ...]:
     if any(UNKNOWN_CONVERSATION.match(error) for error in errors):
         read_notice(message, event)  # the program says so and exits: no turn has run
         return (ConversationMissing(),)
+    if not is_error and text(table(message, "origin"), "kind") == "task-notification" and message.get("num_turns") == 0:
+        read_notice(message, event)
+        return (TurnSkipped(),)
     words = text(message, "result") or "; ".join(errors)
     index = count(message, "result_index")
     costs = tuple(
@@ -275,8 +280,16 @@ def read_stream_event(message: Message, event: event_pb2.Event) -> tuple[Fact, .
 def read_lifecycle(message: Message, event: event_pb2.Event) -> tuple[Fact, ...]:
     read_notice(message, event)
     state = event.agent_notice.subtype = text(message, "state")
-    # "queued" is no receipt: the agent has it in memory only, and forgets it when it is killed before its turn comes.
-    return () if state == "queued" else (PromptSeen(text(message, "command_uuid"), repeated=state == "completed"),)
+    prompt_id = text(message, "command_uuid")
+    match state:
+        case (
+            "queued"
+        ):  # no receipt: the agent has it in memory only, and forgets it when it is killed before its turn comes
+            return ()
+        case "cancelled":
+            return (PromptReturned(prompt_id),)
+        case _:
+            return (PromptSeen(prompt_id, repeated=state == "completed"),)
 
 
 SYSTEM_READERS: dict[str, Reader] = {

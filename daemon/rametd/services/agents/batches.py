@@ -14,15 +14,27 @@ from rametd.agents.base import (
     ControlCancelled,
     Frame,
     Initialized,
+    PromptReturned,
     PromptSeen,
     TurnBegan,
+    TurnSkipped,
 )
 from rametd.domain.models import Agent, Session
 from rametd.services.agents.projection import Projection
 from rametd.services.policy import Policy
 from rametd.store import Unit
 
-URGENT = (ControlAsked, ControlCancelled, Initialized, PromptSeen, TurnBegan, Activity, Answered)
+URGENT = (
+    ControlAsked,
+    ControlCancelled,
+    Initialized,
+    PromptReturned,
+    PromptSeen,
+    TurnBegan,
+    TurnSkipped,
+    Activity,
+    Answered,
+)
 """Facts that somebody waits for; a batch with one of them is committed at once."""
 
 

@@ -21,11 +21,13 @@ from rametd.agents.base import (
     Frame,
     Initialized,
     LimitTold,
+    PromptReturned,
     PromptSeen,
     Question,
     Said,
     Trouble,
     TurnBegan,
+    TurnSkipped,
 )
 from rametd.domain.models import (
     Agent,
@@ -43,7 +45,7 @@ from rametd.domain.states import BUSY_STATES, State
 from rametd.services import budgets, events
 from rametd.services.agents.questions import describe, new_request, same_question
 from rametd.services.intake import line_event
-from rametd.services.lifecycle import change_state, log_request, release_login
+from rametd.services.lifecycle import change_state, held_by_person, log_request, release_login
 from rametd.services.mail import post
 from rametd.services.policy import Policy
 from rametd.services.recap import begin_anew
@@ -137,6 +139,12 @@ class Projection:
                 self._doing = words.replace(f"{self.session.worktree}/", "")
             case PromptSeen():
                 self._seen(fact)
+            case PromptReturned(id=prompt_id):
+                self.unit.prompts.take_back(prompt_id)
+            case TurnSkipped():
+                self.agent = replace(self.agent, in_turn=False)
+                if self.session.state == State.WORKING and not self.unit.prompts.open(self.session.id):
+                    self._change(State.IDLE)
             case ConversationMissing():
                 if not self.session.conversation_lost:
                     self._log_lines()
@@ -236,6 +244,7 @@ class Projection:
         if request is not None:
             request = self.unit.requests.rebind(request.id, self.agent.generation, fact.id)
         else:
+            self._close(self.unit.requests.supersede(self.session.id, self.agent.generation))
             request = self.unit.requests.add(new_request(self.agent, fact.id, fact.question, self.unit.now))
             self._log_lines()
             log_request(self.unit, self.session, request, principal=self._principal)
@@ -313,18 +322,28 @@ class Projection:
         elif spent is not None or (agent.over_budget and aborted):
             # What stopped it may have been a running turn of its family's, which the ledger does not have yet.
             self._hold(Hold.BUDGET, agent.over_budget if spent is None else spent.reason, interrupted=aborted)
+        elif self.session.hold == Hold.PERSON:
+            self._hold(Hold.PERSON, held_by_person(self.session), interrupted=aborted)
+        elif aborted:
+            self._change(State.IDLE, "interrupted", hold=Hold.INTERRUPTED)
+            self._withdraw_unread()
         else:
-            if aborted:
-                self._change(State.IDLE, "interrupted", hold=Hold.INTERRUPTED)
-            else:
-                self._change(State.IDLE)
+            self._change(State.IDLE)
             if any(prompt.state == PromptState.QUEUED for prompt in self.unit.prompts.open(self.session.id)):
                 self._change(State.QUEUED)  # kept back until what was cut off before was done
-            elif not aborted:
+            else:
                 self._ask_for_review()
         self.agent = replace(self.agent, over_budget="", api_error="")
         self.turn_ended = True
         self._tell_parent(f"My turn has ended ({self.session.state}). {self._summary()}")
+
+    def _withdraw_unread(self) -> None:
+        """Cancel what was sent into the turn that a person interrupted: it must not start a turn of its own."""
+        unread = [each for each in self.unit.prompts.open(self.session.id) if each.state == PromptState.QUEUED]
+        for prompt in unread:
+            self.unit.prompts.cancel(prompt.id)
+            words = f"withdrawn by the interrupt, unread: {first_line(prompt.text)}"
+            self._event(event_pb2.Warning(message=words))
 
     def _hold_for_trouble(self, words: str) -> None:
         """The model's side did not answer: go on by itself later, however often that takes."""

@@ -15,10 +15,16 @@ def same_question(unit: Unit, session_id: str, question: Question) -> Request | 
 
     An answer that came in between still counts.
     """
+    asked = _essence(question.input)
     for request in unit.requests.detached(session_id):
-        if request.tool == question.tool and json.loads(request.input) == json.loads(question.input):
+        if request.tool == question.tool and _essence(request.input) == asked:
             return request
     return None
+
+
+def _essence(tool_input: str) -> dict[str, object]:
+    """The input of a call without the words that a model chooses anew each time and that change nothing."""
+    return {name: value for name, value in json.loads(tool_input).items() if name != "description"}
 
 
 def new_request(agent: Agent, control_id: str, question: Question, now: float) -> Request:

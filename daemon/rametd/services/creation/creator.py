@@ -224,6 +224,7 @@ class Creator:
             root_id=(parent.root_id or parent.id) if parent is not None else session_id,
             notify_parent=new.notify_parent,
             forked_from=new.fork.source.id if new.fork is not None else "",
+            start_commit=new.fork.head if new.fork is not None else "",
             plan_id=new.plan_id,
             thread=new.thread,
             worktree_kind=start.kind,

@@ -197,7 +197,8 @@ class Pool:
             await work
         except (RametError, OSError) as error:
             words = error.message if isinstance(error, RametError) else str(error)
-            self._held[repo_id] = words
+            if not isinstance(error, BadConfigError):  # which `status` finds by itself, as long as it is there
+                self._held[repo_id] = words
             log.warning("pool", repo=repo_id, error=words)
 
     async def _tend(self, repo_id: str) -> None:

@@ -47,6 +47,8 @@ async def judge(
     background: bool = False,
 ) -> Landed:
     """`landed` for whoever knows the commits."""
+    if tip == session.start_commit:
+        return Landed(False, "it has no commits of its own since the fork")
     answer = await core.git.landed(
         info, tip, session.base_commit, targets, pull_request_state=pull_request_state, background=background
     )
@@ -110,7 +112,7 @@ class LandedTracker:
         changed: dict[str, str] = {}
         for session in sessions:
             tip = tips.get(session.branch)
-            if tip is None or tip == session.base_commit or session.state in BUSY_STATES:
+            if tip is None or tip in {session.base_commit, session.start_commit} or session.state in BUSY_STATES:
                 answer = ""
             else:
                 # Only a session that is on its own target looks for another.
