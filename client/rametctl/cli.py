@@ -1,31 +1,108 @@
 """The command line. Imports a verb's module only when it is used, so that the client starts quickly."""
 
+import difflib
+from collections.abc import Mapping
 from importlib import import_module
 
 import click
 
-VERBS = (
-    "new", "ls", "show", "log", "watch",
-    "send", "interrupt", "stop", "resume", "pause", "fork", "sync", "set", "wait",
-    "inbox", "approve", "deny", "answer", "rules",
-    "msg", "messages", "mcp",
-    "diff", "comment", "checkpoints", "rewind", "conflicts", "setup", "run", "shell", "ports", "archive", "restore", "rm", "trash", "gc", "doctor", "adopt", "repo", "pool", "plan", "land", "queue", "pr", "cost",
-    "daemon", "service", "config", "completion", "demo", "version",
-)  # fmt: skip
+GROUPS: Mapping[str, Mapping[str, str]] = {
+    "Start here": {
+        "new": "create a session: branch, worktree, agent",
+        "ls show": "list sessions and what each does; one in full",
+        "watch log": "follow sessions live; list events",
+    },
+    "Talk": {
+        "send": "send a prompt; a running turn gets it at once",
+        "interrupt": "end the running turn",
+        "pause resume stop": "hold; let go on; end the agent",
+        "fork checkpoints rewind": "copy a session; earlier states, and back to one",
+        "set wait": "change model, mode, budget; wait for a turn's end",
+    },
+    "Answer": {
+        "inbox": "what waits for you, in all repositories",
+        "approve deny answer": "answer a request",
+        "rules": "what agents may do unasked",
+    },
+    "Worktree": {
+        "diff comment": "see changes; comment on their lines",
+        "run shell ports": "run a command; open a shell; listening ports",
+        "setup sync": "set up again; merge the base",
+    },
+    "Bring home": {
+        "land queue": "merge into the target branch, checked first",
+        "pr conflicts": "pull requests; what does not merge",
+    },
+    "Several at once": {
+        "plan": "sessions from a file, with owners and order",
+        "msg messages cost": "tell a session; what they tell each other; costs",
+    },
+    "Clear away": {
+        "archive restore": "put the worktree away; get it back",
+        "rm trash gc": "remove; what was removed; what is finished",
+    },
+    "Machine": {
+        "daemon service config": "the daemon, its start at login, settings",
+        "repo adopt pool": "repositories; worktrees made by hand; spares",
+        "doctor mcp completion": "repair; tools for agents; shell completion",
+        "help version demo": "explain; versions; a demo without an account",
+    },
+}
+"""Every verb once, in the groups and rows of ``rametctl --help``: verbs that share a row, and what the row says."""
+
+VERBS = tuple(verb for rows in GROUPS.values() for row in rows for verb in row.split())
+
+ALIASES = {"kill": "stop", "list": "ls", "merge": "land", "ps": "ls"}
+"""Names of verbs in other tools."""
+
+NEAR = {
+    "cancel": "interrupt", "cd": "shell", "checkout": "new", "commit": "checkpoints", "continue": "resume",
+    "create": "new", "delete": "rm", "exec": "run", "no": "deny", "prune": "gc", "reject": "deny", "remove": "rm",
+    "rename": "set", "reply": "answer", "say": "send", "start": "resume", "tail": "watch", "undo": "rewind",
+    "update": "sync", "yes": "approve",
+}  # fmt: skip
+"""Words that people try, and the verb that does it."""
+
+EPILOG = "More: rametctl help VERB, help all, help exit-codes|json|modes|names. Nearly every verb takes --json."
 
 
 class VerbGroup(click.Group):
-    """Finds ``rametctl.commands.VERB``; lists in the order of `VERBS`, which is that of use."""
+    """Finds ``rametctl.commands.VERB``; lists in the order of `VERBS`."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(VERBS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in VERBS:
+        name = ALIASES.get(cmd_name, cmd_name)
+        if name not in VERBS:
             return None
-        command = import_module(f"rametctl.commands.{cmd_name}").command
+        command = import_module(f"rametctl.commands.{name}").command
         assert isinstance(command, click.Command)
         return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if (
+            args
+            and not args[0].startswith("-")
+            and self.get_command(ctx, args[0]) is None
+            and not ctx.resilient_parsing
+        ):
+            raise unknown_verb(args[0])
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        width = max(len(_shown(row)) for rows in GROUPS.values() for row in rows)
+        for group, rows in GROUPS.items():
+            formatter.write(f"{group}\n")
+            for row, words in rows.items():
+                formatter.write(f"  {_shown(row):<{width}}  {words}\n")
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Leave out --help and --version, which the last line names."""
+        formatter.write("\n")
+        self.format_commands(ctx, formatter)
 
     def invoke(self, ctx: click.Context) -> object:
         """Run the verb. What Click would say itself about these two ends is left to ``main``."""
@@ -35,6 +112,20 @@ class VerbGroup(click.Group):
             raise Interrupted from error
         except BrokenPipeError as error:
             raise ReaderGone from error
+
+
+def _shown(row: str) -> str:
+    return ", ".join(row.split())
+
+
+def unknown_verb(word: str) -> Exception:
+    """The error for a word that is no verb, with the verb that was probably meant."""
+    from rametctl.errors import UsageError
+
+    near = NEAR.get(word) or next(iter(difflib.get_close_matches(word, (*VERBS, *ALIASES), n=1)), "")
+    near = ALIASES.get(near, near)
+    meant = f"did you mean `rametctl {near}`? " if near else ""
+    return UsageError(f"there is no verb {word!r}", hint=f"{meant}all verbs: rametctl help")
 
 
 class Interrupted(Exception):  # noqa: N818  no error: a person wants it to end
@@ -50,15 +141,10 @@ class ReaderGone(Exception):  # noqa: N818  no error: the reader has seen enough
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 80},
     options_metavar="",
     subcommand_metavar="VERB ...",
-    epilog="Every command has --help with examples, and --json. Exit codes: 0 done, 1 refused or failed, 2 wrong usage, "
-    "3 not found, 4 needs your input, 5 no daemon, 124 timed out, 130 interrupted.",
+    epilog=EPILOG,
 )
-@click.version_option(package_name="ramet", prog_name="rametctl", message="%(prog)s %(version)s")
+@click.version_option(
+    None, "-V", "--version", package_name="ramet", prog_name="rametctl", message="%(prog)s %(version)s"
+)
 def cli() -> None:
-    """Run many agents in one repository, each in a worktree of its own.
-
-    \b
-      rametctl new "fix the login"      a session: branch, worktree, agent
-      rametctl ls                       list sessions and their states
-      rametctl inbox                    list requests that wait for you
-    """
+    """Run many agents in one repository, each in a worktree of its own."""

@@ -160,7 +160,7 @@ def test_arguments_that_are_not_utf8_are_refused(world: World) -> None:
 def test_without_arguments_there_is_help_and_exit_2(world: World) -> None:
     result = world.run()
     assert (result.code, result.out) == (2, "")
-    assert "rametctl new" in result.err
+    assert "Start here" in result.err
 
 
 # Doing something to a session

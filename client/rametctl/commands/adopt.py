@@ -12,10 +12,12 @@ from rametctl.prompts import PromptCommand, read_prompt
 @click.command("adopt", cls=PromptCommand, short_help="Create a session in an existing worktree.")
 @click.argument("path", metavar="PATH")
 @click.argument("prompt", metavar="[PROMPT|-]", required=False)
-@click.option("-f", "--file", metavar="FILE", help="Read the prompt from a file.")
-@click.option("--name", default="", help="Session name; by default from PROMPT, else the last part of the branch.")
+@click.option("-f", "-F", "--file", metavar="FILE", help="Read the prompt from a file.")
+@click.option(
+    "-n", "--name", default="", help="Session name; by default from PROMPT, else the last part of the branch."
+)
 @click.option("--agent", default="", help="Kind of agent (default: claude).")
-@click.option("--model", default="", help="Model.")
+@click.option("-m", "--model", default="", help="Model.")
 @mode_option("Permission mode.")
 @click.option(
     "--budget", type=click.FloatRange(min=0, min_open=True), metavar="USD", help="Pause the session at this cost."

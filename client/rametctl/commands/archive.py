@@ -8,7 +8,7 @@ from rametctl.options import Verb, new_request_id, session_argument
 
 @click.command("archive", cls=Verb, short_help="Remove the worktree, keep the work.")
 @session_argument
-@click.option("--force", is_flag=True, help="Interrupt a running turn instead of refusing.")
+@click.option("-f", "--force", is_flag=True, help="Interrupt a running turn instead of refusing.")
 @click.pass_obj
 def command(app: App, session: str, force: bool) -> None:
     """Archive SESSION: stop its agent and remove its worktree. Ramet keeps the branch,

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 @click.argument("text", metavar="[TEXT|-]", required=False)
 @click.option("--send", is_flag=True, help="Send all unsent comments to the agent as one prompt.")
 @click.option("--resolve", metavar="ID", help="Resolve or withdraw a comment.")
-@click.option("--all", "everything", is_flag=True, help="Include resolved comments.")
+@click.option("-a", "--all", "everything", is_flag=True, help="Include resolved comments.")
 @click.pass_obj
 def command(
     app: App, session: str, place: str | None, text: str | None, send: bool, resolve: str | None, everything: bool

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 @click.command("conflicts", cls=Verb, short_help="Show which sessions conflict.")
 @sessions_argument(required=False)
 @click.option("--clean", "with_clean", is_flag=True, help="Include pairs without conflicts.")
-@click.option("--watch", is_flag=True, help="Follow until Ctrl-C.")
+@click.option("-w", "--watch", is_flag=True, help="Follow until Ctrl-C.")
 @repo_option
 @click.pass_obj
 def command(app: App, sessions: tuple[str, ...], with_clean: bool, watch: bool, repo: str | None) -> None:

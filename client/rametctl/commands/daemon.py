@@ -164,7 +164,7 @@ def status(app: App) -> None:
 
 
 @command.command("logs", cls=Verb, short_help="Show the daemon's log.")
-@click.option("--follow", is_flag=True, help="Follow until Ctrl-C.")
+@click.option("-f", "--follow", is_flag=True, help="Follow until Ctrl-C.")
 @click.option(
     "-n", "--lines", type=click.IntRange(min=1), default=200, metavar="N", help="Number of lines (default: 200)."
 )

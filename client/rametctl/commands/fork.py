@@ -12,12 +12,12 @@ from rametctl.prompts import PromptCommand, read_prompt
 @click.command("fork", cls=PromptCommand, short_help="Copy a session: conversation and files.")
 @session_argument
 @click.argument("prompt", metavar="[PROMPT|-]", required=False)
-@click.option("-f", "--file", metavar="FILE", help="Read the prompt from a file.")
+@click.option("-f", "-F", "--file", metavar="FILE", help="Read the prompt from a file.")
 @click.option(
     "--at", "checkpoint", default="", metavar="CHECKPOINT", help="Copy this checkpoint instead of the present state."
 )
-@click.option("--name", default="", metavar="N", help="Name of the new session.")
-@click.option("--branch", default="", metavar="B", help="Branch to create.")
+@click.option("-n", "--name", default="", metavar="N", help="Name of the new session.")
+@click.option("-b", "--branch", default="", metavar="B", help="Branch to create.")
 @click.pass_obj
 def command(
     app: App, session: str, prompt: str | None, file: str | None, checkpoint: str, name: str, branch: str

@@ -8,8 +8,8 @@ from rametctl.options import Verb, new_request_id, repo_option, repo_reference
 
 @click.command("gc", cls=Verb, short_help="List or remove finished sessions and leftovers.")
 @repo_option
-@click.option("--yes", is_flag=True, help="Remove them. Sessions go to the trash and can be restored.")
-@click.option("--dry-run", is_flag=True, help="Only list (default).")
+@click.option("-y", "--yes", is_flag=True, help="Remove them. Sessions go to the trash and can be restored.")
+@click.option("-n", "--dry-run", is_flag=True, help="Only list (default).")
 @click.pass_obj
 def command(app: App, repo: str | None, yes: bool, dry_run: bool) -> None:
     """List what gc would remove, and what it keeps and why. It removes sessions whose

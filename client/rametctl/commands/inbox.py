@@ -9,7 +9,7 @@ from rametctl.options import Verb
 
 
 @click.command("inbox", cls=Verb, short_help="List what waits for your answer.")
-@click.option("--watch", is_flag=True, help="Follow until Ctrl-C.")
+@click.option("-w", "--watch", is_flag=True, help="Follow until Ctrl-C.")
 @click.pass_obj
 def command(app: App, watch: bool) -> None:
     """List the open requests of all repositories: commands in full, edits as diffs,

@@ -20,7 +20,7 @@ PAGE_OF_FRAMES = 50
 
 @click.command("log", cls=Verb, short_help="Show a session's events.")
 @session_argument
-@click.option("--follow", is_flag=True, help="Follow until Ctrl-C.")
+@click.option("-f", "--follow", is_flag=True, help="Follow until Ctrl-C.")
 @click.option("--raw", is_flag=True, help="Show only the agent's own output lines, unchanged.")
 @click.option("--audit", is_flag=True, help="Show only actions: prompts, answers, changes, refusals.")
 @click.option("-n", "--lines", type=click.IntRange(min=1), metavar="N", help="Show only the newest N.")

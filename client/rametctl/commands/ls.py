@@ -31,12 +31,12 @@ class Query:
 
 
 @click.command("ls", cls=Verb, short_help="List sessions.")
-@click.option("--all", "everything", is_flag=True, help="All repositories, including archived sessions.")
+@click.option("-a", "--all", "everything", is_flag=True, help="All repositories, including archived sessions.")
 @click.option(
     "--state", "states", type=click.Choice(STATES), multiple=True, help="Only sessions in this state (repeatable)."
 )
 @click.option("--tree", is_flag=True, help="Show each session below its parent.")
-@click.option("--watch", is_flag=True, help="Follow until Ctrl-C.")
+@click.option("-w", "--watch", is_flag=True, help="Follow until Ctrl-C.")
 @repo_option
 @click.pass_obj
 def command(app: App, everything: bool, states: tuple[str, ...], tree: bool, watch: bool, repo: str | None) -> None:

@@ -46,9 +46,9 @@ class Options(TypedDict):
 
 @click.command("new", cls=PromptCommand, short_help="Create a session: branch, worktree, agent.")
 @click.argument("prompt", metavar="[PROMPT|-]", required=False)
-@click.option("-f", "--file", metavar="FILE", help="Read the prompt from a file.")
-@click.option("--name", default="", help="Session name (default: from the prompt).")
-@click.option("--branch", default="", help="Branch to create (default: from the name).")
+@click.option("-f", "-F", "--file", metavar="FILE", help="Read the prompt from a file.")
+@click.option("-n", "--name", default="", help="Session name (default: from the prompt).")
+@click.option("-b", "--branch", default="", help="Branch to create (default: from the name).")
 @click.option("--base", metavar="REF", default="", help="Start from this ref (default: the current HEAD).")
 @click.option("--existing", metavar="BRANCH", default="", help="Work on an existing branch, local or remote.")
 @click.option("--in-place", is_flag=True, help="Work in this checkout, without a worktree.")
@@ -56,7 +56,7 @@ class Options(TypedDict):
 @click.option("--fetch", is_flag=True, help="Fetch the base or the existing branch first.")
 @click.option("--initial-commit", is_flag=True, help="If there is no commit yet, create an empty one.")
 @click.option("--agent", default="", help="Kind of agent (default: claude).")
-@click.option("--model", default="", help="Model.")
+@click.option("-m", "--model", default="", help="Model.")
 @mode_option("Permission mode.")
 @click.option(
     "--budget", type=click.FloatRange(min=0, min_open=True), metavar="USD", help="Pause the session at this cost."
@@ -76,7 +76,7 @@ class Options(TypedDict):
     "--count", type=click.IntRange(1, 100), default=1, metavar="N", help="Create N sessions with the same prompt."
 )
 @click.option("--wait", is_flag=True, help="Wait until the turn ends; exit with 4 if it needs your input.")
-@click.option("--watch", is_flag=True, help="Watch the session afterwards.")
+@click.option("-w", "--watch", is_flag=True, help="Watch the session afterwards.")
 @repo_option
 @click.pass_obj
 def command(app: App, /, **options: Unpack[Options]) -> None:

@@ -63,7 +63,7 @@ def check(app: App, file: str | None, repo: str | None) -> int:
 
 @command.command("apply", cls=Verb, short_help="Apply a plan, or the changes in it.")
 @file_argument
-@click.option("--dry-run", is_flag=True, help="Only show what would change.")
+@click.option("-n", "--dry-run", is_flag=True, help="Only show what would change.")
 @repo_option
 @click.pass_obj
 def apply(app: App, file: str | None, dry_run: bool, repo: str | None) -> None:
@@ -125,7 +125,7 @@ def status(app: App, file: str | None, repo: str | None) -> None:
 
 @command.command("converge", cls=Verb, short_help="Push branches, open or update pull requests.")
 @file_argument
-@click.option("--dry-run", is_flag=True, help="Only show what would be done.")
+@click.option("-n", "--dry-run", is_flag=True, help="Only show what would be done.")
 @click.option("--remote", default="", metavar="NAME", help="Remote to push to (default: the target's, else origin).")
 @repo_option
 @click.pass_obj
@@ -160,7 +160,7 @@ def converge(app: App, file: str | None, dry_run: bool, remote: str, repo: str |
 
 @command.command("cleanup", cls=Verb, short_help="Remove the threads that have landed.")
 @file_argument
-@click.option("--dry-run", is_flag=True, help="Only show what would be done.")
+@click.option("-n", "--dry-run", is_flag=True, help="Only show what would be done.")
 @repo_option
 @click.pass_obj
 def cleanup(app: App, file: str | None, dry_run: bool, repo: str | None) -> None:

@@ -106,7 +106,7 @@ def link(app: App, session: str, number: int) -> None:
 @sessions_argument(required=False)
 @click.option("--refresh", is_flag=True, help="Refresh from GitHub first.")
 @repo_option
-@click.option("--all", "everywhere", is_flag=True, help="All repositories.")
+@click.option("-a", "--all", "everywhere", is_flag=True, help="All repositories.")
 @click.pass_obj
 def status(app: App, sessions: tuple[str, ...], refresh: bool, repo: str | None, everywhere: bool) -> None:
     """Show the pull requests of SESSION..., by default of the current directory's
@@ -183,7 +183,7 @@ def fix(app: App, session: str) -> None:
 @command.command("cleanup", cls=Verb, short_help="Archive sessions whose pull request is merged.")
 @sessions_argument(required=False)
 @click.option("--remote", "remote_branches", is_flag=True, help="Delete the branches on the remote too.")
-@click.option("--dry-run", is_flag=True, help="Only show what would be done.")
+@click.option("-n", "--dry-run", is_flag=True, help="Only show what would be done.")
 @repo_option
 @click.pass_obj
 def cleanup(app: App, sessions: tuple[str, ...], remote_branches: bool, dry_run: bool, repo: str | None) -> int:

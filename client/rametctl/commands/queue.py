@@ -27,7 +27,7 @@ def command(context: click.Context) -> None:
 
 
 @command.command("ls", cls=Verb, short_help="List the queues.")
-@click.option("--all", "ended", is_flag=True, help="Include landed and removed entries.")
+@click.option("-a", "--all", "ended", is_flag=True, help="Include landed and removed entries.")
 @repo_option
 @click.pass_obj
 def ls(app: App, ended: bool, repo: str | None) -> None:

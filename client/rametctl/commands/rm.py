@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @click.command("rm", cls=Verb, short_help="Remove sessions, their worktrees and branches.")
 @sessions_argument(required=True)
-@click.option("--force", is_flag=True, help="Remove sessions with unmerged work too; the trash keeps it.")
+@click.option("-f", "--force", is_flag=True, help="Remove sessions with unmerged work too; the trash keeps it.")
 @click.pass_obj
 def command(app: App, sessions: tuple[str, ...], force: bool) -> int:
     """Remove SESSION... with their worktrees and branches. Refuses a session whose work

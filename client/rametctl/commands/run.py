@@ -54,9 +54,9 @@ class Options(TypedDict):
     "--timeout", type=click.FloatRange(min=0, min_open=True), metavar="SECONDS", help="Stop it after this time."
 )
 @click.option("--list", "list_them", is_flag=True, help="List running commands; with --all also ended ones.")
-@click.option("--all", "show_all", is_flag=True, help="With --list: include ended commands.")
+@click.option("-a", "--all", "show_all", is_flag=True, help="With --list: include ended commands.")
 @click.option("--logs", metavar="ID", help="Show a command's output.")
-@click.option("--follow", is_flag=True, help="With --logs: follow until it has ended.")
+@click.option("-f", "--follow", is_flag=True, help="With --logs: follow until it has ended.")
 @click.option("--stop", metavar="ID", help="Stop a command with all its processes.")
 @click.pass_context
 def command(ctx: click.Context, /, **options: Unpack[Options]) -> int:

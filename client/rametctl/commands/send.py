@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 @click.command("send", cls=PromptCommand, short_help="Send a prompt to an agent.")
 @session_argument
 @click.argument("prompt", metavar="[PROMPT|-]", required=False)
-@click.option("-f", "--file", metavar="FILE", help="Read the prompt from a file.")
+@click.option("-f", "-F", "--file", metavar="FILE", help="Read the prompt from a file.")
 @click.option("--wait", is_flag=True, help="Wait until the turn ends; exit with 4 if it needs your input.")
-@click.option("--watch", is_flag=True, help="Watch the session afterwards.")
+@click.option("-w", "--watch", is_flag=True, help="Watch the session afterwards.")
 @click.pass_obj
 def command(app: App, session: str, prompt: str | None, file: str | None, wait: bool, watch: bool) -> None:
     """Send PROMPT to SESSION. A working agent gets it in its running turn; an idle one

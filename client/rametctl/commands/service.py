@@ -28,7 +28,7 @@ def command() -> None:
 
 
 @command.command("install", cls=Verb, short_help="Install and start the service.")
-@click.option("--dry-run", is_flag=True, help="Only show what would be done.")
+@click.option("-n", "--dry-run", is_flag=True, help="Only show what would be done.")
 @click.pass_obj
 def install(app: App, dry_run: bool) -> int:
     """Install the unit, start the daemon, and start it at every login.

@@ -21,7 +21,7 @@ class Budget(click.FloatRange):
 
 @click.command("set", cls=Verb, short_help="Change a session's model, mode, budget, name, priority, paths.")
 @session_argument
-@click.option("--model", help='Model; "" for the agent\'s default.')
+@click.option("-m", "--model", help='Model; "" for the agent\'s default.')
 @mode_option("Permission mode.")
 @click.option(
     "--budget",
@@ -29,7 +29,7 @@ class Budget(click.FloatRange):
     metavar="USD|none",
     help='Limit in dollars; "none" removes it.',
 )
-@click.option("--name", help="Name.")
+@click.option("-n", "--name", help="Name.")
 @click.option("--priority", type=int, metavar="N", help="Higher starts first when slots are scarce.")
 @click.option("--own", metavar="GLOB", multiple=True, help="Add owned paths (repeatable).")
 @click.option("--disown", metavar="GLOB", multiple=True, help="Remove owned paths.")

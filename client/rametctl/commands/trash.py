@@ -74,7 +74,7 @@ def restore(app: App, entry: str) -> None:
 @command.command("empty", cls=Verb, short_help="Delete removed sessions permanently.")
 @click.argument("entries", metavar="[ENTRY]...", nargs=-1)
 @repo_option
-@click.option("--yes", is_flag=True, help="Do not ask. Required without a terminal.")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask. Required without a terminal.")
 @click.pass_obj
 def empty(app: App, entries: tuple[str, ...], repo: str | None, yes: bool) -> int:
     """Delete removed sessions permanently, by default all of them. They cannot be restored
