@@ -5,7 +5,6 @@ import subprocess
 import sys
 import uuid
 from collections.abc import AsyncIterator
-from dataclasses import replace
 from pathlib import Path
 
 from ramet.v1 import event_pb2
@@ -151,5 +150,5 @@ def add_events(unit: Unit, first: int, count: int, sessions: int) -> None:
     said = event_pb2.AssistantMessage(message_id="msg", model="scripted")
     said.blocks.add(text="The tests pass now; the fault was in the parser. " * 4)
     line = b'{"type":"assistant","message":{"content":[{"type":"text","text":"' + b"x" * 200 + b'"}]}}'
-    made: NewEvent = replace(events.make(said, repo_id="repo"), frame=line)
-    unit.events.append(*(replace(made, session_id=f"{(first + n) % sessions:08x}") for n in range(count)))
+    made: NewEvent = events.make(said, repo_id="repo")._replace(frame=line)
+    unit.events.append(*(made._replace(session_id=f"{(first + n) % sessions:08x}") for n in range(count)))

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from ramet.v1 import event_pb2
-from rametd.agents.base import Frame
+from rametd.agents.base import Activity, CallFailed, ControlSettled, Doing, Fact, Frame, Said, Trouble
 from rametd.domain.models import Session
 from rametd.services.intake import Intake
 from rametd.store import Store
@@ -133,3 +133,36 @@ async def test_a_work_that_fails_as_a_whole_hands_all_lines_back_to_their_agents
         await first.was_refused.wait()
         await second.was_refused.wait()
     assert second.frames
+
+
+async def test_the_last_words_of_calm_lines_are_stored_with_them(store: Store) -> None:
+    (agent,) = await agents(store, 1)
+    session = agent.session
+    inside = f"wants to edit {session.worktree}/a.py"
+    facts = [
+        (Doing("reads"), Said(session.conversation_id, "one")),
+        (Doing(inside), Said(session.conversation_id, "two")),
+        (Said("a conversation that the session has left", "three"),),
+        (),
+    ]
+    for at, each in enumerate(facts):
+        frame = Frame(at, at + 1, b"\n", event_pb2.Event(agent_notice=event_pb2.AgentNotice(type="x")), each, None)
+        assert frame.is_calm
+        agent.frames = [frame]
+        agent.written = at + 1
+        agent.write(0)
+        await eventually(lambda: not agent.frames)
+        stored = await store.read(lambda reader: reader.sessions.get(session.id))
+        assert (stored.doing, stored.last_message_id) == [
+            ("reads", "one"),
+            ("wants to edit a.py", "two"),
+            ("wants to edit a.py", "two"),
+            ("wants to edit a.py", "two"),
+        ][at]
+
+
+@pytest.mark.parametrize("fact", [Activity("idle"), CallFailed(Trouble.OVERLOAD), ControlSettled("1")])
+def test_a_line_that_changes_more_than_last_words_is_not_calm(fact: Fact) -> None:
+    event = event_pb2.Event(agent_notice=event_pb2.AgentNotice(type="x"))
+    assert not Frame(0, 1, b"\n", event, (Doing("reads"), fact), None).is_calm
+    assert not Frame(0, 1, b"\n", event, (), {"type": "control_request"}).is_calm

@@ -335,8 +335,16 @@ class LedgerEntry:
     time: float
 
 
-@dataclass(frozen=True, slots=True)
-class NewEvent:
+class LastWords(NamedTuple):
+    """The last message of a session's agent, and what the agent does, in one line; each may be ""."""
+
+    session_id: str
+    conversation_id: str = ""
+    message_id: str = ""
+    doing: str = ""
+
+
+class NewEvent(NamedTuple):
     """An event to append; the log assigns its number."""
 
     kind: str
@@ -348,8 +356,7 @@ class NewEvent:
     time: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class Event:
+class Event(NamedTuple):
     seq: int
     kind: str
     session_id: str

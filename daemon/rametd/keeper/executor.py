@@ -8,7 +8,7 @@ import enum
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NewType, Protocol
+from typing import Any, NamedTuple, NewType, Protocol
 
 Handle = NewType("Handle", str)
 """Opaque and versioned; kept in the store. Only the executor that made it reads it."""
@@ -108,8 +108,7 @@ class Recovered:
     stderr_tail: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class JournalLine:
+class JournalLine(NamedTuple):
     """Bytes ``start`` to ``end`` of the agent's stdout or stdin, newline included."""
 
     start: int

@@ -1,19 +1,19 @@
 """Calm lines of all agents, stored together: one unit of work for everything that came since the commit before.
 
 A hundred agents that write a line each are one work instead of a hundred: one job for the writer, one answer for the loop. Only lines that change
-nothing go this way (`Frame.is_calm`); a batch with any other is its runner's own work, in the order of the agent's lines.
+nothing but a session's last words go this way (`Frame.is_calm`); a batch with any other is its runner's own work, in the order of the agent's lines.
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import takewhile
 from typing import Protocol
 
 import structlog
 
-from rametd.agents.base import Frame
+from rametd.agents.base import Doing, Fact, Frame, Said
 from rametd.domain.errors import StaleBatchError
-from rametd.domain.models import NewEvent, Session
+from rametd.domain.models import LastWords, NewEvent, Session
 from rametd.services.persistence import write_for_sure
 from rametd.store import Store, Unit
 
@@ -94,6 +94,17 @@ def line_event(session: Session, frame: Frame) -> NewEvent:
     )
 
 
+def last_words(session: Session, facts: Iterable[Fact]) -> LastWords:
+    """What the calm ones among ``facts`` leave: the last message, and what the agent does now."""
+    said, doing = Said("", ""), ""
+    for fact in facts:
+        if isinstance(fact, Said):
+            said = fact
+        elif isinstance(fact, Doing):
+            doing = fact.words.replace(f"{session.worktree}/", "")
+    return LastWords(session.id, said.conversation_id, said.message_id, doing)
+
+
 def take(waiting: Sequence[Source]) -> list[tuple[Source, list[Frame]]]:
     """The first sources with the calm lines that each begins with, `BATCH_BYTES` of them."""
     taken: list[tuple[Source, list[Frame]]] = []
@@ -110,6 +121,7 @@ def take(waiting: Sequence[Source]) -> list[tuple[Source, list[Frame]]]:
 def store_calm(unit: Unit, taken: Sequence[tuple[Source, list[Frame]]]) -> None:
     """Advance each agent and append the events of its lines. The frames of an agent that another daemon advanced are emptied, not stored."""
     appended: list[NewEvent] = []
+    words: list[LastWords] = []
     for source, frames in taken:
         if not frames:  # it has let go of them
             continue
@@ -120,4 +132,7 @@ def store_calm(unit: Unit, taken: Sequence[tuple[Source, list[Frame]]]) -> None:
             frames.clear()
         else:
             appended += [line_event(session, frame) for frame in frames]
+            if any(frame.facts for frame in frames):
+                words.append(last_words(session, (fact for frame in frames for fact in frame.facts)))
     unit.events.append(*appended)
+    unit.sessions.set_last_words(words)

@@ -88,7 +88,7 @@ class Events(EventReads):
             )
             for index, each in enumerate(events)
         ]
-        self._db.executemany(EVENTS.insert, [EVENTS.values(each) for each in appended])
+        self._db.executemany(EVENTS.insert, appended)  # a tuple of its columns as they are
         newest = {each.session_id: each.seq for each in appended if each.session_id}
         self._db.executemany(
             "UPDATE sessions SET last_seq = ? WHERE id = ?", [(seq, id_) for id_, seq in newest.items()]

@@ -3,13 +3,13 @@
 # ruff: noqa: S608 - statements are built from constants
 
 import sqlite3
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypedDict, Unpack
 
 from rametd.domain.errors import BranchTakenError, ChangedError, NameTakenError, RametError, SessionNotFoundError
-from rametd.domain.models import Hold, Mode, Session, SetupState, Tokens, WorktreeKind
+from rametd.domain.models import Hold, LastWords, Mode, Session, SetupState, Tokens, WorktreeKind
 from rametd.domain.states import SLOT_STATES, State, check_transition
 from rametd.store.rows import RowType, Table, Value, json_text, marks
 
@@ -290,15 +290,15 @@ class Sessions(SessionReads):
         """Record that this Ramet has assigned an id; the record outlives the session."""
         self._db.execute("INSERT OR IGNORE INTO given_ids (id) VALUES (?)", (identity,))
 
-    def set_last_message(self, session_id: str, message_id: str, doing: str) -> None:
-        """Store the id of the agent's last message and what it does. An event comes with it, so the row keeps its version.
+    def set_last_words(self, words: Iterable[LastWords]) -> None:
+        """Store the ids of agents' last messages and what they do. Events come with it, so the rows keep their version.
 
-        An empty value keeps the stored one.
+        An empty value keeps the stored one. A message of a conversation that the session has left does not count.
         """
-        self._db.execute(
-            "UPDATE sessions SET last_message_id = ifnull(nullif(?, ''), last_message_id),"
-            " doing = ifnull(nullif(?, ''), doing) WHERE id = ?",
-            (message_id, doing, session_id),
+        self._db.executemany(
+            "UPDATE sessions SET doing = ifnull(nullif(?4, ''), doing), last_message_id ="
+            " iif(?3 <> '' AND conversation_id = ?2, ?3, last_message_id) WHERE id = ?1",
+            words,
         )
 
     def delete(self, session_id: str) -> None:

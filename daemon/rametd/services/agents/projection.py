@@ -18,6 +18,7 @@ from rametd.agents.base import (
     ControlSettled,
     ConversationMissing,
     Doing,
+    Fact,
     Frame,
     Initialized,
     LimitTold,
@@ -44,7 +45,7 @@ from rametd.domain.models import (
 from rametd.domain.states import BUSY_STATES, State
 from rametd.services import budgets, events
 from rametd.services.agents.questions import describe, new_request, same_question
-from rametd.services.intake import line_event
+from rametd.services.intake import last_words, line_event
 from rametd.services.lifecycle import change_state, held_by_person, log_request, release_login
 from rametd.services.mail import post
 from rametd.services.policy import Policy
@@ -82,8 +83,7 @@ class Projection:
         self._stored = agent
         self._principal = f"session:{session.id}"
         self._lines: list[NewEvent] = []
-        self._last_message_id = ""
-        self._doing = ""
+        self._calm: list[Fact] = []
 
     def apply(self, frame: Frame) -> None:
         self._lines.append(line_event(self.session, frame))
@@ -93,8 +93,8 @@ class Projection:
     def flush(self) -> None:
         """Store what was gathered: events of lines in their order, and the agent's row."""
         self._log_lines()
-        if self._last_message_id or self._doing:
-            self.unit.sessions.set_last_message(self.session.id, self._last_message_id, self._doing)
+        if self._calm:
+            self.unit.sessions.set_last_words([last_words(self.session, self._calm)])
         if self.agent != self._stored:
             agent = self.agent
             self.unit.agents.update(
@@ -132,11 +132,8 @@ class Projection:
                 self._settle(control_id)
             case Initialized(reply=reply):
                 self.agent = replace(self.agent, initialize_reply=reply)
-            case Said(conversation_id=conversation_id, message_id=message_id):
-                if conversation_id == self.session.conversation_id:
-                    self._last_message_id = message_id
-            case Doing(words=words):
-                self._doing = words.replace(f"{self.session.worktree}/", "")
+            case Said() | Doing():
+                self._calm.append(fact)
             case PromptSeen():
                 self._seen(fact)
             case PromptReturned(id=prompt_id):
