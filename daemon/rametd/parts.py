@@ -168,7 +168,7 @@ def assemble(core: Core, commands: Executor) -> Parts:
     transcripts = Transcripts(core)
     supervisor = Supervisor(core, warmer, transcripts)
     scheduler = Scheduler(core, supervisor)
-    core.wake, core.reattach, core.after_end = scheduler.wake, supervisor.reattach, supervisor.after_end
+    core.reattach, core.after_end = supervisor.reattach, supervisor.after_end
     sessions = Sessions(core, supervisor)
     pool = Pool(core, warmer)
     creator = Creator(core, pool)

@@ -75,7 +75,7 @@ class DaemonServicer(daemon_pb2_grpc.DaemonServiceServicer):
         )
 
     async def Shutdown(self, request: daemon_pb2.ShutdownRequest, context: Context) -> daemon_pb2.ShutdownResponse:
-        response = daemon_pb2.ShutdownResponse(pid=self._facts.pid, agents_alive=len(self._core.runners))
+        response = daemon_pb2.ShutdownResponse(pid=self._facts.pid, agents_alive=len(self._core.live))
         self._shut_down()
         return response
 
@@ -140,7 +140,7 @@ class DaemonServicer(daemon_pb2_grpc.DaemonServiceServicer):
         )
         return daemon_pb2.GetStatisticsResponse(
             sessions={state.value: count for state, count in counts.items()},
-            agents_alive=len(self._core.runners),
+            agents_alive=len(self._core.live),
             events=events,
             open_requests=requests,
             cost_usd=spent,

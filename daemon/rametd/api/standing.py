@@ -73,7 +73,7 @@ class StandingCalls(SessionCalls):
         return response
 
     async def _process(self, agent: Agent) -> session_pb2.AgentProcess:
-        runner = self._core.runners.get(agent.session_id)
+        runner = self._core.live.get(agent.session_id)
         pid = await runner.agent_pid() if runner is not None else 0
         return session_pb2.AgentProcess(
             generation=agent.generation,

@@ -6,8 +6,10 @@ import functools
 import re
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, ParamSpec, TypeVar
+from types import MappingProxyType
+from typing import Final, ParamSpec, Protocol, TypeVar
 from weakref import WeakValueDictionary
 
 import pygit2
@@ -16,12 +18,9 @@ from rametd.domain.errors import GitFailedError
 from rametd.git.locks import RepositoryLocks
 from rametd.git.process import GitProcess
 from rametd.git.registrations import verify_worktree
-from rametd.git.repository import common_dir
+from rametd.git.repository import Head, common_dir
 from rametd.git.sharing import have_own_umask
 from rametd.platform import durability
-
-if TYPE_CHECKING:
-    from rametd.git.tracking import Tracker
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -32,17 +31,42 @@ _OBJECT: Final = re.compile(r"[0-9a-f]{40}([0-9a-f]{24})?")
 _EXTENSIONS = ("partialclone",)
 
 
+@dataclass(frozen=True, slots=True)
+class WorktreeTree:
+    """The tree of a worktree's files. ``skipped``: git's words for each file and directory that could not be read.
+
+    ``plain``: no repository is inside that the tree only points at.
+    """
+
+    tree: str
+    head: Head
+    skipped: tuple[str, ...]
+    plain: bool = False
+
+
+class TreeSource(Protocol):
+    """Has the tree of one worktree's files without a look at every file: a tracker."""
+
+    async def tree(self) -> WorktreeTree: ...
+
+
 class GitContext:
     """Shared by all operations; made once by `Git`."""
 
-    def __init__(self, threads: int, environment: Mapping[str, str], lock_timeout: float) -> None:
+    def __init__(
+        self,
+        threads: int,
+        environment: Mapping[str, str],
+        lock_timeout: float,
+        tree_sources: Mapping[Path, TreeSource] = MappingProxyType({}),
+    ) -> None:
         pygit2.settings.set_extensions([*_EXTENSIONS])
         self.trusted = set[Path]()  # the common directories of repositories that people registered
         self.process = GitProcess(environment, lock_timeout, self.trusted)
         self.locks = RepositoryLocks(lock_timeout)
         # Checkouts run outside the repository's lock; more of them at once than there are threads only makes each slower.
         self.checkouts = asyncio.Semaphore(threads)
-        self.trackers: dict[Path, Tracker] = {}  # by worktree, resolved
+        self.tree_sources = tree_sources  # by worktree, resolved
         self._worktree_locks: WeakValueDictionary[Path, asyncio.Lock] = WeakValueDictionary()
         self._threads = ThreadPoolExecutor(threads, "git", initializer=have_own_umask)
         self._deleter = ThreadPoolExecutor(1, thread_name_prefix="git-delete")

@@ -55,7 +55,8 @@ class Git:
     """
 
     def __init__(self, environment: Mapping[str, str], *, threads: int = 4, lock_timeout: float = 10.0) -> None:
-        self._context = GitContext(threads, environment, lock_timeout)
+        self._trackers: dict[Path, Tracker] = {}  # by worktree, resolved
+        self._context = GitContext(threads, environment, lock_timeout, self._trackers)
         self._landed = LandedAnswers()
         self.landing = Landing(self._context)
         self.remotes = Remotes(self._context)
@@ -63,7 +64,7 @@ class Git:
 
     async def aclose(self) -> None:
         """Wait for what runs in threads."""
-        for worktree in list(self._context.trackers):
+        for worktree in list(self._trackers):
             await self.unwatch_changes(worktree)
         await self._context.aclose()
 
@@ -358,18 +359,18 @@ class Git:
 
         Raises WorktreeChangedError. A system without file watches left makes a tracker that says so (`Tracker.live`).
         """
-        found = self._context.trackers.get(worktree)
+        found = self._trackers.get(worktree)
         if found is not None:
             return found
         made = await track(self._context, worktree)
-        found = self._context.trackers.setdefault(worktree, made)
+        found = self._trackers.setdefault(worktree, made)
         if found is not made:  # somebody else was faster
             await made.close()
         return found
 
     async def unwatch_changes(self, worktree: Path) -> None:
         """Stop following it; one that is not followed is no error."""
-        tracker = self._context.trackers.pop(worktree, None)
+        tracker = self._trackers.pop(worktree, None)
         if tracker is not None:
             await tracker.close()
 
@@ -424,7 +425,7 @@ class Git:
 
     def tracker(self, worktree: Path) -> Tracker | None:
         """The worktree's tracker, where it is followed."""
-        return self._context.trackers.get(worktree)
+        return self._trackers.get(worktree)
 
     async def tree(self, worktree: Path) -> str:
         """The worktree's files as a tree object, untracked ones included and ignored ones not."""

@@ -9,16 +9,15 @@ import tempfile
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 import pygit2
 
 from rametd.domain.errors import GitFailedError
-from rametd.git.context import GitContext
+from rametd.git.context import GitContext, WorktreeTree
 from rametd.git.locks import DIRECTORY
-from rametd.git.repository import Head, common_dir, head_of, open_repository
+from rametd.git.repository import common_dir, head_of, open_repository
 from rametd.git.unread import add_all, is_unborn
 
 _LINK: Final = (0o160000).to_bytes(4, "big")
@@ -27,19 +26,6 @@ _ELSEWHERE: Final = b"link"
 """The extension of an index that has entries in a shared one."""
 _STALE: Final = 3600.0
 """Seconds after which a private index is one that a killed daemon left."""
-
-
-@dataclass(frozen=True, slots=True)
-class WorktreeTree:
-    """The tree of a worktree's files. ``skipped``: git's words for each file and directory that could not be read.
-
-    ``plain``: no repository is inside that the tree only points at.
-    """
-
-    tree: str
-    head: Head
-    skipped: tuple[str, ...]
-    plain: bool = False
 
 
 async def write_tree(git: GitContext, worktree: Path, git_dir: Path | None = None) -> WorktreeTree:
@@ -71,8 +57,8 @@ def has_no_links(index: Path) -> bool:
 
 async def current_tree(git: GitContext, worktree: Path, git_dir: Path | None = None) -> WorktreeTree:
     """The same as `write_tree`, from the worktree's tracker where it has one."""
-    tracker = git.trackers.get(worktree)
-    return await (tracker.tree() if tracker is not None else write_tree(git, worktree, git_dir))
+    source = git.tree_sources.get(worktree)
+    return await (source.tree() if source is not None else write_tree(git, worktree, git_dir))
 
 
 def write_commit(repository: pygit2.Repository, tree: str, message: str, parents: list[str]) -> str:

@@ -17,9 +17,27 @@ from rametd.keeper.peer import Peer
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
+    from typing import Any, Protocol
 
-    from rametd.keeper.server import Keeper
+    from rametd.keeper.child import Child
+    from rametd.keeper.pipes import Pipes
+
+    class Keeper(Protocol):
+        """The keeper, as far as `Control` uses it (`server.Keeper`)."""
+
+        path: str
+        spec: dict[str, Any]
+        agent: Child
+        identity: dict[str, Any]
+        reaped: bool
+        end_asked: dict[str, Any] | None
+        exit: dict[str, Any] | None
+        selector: selectors.BaseSelector
+        pipes: Pipes
+        blocked: str | None
+
+        def ask_end(self, grace: float, by: str) -> None: ...
+
 
 MAX_PEERS = 16
 STDERR_TAIL = 16 << 10

@@ -218,8 +218,8 @@ def decision_of(request: Request, mode: Mode) -> Decision:
 def notify(core: Core, request: Request) -> None:
     """Tell the agent that waits for it, once the answer is committed."""
     core.failpoint.hit("resolve.committed")
-    runner = core.runners.get(request.session_id)
+    runner = core.live.get(request.session_id)
     if runner is not None:
         runner.answered(request)
     for session_id in (request.session_id, *involved(request)):
-        core.wake_session(session_id)
+        core.live.wake(session_id)

@@ -1,20 +1,11 @@
 """What people type about a session, judged before anything is made of it."""
 
 import math
-from collections.abc import Collection
-from typing import TYPE_CHECKING
 
-from rametd.domain.errors import BadNameError, EmptyPromptError, InvalidInputError, NameTakenError, PromptTooLargeError
-from rametd.domain.models import Repo
-from rametd.git import names
-from rametd.store import Reader
-
-if TYPE_CHECKING:
-    from rametd.services.creation.wanted import NewSession
+from rametd.domain.errors import BadNameError, EmptyPromptError, InvalidInputError, PromptTooLargeError
 
 PROMPT_LIMIT = 16 << 20
 NAME_LIMIT = 200
-DERIVED_NAME_LIMIT = 40
 
 
 def check_prompt(prompt: str, *, empty_is_fine: bool = False) -> None:
@@ -52,24 +43,4 @@ def check_name(name: str) -> str:
             f"{name[:40]!r} cannot be a name",
             hint=f"use 1 to {NAME_LIMIT} printable characters, with one that is not a space",
         )
-    return name
-
-
-def choose_name(
-    reader: Reader, new: "NewSession", repo: Repo, fallback: str, taken: Collection[str] = frozenset()
-) -> str:
-    """The label as typed, or one made of what it is a fork of, the branch or the prompt; only the latter is varied when it is taken."""
-    if new.name:
-        check_name(new.name)
-        if new.name in taken or reader.sessions.by_name(new.name, repo.id):
-            raise NameTakenError(
-                f"a session of {repo.name} is called {new.name!r} already", hint="choose another --name"
-            )
-        return new.name
-    branch = (new.branch or new.existing_branch).rsplit("/", 1)[-1]
-    wanted = branch or names.slug(new.prompt[:400], DERIVED_NAME_LIMIT).replace("/", "-")
-    wanted = new.fork.source.name if new.fork is not None else wanted or fallback.rsplit("/", 1)[-1]
-    name, number = wanted, 2
-    while name in taken or reader.sessions.by_name(name, repo.id):
-        name, number = f"{wanted}-{number}", number + 1
     return name

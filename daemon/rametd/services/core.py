@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ramet.v1 import attention_pb2
 
@@ -21,15 +21,13 @@ from rametd.keeper.executor import Executor
 from rametd.services.hub import Hub
 from rametd.services.index import SessionIndex
 from rametd.services.intake import Intake
+from rametd.services.live import LiveAgents
 from rametd.services.operations.runner import Operations
 from rametd.services.policy import Policy
 from rametd.services.rates import Rates
 from rametd.services.tokens import Tokens
 from rametd.services.trackers import Trackers
 from rametd.store import Store, Unit
-
-if TYPE_CHECKING:
-    from rametd.services.agents.runner import Runner
 
 Hook = Callable[[Session], Awaitable[None]]
 """Something to be done at a moment of a session's life."""
@@ -71,13 +69,11 @@ class Core:
     clock: Callable[[], float]
     loop_time: Callable[[], float] = time.monotonic
     failpoint: Failpoint = field(default_factory=Failpoint)
-    runners: dict[str, "Runner"] = field(default_factory=dict)  # by session id; those attached to a living agent
-    running_costs: dict[str, float] = field(default_factory=dict)  # by session id; of turns that run, beyond the ledger
+    live: LiveAgents = field(default_factory=LiveAgents)
     newcomers: dict[Path, str] = field(default_factory=dict)  # ids of repositories without a row (`services.repos`)
     rates: Rates = field(default_factory=Rates)
     recovered: asyncio.Event = field(default_factory=asyncio.Event)  # calls are served; set once
     # Set by the app once the supervisor and the scheduler exist:
-    wake: Callable[[], None] = lambda: None  # something may have become startable
     reattach: Callable[[str], None] = lambda session_id: None  # the connection to a living keeper broke
     after_end: Callable[[str], Awaitable[None]] = field(default=_nothing)  # an agent's end is on record
     use_tools: Callable[[str, str, Mapping[str, Any]], Awaitable[dict[str, Any] | None]] = field(default=_no_tools)
@@ -113,13 +109,6 @@ class Core:
     def policy(self) -> Policy:
         """What a projection must know of the configuration."""
         return Policy(self.config, self.kinds)
-
-    def wake_session(self, session_id: str) -> None:
-        """Something was committed for a session: its living agent, or the scheduler, takes it from here."""
-        runner = self.runners.get(session_id)
-        if runner is not None:
-            runner.wake_sender()
-        self.wake()
 
     def kind(self, name: str) -> AgentKind:
         try:

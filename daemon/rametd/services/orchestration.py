@@ -136,7 +136,7 @@ class Orchestration:
 
         response = await self._core.store.write(work)
         self._core.failpoint.hit("message.committed")
-        self._core.wake_session(response.message.to_id)
+        self._core.live.wake(response.message.to_id)
         return response
 
     async def report(self, caller_id: str, text: str, remember: Remember) -> Session:

@@ -27,12 +27,11 @@ LOGIN_LOOK_S = 5.0
 
 
 class Scheduler:
-    """One task; `wake` it whenever something may have become startable."""
+    """One task; `LiveAgents.schedule` wakes it when something may have become startable."""
 
     def __init__(self, core: Core, supervisor: Supervisor) -> None:
         self._core = core
         self._supervisor = supervisor
-        self._news = asyncio.Event()
         self._turns = count(1)
         self._unkept: list[str] = []  # sessions of whose last turn there is no checkpoint yet
         self._served: dict[str, int] = {}  # repository → when it last got a slot, in turns
@@ -40,15 +39,12 @@ class Scheduler:
         self._credentials: dict[str, str] = {}  # kind of agent → their digest when they were first found lapsed
         self._login_asked = True  # a request about a login may be open
 
-    def wake(self) -> None:
-        self._news.set()
-
     async def run(self) -> None:
         rest = 0.0
         while True:
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._news.wait(), rest)
-            self._news.clear()
+                await asyncio.wait_for(self._core.live.startable.wait(), rest)
+            self._core.live.startable.clear()
             self._unkept.clear()
             await self._watch_logins()
             to_launch, to_send, rest = await write_for_sure(self._core.store, self._claim)
@@ -57,7 +53,7 @@ class Scheduler:
             for session, agent in to_launch:
                 self._supervisor.launch(session, agent)
             for session_id in to_send:
-                runner = self._core.runners.get(session_id)
+                runner = self._core.live.get(session_id)
                 if runner is not None:
                     self._core.trackers.follow(runner.session)
                     runner.wake_sender()

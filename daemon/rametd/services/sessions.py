@@ -14,12 +14,12 @@ from rametd.domain.models import Event, Hold, Mode, Prompt, PromptState, Repo, R
 from rametd.domain.states import State
 from rametd.git.tree import Tree
 from rametd.services import budgets
-from rametd.services.agents.runner import Runner
 from rametd.services.agents.supervisor import Supervisor
 from rametd.services.agents.transcripts import Transcripts
 from rametd.services.checks import check_budget, check_model, check_name, check_prompt
 from rametd.services.core import Core
 from rametd.services.lifecycle import change_state, held_by_person, log_update, release_login
+from rametd.services.live import LiveAgent
 from rametd.services.mail import TURN_STATES, post
 from rametd.services.missing import require_tree
 from rametd.services.ownership.transfers import set_paths
@@ -63,7 +63,7 @@ class Sessions:
         check_prompt(text)
         session = await self._get(session_id)
         await require_tree(self._core, session)
-        if session_id in self._core.runners:  # a start looks by itself
+        if session_id in self._core.live:  # a start looks by itself
             await self._core.git.verify_worktree(session.worktree, None)
 
         def work(unit: Unit) -> tuple[Prompt, Session]:
@@ -73,7 +73,7 @@ class Sessions:
             return prompt, session
 
         prompt, session = await self._core.store.write(work)
-        self._core.wake_session(session_id)
+        self._core.live.wake(session_id)
         return prompt, session
 
     async def warnings(self, session_id: str) -> list[str]:
@@ -90,14 +90,14 @@ class Sessions:
         session, before = await self._core.store.read(
             lambda reader: (reader.sessions.get(session_id), {each.number for each in reader.prompts.open(session_id)})
         )
-        runner = self._core.runners.get(session_id)
+        runner = self._core.live.get(session_id)
         if session.state not in TURN_STATES or runner is None:
             return False, []
         await self._end_turn(runner, session)
         prompts = await self._core.store.read(lambda reader: reader.prompts.list(session_id))
         return True, [each for each in prompts if each.number in before and each.state == PromptState.CANCELLED]
 
-    async def _end_turn(self, runner: Runner, session: Session) -> None:
+    async def _end_turn(self, agent: LiveAgent, session: Session) -> None:
         watcher = self._core.hub.watch(session.last_seq, [session.id])
         try:
             async with asyncio.timeout(INTERRUPT_DEADLINE_S):
@@ -106,14 +106,14 @@ class Sessions:
                     async with asyncio.timeout(PROMPT_ARRIVES_S):
                         while not await self._turn_begun(session.id):
                             await watcher.next()
-                await runner.interrupt()
+                await agent.interrupt()
                 # A prompt that was queued behind the turn begins the next one at once: the state alone would not tell.
                 told: list[Event] = []
                 while (now := await self._get(session.id)).state in TURN_STATES and now.turns == session.turns:
                     if any(event.kind == "turn_started" for event in told):
                         # A session is at work from the writing of its prompt on. An agent that reads the interrupt before it has begun with
                         # that prompt interrupts nothing, keeps the prompt in its queue, and begins with it now.
-                        await runner.interrupt()
+                        await agent.interrupt()
                     told = await watcher.next()
             # The result comes first and, a moment later, that the agent is idle: between the two the turn still seems to run.
             with suppress(TimeoutError):
@@ -155,10 +155,10 @@ class Sessions:
 
         await self._core.store.write(work)
         await self._supervisor.settled(session_id)
-        runner = self._core.runners.get(session_id)
+        runner = self._core.live.get(session_id)
         if runner is not None:
             await runner.end("stop", STOP_GRACE_S)
-        self._core.wake()
+        self._core.live.schedule()
         return await self._get(session_id)
 
     async def pause(self, session_id: str, principal: str) -> Session:
@@ -166,7 +166,7 @@ class Sessions:
         await self._supervisor.settled(session_id)
         session = await self._get(session_id)
         in_turn = session.state in TURN_STATES
-        runner = self._core.runners.get(session_id)
+        runner = self._core.live.get(session_id)
         if in_turn and runner is not None:
 
             def hold(unit: Unit) -> None:
@@ -199,7 +199,7 @@ class Sessions:
         await require_tree(self._core, await self._get(session_id))
 
         session = await self._core.store.write(lambda unit: go_on(unit, unit.sessions.get(session_id), principal))
-        self._core.wake()
+        self._core.live.schedule()
         return session
 
     async def _tree(self, session_id: str) -> Tree:
@@ -249,10 +249,10 @@ class Sessions:
             return session
 
         session = await self._core.store.write(work)
-        runner = self._core.runners.get(session_id)
+        runner = self._core.live.get(session_id)
         if runner is not None:
             await runner.follow_settings()
-        self._core.wake()
+        self._core.live.schedule()
         return session
 
     async def _get(self, session_id: str) -> Session:

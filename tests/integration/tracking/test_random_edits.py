@@ -156,7 +156,8 @@ async def test_random_edits_give_the_same_tree_both_ways(
     repository.git("worktree", "add", "-q", "-b", "work", str(place / "tree"))
     sample = Sample(place / "tree", environment)
     context = GitContext(2, environment, 5.0)
-    tracker = context.trackers[sample.path] = await trackers.track(context, sample.path)
+    tracker = await trackers.track(context, sample.path)
+    context.tree_sources = {sample.path: tracker}
     try:
         for kind, name, more in [*steps, ("look", "", "")]:
             match kind:

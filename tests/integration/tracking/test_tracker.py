@@ -171,7 +171,7 @@ async def test_filtered_files_are_stored_without_looking_at_everything(
 async def test_a_tree_that_was_collected_as_garbage_is_made_again(
     tracker: Tracker, context: GitContext, sample: Sample, then: str
 ) -> None:
-    context.trackers[sample.path] = tracker
+    context.tree_sources = {sample.path: tracker}
     sample.write("src/feature/important.py", "hours of work\n")
     await tracker.tree()
     sample.write("src/app.py", "edited\n")

@@ -103,7 +103,7 @@ async def test_events_are_followed_without_scans_after_directories_changed_place
 async def test_a_checkpoint_made_after_everything_was_touched_can_be_brought_back(
     tracked: Tracker, context: GitContext, linked: Sample
 ) -> None:
-    context.trackers[linked.path] = tracked
+    context.tree_sources = {linked.path: tracked}
     linked.write("src/app.py", "v1\n")
     for path in linked.path.rglob("*"):
         os.utime(path)

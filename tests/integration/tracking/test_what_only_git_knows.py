@@ -24,7 +24,8 @@ REFUSED = ["git~1", ".GIT", ".git.", "sub/.Git/x", ".git ", "sub/.git::$INDEX_AL
 async def test_a_name_that_git_refuses_is_in_no_tree_and_in_the_way_of_no_rewind(
     context: GitContext, linked: Sample, name: str
 ) -> None:
-    tracker = context.trackers[linked.path] = await trackers.track(context, linked.path)
+    tracker = await trackers.track(context, linked.path)
+    context.tree_sources = {linked.path: tracker}
     linked.write(name, "x\n")
     linked.write("src/app.py", "v1\n")
     taken = await capture(context, linked.path, ref=f"{CHECKPOINTS}any/1")

@@ -18,12 +18,12 @@ from rametd.domain.errors import (
     WorktreeChangedError,
 )
 from rametd.domain.text import utf8
-from rametd.git.context import GitContext
+from rametd.git.context import GitContext, WorktreeTree
 from rametd.git.copying import absent, copy_objects
 from rametd.git.inside import git_dir_at, of_remotes, places, staged_alone, under_way
 from rametd.git.obstacles import additions, in_the_way, named, refuse_repositories
 from rametd.git.repository import Head, common_dir, head_of, open_repository
-from rametd.git.snapshot import WorktreeTree, has_no_links, private_index, scratch_index, write_tree
+from rametd.git.snapshot import has_no_links, private_index, scratch_index, write_tree
 from rametd.git.snapshots.model import Nested, Snapshot
 from rametd.git.unread import add_all, hidden, is_unborn, unread
 

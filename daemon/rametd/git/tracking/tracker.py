@@ -24,9 +24,9 @@ import pygit2
 import structlog
 
 from rametd.domain.errors import GitFailedError, RametError
-from rametd.git.context import GitContext
+from rametd.git.context import GitContext, WorktreeTree
 from rametd.git.repository import common_dir, open_repository
-from rametd.git.snapshot import WorktreeTree, write_tree
+from rametd.git.snapshot import write_tree
 from rametd.git.tracking.attributes import Attributes
 from rametd.git.tracking.beginning import Begun, begin
 from rametd.git.tracking.changes import ChangeLog, Changes, Subscription

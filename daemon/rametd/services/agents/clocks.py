@@ -78,7 +78,7 @@ class Clocks:
             return True
 
         if await write_for_sure(self._core.store, work):
-            self._core.wake()
+            self._core.live.schedule()
 
     def _spawn_sleep(self) -> None:
         self._sleep_timer = None

@@ -159,8 +159,8 @@ class Conversation:
             await self._core.kept(session_id)
         budget = self._core.config.budget
         if await self._core.store.read(lambda reader: budgets.spendings(reader, session, budget)):
-            self._core.running_costs[session_id] = await self._running_cost()
-            running = dict(self._core.running_costs)  # the store's threads read it
+            self._core.live.running_costs[session_id] = await self._running_cost()
+            running = dict(self._core.live.running_costs)  # the store's threads read it
             spent = await self._core.store.read(
                 lambda reader: budgets.exceeded(reader, session, budget, running=running)
             )

@@ -93,7 +93,7 @@ class Runner:
 
         for request in await write_for_sure(core.store, load):
             self._feed(self._kind.read(self._agent, 0, 0, request.frame))
-        core.runners[session_id] = self
+        core.live.add(self)
         self._spawn(self._pump(), "pump")
         self._spawn(self._project(), "project")
         self._spawn(sender.run(), "send")
@@ -126,9 +126,7 @@ class Runner:
         """Let go of the agent, which lives on."""
         self._clocks.stop()
         self.frames.clear()  # read again by whoever takes the agent up next: the intake must not store them behind its back
-        if self._core.runners.get(self.session_id) is self:
-            del self._core.runners[self.session_id]
-            self._core.running_costs.pop(self.session_id, None)
+        self._core.live.remove(self)
         current = asyncio.current_task()
         tasks = [task for task in self._tasks if task is not current]
         for task in tasks:
@@ -247,14 +245,14 @@ class Runner:
             self._feed(frame)
         self._clocks.mind(self._session, self._agent)
         for told in projected.told:
-            self._core.wake_session(told)
+            self._core.live.wake(told)
         if projected.turn_ended:
-            self._core.running_costs.pop(session_id, None)
+            self._core.live.running_costs.pop(session_id, None)
             if self._core.after_turn:
                 self._spawn(self._after_turn(), "after-turn")
-            self._core.wake()
+            self._core.live.schedule()
         elif self._agent.background_commands != commands:
-            self._core.wake()  # a session may wait for the end of one
+            self._core.live.schedule()  # a session may wait for the end of one
         self._drop(frames)
 
     @property
@@ -299,7 +297,7 @@ class Runner:
         )
         self.wake_sender()
         self._clocks.mind(self._session, self._agent)
-        self._core.wake()
+        self._core.live.schedule()
 
     async def follow_settings(self) -> None:
         """Bring the agent's mode and model to what the session wants."""

@@ -22,7 +22,7 @@ async def end_agent(core: Core, supervisor: Supervisor, session: Session, why: s
     """End its process. Without a runner there may be one too: recovery completes what holds a session before it takes up its agent, and a
     process may run whose handle a killed daemon had not stored yet."""
     await supervisor.settled(session.id)
-    runner = core.runners.get(session.id)
+    runner = core.live.get(session.id)
     if runner is not None:
         await runner.end(why, END_GRACE_S)
         return

@@ -108,7 +108,7 @@ class Supervisor:
             await write_for_sure(
                 self._core.store, lambda unit: self._launch_failed(unit, session.id, agent.generation, reason)
             )
-            self._core.wake()
+            self._core.live.schedule()
             return
         self._core.failpoint.hit("launch.started")
 
@@ -291,7 +291,7 @@ class Supervisor:
             delay = RESUME_DELAYS_S[min(session.resumes, len(RESUME_DELAYS_S) - 1)]
             loop = asyncio.get_running_loop()
             self._timers[session_id] = loop.call_later(delay, self._requeue_later, session_id)
-        self._core.wake()
+        self._core.live.schedule()
 
     def _requeue_later(self, session_id: str) -> None:
         self._timers.pop(session_id, None)
@@ -306,7 +306,7 @@ class Supervisor:
                 change_state(unit, session, State.QUEUED, reason=session.state_reason, resumes=session.resumes + 1)
 
         await write_for_sure(self._core.store, work)
-        self._core.wake()
+        self._core.live.schedule()
 
     async def stop(self) -> None:
         """Let go of every agent; they live on under their keepers."""
@@ -317,7 +317,7 @@ class Supervisor:
             task.cancel()
         if self._tasks:
             await asyncio.wait(list(self._tasks.values()))
-        await asyncio.gather(*(runner.detach() for runner in list(self._core.runners.values())))
+        await asyncio.gather(*(runner.detach() for runner in self._core.live))
 
 
 def _store_process(unit: Unit, agent: Agent, process: Handle | Taken, home: str) -> Agent:

@@ -24,13 +24,13 @@ from rametd.domain.states import State
 from rametd.git import names
 from rametd.git.repository import Base
 from rametd.services import ports, repos
-from rametd.services.checks import check_budget, check_model, check_prompt, choose_name
+from rametd.services.checks import check_budget, check_model, check_prompt
 from rametd.services.core import Core
 from rametd.services.creation.building import Builder, SpareLostError
 from rametd.services.creation.inserting import begin, insert, operation_of
 from rametd.services.creation.pool import Pool
-from rametd.services.creation.start import Start, check_start, find_start
-from rametd.services.creation.wanted import Created, Made, NewSession, Wanted
+from rametd.services.creation.start import check_start, choose_name, find_start
+from rametd.services.creation.wanted import Created, Made, NewSession, Start, Wanted
 from rametd.services.ids import new_id
 from rametd.services.lookup import find_session
 from rametd.services.ownership.claims import check_claims
@@ -103,7 +103,7 @@ class Creator:
         for one in made:
             if one.spare is not None:
                 self._pool.spares.claimed(stored[one.session.id], one.wanted.info)
-        core.wake()
+        core.live.schedule()
         return [Created(stored[one.session.id], (*one.warnings, *offers.get(one.session.id, ()))) for one in made]
 
     async def _insert(self, work: Callable[[Unit], None]) -> None:

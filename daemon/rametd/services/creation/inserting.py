@@ -8,8 +8,8 @@ from rametd.domain.operations import Kind, Operation
 from rametd.domain.spares import Spare
 from rametd.git.repository import RepositoryInfo
 from rametd.services import events
-from rametd.services.creation.start import Start, require_alone
-from rametd.services.creation.wanted import Made, NewSession
+from rametd.services.creation.start import require_alone
+from rametd.services.creation.wanted import Made, NewSession, Start
 from rametd.services.delivery import add_prompt
 from rametd.services.ids import new_id
 from rametd.services.ownership.claims import check_claims

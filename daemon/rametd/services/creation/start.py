@@ -1,52 +1,35 @@
 """Where a session starts from: a base, a branch that is there, somebody's own checkout."""
 
 import shlex
+from collections.abc import Collection
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from rametd.domain.errors import (
     AmbiguousError,
     InvalidInputError,
+    NameTakenError,
     PathTakenError,
     RefNotFoundError,
     UnbornBranchError,
     WorktreeChangedError,
 )
 from rametd.domain.models import Repo, WorktreeKind
-from rametd.git import RemoteBranch, check_branch_name
+from rametd.git import check_branch_name, names
 from rametd.git.registrations import REASON
 from rametd.git.repository import Base, RepositoryInfo
+from rametd.services.checks import check_name
 from rametd.services.core import Core
+from rametd.services.creation.wanted import NewSession, Start
 from rametd.services.delivery import sender_of
 from rametd.store import Reader
 
-if TYPE_CHECKING:
-    from rametd.services.creation.wanted import NewSession
-
+DERIVED_NAME_LIMIT = 40
 NAMED = 5
 """Branches that a hint names."""
 
 
-@dataclass(frozen=True, slots=True)
-class Start:
-    """``branch`` "" is one that is yet to be named after the session; with ``new_branch`` it is yet to be made, at ``commit``.
-
-    ``worktree`` is that of somebody else, None where one is to be made. ``base_commit`` is what the session's work is compared with.
-    """
-
-    ref: str
-    commit: str
-    base_commit: str
-    branch: str = ""
-    new_branch: bool = True
-    kind: WorktreeKind = WorktreeKind.OWN
-    worktree: Path | None = None
-    upstream: RemoteBranch | None = None
-
-
-def check_start(new: "NewSession") -> None:
+def check_start(new: NewSession) -> None:
     """Raises `InvalidInputError` where what was asked for contradicts itself."""
     places = [
         name
@@ -77,7 +60,7 @@ def check_start(new: "NewSession") -> None:
         )
 
 
-async def find_start(core: Core, repo: Repo, info: RepositoryInfo, new: "NewSession", fetched: Base | None) -> Start:
+async def find_start(core: Core, repo: Repo, info: RepositoryInfo, new: NewSession, fetched: Base | None) -> Start:
     """Raises the typed errors of what is not there, not to be had, or taken; makes nothing. ``fetched`` stands in for the base."""
     if new.in_place:
         return await _in_place(core, repo, info)
@@ -103,7 +86,7 @@ async def find_start(core: Core, repo: Repo, info: RepositoryInfo, new: "NewSess
     return Start(base.ref, base.commit, base.commit, branch)
 
 
-async def _existing(core: Core, info: RepositoryInfo, new: "NewSession") -> Start:
+async def _existing(core: Core, info: RepositoryInfo, new: NewSession) -> Start:
     branch = new.existing_branch
     base = await core.git.resolve_base(info, new.base_ref, new.path) if new.base_ref else None
     tip = await core.git.branch_tip(info, branch)
@@ -122,7 +105,7 @@ async def _existing(core: Core, info: RepositoryInfo, new: "NewSession") -> Star
     )
 
 
-async def _near(core: Core, info: RepositoryInfo, new: "NewSession") -> str:
+async def _near(core: Core, info: RepositoryInfo, new: NewSession) -> str:
     """What may have been meant by a branch that is not there."""
     name = new.existing_branch
     with suppress(RefNotFoundError, AmbiguousError):
@@ -189,3 +172,23 @@ def require_alone(reader: Reader, repo: Repo, worktree: Path) -> None:
                 path=str(worktree),
                 session=session.id,
             )
+
+
+def choose_name(
+    reader: Reader, new: NewSession, repo: Repo, fallback: str, taken: Collection[str] = frozenset()
+) -> str:
+    """The label as typed, or one made of what it is a fork of, the branch or the prompt; only the latter is varied when it is taken."""
+    if new.name:
+        check_name(new.name)
+        if new.name in taken or reader.sessions.by_name(new.name, repo.id):
+            raise NameTakenError(
+                f"a session of {repo.name} is called {new.name!r} already", hint="choose another --name"
+            )
+        return new.name
+    branch = (new.branch or new.existing_branch).rsplit("/", 1)[-1]
+    wanted = branch or names.slug(new.prompt[:400], DERIVED_NAME_LIMIT).replace("/", "-")
+    wanted = new.fork.source.name if new.fork is not None else wanted or fallback.rsplit("/", 1)[-1]
+    name, number = wanted, 2
+    while name in taken or reader.sessions.by_name(name, repo.id):
+        name, number = f"{wanted}-{number}", number + 1
+    return name

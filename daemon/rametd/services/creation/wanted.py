@@ -5,12 +5,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from rametd.config import Config
-from rametd.domain.models import Mode, Repo, Session
+from rametd.domain.models import Mode, Repo, Session, WorktreeKind
 from rametd.domain.operations import Operation
 from rametd.domain.spares import Spare
+from rametd.git import RemoteBranch
 from rametd.git.repository import Base, RepositoryInfo
 from rametd.git.tree import Tree
-from rametd.services.creation.start import Start
 from rametd.store import Unit
 
 
@@ -80,6 +80,23 @@ class Wanted:
     after: tuple[str, ...]
     fetched: Base | None
     warnings: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Where a session starts from. ``branch`` "" is one that is yet to be named after the session; with ``new_branch`` it is yet to be made, at ``commit``.
+
+    ``worktree`` is that of somebody else, None where one is to be made. ``base_commit`` is what the session's work is compared with.
+    """
+
+    ref: str
+    commit: str
+    base_commit: str
+    branch: str = ""
+    new_branch: bool = True
+    kind: WorktreeKind = WorktreeKind.OWN
+    worktree: Path | None = None
+    upstream: RemoteBranch | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -93,7 +93,7 @@ async def give_up(core: Core, operation: Operation, error: BaseException | None)
             )
 
     await write_for_sure(core.store, work)
-    core.wake()
+    core.live.schedule()
 
 
 def last_known(reader: Reader, session: Session) -> tuple[str, str]:

@@ -102,7 +102,7 @@ class Remover:
         core.failpoint.hit("remove.processes-destroyed")
         removed = await core.store.write(lambda unit: self._forget(unit, session, entry, operation, [*told, *warnings]))
         core.failpoint.hit("remove.forgotten")
-        core.wake()
+        core.live.schedule()
         return removed
 
     async def _shelve(

@@ -172,7 +172,7 @@ class Restorer:
             return answer
 
         answer = await core.store.write(finish)
-        core.wake()
+        core.live.schedule()
         return answer
 
     async def _bring_back(self, session: Session, data: Mapping[str, str]) -> tuple[str, ...]:

@@ -112,7 +112,7 @@ class Trash:
             unit.operations.finish(operation, None if _others_of_call(unit, operation) else answer)
 
         await core.store.write(finish)
-        core.wake()
+        core.live.schedule()
 
     async def _undo(self, operation: Operation, error: BaseException | None) -> None:
         """Leave the entry as far as it is dropped: the same call, or its expiry, drops the rest."""
@@ -123,7 +123,7 @@ class Trash:
             unit.operations.undo(operation.id)
 
         await write_for_sure(self._core.store, work)
-        self._core.wake()
+        self._core.live.schedule()
 
     async def _forget(self, entry: TrashEntry) -> None:
         """Refs and files go before the row, so that nothing is left that no row knows of."""

@@ -45,7 +45,7 @@ class Outcomes:
             return entries.give_back(unit, kind, now, reason, prompt, tip, limit)
 
         await self._unless_over(landing, work)
-        core.wake_session(landing.session_id)
+        core.live.wake(landing.session_id)
 
     async def _unless_over(self, landing: Landing, work: Callable[[Unit, Landing], Landing]) -> None:
         """Do ``work`` with the entry as it is now, unless a person has taken it out of our hands."""

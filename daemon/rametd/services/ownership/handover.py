@@ -72,7 +72,7 @@ class Ownership:
         response, owner_id = await self._core.store.write(work)
         self._core.failpoint.hit("ownership.asked")
         if owner_id:
-            self._core.wake_session(owner_id)
+            self._core.live.wake(owner_id)
         return response
 
     def _request(
@@ -141,7 +141,7 @@ class Ownership:
         response, told = await self._core.store.write(work)
         self._core.failpoint.hit("ownership.decided")
         for session_id in told:
-            self._core.wake_session(session_id)
+            self._core.live.wake(session_id)
         return response
 
     def _answer(self, unit: Unit, caller: Session | None, decision: Decision) -> tuple[str, set[str]]:

@@ -118,11 +118,11 @@ class Plans:
             await core.store.write(change)
         core.failpoint.hit("plan.stored")
         for session_id in commit.touched:
-            runner = core.runners.get(session_id)
+            runner = core.live.get(session_id)
             if runner is not None:
                 await runner.follow_settings()
-            core.wake_session(session_id)
-        core.wake()
+            core.live.wake(session_id)
+        core.live.schedule()
         return applied
 
     def _new(self, application: Application, checked: Checked, row: PlanThread) -> NewSession:

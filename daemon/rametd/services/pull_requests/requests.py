@@ -259,7 +259,7 @@ class PullRequests(PullRequestBook):
                 return prompt
 
             prompt = await core.store.write(work)
-            core.wake_session(session.id)
+            core.live.wake(session.id)
             return feedback, prompt
 
     # ── parts ────────────────────────────────────────────────────────────────────────────────────────────────────────────────────

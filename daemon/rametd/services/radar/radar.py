@@ -218,7 +218,7 @@ class Radar:
             self._told[session_id] = core.loop_time()
             # What turns red meanwhile is told when it has rested.
             asyncio.get_running_loop().call_later(REST_S, self.note, session_id)
-            core.wake_session(session_id)
+            core.live.wake(session_id)
 
     # ── asking ───────────────────────────────────────────────────────────────────────────────────────────────────────────────────
 

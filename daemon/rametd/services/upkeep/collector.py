@@ -86,7 +86,7 @@ class Collector:
             if risk := await work_at_risk(core, session):
                 return KEPT, f"{days}, but holds {describe(risk)}"
             return "archived", days
-        if session.state != State.IDLE or session.id in core.runners:
+        if session.state != State.IDLE or session.id in core.live:
             alive = "its agent is alive" if session.state == State.IDLE else f"it is {session.state}"
             return KEPT, alive
         if await core.store.read(lambda reader: bool(reader.prompts.open(session.id))):

@@ -286,7 +286,7 @@ class Checkpointer:
         session = await self._core.store.read(lambda reader: reader.sessions.find(session_id))
         if session is not None and session.checkpoint_due and session.state != State.ARCHIVED:
             await self._attempt(session_id, self.make(session_id, CheckpointReason.TURN))
-        self._core.wake()
+        self._core.live.schedule()
 
     async def _attempt(self, session_id: str, making: Awaitable[object]) -> None:
         try:

@@ -121,7 +121,7 @@ class Reviewer:
             return prompt, sent
 
         done = await self._core.store.write(work)
-        self._core.wake_session(session.id)
+        self._core.live.wake(session.id)
         return done
 
     async def where_now(self, session: Session, comments: list[Comment]) -> list[int]:

@@ -82,7 +82,7 @@ class Rewinder:
     async def _undo(self, operation: Operation, error: BaseException | None) -> None:
         """Give a rewind up: git refused, the disk is full, or a fault of ours. What it overwrote is a checkpoint."""
         await write_for_sure(self._core.store, lambda unit: unit.operations.undo(operation.id))
-        self._core.wake()
+        self._core.live.schedule()
 
     async def _complete(self, operation: Operation) -> Rewound:
         """Rewind the session; every step may have been done before."""
@@ -194,7 +194,7 @@ class Rewinder:
 
         done = await write_for_sure(core.store, record)
         core.failpoint.hit("rewind.recorded")
-        core.wake()
+        core.live.schedule()
         return done
 
     async def _may_move(self, session: Session, repo: Repo) -> bool:

@@ -139,13 +139,13 @@ class Syncer:
             return finish(unit, done, operation)
 
         answer = await write_for_sure(core.store, record)
-        core.wake_session(session.id)
+        core.live.wake(session.id)
         return answer
 
     async def _undo(self, operation: Operation, error: BaseException | None) -> None:
         """Give a sync up that git refused: what it did is as git left it."""
         await write_for_sure(self._core.store, lambda unit: unit.operations.undo(operation.id))
-        self._core.wake()
+        self._core.live.schedule()
 
     async def _settle(self, operation: Operation) -> None:
         """After a kill nothing is written or taken back: what git had done counts, and what it had half done is said on the session."""
@@ -177,7 +177,7 @@ class Syncer:
             unit.operations.undo(operation.id)  # nothing, where it is finished
 
         await write_for_sure(core.store, record)
-        core.wake()
+        core.live.schedule()
 
 
 def check_state(unit: Unit, session_id: str) -> None:

@@ -28,7 +28,7 @@ async def agents(core: Core, repo: Repo | None, checked: Counter[str]) -> AsyncI
         if agent.state != AgentState.LIVE:
             continue
         recovered = await core.executor.recover(Handle(agent.handle))
-        if recovered.liveness != Liveness.ALIVE and session.id not in core.runners:
+        if recovered.liveness != Liveness.ALIVE and session.id not in core.live:
             generation = agent.generation
 
             async def lose(session: Session = session, generation: int = generation) -> None:

@@ -1,0 +1,79 @@
+"""The agents that live, as far as other services use them, and what wakes the scheduler."""
+
+import asyncio
+from collections.abc import Iterator
+from typing import Protocol
+
+from rametd.domain.models import Request, Session
+
+
+class LiveAgent(Protocol):
+    """One attached agent (`agents.runner.Runner`)."""
+
+    session_id: str
+    ended: asyncio.Event
+
+    @property
+    def session(self) -> Session:
+        """Its session as of the last line that was stored."""
+
+    def wake_sender(self) -> None:
+        """Write what was committed for the agent."""
+
+    def answered(self, request: Request) -> None:
+        """Hand over an answer of a person; call it once that is committed."""
+
+    async def follow_settings(self) -> None:
+        """Bring the agent's mode and model to those of the session."""
+
+    async def interrupt(self) -> None:
+        """Ask the agent to end its turn."""
+
+    async def end(self, intent: str, grace: float) -> None:
+        """End the agent with all its processes; returns when that is recorded."""
+
+    async def agent_pid(self) -> int:
+        """Return the agent's process id, 0 once it has ended."""
+
+    async def detach(self) -> None:
+        """Let go of the agent, which lives on."""
+
+
+class LiveAgents:
+    """The attached agents by session id. ``startable`` is set when something may have become startable."""
+
+    def __init__(self) -> None:
+        self.startable = asyncio.Event()
+        self.running_costs: dict[str, float] = {}  # by session id; of turns that run, beyond the ledger
+        self._agents: dict[str, LiveAgent] = {}
+
+    def __len__(self) -> int:
+        return len(self._agents)
+
+    def __contains__(self, session_id: str) -> bool:
+        return session_id in self._agents
+
+    def __iter__(self) -> Iterator[LiveAgent]:
+        return iter([*self._agents.values()])
+
+    def get(self, session_id: str) -> LiveAgent | None:
+        return self._agents.get(session_id)
+
+    def add(self, agent: LiveAgent) -> None:
+        self._agents[agent.session_id] = agent
+
+    def remove(self, agent: LiveAgent) -> None:
+        """Remove an agent, unless another one has taken its place."""
+        if self._agents.get(agent.session_id) is agent:
+            del self._agents[agent.session_id]
+            self.running_costs.pop(agent.session_id, None)
+
+    def schedule(self) -> None:
+        """Have the scheduler look for sessions to start."""
+        self.startable.set()
+
+    def wake(self, session_id: str) -> None:
+        """Have a session's agent, or the scheduler, take up what was committed for it."""
+        if (agent := self.get(session_id)) is not None:
+            agent.wake_sender()
+        self.schedule()
