@@ -10,6 +10,9 @@ from tests.support.daemon import connected, daemon_process, make_sandbox
 
 SETTLE_S = 1.0
 """After the last answer: timers and caches of the daemon come to rest."""
+REST_S, REST_LIMIT_S = 2.0, 30.0
+"""The daemon rests once it has used less than 1 ms of the processor for so long; its last work (copies of conversations,
+checkpoints, a look for conflicts) follows the turns by some seconds. One that never rests is measured after the limit."""
 
 
 async def rows(scale: Scale) -> AsyncIterator[Figure]:
@@ -33,16 +36,26 @@ async def rows(scale: Scale) -> AsyncIterator[Figure]:
             f"slope of the daemon's RSS from 1 ({one:.1f} MB) to {count} ({many:.1f} MB) live sessions",
             0.3,
         )
+        await rest(daemon.pid, scale)
         progress(f"idling {scale.idle_s:g} s with {count} agents alive")
         alive = await idling(daemon.pid, scale.idle_s)
         async with connected(sandbox) as client:
             await put_to_sleep(client, ids)
-        await asyncio.sleep(settle)
+        await rest(daemon.pid, scale)
         progress(f"idling {scale.idle_s:g} s with {count} agents asleep")
         asleep = await idling(daemon.pid, scale.idle_s)
         for name, percent in (("alive", alive), ("asleep", asleep)):
             how = f"processor time of the daemon's threads over {scale.idle_s:g} s with {count} idle sessions, agents {name}"
             yield Figure(f"idle daemon, agents {name}", percent, "% of a core", how, 0.2)
+
+
+async def rest(pid: int, scale: Scale) -> None:
+    """Wait until the daemon rests."""
+    limit = time.monotonic() + min(REST_LIMIT_S, 3 * scale.idle_s)
+    before = -1.0
+    while (now := cpu_time(pid)) - before > 0.001 and time.monotonic() < limit:
+        before = now
+        await asyncio.sleep(min(REST_S, scale.idle_s))
 
 
 async def idling(pid: int, seconds: float) -> float:
