@@ -6,6 +6,7 @@ The functions here block (libgit2); `Git` calls them in its threads.
 import difflib
 import os
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import cast
 
@@ -141,9 +142,16 @@ def _search(start: Path) -> pygit2.Repository:
 def common_dir(git_dir: Path) -> Path:
     """The directory that all worktrees of a repository share."""
     try:
-        return (git_dir / (git_dir / "commondir").read_text().rstrip("\n")).resolve()
+        status = (git_dir / "commondir").stat()
+        return _read_common_dir(git_dir, status.st_ino, status.st_mtime_ns)
     except FileNotFoundError:
         return git_dir
+
+
+@lru_cache(maxsize=4096)
+def _read_common_dir(git_dir: Path, inode: int, mtime_ns: int) -> Path:
+    """The inode and the time say which file ``commondir`` it was."""
+    return (git_dir / (git_dir / "commondir").read_text().rstrip("\n")).resolve()
 
 
 def _main_root(main: pygit2.Repository, common: Path) -> Path:

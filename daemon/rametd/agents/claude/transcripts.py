@@ -23,8 +23,12 @@ def configuration_directory(environment: Mapping[str, str]) -> Path:
 
 def find(root: Path, conversation_id: str) -> Path | None:
     """The transcript of a conversation below ``root``, None where there is none."""
-    with suppress(OSError):
-        return next(root.glob(f"projects/*/{conversation_id}.jsonl"), None)
+    with suppress(OSError), os.scandir(root / "projects") as projects:
+        # Strings, not paths: every turn's end looks for one file among the projects of all sessions.
+        for project in projects:
+            transcript = f"{project.path}/{conversation_id}.jsonl"
+            if os.path.exists(transcript):  # noqa: PTH110
+                return Path(transcript)
     return None
 
 
