@@ -37,6 +37,7 @@ from rametd.services import events
 from rametd.services.core import Core
 from rametd.services.hub import Hub
 from rametd.services.index import SessionIndex
+from rametd.services.operations.runner import Operations
 from rametd.services.tokens import Tokens
 from rametd.serving import report_health, server_factory
 from rametd.store import Rebuilt, RecoveredSession, Store
@@ -180,11 +181,11 @@ class Daemon:
                 fence=fence,
                 instance_id=instance_id,
                 daemon_environment=self._environ,
+                operations=Operations(store, self._failpoint),
+                cgroup_of=group.agent_cgroup if group is not None else cgroups.none,
                 clock=time.time,
                 failpoint=self._failpoint,
             )
-            if group is not None:
-                core.cgroup_of = group.agent_cgroup
             yield core
         finally:
             hub.close()

@@ -1,14 +1,14 @@
 """The daemon's parts: how they are connected, and the order in which they start and stop."""
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import Any
 
 import structlog
 
-from rametd.domain.models import DAEMON, Mode, Session
+from rametd.domain.models import DAEMON, Mode, RequestKind, Session
 from rametd.domain.operations import Caller
 from rametd.keeper.executor import Executor
 from rametd.services.agents.supervisor import Supervisor
@@ -25,6 +25,8 @@ from rametd.services.departures.departures import Departures
 from rametd.services.departures.removal import Remover
 from rametd.services.departures.restoring import Restorer
 from rametd.services.departures.trash import Trash
+from rametd.services.hooks import AgentTools, Resolver, SessionHooks
+from rametd.services.landing import entries
 from rametd.services.landing.landed import LandedTracker
 from rametd.services.landing.queue import LandingQueue
 from rametd.services.lifecycle import log_update
@@ -38,7 +40,8 @@ from rametd.services.pull_requests.requests import PullRequests
 from rametd.services.pull_requests.tracker import PullRequestTracker
 from rametd.services.radar.radar import Radar
 from rametd.services.scheduler import Scheduler
-from rametd.services.sessions import Sessions
+from rametd.services.sessions import Sessions, resolve_trouble
+from rametd.services.trackers import Trackers
 from rametd.services.upkeep import housekeeping
 from rametd.services.upkeep.power import Power
 from rametd.services.worktrees.beginnings import Beginnings
@@ -58,6 +61,9 @@ class Parts:
     """All services. `assemble` creates them; the servicers use them."""
 
     core: Core
+    trackers: Trackers
+    tools: AgentTools
+    resolvers: Mapping[RequestKind, Resolver]
     supervisor: Supervisor
     warmer: Warmer
     scheduler: Scheduler
@@ -91,7 +97,7 @@ class Parts:
             self.supervisor.stop,
             self.terminals.close,
             self.setup.close,
-            core.trackers.close,
+            self.trackers.close,
             self.checkpointer.close,
             self.beginnings.close,
             core.operations.close,
@@ -105,7 +111,7 @@ class Parts:
             await core.store.write(forbid_bypass)
         await self.supervisor.recover(but=late)
         await self.checkpointer.recover(but=late)
-        await core.trackers.recover(but=late)
+        await self.trackers.recover(but=late)
         await self.setup.recover(lambda session_id: session_id not in late)
         await self.beginnings.recover(lambda session_id: session_id not in late)
         stack.push_async_callback(self.queue.stop)
@@ -125,7 +131,7 @@ class Parts:
             ("warm-up", self.core.kinds["claude"].prepare),
             ("power", self.power.run),
             ("housekeeping", lambda: housekeeping.run(self.core, self.departures.trash)),
-            ("trackers", self.core.trackers.run),
+            ("trackers", self.trackers.run),
             ("landed", self.departures.landed.run),
             ("radar", self.radar.run),
             ("pull-requests", PullRequestTracker(self.core, self.pulls).run),
@@ -164,42 +170,58 @@ class Background:
 
 def assemble(core: Core, commands: Executor) -> Parts:
     """Create and connect all parts. ``commands`` runs the commands in worktrees."""
-    warmer = Warmer(core)
+    tools = AgentTools()
+    trackers = Trackers(core.store, core.git, core.recovered)
+    warmer = Warmer(core, tools)
     transcripts = Transcripts(core)
-    supervisor = Supervisor(core, warmer, transcripts)
-    scheduler = Scheduler(core, supervisor)
-    core.reattach, core.after_end = supervisor.reattach, supervisor.after_end
-    sessions = Sessions(core, supervisor)
-    pool = Pool(core, warmer)
-    creator = Creator(core, pool)
-    landed = LandedTracker(core)
-    departures = Departures(
-        Remover(core, supervisor), Archiver(core, supervisor, sessions), Restorer(core), Trash(core), landed
-    )
     checkpointer = Checkpointer(core)
-    beginnings = Beginnings(core, checkpointer)
     terminals = Terminals(core, commands)
     setup = Setup(core, terminals)
-    radar = Radar(core)
+    beginnings = Beginnings(core, checkpointer, setup.over)
+    landed = LandedTracker(core)
+    ownership = Ownership(core)
+    hooks = SessionHooks(
+        after_creation=(setup.begin, warmer.session_made, trackers.session_made, beginnings.begin),
+        before_launch=(setup.ready,),
+        hurry=setup.hurry,
+        # In this order: two scans of all files at once would delay the first prompt.
+        before_prompt=(beginnings.before_prompt, trackers.before_prompt),
+        settle_checkpoint=checkpointer.settle,
+        use_tools=tools.use,
+        after_turn=(checkpointer.after_turn, landed.after_turn, transcripts.renew, ownership.after_turn),
+        before_tree_goes=(warmer.before_tree_goes, setup.tear_down, trackers.before_tree_goes),
+    )
+    supervisor = Supervisor(core, hooks, warmer, transcripts)
+    sessions = Sessions(core, supervisor)
+    pool = Pool(core, warmer, setup.run_in)
+    creator = Creator(core, hooks, pool)
+    departures = Departures(
+        Remover(core, hooks, supervisor),
+        Archiver(core, hooks, supervisor, sessions),
+        Restorer(core, hooks),
+        Trash(core),
+        landed,
+    )
+    radar = Radar(core, trackers)
+    trackers.on_begun.append(radar.follow)
     pulls = PullRequests(core)
-    core.keep, core.kept, core.still = checkpointer.catch_up, checkpointer.settle, checkpointer.still
-    core.hurry, core.prepared, pool.spares.prepare = setup.hurry, setup.over, setup.run_in
-    core.after_creation += [setup.begin, warmer.session_made, core.trackers.session_made, beginnings.begin]
-    core.before_launch.append(setup.ready)
-    # In this order: two scans of all files at once would delay the first prompt.
-    core.before_prompt += [beginnings.before_prompt, core.trackers.before_prompt]
-    core.after_turn += [checkpointer.after_turn, landed.after_turn, transcripts.renew]
-    core.before_tree_goes += [warmer.before_tree_goes, setup.tear_down, core.trackers.before_tree_goes]
-    core.trackers.on_begun.append(radar.follow)
 
     async def archive(session: Session, principal: str) -> tuple[str, ...]:
         return tuple((await departures.archiver.archive(session.id, force=False, caller=Caller(principal))).warnings)
 
     return Parts(
         core=core,
+        trackers=trackers,
+        tools=tools,
+        resolvers={
+            RequestKind.TROUBLE: resolve_trouble,
+            RequestKind.LOGIN: resolve_trouble,
+            RequestKind.OWNERSHIP: ownership.resolve,
+            RequestKind.LANDING: entries.resolve,
+        },
         supervisor=supervisor,
         warmer=warmer,
-        scheduler=scheduler,
+        scheduler=Scheduler(core, supervisor, checkpointer, trackers),
         sessions=sessions,
         pool=pool,
         creator=creator,
@@ -213,9 +235,9 @@ def assemble(core: Core, commands: Executor) -> Parts:
         terminals=terminals,
         setup=setup,
         orchestration=Orchestration(core, creator, sessions),
-        ownership=Ownership(core),
+        ownership=ownership,
         radar=radar,
-        queue=LandingQueue(core, setup),
+        queue=LandingQueue(core, setup, checkpointer),
         pulls=pulls,
         pull_cleaner=PullRequestCleaner(core, pulls, archive),
         plans=Plans(core, creator),

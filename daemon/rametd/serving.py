@@ -90,6 +90,8 @@ def server_factory(
         parts.pool,
         parts.radar,
         parts.syncer,
+        parts.trackers,
+        parts.supervisor,
     )
     terminals = TerminalServicer(core, calls, parts.terminals, parts.setup)
     landings = LandingServicer(core, calls, parts.queue, parts.pulls, parts.pull_cleaner)
@@ -98,13 +100,13 @@ def server_factory(
     async def use_tools(session_id: str, key: str, message: Mapping[str, Any]) -> dict[str, Any] | None:
         return await tool_server(core, orchestrating, session_id).answer(dict(message), key)
 
-    core.use_tools = use_tools
+    parts.tools.bind(use_tools)
     added: tuple[tuple[Callable[[Any, Any], None], Any], ...] = (
         (daemon_pb2_grpc.add_DaemonServiceServicer_to_server, DaemonServicer(core, facts, serving, stop)),
         (repo_pb2_grpc.add_RepoServiceServicer_to_server, RepoServicer(core, calls, parts.pool)),
         (session_pb2_grpc.add_SessionServiceServicer_to_server, sessions),
         (event_pb2_grpc.add_EventServiceServicer_to_server, EventServicer(core)),
-        (attention_pb2_grpc.add_AttentionServiceServicer_to_server, AttentionServicer(core, calls)),
+        (attention_pb2_grpc.add_AttentionServiceServicer_to_server, AttentionServicer(core, calls, parts.resolvers)),
         (worktree_pb2_grpc.add_WorktreeServiceServicer_to_server, worktrees),
         (terminal_pb2_grpc.add_TerminalServiceServicer_to_server, terminals),
         (orchestration_pb2_grpc.add_OrchestrationServiceServicer_to_server, orchestrating),

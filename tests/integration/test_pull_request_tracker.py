@@ -7,11 +7,14 @@ import pytest
 from rametd.config import Config, Source
 from rametd.domain.pull_requests import Checks, PullRequest, PullState
 from rametd.environment import EnvironmentFiles
+from rametd.failpoints import Failpoint
 from rametd.git import Git
 from rametd.keeper.local import LocalExecutor
+from rametd.platform import cgroups
 from rametd.services.core import Core
 from rametd.services.hub import Hub
 from rametd.services.index import SessionIndex
+from rametd.services.operations.runner import Operations
 from rametd.services.pull_requests.requests import PullRequests
 from rametd.services.pull_requests.tracker import LONGEST_S, PERIOD_S, PullRequestTracker
 from rametd.services.tokens import Tokens
@@ -90,6 +93,8 @@ async def watching(sandbox: Sandbox) -> AsyncIterator[Watching]:
         fence=1,
         instance_id="x",
         daemon_environment=sandbox.environ,
+        operations=Operations(store, Failpoint()),
+        cgroup_of=cgroups.none,
         clock=lambda: time[0],
     )
     await store.write(lambda unit: unit.repos.upsert(a_repo(id="repo", root=path, common_dir=path / ".git")))

@@ -10,6 +10,7 @@ from rametd.domain.errors import ReadOnlyError
 from rametd.services.core import Core
 from rametd.services.creation.creator import Creator
 from rametd.services.creation.pool import Pool
+from rametd.services.hooks import SessionHooks
 
 
 class SlowStore:
@@ -28,6 +29,7 @@ async def hang_up_during(work: Callable[[Any], None]) -> None:
     store = SlowStore()
     creator = Creator(
         cast(Core, SimpleNamespace(store=store, operations=SimpleNamespace(handle=lambda *kind: None))),
+        cast(SessionHooks, None),
         cast(Pool, None),
     )
     storing = asyncio.create_task(creator._insert(work))

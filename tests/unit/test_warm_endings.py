@@ -13,6 +13,7 @@ from rametd.keeper.place import Place
 from rametd.services.agents.warm import AGAIN_S, Warmer
 from rametd.services.agents.warm_process import GENERATION
 from rametd.services.core import Core
+from rametd.services.hooks import AgentTools
 
 from tests.support.eventually import eventually
 
@@ -53,7 +54,7 @@ def warmer_of(executor: StubbornExecutor) -> tuple[Warmer, list[float]]:
         await asyncio.sleep(0)
 
     core = SimpleNamespace(executor=executor, store=NoSessions(), fence=1)
-    return Warmer(cast(Core, core), sleep=sleep), pauses
+    return Warmer(cast(Core, core), AgentTools(), sleep=sleep), pauses
 
 
 @pytest.mark.parametrize("refusals", [0, 1, len(AGAIN_S)])

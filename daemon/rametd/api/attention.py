@@ -1,5 +1,6 @@
 """AttentionService."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import grpc
@@ -10,9 +11,10 @@ from rametd.api.context import principal
 from rametd.api.paging import offset, position_of, size_of, token_of
 from rametd.api.repo import resolve_repo
 from rametd.domain.errors import InvalidInputError
-from rametd.domain.models import Request
+from rametd.domain.models import Request, RequestKind
 from rametd.services import attention, permissions
 from rametd.services.core import Core
+from rametd.services.hooks import Resolver
 from rametd.services.lookup import find_session
 from rametd.services.permissions import EFFECTS
 from rametd.services.views import request_message, rule_message
@@ -32,9 +34,10 @@ def messages(reader: Reader, requests: list[Request]) -> list[attention_pb2.Atte
 
 
 class AttentionServicer(attention_pb2_grpc.AttentionServiceServicer):
-    def __init__(self, core: Core, calls: Calls) -> None:
+    def __init__(self, core: Core, calls: Calls, resolvers: Mapping[RequestKind, Resolver]) -> None:
         self._core = core
         self._calls = calls
+        self._resolvers = resolvers
 
     async def ListRequests(
         self, request: attention_pb2.ListRequestsRequest, context: Context
@@ -69,7 +72,7 @@ class AttentionServicer(attention_pb2_grpc.AttentionServiceServicer):
         async def work(call: Call) -> attention_pb2.ResolveRequestResponse:
             def resolve(unit: Unit) -> tuple[Request, attention_pb2.ResolveRequestResponse]:
                 answered, response = attention.resolve(
-                    unit, request.request, request.resolution, who, self._core.policy, self._core.resolvers
+                    unit, request.request, request.resolution, who, self._core.policy, self._resolvers
                 )
                 call.remember(unit, response)
                 return answered, response

@@ -14,6 +14,7 @@ from rametd.services.core import Core
 from rametd.services.lookup import find_session
 from rametd.services.missing import require_tree
 from rametd.services.repos import info_of
+from rametd.services.trackers import Trackers
 from rametd.services.worktrees.changes import Against, against, change_message, compare, paths_inside, warnings_of
 
 Context = grpc.aio.ServicerContext[Any, Any]
@@ -37,6 +38,7 @@ def patch_limit(asked: int, default: int) -> int:
 
 class ChangeCalls:
     _core: Core
+    _trackers: Trackers
 
     async def GetDiff(self, request: worktree_pb2.GetDiffRequest, context: Context) -> worktree_pb2.GetDiffResponse:
         core = self._core
@@ -66,7 +68,7 @@ class ChangeCalls:
         session = await core.store.read(lambda reader: find_session(reader, request.session))
         old = await against(core, session, request.against, sessions=False)
         await require_tree(core, session)
-        async with core.trackers.held(session) as tracker:
+        async with self._trackers.held(session) as tracker:
             changes = tracker.changes()
             try:
                 seen = (await tracker.tree()).tree

@@ -10,10 +10,12 @@ from rametd.api.pool import PoolCalls
 from rametd.api.reviews import ReviewCalls
 from rametd.api.trash import TrashCalls
 from rametd.api.upkeep import UpkeepCalls
+from rametd.services.agents.supervisor import Supervisor
 from rametd.services.core import Core
 from rametd.services.creation.pool import Pool
 from rametd.services.departures.departures import Departures
 from rametd.services.radar.radar import Radar
+from rametd.services.trackers import Trackers
 from rametd.services.upkeep.collector import Collector
 from rametd.services.upkeep.doctor import Doctor
 from rametd.services.worktrees.checkpoints import Checkpointer
@@ -42,6 +44,8 @@ class WorktreeServicer(
         pool: Pool,
         radar: Radar,
         syncer: Syncer,
+        trackers: Trackers,
+        supervisor: Supervisor,
     ) -> None:
         self._core = core
         self._calls = calls
@@ -49,8 +53,9 @@ class WorktreeServicer(
         self._rewinder = rewinder
         self._pool = pool
         self._radar = radar
+        self._trackers = trackers
         self._reviewer = Reviewer(core)
         self._syncer = syncer
         self._departures = departures
         self._collector = Collector(core, departures.remover)
-        self._doctor = Doctor(core)
+        self._doctor = Doctor(core, supervisor)

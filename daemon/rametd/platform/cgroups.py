@@ -44,6 +44,10 @@ class Cgroups:
         return self.root / f"agent-{session}"
 
 
+def none(session: str) -> None:
+    """Give no group, where `find` has found none."""
+
+
 def enter(group: Path, pid: int) -> None:
     """Move the process ``pid`` into ``group``; its future children follow. Raises OSError if either is gone."""
     (group / "cgroup.procs").write_text(f"{pid}\n")

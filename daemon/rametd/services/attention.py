@@ -20,7 +20,8 @@ from rametd.domain.models import DAEMON_REQUESTS, Mode, Request, RequestKind, Re
 from rametd.domain.states import State
 from rametd.services import permissions
 from rametd.services.checks import check_prompt
-from rametd.services.core import Core, Resolver
+from rametd.services.core import Core
+from rametd.services.hooks import Resolver
 from rametd.services.lifecycle import change_state, log_request, log_update
 from rametd.services.lookup import find_session
 from rametd.services.mail import post

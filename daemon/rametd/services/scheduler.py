@@ -18,6 +18,8 @@ from rametd.services.operations.busy import unfinished
 from rametd.services.persistence import write_for_sure
 from rametd.services.predecessors import blocked_by
 from rametd.services.sessions import release
+from rametd.services.trackers import Trackers
+from rametd.services.worktrees.checkpoints import Checkpointer
 from rametd.store import Unit
 
 PERIOD_S = 30.0
@@ -29,8 +31,10 @@ LOGIN_LOOK_S = 5.0
 class Scheduler:
     """One task; `LiveAgents.schedule` wakes it when something may have become startable."""
 
-    def __init__(self, core: Core, supervisor: Supervisor) -> None:
+    def __init__(self, core: Core, supervisor: Supervisor, checkpointer: Checkpointer, trackers: Trackers) -> None:
         self._core = core
+        self._checkpointer = checkpointer
+        self._trackers = trackers
         self._supervisor = supervisor
         self._turns = count(1)
         self._unkept: list[str] = []  # sessions of whose last turn there is no checkpoint yet
@@ -49,13 +53,13 @@ class Scheduler:
             await self._watch_logins()
             to_launch, to_send, rest = await write_for_sure(self._core.store, self._claim)
             for session_id in self._unkept:
-                self._core.keep(session_id)
+                self._checkpointer.catch_up(session_id)
             for session, agent in to_launch:
                 self._supervisor.launch(session, agent)
             for session_id in to_send:
                 runner = self._core.live.get(session_id)
                 if runner is not None:
-                    self._core.trackers.follow(runner.session)
+                    self._trackers.follow(runner.session)
                     runner.wake_sender()
 
     async def _watch_logins(self) -> None:

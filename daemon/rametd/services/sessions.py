@@ -10,7 +10,7 @@ from ramet.v1 import attention_pb2
 
 from rametd.config import Budget
 from rametd.domain.errors import BypassForbiddenError, NameTakenError, WrongStateError
-from rametd.domain.models import Event, Hold, Mode, Prompt, PromptState, Repo, Request, RequestKind, Session
+from rametd.domain.models import Event, Hold, Mode, Prompt, PromptState, Repo, Request, Session
 from rametd.domain.states import State
 from rametd.git.tree import Tree
 from rametd.services import budgets
@@ -54,7 +54,6 @@ class Sessions:
     def __init__(self, core: Core, supervisor: Supervisor) -> None:
         self._core = core
         self._supervisor = supervisor
-        core.resolvers |= {RequestKind.TROUBLE: _resolve, RequestKind.LOGIN: _resolve}
 
     async def send(
         self, session_id: str, text: str, principal: str, remember: Callable[[Unit, Prompt, Session], None]
@@ -278,7 +277,7 @@ def go_on(unit: Unit, session: Session, principal: str) -> Session:
     return change_state(unit, session, to, principal=principal, interrupted=interrupted, resumes=0, resume_at=None)
 
 
-def _resolve(unit: Unit, request: Request, resolution: attention_pb2.Resolution, principal: str) -> None:
+def resolve_trouble(unit: Unit, request: Request, resolution: attention_pb2.Resolution, principal: str) -> None:
     """A yes to what is said of a session that is stuck lets it go on."""
     if resolution.WhichOneof("decision") == "approve":
         go_on(unit, unit.sessions.get(request.session_id), principal)

@@ -59,16 +59,16 @@ class Trackers:
             self._held[session.id] -= 1
 
     def session_made(self, session: Session) -> None:
-        """A hook of `Core`: the tracker of what was a spare is the session's from now on."""
+        """A session hook: the tracker of what was a spare is the session's from now on."""
         if self._git.tracker(session.worktree) is not None:
             self.follow(session)
 
     async def before_prompt(self, session: Session) -> None:
-        """A hook of `Core`."""
+        """A session hook."""
         self.follow(session)
 
     async def before_tree_goes(self, session: Session) -> None:
-        """A hook of `Core`."""
+        """A session hook."""
         self._deferred.pop(session.id, None)
         await self._stop(session)
 

@@ -15,6 +15,7 @@ from rametd.keeper.executor import Attachment
 from rametd.services import budgets
 from rametd.services.attention import decision_of
 from rametd.services.core import Core
+from rametd.services.hooks import SessionHooks
 from rametd.services.ownership.audit import Watch
 from rametd.services.ownership.guard import judge
 from rametd.services.persistence import write_for_sure
@@ -33,6 +34,7 @@ class Conversation:
     def __init__(
         self,
         core: Core,
+        hooks: SessionHooks,
         kind: AgentKind,
         session: Session,
         agent: Agent,
@@ -40,6 +42,7 @@ class Conversation:
         owed: Callable[[], None],
     ) -> None:
         self._core = core
+        self._hooks = hooks
         self._kind = kind
         self._session_id, self._generation = session.id, agent.generation
         self._agent = agent
@@ -156,7 +159,7 @@ class Conversation:
         session_id = self._session_id
         session = await self._core.store.read(lambda reader: reader.sessions.get(session_id))
         if session.checkpoint_due:
-            await self._core.kept(session_id)
+            await self._hooks.settle_checkpoint(session_id)
         budget = self._core.config.budget
         if await self._core.store.read(lambda reader: budgets.spendings(reader, session, budget)):
             self._core.live.running_costs[session_id] = await self._running_cost()
@@ -188,7 +191,7 @@ class Conversation:
     async def use_tools(self, control_id: str, message: Mapping[str, Any]) -> dict[str, Any] | None:
         """A call of the daemon's own tools. Its key is that of the control request: asked again after a crash, it is the same call."""
         key = f"{self._session_id}:{self._generation}:{control_id}"
-        return await self._core.use_tools(self._session_id, key, message)
+        return await self._hooks.use_tools(self._session_id, key, message)
 
     def failed(self, error: BaseException) -> None:
         log.error("control channel", session=self._session_id, exc_info=error)

@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
-from typing import Any
+from typing import Any, Protocol
 
 import structlog
 from ramet.v1 import event_pb2
@@ -26,6 +26,8 @@ from rametd.services.agents.endings import record_end
 from rametd.services.agents.outgoing import RELEASE_BYTES, Sender
 from rametd.services.core import Core
 from rametd.services.delivery import deliver
+from rametd.services.hooks import SessionHooks
+from rametd.services.intake import Intake
 from rametd.services.persistence import write_for_sure
 from rametd.store import Unit
 
@@ -50,14 +52,29 @@ class Live:
     conversation: Conversation
 
 
+class Owner(Protocol):
+    """Whoever goes on where a runner ends: the supervisor."""
+
+    def reattach(self, session_id: str) -> None:
+        """Attach again to a living agent."""
+
+    async def after_end(self, session_id: str) -> None:
+        """Go on with a session whose agent's end is recorded."""
+
+
 class Runner:
     """From `start` until the agent's end or `detach`."""
 
-    def __init__(self, core: Core, session: Session, agent: Agent) -> None:
+    def __init__(
+        self, core: Core, hooks: SessionHooks, intake: Intake, owner: Owner, session: Session, agent: Agent
+    ) -> None:
         self.session_id = session.id
         self.generation = agent.generation
         self.ended = asyncio.Event()
         self._core = core
+        self._hooks = hooks
+        self._intake = intake
+        self._owner = owner
         self._kind: AgentKind = core.kind(session.agent)
         self._handle = Handle(agent.handle)
         self._session = session
@@ -81,7 +98,9 @@ class Runner:
         """Attach; everything else goes on in tasks. Raises what `Executor.attach` raises."""
         core, session_id, generation = self._core, self.session_id, self.generation
         attachment = await core.executor.attach(self._handle, epoch=core.fence, offset=self._agent.journal_offset)
-        conversation = Conversation(core, self._kind, self._session, self._agent, attachment, self.wake_sender)
+        conversation = Conversation(
+            core, self._hooks, self._kind, self._session, self._agent, attachment, self.wake_sender
+        )
         sender = Sender(core, self._agent, attachment, conversation.ready)
         self._attached = Live(attachment, sender, conversation)
         await sender.reconcile()
@@ -120,7 +139,7 @@ class Runner:
         """Something of this runner failed that should not have: let go, and let another one take the agent up from what is stored."""
         await asyncio.sleep(FAULT_PAUSE_S)
         await self.detach()
-        self._core.reattach(self.session_id)
+        self._owner.reattach(self.session_id)
 
     async def detach(self) -> None:
         """Let go of the agent, which lives on."""
@@ -176,7 +195,7 @@ class Runner:
             self._news.set()
         else:
             self._storing = True
-            self._core.intake.add(self)
+            self._intake.add(self)
 
     def stored(self, frames: Sequence[Frame]) -> None:
         """See `intake.Source`."""
@@ -248,8 +267,7 @@ class Runner:
             self._core.live.wake(told)
         if projected.turn_ended:
             self._core.live.running_costs.pop(session_id, None)
-            if self._core.after_turn:
-                self._spawn(self._after_turn(), "after-turn")
+            self._spawn(self._hooks.turn_ended(self._session), "after-turn")
             self._core.live.schedule()
         elif self._agent.background_commands != commands:
             self._core.live.schedule()  # a session may wait for the end of one
@@ -262,10 +280,6 @@ class Runner:
 
     def _follow(self, session: Session) -> None:
         self._session = session
-
-    async def _after_turn(self) -> None:
-        for hook in self._core.after_turn:
-            await hook(self._session)
 
     def _feed(self, frame: Frame) -> None:
         if frame.control is not None:
@@ -325,7 +339,7 @@ class Runner:
         if recovered.liveness == Liveness.ALIVE:
             # The connection broke, or a newer daemon has the keeper: the agent lives on without us.
             await self.detach()
-            self._core.reattach(self.session_id)
+            self._owner.reattach(self.session_id)
             return
         if recovered.liveness != Liveness.EXITED:
             await self._core.executor.end(self._handle, LATE_EXIT_GRACE_S, epoch=self._core.fence)
@@ -345,4 +359,4 @@ class Runner:
         )
         await self.detach()
         self.ended.set()
-        await self._core.after_end(self.session_id)
+        await self._owner.after_end(self.session_id)

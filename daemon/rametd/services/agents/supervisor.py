@@ -21,6 +21,8 @@ from rametd.services.agents.transcripts import Transcripts
 from rametd.services.agents.warm import Warmer
 from rametd.services.agents.warm_process import Taken
 from rametd.services.core import Core
+from rametd.services.hooks import SessionHooks
+from rametd.services.intake import Intake
 from rametd.services.lifecycle import change_state
 from rametd.services.missing import require_tree
 from rametd.services.persistence import write_for_sure
@@ -44,8 +46,10 @@ LAUNCHES = 4
 class Supervisor:
     """Owns every `Runner`."""
 
-    def __init__(self, core: Core, warmer: Warmer, transcripts: Transcripts) -> None:
+    def __init__(self, core: Core, hooks: SessionHooks, warmer: Warmer, transcripts: Transcripts) -> None:
         self._core = core
+        self._hooks = hooks
+        self._intake = Intake(core.store)
         self._warmer = warmer
         self._transcripts = transcripts
         self._launching = asyncio.Semaphore(LAUNCHES)
@@ -81,7 +85,7 @@ class Supervisor:
 
     async def settled(self, session_id: str) -> None:
         """Wait until nothing is being started or taken up for a session; not for its setup, which may take half an hour."""
-        self._core.hurry(session_id)
+        self._hooks.hurry(session_id)
         while (task := self._tasks.get(session_id)) is not None and task is not asyncio.current_task():
             await asyncio.wait([task])
 
@@ -89,15 +93,14 @@ class Supervisor:
         """Do what comes before a launch; it may take as long as a setup does."""
         self._preparing.add(session.id)
         try:
-            for hook in self._core.before_launch:
-                await hook(session)
+            await self._hooks.launching(session)
         finally:
             self._preparing.discard(session.id)
 
     async def _launch(self, session: Session, agent: Agent) -> None:
         try:
             await self._prepare(session)
-            begun = asyncio.create_task(self._before_prompt(session), name=f"before-prompt-{session.id}")
+            begun = asyncio.create_task(self._hooks.prompting(session), name=f"before-prompt-{session.id}")
             try:
                 async with self._launching:
                     session, process, home = await self._start_process(session)
@@ -121,10 +124,6 @@ class Supervisor:
         session, agent = await write_for_sure(self._core.store, started)
         self._core.failpoint.hit("launch.stored")
         await self._attach(session, agent)
-
-    async def _before_prompt(self, session: Session) -> None:
-        for hook in self._core.before_prompt:
-            await hook(session)
 
     async def _start_process(self, session: Session) -> tuple[Session, Handle | Taken, str]:
         """Make the process, or take over the one that waits for the session in what was a spare. Returns the session as it was started, and the
@@ -175,8 +174,8 @@ class Supervisor:
 
     async def _attach(self, session: Session, agent: Agent) -> None:
         # Done already beside the launch, unless that was a daemon's that was killed in the middle of it.
-        await self._before_prompt(session)
-        runner = Runner(self._core, session, agent)
+        await self._hooks.prompting(session)
+        runner = Runner(self._core, self._hooks, self._intake, self, session, agent)
         try:
             await runner.start()
         except KeeperFencedError as error:

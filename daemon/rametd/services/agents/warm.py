@@ -26,6 +26,7 @@ from rametd.services import surroundings
 from rametd.services.agents.launching import launch_of, spec_of
 from rametd.services.agents.warm_process import GENERATION, Taken, WarmProcess
 from rametd.services.core import Core
+from rametd.services.hooks import AgentTools
 
 log = structlog.get_logger()
 
@@ -43,6 +44,7 @@ class Warmer:
     """All warm agents, by the id of the spare, which is that of the session that claims it."""
 
     core: Core
+    tools: AgentTools
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
     _starting: dict[str, tuple[str, asyncio.Task[str]]] = field(default_factory=dict)  # with the conversation
     _agents: dict[str, WarmProcess] = field(default_factory=dict)
@@ -132,7 +134,7 @@ class Warmer:
         except RametError as error:
             return error.message
         core.failpoint.hit("warm.started")
-        warm = WarmProcess(core, session, launch, version, handle, known)
+        warm = WarmProcess(core, self.tools, session, launch, version, handle, known)
         done = False
         try:
             await warm.open()

@@ -12,6 +12,7 @@ from rametd.domain.errors import RametError
 from rametd.domain.models import Session
 from rametd.keeper.executor import Attachment, Handle
 from rametd.services.core import Core
+from rametd.services.hooks import AgentTools
 from rametd.services.index import agent_of
 
 log = structlog.get_logger()
@@ -38,7 +39,14 @@ class WarmProcess:
     """One process with its control channel. It is the `ChannelIO` of that: nothing but the handshake passes before there is a prompt."""
 
     def __init__(
-        self, core: Core, session: Session, launch: Launch, version: str, handle: Handle, known: Mapping[str, str]
+        self,
+        core: Core,
+        tools: AgentTools,
+        session: Session,
+        launch: Launch,
+        version: str,
+        handle: Handle,
+        known: Mapping[str, str],
     ) -> None:
         self.session = session
         self.launch = launch
@@ -48,6 +56,7 @@ class WarmProcess:
         self._told = (dict(known), session.mode, session.model)
         self._telling = asyncio.Lock()
         self._core = core
+        self._tools = tools
         self._kind = core.kind(session.agent)
         self._agent = agent_of(session, GENERATION, handle)
         self._attachment: Attachment | None = None
@@ -142,7 +151,7 @@ class WarmProcess:
         return ""
 
     async def use_tools(self, control_id: str, message: Mapping[str, Any]) -> dict[str, Any] | None:
-        return await self._core.use_tools(self.session.id, f"{self.session.id}:{GENERATION}:{control_id}", message)
+        return await self._tools.use(self.session.id, f"{self.session.id}:{GENERATION}:{control_id}", message)
 
     def failed(self, error: BaseException) -> None:
         log.error("control channel of a warm agent", session=self.session.id, exc_info=error)

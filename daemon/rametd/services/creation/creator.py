@@ -31,6 +31,7 @@ from rametd.services.creation.inserting import begin, insert, operation_of
 from rametd.services.creation.pool import Pool
 from rametd.services.creation.start import check_start, choose_name, find_start
 from rametd.services.creation.wanted import Created, Made, NewSession, Start, Wanted
+from rametd.services.hooks import SessionHooks
 from rametd.services.ids import new_id
 from rametd.services.lookup import find_session
 from rametd.services.ownership.claims import check_claims
@@ -45,8 +46,9 @@ log = structlog.get_logger()
 class Creator:
     """Creations in one repository choose names in turns, by looking at what is there; their trees are filled side by side."""
 
-    def __init__(self, core: Core, pool: Pool) -> None:
+    def __init__(self, core: Core, hooks: SessionHooks, pool: Pool) -> None:
         self._core = core
+        self._hooks = hooks
         self._pool = pool
         self._builder = Builder(core, pool)
         core.operations.handle(Kind.CREATE, self._undo)
@@ -97,8 +99,7 @@ class Creator:
             await self._insert(insert_all)
             core.failpoint.hit("create.inserted")
         for session in stored.values():
-            for hook in core.after_creation:
-                hook(session)
+            self._hooks.created(session)
             self._pool.session_made(session.repo_id)
         for one in made:
             if one.spare is not None:

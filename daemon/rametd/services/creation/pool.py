@@ -21,7 +21,7 @@ from rametd.git.repository import RepositoryInfo
 from rametd.platform.disk import free_bytes, tree_bytes
 from rametd.services.agents.warm import Warmer
 from rametd.services.core import Core
-from rametd.services.creation.spares import Spares
+from rametd.services.creation.spares import Prepare, Spares
 from rametd.services.repos import info_of
 from rametd.services.settings import for_repository
 from rametd.services.worktrees.places import tree_of
@@ -53,9 +53,9 @@ class PoolStatus:
 class Pool:
     """The spares of all repositories. `run` keeps them up, one piece of work at a time, never while a session is being made."""
 
-    def __init__(self, core: Core, warmer: Warmer, *, period: float = PERIOD_S) -> None:
+    def __init__(self, core: Core, warmer: Warmer, prepare: Prepare, *, period: float = PERIOD_S) -> None:
         self.warmer = warmer
-        self.spares = Spares(core, warmer)
+        self.spares = Spares(core, warmer, prepare)
         self._core = core
         self._period = period
         self._wanted: set[str] = set()  # repositories to be looked at

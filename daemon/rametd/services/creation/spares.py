@@ -48,18 +48,19 @@ class Prepared(Protocol):
 
 
 Prepare = Callable[[Path, Repo, Config], Awaitable[Prepared]]
+"""Carries files into a tree and sets it up (`Setup.run_in`)."""
 
 
 class Spares:
     """What is done to a spare: one piece of work at a time, never begun while a session is being made."""
 
-    def __init__(self, core: Core, warmer: Warmer) -> None:
+    def __init__(self, core: Core, warmer: Warmer, prepare: Prepare) -> None:
         self.hands: set[str] = set()  # spares that somebody works with
         self.cold: dict[str, str] = {}  # why there is no agent in a spare that is to have one
-        self.prepare: Prepare | None = None  # set by the app: carries files into a tree and sets it up
         self.handwork = Handwork(core)
         self._core = core
         self._warmer = warmer
+        self._prepare = prepare
         self._marks: dict[str, int] = {}  # of those whose changes are followed: when nobody had worked in them yet
         self._creations = 0
         self._quiet = asyncio.Event()  # no session is being made
@@ -159,12 +160,11 @@ class Spares:
         return await self._prepared(replace(spare, commit=commit), repo, info)
 
     async def _prepared(self, spare: Spare, repo: Repo, info: RepositoryInfo) -> Spare:
-        if self.prepare is not None:
-            config = await for_repository(self._core, repo, info)
-            prepared = await self.prepare(spare.path, repo, config)
-            if prepared.words:
-                log.warning("spare", id=spare.id, warning=prepared.words)
-            spare = replace(spare, setup=prepared.state, setup_digest=prepared.digest)
+        config = await for_repository(self._core, repo, info)
+        prepared = await self._prepare(spare.path, repo, config)
+        if prepared.words:
+            log.warning("spare", id=spare.id, warning=prepared.words)
+        spare = replace(spare, setup=prepared.state, setup_digest=prepared.digest)
         await self._core.git.note_spare(info, spare.path, spare.commit)
         return spare
 

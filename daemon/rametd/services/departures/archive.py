@@ -19,6 +19,7 @@ from rametd.services.core import Core
 from rametd.services.departures.clearing import archive_ref, give_up, recorded_under, refuse_around, tree_goes
 from rametd.services.departures.farewell import what_ends, what_is_ignored
 from rametd.services.departures.whole import last_whole
+from rametd.services.hooks import SessionHooks
 from rametd.services.lifecycle import change_state
 from rametd.services.operations.busy import new_operation
 from rametd.services.repos import info_of
@@ -46,8 +47,9 @@ def check_state(session: Session, *, force: bool) -> None:
 
 
 class Archiver:
-    def __init__(self, core: Core, supervisor: Supervisor, sessions: Sessions) -> None:
+    def __init__(self, core: Core, hooks: SessionHooks, supervisor: Supervisor, sessions: Sessions) -> None:
         self._core = core
+        self._hooks = hooks
         self._supervisor = supervisor
         self._sessions = sessions
         core.operations.handle(Kind.ARCHIVE, partial(give_up, core), self._complete)
@@ -79,8 +81,8 @@ class Archiver:
         told = await what_ends(core, session)
         await end_agent(core, self._supervisor, session, "archive")
         core.failpoint.hit("archive.agent-ended")
-        await core.kept(session.id)
-        told += [words for hook in core.before_tree_goes for words in await hook(session) or ()]
+        await self._hooks.settle_checkpoint(session.id)
+        told += await self._hooks.tree_goes(session)
         told += await what_is_ignored(core, session, repo.root)
         shelved: Shelved | None = None
         freed, warnings = 0, list[str]()

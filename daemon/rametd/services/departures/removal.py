@@ -22,6 +22,7 @@ from rametd.services.departures.at_risk import at_risk, with_unstored, work_at_r
 from rametd.services.departures.clearing import archive_ref, give_up, recorded_under, refuse_around, tree_goes
 from rametd.services.departures.farewell import what_ends, what_is_ignored
 from rametd.services.departures.whole import last_whole, lost_archive
+from rametd.services.hooks import SessionHooks
 from rametd.services.landing import entries as landing_entries
 from rametd.services.operations.busy import new_operation
 from rametd.services.predecessors import settle_successors
@@ -38,8 +39,9 @@ Removed = session_pb2.DeleteSessionResponse
 
 
 class Remover:
-    def __init__(self, core: Core, supervisor: Supervisor) -> None:
+    def __init__(self, core: Core, hooks: SessionHooks, supervisor: Supervisor) -> None:
         self._core = core
+        self._hooks = hooks
         self._supervisor = supervisor
         core.operations.handle(Kind.REMOVE, partial(give_up, core), self._complete)
 
@@ -76,8 +78,8 @@ class Remover:
         told = await what_ends(core, session)
         await end_agent(core, self._supervisor, session, "remove")
         core.failpoint.hit("remove.agent-ended")
-        await core.kept(session.id)
-        told += [words for hook in core.before_tree_goes for words in await hook(session) or ()]
+        await self._hooks.settle_checkpoint(session.id)
+        told += await self._hooks.tree_goes(session)
         told += await what_is_ignored(core, session, repo.root)
         entry: TrashEntry | None = None
         warnings: list[str] = []

@@ -32,6 +32,7 @@ from rametd.services.departures.back import ARCHIVE, TRASH, answer_of, is_back, 
 from rametd.services.departures.clearing import archive_ref
 from rametd.services.departures.place import Place, place_of
 from rametd.services.departures.whole import archived_as, ref_gone
+from rametd.services.hooks import SessionHooks
 from rametd.services.lifecycle import change_state
 from rametd.services.operations.busy import new_operation, refuse_landing
 from rametd.services.persistence import write_for_sure
@@ -44,8 +45,9 @@ log = structlog.get_logger()
 
 
 class Restorer:
-    def __init__(self, core: Core) -> None:
+    def __init__(self, core: Core, hooks: SessionHooks) -> None:
         self._core = core
+        self._hooks = hooks
         core.operations.handle(Kind.RESTORE, self._undo, self._complete)
 
     async def from_archive(self, session_id: str, caller: Caller) -> session_pb2.RestoreSessionResponse:
@@ -162,8 +164,7 @@ class Restorer:
                 log.warning("a restored session's ref stays", session=session.id, error=error.message)
         core.failpoint.hit("restore.dropped")
         if restored.worktree_kind == WorktreeKind.OWN:  # a new tree: setup, trackers
-            for hook in core.after_creation:
-                hook(restored)
+            self._hooks.created(restored)
 
         def finish(unit: Unit) -> Message:
             message = one_session_message(unit, unit.sessions.get(session.id))

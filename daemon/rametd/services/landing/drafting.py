@@ -21,6 +21,7 @@ from rametd.services.plan_checks import trusted_check
 from rametd.services.repos import info_of
 from rametd.services.settings import for_repository
 from rametd.services.trust import hooks_trusted, hooks_withheld
+from rametd.services.worktrees.checkpoints import Checkpointer
 
 METHODS = ("merge", "rebase", "squash")
 
@@ -46,7 +47,7 @@ class Draft:
     warnings: tuple[str, ...]
 
 
-async def draft_entry(core: Core, session: Session, new: NewLandings) -> Draft:
+async def draft_entry(core: Core, checkpointer: Checkpointer, session: Session, new: NewLandings) -> Draft:
     """An entry for the work of a session, with what is to be committed for it committed.
 
     Raises RefNotFoundError, ProtectedBranchError, InvalidInputError, WrongStateError.
@@ -62,7 +63,7 @@ async def draft_entry(core: Core, session: Session, new: NewLandings) -> Draft:
     config = await for_repository(core, repo, info)
     target = new.target or (plan.target if plan is not None else "") or session.base_ref
     await check_target(core, info, config, session, target)
-    warnings = await check_work(core, repo, info, session, target, new.commit_message)
+    warnings = await check_work(core, checkpointer, repo, info, session, target, new.commit_message)
     now = core.clock()
     landing = Landing(
         id=new_id(),
@@ -118,7 +119,13 @@ async def check_target(core: Core, info: RepositoryInfo, config: Config, session
 
 
 async def check_work(
-    core: Core, repo: Repo, info: RepositoryInfo, session: Session, target: str, message: str
+    core: Core,
+    checkpointer: Checkpointer,
+    repo: Repo,
+    info: RepositoryInfo,
+    session: Session,
+    target: str,
+    message: str,
 ) -> tuple[str, ...]:
     """Commit what is not committed, where that is asked for; returns what there is to warn of.
 
@@ -137,7 +144,7 @@ async def check_work(
                 f"{busy} is under way in {session.worktree}, and its branch is as it was before",
                 hint=f"end it by {ending_words(session.worktree, busy)}, then land again",
             )
-        async with core.still(session.id):
+        async with checkpointer.still(session.id):
             tip, warnings = await _committed(core, repo, info, session, tip, message)
     there = Landed(False, "")
     if onto is not None:

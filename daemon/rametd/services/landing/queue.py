@@ -11,7 +11,7 @@ from ramet.v1 import event_pb2
 
 from rametd.domain.errors import InvalidInputError, RametError, SessionNotFoundError, WrongStateError
 from rametd.domain.landing import ENDED, Landing, LandingState
-from rametd.domain.models import Event, RequestKind
+from rametd.domain.models import Event
 from rametd.domain.operations import Kind
 from rametd.services.commands.setup import Setup
 from rametd.services.core import Core
@@ -23,6 +23,7 @@ from rametd.services.landing.move import Mover
 from rametd.services.lookup import find_session
 from rametd.services.persistence import write_for_sure
 from rametd.services.trust import changes_of_landing
+from rametd.services.worktrees.checkpoints import Checkpointer
 from rametd.store import Reader, Unit
 
 log = structlog.get_logger()
@@ -49,15 +50,15 @@ class _Serving:
 class LandingQueue:
     """All queues. A queue has a task while an entry of it is open; `wake` has all of them look again."""
 
-    def __init__(self, core: Core, setup: Setup) -> None:
+    def __init__(self, core: Core, setup: Setup, checkpointer: Checkpointer) -> None:
         self._core = core
+        self._checkpointer = checkpointer
         self._checker = Checker(core, setup)
         self._mover = Mover(core)
         self._serving: dict[tuple[str, str], _Serving] = {}
         self._news = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._unsubscribe: Callable[[], None] = lambda: None
-        core.resolvers[RequestKind.LANDING] = entries.resolve
 
     async def start(self) -> None:
         """Take up what is open; call it once, after recovery."""
@@ -161,7 +162,7 @@ class LandingQueue:
                 for session in [find_session(reader, name, repo_id=new.repo_id)]
             }
         )
-        drafts = [await draft_entry(core, session, new) for session in sessions.values()]
+        drafts = [await draft_entry(core, self._checkpointer, session, new) for session in sessions.values()]
 
         changes = [words for draft in drafts if (words := await changes_of_landing(core, draft.landing))]
 

@@ -42,10 +42,8 @@ class Decision:
 class Ownership:
     def __init__(self, core: Core) -> None:
         self._core = core
-        core.resolvers[RequestKind.OWNERSHIP] = self._resolve
-        core.after_turn.append(self._audit)
 
-    async def _audit(self, session: Session) -> None:
+    async def after_turn(self, session: Session) -> None:
         await audit(self._core, session)
 
     # ── asking ───────────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -187,7 +185,7 @@ class Ownership:
             post(unit, self._core.kind(to.agent), unit.sessions.get(to.id), text, principal, hops=1)
         return f"{to.name} has them", {to.id}
 
-    def _resolve(self, unit: Unit, request: Request, resolution: attention_pb2.Resolution, principal: str) -> None:
+    def resolve(self, unit: Unit, request: Request, resolution: attention_pb2.Resolution, principal: str) -> None:
         """The person's answer, to a request or to what an audit found."""
         words = resolution.deny.message
         approved = resolution.WhichOneof("decision") == "approve"

@@ -26,6 +26,7 @@ from rametd.services.persistence import write_for_sure
 from rametd.services.radar import conflicts
 from rametd.services.repos import info_of
 from rametd.services.settings import for_repository
+from rametd.services.trackers import Trackers
 from rametd.store import Reader, Unit
 
 log = structlog.get_logger()
@@ -67,8 +68,9 @@ class Picture:
 class Radar:
     """One for all repositories; `run` is its task."""
 
-    def __init__(self, core: Core) -> None:
+    def __init__(self, core: Core, trackers: Trackers) -> None:
         self._core = core
+        self._trackers = trackers
         self._fields: dict[str, _Field] = {}  # by repository
         self._noted: set[str] = set()  # sessions
         self._news = asyncio.Event()
@@ -242,7 +244,7 @@ class Radar:
                     if session.id not in followed and session.state != State.ARCHIVED:
                         followed.add(session.id)
                         try:
-                            await stack.enter_async_context(self._core.trackers.held(session))
+                            await stack.enter_async_context(self._trackers.held(session))
                         except RametError as error:
                             log.warning("radar cannot follow", session=session.id, error=error.message)
                 return await self.picture(repo_id)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from rametd.domain.errors import RametError
 from rametd.domain.models import Repo
+from rametd.services.agents.supervisor import Supervisor
 from rametd.services.core import Core
 from rametd.services.upkeep.checks.agents import agents, keepers
 from rametd.services.upkeep.checks.branches import branches
@@ -37,8 +38,9 @@ class Diagnosis:
 class Doctor:
     """Made when the daemon starts: of what was begun before that only what `Operations` recovers is under way."""
 
-    def __init__(self, core: Core) -> None:
+    def __init__(self, core: Core, supervisor: Supervisor) -> None:
         self._core = core
+        self._supervisor = supervisor
         self._since = core.clock()
 
     async def diagnose(self, repo: Repo | None, *, fix: bool) -> Diagnosis:
@@ -65,7 +67,7 @@ class Doctor:
             for check in OF_A_REPOSITORY:
                 async for found in check(scene):
                     yield found
-        async for found in agents(core, repo, checked):
+        async for found in agents(core, self._supervisor, repo, checked):
             yield found
         async for found in unfinished(core, repo, checked, self._since, core.operations.recovering):
             yield found

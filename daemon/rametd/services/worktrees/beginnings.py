@@ -4,7 +4,7 @@ Nothing is stored about it: a daemon that is started after one was killed makes 
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 import structlog
 
@@ -19,18 +19,19 @@ log = structlog.get_logger()
 
 
 class Beginnings:
-    def __init__(self, core: Core, checkpointer: Checkpointer) -> None:
+    def __init__(self, core: Core, checkpointer: Checkpointer, prepared: Callable[[str], Awaitable[None]]) -> None:
         self._core = core
         self._checkpointer = checkpointer
+        self._prepared = prepared  # returns once no setup of a session runs
         self._tasks: set[asyncio.Task[None]] = set()
 
     def begin(self, session: Session) -> None:
-        """A hook of `Core`: one without a prompt has its first checkpoint in a moment; nobody waits for it."""
+        """A session hook: one without a prompt has its first checkpoint in a moment; nobody waits for it."""
         if unused(session):
             self._keep([session])
 
     async def before_prompt(self, session: Session) -> None:
-        """A hook of `Core`: the first prompt finds a checkpoint of where the session begins."""
+        """A session hook: the first prompt finds a checkpoint of where the session begins."""
         await self._checkpointer.first(session.id, self._checkpointer.alone(session.id))
 
     async def recover(self, wanted: Callable[[str], bool]) -> None:
@@ -56,7 +57,7 @@ class Beginnings:
         async def keep() -> None:
             await self._core.recovered.wait()
             for session in sessions:
-                await self._core.prepared(session.id)  # what a setup brings belongs to the beginning
+                await self._prepared(session.id)  # what a setup brings belongs to the beginning
                 try:
                     await self._checkpointer.first(session.id, self._checkpointer.still(session.id))
                 except (WrongStateError, SessionNotFoundError) as error:

@@ -231,7 +231,7 @@ class Checkpointer:
             task.add_done_callback(lambda _: self._tasks.pop(session_id, None))
 
     async def settle(self, session_id: str) -> None:
-        """Return once the end of a session's last turn is kept, or was given up, and what is being kept is. Behind `Core.kept`."""
+        """Return once the end of a session's last turn is kept, or was given up, and what is being kept is."""
 
         def owed(reader: Reader) -> bool:
             session = reader.sessions.find(session_id)

@@ -95,7 +95,7 @@ class Rewinder:
         )
         await end_agent(core, self._supervisor, session, "rewind")
         core.failpoint.hit("rewind.agent-ended")
-        await core.kept(session_id)
+        await self._checkpointer.settle(session_id)
         repo = await core.store.read(lambda reader: reader.repos.get(session.repo_id))
         info = await info_of(core, repo)
         lost = await core.git.snapshots.lost(info, checkpoint.snapshot)

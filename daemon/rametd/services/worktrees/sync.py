@@ -107,7 +107,7 @@ class Syncer:
             await write_for_sure(core.store, lambda unit: unit.operations.advance(operation.id, "kept", noted))
             core.failpoint.hit("sync.kept")
 
-        await core.kept(session.id)
+        await self._checkpointer.settle(session.id)
         synced = await core.git.sync(
             session.worktree,
             session.branch or None,

@@ -9,13 +9,16 @@ from rametd.domain.states import BUSY_STATES
 from rametd.keeper.executor import Handle, Liveness
 from rametd.keeper.place import Place
 from rametd.services.agents import endings
+from rametd.services.agents.supervisor import Supervisor
 from rametd.services.core import Core
 from rametd.services.upkeep.finding import Finding, shell
 from rametd.services.upkeep.rows import known_ids
 from rametd.store import Unit
 
 
-async def agents(core: Core, repo: Repo | None, checked: Counter[str]) -> AsyncIterator[Finding]:
+async def agents(
+    core: Core, supervisor: Supervisor, repo: Repo | None, checked: Counter[str]
+) -> AsyncIterator[Finding]:
     """Those of sessions, of one repository or of all."""
     alive = await core.store.read(
         lambda reader: [(agent, reader.sessions.get(agent.session_id)) for agent in reader.agents.alive()]
@@ -33,7 +36,7 @@ async def agents(core: Core, repo: Repo | None, checked: Counter[str]) -> AsyncI
 
             async def lose(session: Session = session, generation: int = generation) -> None:
                 await core.store.write(lambda unit: _lose(core, unit, session, generation))
-                await core.after_end(session.id)
+                await supervisor.after_end(session.id)
 
             message = "its agent is on record as alive, and is not"
             yield Finding("error", "agent-gone", session.name, session.id, message, "doctor --fix marks it lost", lose)
