@@ -1,12 +1,20 @@
 """Lines of styled spans, safe to print, and their width in columns."""
 
-from collections.abc import Sequence
+import io
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cache
+from itertools import pairwise
+from typing import TYPE_CHECKING
 
 from ramet.visible import visible
 
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.text import Text
+
 Span = tuple[str, str]
-"""A text and its style: "", or words out of bold, dim, red, green, yellow, blue, magenta, cyan."""
+"""A text and its style: "", or words out of bold, dim, italic, underline, strike, red, green, yellow, blue, magenta, cyan."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +30,14 @@ class Line:
         return " " * self.indent + "".join(text for text, _ in self.spans)
 
 
+@dataclass(frozen=True, slots=True)
+class Look:
+    """How entries of a transcript are drawn: for so many columns with Markdown rendered, or (``width`` None) as plain text; folded or in full."""
+
+    width: int | None = None
+    folded: bool = True
+
+
 def safe(item: Line) -> Line:
     """The line as it may reach a terminal."""
     return Line(tuple((visible(text), style) for text, style in item.spans), item.indent, item.hang)
@@ -30,6 +46,53 @@ def safe(item: Line) -> Line:
 def line(*spans: str | Span, indent: int = 0, hang: int = 0) -> Line:
     """A line of plain texts and (text, style) pairs."""
     return Line(tuple((span, "") if isinstance(span, str) else span for span in spans), indent, hang)
+
+
+def to_text(items: Iterable[Line]) -> "Text":
+    """The lines, made safe, as one text for Rich and Textual."""
+    from rich.text import Text
+
+    text = Text(no_wrap=True, overflow="ellipsis")
+    for index, item in enumerate(map(safe, items)):
+        text.append(("\n" if index else "") + " " * item.indent)
+        for part, style in item.spans:
+            text.append(part, style=style)
+    return text
+
+
+def wrapped(item: Line, width: int) -> list[Line]:
+    """The line in pieces of at most ``width`` columns, broken between words; the further ones hang."""
+    if "\n" not in item.text and cell_width(item.text) <= width:
+        return [item]
+    from rich.text import Text
+
+    text = Text()
+    for content, style in item.spans:
+        text.append(content, style=style)
+    room = max(width - item.indent - item.hang, 20)
+    return [
+        Line(_spans(part), item.indent + (item.hang if index else 0))
+        for index, part in enumerate(text.wrap(_wrapping_console(), room))
+    ]
+
+
+def _spans(text: "Text") -> tuple[Span, ...]:
+    edges = sorted({0, len(text.plain), *(edge for span in text.spans for edge in (span.start, span.end))})
+    return tuple(
+        (
+            text.plain[start:end],
+            " ".join(str(span.style) for span in text.spans if span.start <= start and end <= span.end),
+        )
+        for start, end in pairwise(edges)
+    )
+
+
+@cache
+def _wrapping_console() -> "Console":
+    """Rich wants a console to wrap with, and uses nothing of it."""
+    from rich.console import Console
+
+    return Console(file=io.StringIO(), width=80)
 
 
 def cell_width(text: str) -> int:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 from ramet import jsonify
 from ramet.visible import escaped, visible
 
-from rametctl.lines import Line, Span, aligned_row, cell_width, cropped, line, plain_row, safe
+from rametctl.lines import Line, Look, Span, aligned_row, cell_width, cropped, line, plain_row, safe, to_text, wrapped
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 _SGR = {
     "bold": "1",
     "dim": "2",
+    "italic": "3",
+    "underline": "4",
+    "strike": "9",
     "red": "31",
     "green": "32",
     "yellow": "33",
@@ -64,6 +67,10 @@ class Output:
         except (OSError, ValueError):
             return 24
 
+    def look(self, *, folded: bool = True) -> Look:
+        """How a transcript is drawn here."""
+        return Look(self.width if self.terminal else None, folded)
+
     @property
     def console(self) -> "Console":
         """Rich, for what only a terminal shows."""
@@ -89,15 +96,22 @@ class Output:
     # For people
 
     def show(self, *lines: Line) -> None:
-        for item in map(safe, lines):
-            if not self.terminal:
-                self.stdout.write(item.text.rstrip() + "\n")
-            elif "\n" not in item.text and cell_width(item.text) <= self.width:
-                painted = "".join(self.paint(text, style) for text, style in item.spans)
-                self.stdout.write(" " * item.indent + painted + "\n")
-            else:
-                self._print_wrapped(item)
+        self.stdout.write(self._printed(lines))
         self.stdout.flush()
+
+    def _printed(self, lines: Iterable[Line]) -> str:
+        """The lines as they are written: plain, or painted and wrapped."""
+        if not self.terminal:
+            return "".join(item.text.rstrip() + "\n" for item in map(safe, lines))
+        width = self.width
+        return "".join(
+            " " * piece.indent + self._painted(piece) + "\n"
+            for item in map(safe, lines)
+            for piece in wrapped(item, width)
+        )
+
+    def _painted(self, item: Line) -> str:
+        return "".join(self.paint(text, style) for text, style in item.spans)
 
     def text(self, *texts: str) -> None:
         self.show(*(line(text) for text in texts))
@@ -181,9 +195,12 @@ class Output:
         finally:
             signal.signal(signal.SIGTERM, before)
 
-    def page(self, lines: Iterable[Line], *, paged: bool = True) -> None:
-        """Show lines of any length: through $PAGER (``less -FRX``) on a terminal unless disabled, plainly elsewhere."""
-        text = "".join("".join(self.paint(part, style) for part, style in safe(each).spans) + "\n" for each in lines)
+    def page(self, lines: Iterable[Line], *, paged: bool = True, at_end: bool = False) -> None:
+        """Show lines of any length: through $PAGER (``less -FRX``) on a terminal unless disabled, plainly elsewhere.
+
+        ``at_end`` opens ``less`` at the last line.
+        """
+        text = "".join(" " * each.indent + self._painted(each) + "\n" for each in map(safe, lines))
         if not self.terminal or not paged:
             self.stdout.write(text)
             self.stdout.flush()
@@ -197,6 +214,8 @@ class Output:
             self.stdout.write(text)
             self.stdout.flush()
             return
+        if at_end and os.path.basename(command[0]) == "less":  # noqa: PTH119  a name, not a path
+            command.append("+G")
         pager = subprocess.Popen(command, stdin=subprocess.PIPE, env={**self._environ, "LESS": self._less()})
         assert pager.stdin is not None
         # The reader may leave early.
@@ -210,17 +229,6 @@ class Output:
 
     def _less(self) -> str:
         return self._environ.get("LESS", "FRX")
-
-    def _print_wrapped(self, item: Line) -> None:
-        from rich.text import Text
-
-        text = Text()
-        for content, style in item.spans:
-            text.append(content, style=style)
-        width = max(self.width - item.indent - item.hang, 20)
-        for index, part in enumerate(text.wrap(self.console, width)):
-            part.pad_left(item.indent + (item.hang if index else 0))
-            self.console.print(part, no_wrap=True, overflow="ignore", crop=False)
 
     def _make_console(self, stream: TextIO, *, colour: bool) -> "Console":
         from rich.console import Console
@@ -255,6 +263,41 @@ class Output:
         return [cropped(aligned_row(row, widths, aligned), self.width) for row in cells]
 
 
+class Foot:
+    """Lines at the bottom of a terminal that are drawn again while others scroll away above them.
+
+    `Foot.close` erases them, so that whatever comes next begins on a clean line.
+    """
+
+    def __init__(self, output: Output) -> None:
+        self._output = output
+        self._widths: list[int] = []
+
+    def draw(self, above: Iterable[Line], foot: Sequence[Line]) -> None:
+        """Print ``above``, and below it ``foot``, each line of which is cut to the width of the terminal."""
+        output = self._output
+        width = max(output.width - 1, 1)
+        lines = [cropped(Line(((" " * each.indent, ""), *each.spans)), width) for each in map(safe, foot)]
+        text = self._erased() + output._printed(above) + "\n".join(map(output._painted, lines))
+        self._widths = [cell_width(each.text) for each in lines]
+        # Drawn as a whole where the terminal can: see "synchronized output".
+        output.stdout.write(f"\x1b[?2026h{text}\x1b[?2026l")
+        output.stdout.flush()
+
+    def close(self) -> None:
+        self._output.stdout.write(self._erased())
+        self._output.stdout.flush()
+        self._widths = []
+
+    def _erased(self) -> str:
+        """Move to where the foot begins, and clear from there. A terminal that became narrower has wrapped its lines."""
+        if not self._widths:
+            return "\r\x1b[J"
+        width = self._output.width
+        rows = sum(max(-(-each // width), 1) for each in self._widths) - 1
+        return "\r" + (f"\x1b[{rows}A" if rows else "") + "\x1b[J"
+
+
 class LiveView:
     """What `Output.live` gives: ``update`` with the lines to be seen."""
 
@@ -262,14 +305,7 @@ class LiveView:
         self._live = live
 
     def update(self, lines: Iterable[Line]) -> None:
-        from rich.text import Text
-
-        view = Text(no_wrap=True, overflow="ellipsis")
-        for index, item in enumerate(map(safe, lines)):
-            view.append("\n" if index else "")
-            for text, style in item.spans:
-                view.append(text, style=style)
-        self._live.update(view, refresh=True)
+        self._live.update(to_text(lines), refresh=True)
 
 
 def standard(environ: Mapping[str, str], *, json: bool) -> Output:

@@ -158,13 +158,10 @@ def show_end(app: "App", session: "Session") -> None:
     """How it is with a session that was waited for, below the last words of its turn."""
     from rametctl.render.session import outcome, state_name
     from rametctl.render.transcript import last_words
+    from rametctl.transcripts import newest
 
     if state_name(session) == "idle":
-        from ramet.v1 import event_pb2
-
-        request = event_pb2.ListEventsRequest(session=session.id, page_size=END_OF_LOG, newest=True)
-        page = app.connection.call(lambda daemon: daemon.events.ListEvents, request)
-        app.output.show(*last_words(page.events))
+        app.output.show(*last_words(newest(app, session, END_OF_LOG), app.output.look()))
     app.output.show(outcome(session))
 
 

@@ -138,7 +138,7 @@ class Performance:
         feature = [change["path"] for change in self._ask("diff", "feature")["files"]]
         self._check(feature == ["README.md", "greet/__main__.py"], f"the feature was added, in two files: {feature}")
         self._teller.say("How the bug was found: a turn that began under the killed daemon.")
-        self._run("rametctl watch bug", until=lambda shown: "turn ended" in shown.plain)
+        self._run("rametctl watch bug", until=lambda shown: "· checkpoint" in shown.plain)
         self._once_only()
 
     def _once_only(self) -> None:

@@ -78,13 +78,24 @@ def watching(world: World, times: int = 1) -> None:
     eventually_sync(lambda: len(world.state.called("WatchEvents")) >= times)
 
 
-def test_watch_begins_with_the_last_turn_and_goes_on(world: World, reader: Reader) -> None:
+def test_watch_begins_with_the_running_turn_whatever_is_queued_and_goes_on(world: World, reader: Reader) -> None:
     session = world.state.session("fix")
     warn(world, "of an earlier turn", session)
-    prompt = session_pb2.Prompt(text="fix it", source="owner")
-    world.state.event(session, prompt_queued=event_pb2.PromptQueued(prompt=prompt))
+    world.state.event(session, turn_ended=event_pb2.TurnEnded())
+    for number, text in enumerate(("fix it", "and later this")):
+        prompt = session_pb2.Prompt(id=f"p{number}", text=text, source="owner")
+        world.state.event(session, prompt_queued=event_pb2.PromptQueued(prompt=prompt))
+        if number == 0:
+            world.state.event(session, prompt_received=event_pb2.PromptReceived(prompt_id="p0"))
+    asked = attention_pb2.AttentionRequest(
+        id="r1234567", session_id=session.id, kind=attention_pb2.ATTENTION_KIND_QUESTION,
+        input_json='{"question": "Which?"}', state=attention_pb2.ATTENTION_STATE_OPEN,
+    )  # fmt: skip
+    world.state.event(session, request_opened=event_pb2.RequestOpened(request=asked))
     reader.start("watch", "fix")
-    assert reader.line() == "› fix it"
+    assert [reader.line() for _ in range(4)] == [
+        "› fix it", "? question", "  Which?", "  → rametctl answer r1234567 1",
+    ]  # fmt: skip
     watching(world)
     world.state.event(
         session,
@@ -92,11 +103,11 @@ def test_watch_begins_with_the_last_turn_and_goes_on(world: World, reader: Reade
             old_state=session_pb2.SESSION_STATE_WORKING, new_state=session_pb2.SESSION_STATE_PAUSED
         ),
     )
-    assert reader.line() == "now paused"
+    assert reader.line() == "■ paused"
     assert reader.interrupt() == (130, "")
 
 
-def test_watch_of_several_begins_each_line_with_the_name_and_shows_nothing_twice(world: World, reader: Reader) -> None:
+def test_watch_of_several_tells_each_change_of_speaker_and_shows_nothing_twice(world: World, reader: Reader) -> None:
     first, second = world.state.session("one"), world.state.session("two")
     warn(world, "a", first)
     warn(world, "b", second)
@@ -104,8 +115,27 @@ def test_watch_of_several_begins_each_line_with_the_name_and_shows_nothing_twice
     reader.start("watch", "one", "two")
     watching(world)
     warn(world, "d", second)
-    assert [reader.line() for _ in range(4)] == [
-        "one  warning: a", "two  warning: b", "one  warning: c", "two  warning: d",
+    assert [reader.line() for _ in range(7)] == [
+        "one", "warning: a", "warning: c", "", "two", "warning: b", "warning: d",
+    ]  # fmt: skip
+
+
+def test_watch_of_none_begins_with_what_waits_and_where_each_session_stands(world: World, reader: Reader) -> None:
+    session = world.state.session("fix", state=session_pb2.SESSION_STATE_WAITING, attention=1)
+    world.state.session("old", state=session_pb2.SESSION_STATE_ARCHIVED)
+    call = event_pb2.ToolCall(tool="Bash", tool_use_id="t1", input_json='{"command": "make"}')
+    said = [event_pb2.ContentBlock(text="I build it."), event_pb2.ContentBlock(tool_call=call)]
+    world.state.event(session, assistant_message=event_pb2.AssistantMessage(blocks=said))
+    asked = attention_pb2.AttentionRequest(
+        id="r1234567", session_id=session.id, kind=attention_pb2.ATTENTION_KIND_PERMISSION, tool="Bash",
+        input_json='{"command": "make"}', state=attention_pb2.ATTENTION_STATE_OPEN, tool_use_id="t1",
+    )  # fmt: skip
+    world.state.event(session, request_opened=event_pb2.RequestOpened(request=asked))
+    reader.start("watch")
+    assert [reader.line() for _ in range(6)] == [
+        "fix", "● I build it.", "▸ Bash make", "  ? waits for you",
+        "  → rametctl approve r1234567   or: rametctl deny r1234567 -m WHY",
+        "1 session, 1 waits for you: rametctl inbox",
     ]  # fmt: skip
 
 

@@ -88,6 +88,7 @@ def a_request(request_id: str = "ask", session_id: str = "one", **fields: Any) -
         input="{}",
         reason="",
         suggestions="[]",
+        edit=b"",
         state=RequestState.OPEN,
         answer="",
         answered_by="",

@@ -5,16 +5,16 @@ import json
 import pytest
 from ramet.v1 import attention_pb2, common_pb2, event_pb2, session_pb2, worktree_pb2
 from rametctl.commands.answer import chosen_answer
-from rametctl.commands.watch import last_turn
 from rametctl.errors import UsageError
 from rametctl.follow import parse_cursor
+from rametctl.lines import Look
 from rametctl.render.daemonlog import log_line
-from rametctl.render.diff import stat_lines
+from rametctl.render.diff import edit_lines, stat_lines
 from rametctl.render.event import summary
 from rametctl.render.format import duration, money, span
 from rametctl.render.request import answer_command, request_lines, short_id
 from rametctl.render.session import in_tree_order, reference
-from rametctl.render.transcript import Transcript, last_words
+from rametctl.render.transcript import Conversation, entry_lines, last_words
 from rametctl.sessions import person_needed
 
 Kind = attention_pb2.AttentionKind
@@ -30,9 +30,16 @@ def shown(asked: attention_pb2.AttentionRequest) -> list[str]:
     return [item.text for item in request_lines(asked, now=0)]
 
 
-def transcript(*events: event_pb2.Event, prefixed: bool = False) -> list[str]:
-    made = Transcript({"s1": "fix"}, prefixed=prefixed)
-    return [item.text for event in events for item in made.lines(event)]
+def conversation(*events: event_pb2.Event) -> Conversation:
+    made = Conversation(worktree="/tree", names={"s1": "fix"})
+    for event in events:
+        made.add(event)
+    return made
+
+
+def transcript(*events: event_pb2.Event, width: int | None = None, folded: bool = True) -> list[str]:
+    made = conversation(*events)
+    return [item.text for entry in made.entries for item in entry_lines(entry, Look(width, folded), made)]
 
 
 def assistant(*blocks: event_pb2.ContentBlock, **fields: str) -> event_pb2.Event:
@@ -46,17 +53,33 @@ def test_a_command_is_shown_in_full() -> None:
     assert lines[-1] == "  → rametctl approve 01234567   or: rametctl deny 01234567 -m WHY"
 
 
-def test_an_edit_is_shown_as_a_diff() -> None:
-    edit = {"file_path": "/a.py", "old_string": "x = 1\ny = 2", "new_string": "x = 1\ny = 3"}
-    lines = shown(request(Kind.ATTENTION_KIND_PERMISSION, edit, tool="Edit"))
-    assert "  -y = 2" in lines
-    assert "  +y = 3" in lines
+def test_an_edit_is_shown_as_a_diff_with_line_numbers() -> None:
+    asked = request(Kind.ATTENTION_KIND_PERMISSION, {"file_path": "/tree/a.py"}, tool="Edit")
+    asked.edit.CopyFrom(
+        common_pb2.FileEdit(
+            path="a.py", patch="@@ -9,2 +9,3 @@\n x = 1\n-y = 2\n+y = 3\n+z = 4", additions=2, deletions=1
+        )
+    )
+    assert shown(asked)[1:-1] == [
+        "  a.py  +2 −1",
+        "     9   x = 1",
+        "    10 - y = 2",
+        "    10 + y = 3",
+        "    11 + z = 4",
+    ]
 
 
-def test_a_new_file_is_shown_whole() -> None:
-    content = {"file_path": "/nowhere/a.py", "content": "one\ntwo\n"}
-    lines = shown(request(Kind.ATTENTION_KIND_PERMISSION, content, tool="Write"))
-    assert [text for text in lines if text.startswith("  +")] == ["  +++ /nowhere/a.py", "  +one", "  +two"]
+def test_an_edit_without_a_change_says_so() -> None:
+    asked = request(Kind.ATTENTION_KIND_PERMISSION, {"file_path": "/tree/a.py", "content": "one"}, tool="Write")
+    asked.edit.path = "a.py"
+    assert shown(asked)[1:-1] == ["  a.py  no change", "    (no change)"]
+
+
+def test_a_diff_says_how_much_it_leaves_out() -> None:
+    edit = common_pb2.FileEdit(
+        path="a.py", patch="@@ -0,0 +1,3 @@\n+1\n+2\n+3", creates=True, additions=9, omitted_lines=6
+    )
+    assert [item.text for item in edit_lines(edit, most=2)] == ["    1 + 1", "    2 + 2", "    … 7 more lines"]
 
 
 def test_a_question_has_numbered_choices() -> None:
@@ -98,19 +121,171 @@ def test_a_choice_that_does_not_exist_is_refused() -> None:
         chosen_answer({"options": [{"label": "A"}, {"label": "B"}]}, "3")
 
 
-def test_a_transcript_shows_text_calls_and_results() -> None:
-    call = event_pb2.ToolCall(tool="Bash", input_json='{"command": "make\\ntest", "description": "run"}')
-    results = [
-        event_pb2.ToolResult(text="\n".join(f"line {number}" for number in range(9))),
-        event_pb2.ToolResult(text="boom", is_error=True),
+def call(tool: str, data: object, identity: str = "t1") -> event_pb2.ContentBlock:
+    return event_pb2.ContentBlock(
+        tool_call=event_pb2.ToolCall(tool=tool, input_json=json.dumps(data), tool_use_id=identity)
+    )
+
+
+def results(*texts: str, is_error: bool = False) -> event_pb2.Event:
+    answers = [
+        event_pb2.ToolResult(text=text, is_error=is_error, tool_use_id=f"t{number}")
+        for number, text in enumerate(texts, 1)
     ]
-    assert transcript(
-        assistant(event_pb2.ContentBlock(text="I look\nat it"), event_pb2.ContentBlock(tool_call=call)),
-        event_pb2.Event(session_id="s1", user_message=event_pb2.UserMessage(results=results)),
-    ) == [
-        "● I look", "  at it", "▸ Bash make test",
-        *(f"  line {number}" for number in range(6)), "  … 3 more lines", "  boom",
+    return event_pb2.Event(session_id="s1", user_message=event_pb2.UserMessage(results=answers))
+
+
+def test_a_command_shows_the_end_of_its_output_and_how_much_is_above() -> None:
+    said = assistant(event_pb2.ContentBlock(text="I look\nat it"), call("Bash", {"command": "make test"}))
+    output = results("\n".join(f"line {number}" for number in range(9)))
+    head = ["● I look", "  at it", "▸ Bash make test"]
+    assert transcript(said, output) == [*head, "  … 4 lines above", *(f"  line {n}" for n in range(4, 9))]
+    assert transcript(said, output, folded=False) == [*head, *(f"  line {n}" for n in range(9))]
+
+
+@pytest.mark.parametrize(
+    ("block", "answer", "shown"),
+    [
+        (call("Read", {"file_path": "/tree/src/a.py"}), "1\n2\n3\n", "▸ Read src/a.py · 3 lines"),
+        (call("Grep", {"pattern": "x", "path": "/tree/src"}), "a:1\nb:2", "▸ Grep x in src · 2 lines"),
+        (call("Glob", {"pattern": "*.py"}), "No files found", "▸ Glob *.py · 0 files"),
+        (
+            call("mcp__ramet__spawn_session", {"prompt": "write docs", "name": "docs"}),
+            '{"session": {"name": "docs", "branch": "ramet/docs"}}',
+            "▸ spawned docs (ramet/docs)",
+        ),
+        (
+            call("mcp__ramet__wait_for_sessions", {"sessions": ["a", "b"]}),
+            '{"done": true, "sessions": []}',
+            "▸ waits for 2 sessions: done",
+        ),
+        (call("mcp__ramet__send_message", {"session": "docs", "text": "go on"}), "{}", "▸ tells docs: go on"),
+    ],
+)
+def test_a_call_whose_result_says_little_is_one_line(block: event_pb2.ContentBlock, answer: str, shown: str) -> None:
+    assert transcript(assistant(block), results(answer)) == [shown]
+
+
+def test_a_call_of_another_mcp_server_names_server_tool_and_arguments() -> None:
+    block = call("mcp__github__create_issue", {"title": "a b", "labels": ["x"]})
+    lines = transcript(assistant(block), results("created"))
+    assert lines == ['▸ github · create_issue (title="a b", labels=["x"])', "  created"]
+
+
+def test_results_are_shown_as_a_terminal_would_without_markup_of_the_tools() -> None:
+    text = "<tool_use_error>\x1b[31mboom\x1b[0m in /tree/a.py</tool_use_error>\n10%\r90%\r100%\r\n"
+    assert transcript(assistant(call("Bash", {"command": "x"})), results(text, is_error=True)) == [
+        "▸ Bash x", "  boom in a.py", "  100%",
     ]  # fmt: skip
+
+
+def test_what_an_editing_tool_has_changed_is_shown_not_what_it_told_the_model() -> None:
+    done = results("The file has been updated successfully.")
+    done.user_message.results[0].edit.CopyFrom(
+        common_pb2.FileEdit(path="/tree/a.py", patch="@@ -42,1 +42,1 @@\n-a\n+b", additions=1, deletions=1)
+    )
+    assert transcript(assistant(call("Edit", {"file_path": "/tree/a.py"})), done) == [
+        "▸ Edit a.py · +1 −1", "    42 - a", "    42 + b",
+    ]  # fmt: skip
+
+
+def opened(asked: attention_pb2.AttentionRequest) -> event_pb2.Event:
+    return event_pb2.Event(session_id="s1", request_opened=event_pb2.RequestOpened(request=asked))
+
+
+def closed(asked: attention_pb2.AttentionRequest) -> event_pb2.Event:
+    return event_pb2.Event(session_id="s1", request_closed=event_pb2.RequestClosed(request=asked))
+
+
+def test_a_request_stands_below_its_call_until_it_is_answered() -> None:
+    asked = request(Kind.ATTENTION_KIND_PERMISSION, {"command": "make", "description": "Build it"}, tool="Bash")
+    asked.tool_use_id, asked.state = "t1", attention_pb2.ATTENTION_STATE_OPEN
+    block = call("Bash", {"command": "make", "description": "Build it"})
+    answer = "  → rametctl approve 01234567   or: rametctl deny 01234567 -m WHY"
+    assert transcript(assistant(block), opened(asked)) == ["▸ Bash make", "  ? waits for you  Build it", answer]
+
+    denied = attention_pb2.AttentionRequest()
+    denied.CopyFrom(asked)
+    denied.state, denied.answered_by = attention_pb2.ATTENTION_STATE_ANSWERED, "owner"
+    denied.resolution.deny.message = "not now"
+    told = results("not now", is_error=True)
+    assert transcript(assistant(block), opened(asked), closed(denied), told) == [
+        "▸ Bash make", "  ✗ denied by you: not now",
+    ]  # fmt: skip
+
+
+def test_a_review_repeats_nothing_in_the_transcript() -> None:
+    review = request(Kind.ATTENTION_KIND_REVIEW, {})
+    review.reason = "all done"
+    ended = event_pb2.Event(turn_ended=event_pb2.TurnEnded(text="all done"))
+    said = assistant(event_pb2.ContentBlock(text="all done"))
+    assert transcript(said, ended, opened(review)) == ["● all done", "✓ 0.0s"]
+
+
+def test_retries_are_one_line_in_words() -> None:
+    def retry(attempt: int) -> event_pb2.Event:
+        event = event_pb2.Event(
+            api_retry=event_pb2.ApiRetry(attempt=attempt, max_attempts=10, error="authentication_failed")
+        )
+        event.api_retry.delay.FromMilliseconds(1239)
+        return event
+
+    assert transcript(retry(1), retry(2)) == ["⚠ authentication failed; again in 1 s (2 of 10)"]
+    said = assistant(event_pb2.ContentBlock(text="there"))
+    assert transcript(retry(1), retry(2), said)[0] == "⚠ authentication failed; tried 2 times of 10"
+
+
+def test_an_interrupt_is_told_as_one_and_not_as_a_failure() -> None:
+    told = "[ede_diagnostic] result_type=user last_content_type=n/a stop_reason=tool_use"
+    ended = event_pb2.TurnEnded(is_error=True, text=told, terminal_reason="aborted_tools", cost_usd=0.01)
+    ended.duration.FromSeconds(15)
+    refused = "The user doesn't want to proceed with this tool use. STOP what you are doing"
+    assert transcript(
+        assistant(call("Bash", {"command": "sleep 9"})), results(refused, is_error=True), event_pb2.Event(turn_ended=ended)
+    ) == ["▸ Bash sleep 9", "  ■ interrupted", "■ interrupted by you  15s · $0.01"]  # fmt: skip
+
+
+def test_the_checkpoint_of_a_turn_is_told_with_its_end() -> None:
+    made = worktree_pb2.Checkpoint(number=2, reason=worktree_pb2.CHECKPOINT_REASON_TURN, files=1)
+    start = worktree_pb2.Checkpoint(number=1, reason=worktree_pb2.CHECKPOINT_REASON_START)
+    assert transcript(
+        event_pb2.Event(checkpoint_made=event_pb2.CheckpointMade(checkpoint=start)),
+        event_pb2.Event(turn_ended=event_pb2.TurnEnded(cost_usd=0.5)),
+        event_pb2.Event(checkpoint_made=event_pb2.CheckpointMade(checkpoint=made)),
+    ) == ["✓ 0.0s · $0.50 · checkpoint 2, 1 file"]
+
+
+def test_markdown_is_rendered_for_a_terminal_and_hides_nothing() -> None:
+    text = "**bold** `code` <!-- hidden --> [link](http://x.example)\n\n| a | b |\n|---|---|\n| 1 | 2 |"
+    lines = "\n".join(transcript(assistant(event_pb2.ContentBlock(text=text)), width=80))
+    assert "**" not in lines
+    assert "`" not in lines
+    assert "|" not in lines
+    assert "<!-- hidden -->" in lines
+    assert "link (http://x.example)" in lines
+
+
+def test_a_turn_goes_from_its_prompt_to_its_end_and_one_that_runs_counts() -> None:
+    def prompt(number: int) -> list[event_pb2.Event]:
+        queued = event_pb2.PromptQueued(prompt=session_pb2.Prompt(id=f"p{number}", text=f"prompt {number}"))
+        return [
+            event_pb2.Event(prompt_queued=queued),
+            event_pb2.Event(prompt_received=event_pb2.PromptReceived(prompt_id=f"p{number}")),
+        ]
+
+    def texts(made: Conversation, count: int) -> list[str]:
+        return [item.text for each in made.turns(count) for item in entry_lines(each, Look(), made)]
+
+    end = event_pb2.Event(turn_ended=event_pb2.TurnEnded())
+    two = [*prompt(1), end, *prompt(2), assistant(event_pb2.ContentBlock(text="two")), end]
+    later = event_pb2.Event(
+        prompt_queued=event_pb2.PromptQueued(prompt=session_pb2.Prompt(id="p9", text="and then this"))
+    )
+    assert texts(conversation(*two), 1) == ["› prompt 2", "● two", "✓ 0.0s"]
+    running = conversation(*two, *prompt(3), later)
+    assert texts(running, 1) == ["› prompt 3"]
+    assert [each.text for each in running.status.queued.values()] == ["and then this"]
+    assert texts(running, 9)[0] == "› prompt 1"
 
 
 def test_a_transcript_leaves_out_what_other_events_tell() -> None:
@@ -132,24 +307,24 @@ def test_a_transcript_leaves_out_what_other_events_tell() -> None:
         became(session_pb2.SESSION_STATE_WAITING, working, "Bash: make"),
     ) == []  # fmt: skip
     assert transcript(became(paused, working), became(idle, paused), became(queued, idle, "no free slot")) == [
-        "now paused", "now idle", "now queued: no free slot",
+        "■ paused", "resumed", "queued: no free slot",
     ]  # fmt: skip
 
 
 def test_a_prompt_says_who_it_is_from_and_the_daemons_own_is_short() -> None:
-    def prompt(text: str, source: str) -> event_pb2.Event:
-        return event_pb2.Event(
-            prompt_queued=event_pb2.PromptQueued(prompt=session_pb2.Prompt(text=text, source=source))
-        )
+    def prompt(text: str, source: str) -> list[event_pb2.Event]:
+        sent = session_pb2.Prompt(id=text, text=text, source=source)
+        received = event_pb2.PromptReceived(prompt_id=text)
+        return [
+            event_pb2.Event(prompt_queued=event_pb2.PromptQueued(prompt=sent)),
+            event_pb2.Event(prompt_received=received),
+        ]
 
-    assert transcript(
-        prompt("do\nit", "owner"), prompt("help", "session:s1"), prompt("Go on. You were asked:\n\nmuch", "daemon")
-    ) == ["› do", "  it", "› help  (from fix)", "› Go on. You were asked: …  (from the daemon)"]  # fmt: skip
-
-
-def test_a_worktree_is_told_by_its_path() -> None:
-    made = event_pb2.WorktreeCreated(path="/trees/1", branch="ramet/fix", commit="c0ffee")
-    assert transcript(event_pb2.Event(worktree_created=made)) == ["worktree /trees/1"]
+    long = "\n".join(str(number) for number in range(9))
+    assert transcript(*prompt("do\nit", "owner"), *prompt("help", "session:s1"), *prompt(long, "daemon")) == [
+        "› do", "  it", "› help  (from fix)",
+        "› 0  (from the daemon)", *(f"  {number}" for number in range(1, 5)), "  … 4 more lines",
+    ]  # fmt: skip
 
 
 def test_a_review_in_the_log_shows_what_was_said() -> None:
@@ -158,13 +333,16 @@ def test_a_review_in_the_log_shows_what_was_said() -> None:
     assert text.endswith("review all is well")
 
 
-def test_what_was_said_at_the_end_is_of_the_newest_turn_that_succeeded() -> None:
+def test_what_was_said_at_the_end_is_of_a_turn_that_succeeded() -> None:
     def ended(text: str, *, is_error: bool = False) -> event_pb2.Event:
         return event_pb2.Event(turn_ended=event_pb2.TurnEnded(text=text, is_error=is_error))
 
-    assert [item.text for item in last_words([ended("old"), ended("new"), event_pb2.Event()])] == ["new"]
-    assert list(last_words([ended("old"), ended("broke", is_error=True)])) == []
-    assert list(last_words([])) == []
+    def last(*events: event_pb2.Event) -> list[str]:
+        return [item.text for item in last_words(conversation(*events), Look())]
+
+    assert last(ended("old"), ended("new"), event_pb2.Event()) == ["● new"]
+    assert last(ended("old"), ended("broke", is_error=True)) == []
+    assert last() == []
 
 
 def test_a_wait_names_the_inbox_once() -> None:
@@ -174,17 +352,9 @@ def test_a_wait_names_the_inbox_once() -> None:
     assert f"{error.message} {error.hint}".count("rametctl inbox") == 1
 
 
-def test_a_transcript_of_several_sessions_begins_each_line_with_the_name() -> None:
-    ended = event_pb2.TurnEnded(cost_usd=0.5)
-    ended.duration.FromSeconds(90)
-    assert transcript(event_pb2.Event(session_id="s1", turn_ended=ended), prefixed=True) == [
-        "fix  ✓ turn ended  $0.50, 1m 30s"
-    ]
-
-
 def test_a_failed_turn_says_why() -> None:
     ended = event_pb2.TurnEnded(is_error=True, subtype="error_max_turns", text="too many turns")
-    assert transcript(event_pb2.Event(turn_ended=ended)) == ["✗ turn failed: too many turns  -, 0.0s"]
+    assert transcript(event_pb2.Event(turn_ended=ended)) == ["✗ turn failed: too many turns  0.0s"]
 
 
 def test_every_event_has_a_line_in_the_log_and_none_breaks_the_transcript() -> None:
@@ -194,15 +364,6 @@ def test_every_event_has_a_line_in_the_log_and_none_breaks_the_transcript() -> N
         assert field.name in summary(event, "fix").text
         transcript(event)
     assert "does not know" in summary(event_pb2.Event(), "").text
-
-
-def test_context_begins_with_the_newest_prompt() -> None:
-    def queued(seq: int) -> event_pb2.Event:
-        return event_pb2.Event(seq=seq, prompt_queued=event_pb2.PromptQueued())
-
-    said = event_pb2.Event(seq=9, turn_ended=event_pb2.TurnEnded())
-    assert [event.seq for event in last_turn([queued(1), said, queued(3), said])] == [3, 9]
-    assert [event.seq for event in last_turn([said])] == [9]
 
 
 def test_children_stand_below_their_parents_and_orphans_at_the_top() -> None:

@@ -31,7 +31,8 @@ def command(app: App, request: str, answers: tuple[str, ...]) -> None:
     from ramet.words import plural
 
     from rametctl.errors import UsageError
-    from rametctl.render.request import kind_name, parsed, questions
+    from rametctl.render.format import parsed
+    from rametctl.render.request import kind_name, questions
     from rametctl.requests import get_request, resolve
 
     found = get_request(app, request)

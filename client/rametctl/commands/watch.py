@@ -1,5 +1,6 @@
-"""`rametctl watch`: show a live transcript."""
+"""`rametctl watch`: follow conversations live."""
 
+import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -11,23 +12,34 @@ from rametctl.options import Verb, sessions_argument
 if TYPE_CHECKING:
     from ramet.v1.common_pb2 import Cursor
     from ramet.v1.event_pb2 import Event, WatchEventsResponse
-
-    from rametctl.render.transcript import Transcript
-
-CONTEXT = 300
-"""Events looked back through for the beginning of the last turn."""
+    from ramet.v1.session_pb2 import Session
 
 
-@click.command("watch", cls=Verb, short_help="Show a live transcript of sessions.")
+TICK_S = 1.0
+"""How often the foot is drawn when nothing happens: it shows seconds."""
+LEAST_S = 0.08
+"""Between two drawings, at least."""
+GLANCE = 12
+"""Sessions that are shown with their last lines where none is named; of the others there is a count."""
+GLANCE_EVENTS = 60
+GLANCE_ENTRIES = 3
+
+
+@click.command("watch", cls=Verb, short_help="Follow conversations live.")
 @sessions_argument(required=False)
+@click.option("--turns", type=click.IntRange(min=1), metavar="N", help="Begin with the newest N turns.")
+@click.option("-a", "--all", "every", is_flag=True, help="Begin with the first turn.")
+@click.option("--full", is_flag=True, help="Show results and thinking in full.")
 @click.option("--since", metavar="CURSOR", help='Continue from the "cursor" of an earlier --json line.')
 @click.pass_obj
-def command(app: App, sessions: tuple[str, ...], since: str | None) -> None:
+def command(app: App, sessions: tuple[str, ...], turns: int | None, every: bool, full: bool, since: str | None) -> None:
     """Watch what the agents of SESSION... say and do (default: all sessions).
 
-    Begins with the last turn of each SESSION and continues until Ctrl-C, over
-    restarts of the daemon. --json prints one event per line; its "cursor" is
-    EPOCH:SEQ, from which --since continues without a gap.
+    Begins with the running turn of each SESSION (or the last one), its open request
+    included; without SESSION with the last lines and open requests of every live
+    session. Continues until Ctrl-C, over restarts of the daemon. --json prints one
+    event per line; its "cursor" is EPOCH:SEQ, from which --since continues without
+    a gap.
 
     \b
     Examples:
@@ -35,97 +47,171 @@ def command(app: App, sessions: tuple[str, ...], since: str | None) -> None:
       rametctl watch
       rametctl watch --json --since 0b5c:812 | jq -r .payload
     """
+    from rametctl.errors import UsageError
     from rametctl.follow import parse_cursor
 
-    watch_sessions(app, sessions, parse_cursor(since) if since else None)
+    if (turns or every) and not sessions:
+        raise UsageError("--turns and --all need a session", hint="name one: rametctl watch SESSION --all")
+    if turns and every:
+        raise UsageError("--turns does not go with --all", hint="omit one of them")
+    count = None if every else turns or 1
+    watch_sessions(app, sessions, parse_cursor(since) if since else None, turns=count, full=full)
 
 
-def watch_sessions(app: App, sessions: Sequence[str], since: "Cursor | None" = None) -> None:
-    """Print what happens, until interrupted."""
-    from rametctl.follow import follow
-    from rametctl.render.transcript import Transcript
+def watch_sessions(
+    app: App, sessions: Sequence[str], since: "Cursor | None" = None, *, turns: int | None = 1, full: bool = False
+) -> None:
+    """Print what happens, until interrupted. ``turns`` is where to begin: with the newest so many turns, None for the first."""
     from rametctl.sessions import get_session, session_pages
 
-    names: dict[str, str] = {}
     if sessions:
-        found = [get_session(app, session).session for session in sessions]
-        names.update((session.id, session.name) for session in found)
+        named = {each.id: each for each in (get_session(app, session).session for session in sessions)}
+        shown = list(named.values())
     else:
-        for page in session_pages(app.connection, repo="", archived=True):
-            names.update((session.id, session.name) for session in page.sessions)
-    watched = list(dict.fromkeys(names)) if sessions else []
-    printer = _Printer(app, names, Transcript(names, prefixed=len(watched) != 1))
+        shown = [each for page in session_pages(app.connection, repo="", archived=True) for each in page.sessions]
+    watch = _Json(app, shown) if app.output.json_mode else _Screen(app, shown, several=len(sessions) != 1, full=full)
     after = since
-    shown: dict[str, int] = {}
-    if since is None and watched:
-        after, shown = _context(app, watched, printer)
-    for item in follow(app.connection, sessions=watched, after=after):
-        if item.HasField("event") and item.event.seq <= shown.get(item.event.session_id, 0):
-            continue
-        if item.HasField("reset"):
-            shown = {}
-        printer.step(item)
+    if since is None:
+        after = app.connection.info().cursor
+        after = watch.begin(after, turns=turns) if sessions else watch.glance(after)
+    watch.follow(sessions=[each.id for each in shown] if sessions else [], after=after)
 
 
-def _context(app: App, watched: Sequence[str], printer: "_Printer") -> tuple["Cursor | None", dict[str, int]]:
-    """Print the last turns so far; returns where to watch from, and for each session the last event that was printed."""
-    from ramet.v1 import common_pb2, event_pb2
+class _Watch:
+    """What a watch on a screen and one for programs share: where they begin, and that no event comes twice."""
 
-    events: list[Event] = []
-    shown: dict[str, int] = {}
-    epoch = app.connection.info().cursor.epoch
-    for session in watched:
-        request = event_pb2.ListEventsRequest(session=session, page_size=CONTEXT, newest=True)
-        page = app.connection.call(lambda daemon: daemon.events.ListEvents, request)
-        events += last_turn(page.events)
-        shown[session] = page.events[-1].seq if page.events else 0
-    for event in sorted(events, key=lambda event: event.seq):
-        printer.event(event, f"{epoch}:{event.seq}")
-    # The earliest of the ends: what the others have shown beyond it comes again, and is told by its number.
-    return common_pb2.Cursor(epoch=epoch, seq=min(shown.values())), shown
+    def __init__(self, app: App, sessions: "Sequence[Session]") -> None:
+        self._app = app
+        self._sessions = sessions
+        self.names = {session.id: session.name for session in sessions}
+        self._shown: dict[str, int] = {}
+        """Number of the last event that was read of each session."""
+
+    def is_new(self, event: "Event") -> bool:
+        return event.seq > self._shown.get(event.session_id, 0)
+
+    def learn(self, step: "WatchEventsResponse") -> None:
+        """Take in names of sessions, and a new log."""
+        if step.HasField("snapshot"):
+            self.names.update((session.id, session.name) for session in step.snapshot.sessions)
+        elif step.HasField("reset"):
+            self._shown = {}
+        elif step.event.HasField("session_created"):
+            self.names[step.event.session_id] = step.event.session_created.session.name
+        elif step.event.HasField("session_updated"):
+            self.names[step.event.session_id] = step.event.session_updated.session.name
+
+    def read(self, session: "Session", turns: int | None) -> "list[Event]":
+        from rametctl.transcripts import read_turns
+
+        events, self._shown[session.id] = read_turns(self._app, session, turns)
+        return events
 
 
-def last_turn(events: Sequence["Event"]) -> list["Event"]:
-    """The events from the beginning of the newest turn, with the prompt that made it; all where none is seen to begin."""
-    for index in range(len(events) - 1, -1, -1):
-        if events[index].HasField("prompt_queued"):
-            return list(events[index:])
-    for index in range(len(events) - 1, -1, -1):
-        if events[index].HasField("turn_started"):
-            return list(events[index:])
-    return list(events)
+class _Json(_Watch):
+    """One event per line."""
+
+    def begin(self, cursor: "Cursor", *, turns: int | None) -> "Cursor":
+        from rametctl.render.transcript import Conversation
+
+        events: list[Event] = []
+        for session in self._sessions:
+            read = self.read(session, turns)
+            conversation = Conversation()
+            for event in read:
+                conversation.add(event)
+            first = conversation.turns(turns)[:1] if turns is not None else []
+            events += [event for event in read if not first or event.seq >= first[0].seq]
+        for event in sorted(events, key=lambda event: event.seq):
+            self._print(event, f"{cursor.epoch}:{event.seq}")
+        return cursor
+
+    def glance(self, cursor: "Cursor") -> "Cursor":
+        return cursor
+
+    def follow(self, *, sessions: Sequence[str], after: "Cursor | None") -> None:
+        from rametctl.follow import follow
+
+        for step in follow(self._app.connection, sessions=sessions, after=after):
+            self.learn(step)
+            cursor = f"{step.cursor.epoch}:{step.cursor.seq}"
+            if step.HasField("reset"):
+                cursor = f"{step.cursor.epoch or step.reset.epoch}:{step.cursor.seq}"
+                reset = {"payload": "reset", "epoch": step.reset.epoch, "cursor": cursor}
+                self._app.output.json(reset, stream=True)
+            elif step.HasField("event") and self.is_new(step.event):
+                self._print(step.event, cursor)
+
+    def _print(self, event: "Event", cursor: str) -> None:
+        from ramet.jsonify import to_json
+
+        told = {**to_json(event), "session": self.names.get(event.session_id), "cursor": cursor}
+        self._app.output.json(told, stream=True)
 
 
-class _Printer:
-    """Prints events as they come, and learns the names of sessions from them."""
+class _Screen(_Watch):
+    """Conversations for a person."""
 
-    def __init__(self, app: App, names: dict[str, str], transcript: "Transcript") -> None:
-        self._output = app.output
-        self._names = names
-        self._transcript = transcript
+    def __init__(self, app: App, sessions: "Sequence[Session]", *, several: bool, full: bool) -> None:
+        super().__init__(app, sessions)
+        from rametctl.output import Foot
+        from rametctl.transcripts import Printer
 
-    def step(self, item: "WatchEventsResponse") -> None:
-        if item.HasField("event"):
-            self.event(item.event, f"{item.cursor.epoch}:{item.cursor.seq}")
-        elif item.HasField("snapshot"):
-            self._names.update((session.id, session.name) for session in item.snapshot.sessions)
-        elif item.HasField("reset"):
-            if self._output.json_mode:
-                cursor = f"{item.cursor.epoch or item.reset.epoch}:{item.cursor.seq}"
-                self._output.json({"payload": "reset", "epoch": item.reset.epoch, "cursor": cursor}, stream=True)
-            else:
-                self._output.note("rametctl: the daemon has a new event log; continuing from its present state")
+        self._foot = Foot(app.output) if app.output.terminal else None
+        self._printer: Printer = Printer(app.output, self.names, several=several, folded=not full, foot=self._foot)
 
-    def event(self, event: "Event", cursor: str) -> None:
-        if event.HasField("session_created"):
-            self._names[event.session_id] = event.session_created.session.name
-        elif event.HasField("session_updated"):
-            self._names[event.session_id] = event.session_updated.session.name
-        if self._output.json_mode:
-            from ramet.jsonify import to_json
+    def begin(self, cursor: "Cursor", *, turns: int | None) -> "Cursor":
+        for session in self._sessions:
+            conversation = self._printer.conversation(session.id, session.worktree)
+            for event in self.read(session, turns):
+                conversation.add(event)
+            entries = conversation.entries if turns is None else conversation.turns(turns)
+            self._printer.begin(session.id, entries)
+        return cursor
 
-            self._output.json(
-                {**to_json(event), "session": self._names.get(event.session_id), "cursor": cursor}, stream=True
+    def glance(self, cursor: "Cursor") -> "Cursor":
+        from ramet.v1 import event_pb2
+
+        from rametctl.render.session import left_out
+        from rametctl.transcripts import count_line, live_first
+
+        live = live_first(self._sessions)
+        for session in live[:GLANCE]:
+            request = event_pb2.ListEventsRequest(
+                session=session.id, page_size=GLANCE_EVENTS, newest=True, omit_partials=True
             )
-        else:
-            self._output.show(*self._transcript.lines(event))
+            page = self._app.connection.call(lambda daemon: daemon.events.ListEvents, request)
+            conversation = self._printer.conversation(session.id, session.worktree)
+            for event in page.events:
+                conversation.add(event)
+                self._shown[session.id] = event.seq
+            open_ones = [each for each in conversation.entries if getattr(each, "waits", False)]
+            last = [each for each in conversation.entries[-GLANCE_ENTRIES:] if each not in open_ones]
+            self._printer.begin(session.id, [*last, *open_ones])
+        self._printer.draw()
+        if len(live) > GLANCE:
+            self._app.output.show(left_out(live[GLANCE:]))
+        self._app.output.show(count_line(live))
+        return cursor
+
+    def follow(self, *, sessions: Sequence[str], after: "Cursor | None") -> None:
+        from rametctl.feed import Feed
+
+        connection = self._app.connect(autostart=self._app.autostart)
+        feed = Feed(connection, sessions=sessions, after=after)
+        try:
+            while True:
+                self._printer.draw()
+                quick = self._printer.pending or self._foot is not None
+                for step in feed.take(TICK_S if quick else None):
+                    self.learn(step)
+                    if step.HasField("reset"):
+                        self._app.output.note(
+                            "rametctl: the daemon has a new event log; continuing from its present state"
+                        )
+                    elif step.HasField("event") and step.event.session_id and self.is_new(step.event):
+                        self._printer.add(step.event)
+                time.sleep(LEAST_S)
+        finally:
+            if self._foot is not None:
+                self._foot.close()

@@ -1,6 +1,6 @@
 """Diffs: coloured patches, counts per file, and the edits that a tool is about to make."""
 
-import difflib
+import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -10,9 +10,11 @@ from ramet.words import plural
 from rametctl.lines import Line, cell_width, line
 
 if TYPE_CHECKING:
+    from ramet.v1.common_pb2 import FileEdit
     from ramet.v1.worktree_pb2 import FileChange, GetDiffResponse, WatchChangesResponse
 
 _BAR = 30
+HUNK = re.compile(r"@@ -(\d+)(?:,\d+)? \+(\d+)(?:,\d+)? @@")
 
 
 def patch_style(text: str) -> str:
@@ -63,8 +65,51 @@ def _label(change: "FileChange") -> str:
     return name if kind in {"modified", None} else f"{name} ({kind})"
 
 
-def edit_lines(before: str, after: str, path: str) -> Iterator[Line]:
-    """What an edit changes, as a patch."""
-    patch = difflib.unified_diff(before.splitlines(), after.splitlines(), fromfile=path, tofile=path, lineterm="", n=3)
-    for text in patch:
-        yield line((text, patch_style(text)), indent=2)
+def edit_counts(edit: "FileEdit") -> str:
+    """What an edit amounts to, in a few words."""
+    if edit.creates:
+        return f"new file, {plural(edit.additions, 'line')}"
+    if not (edit.additions or edit.deletions):
+        return "no change"
+    return f"+{edit.additions} −{edit.deletions}"
+
+
+def edit_lines(edit: "FileEdit", *, most: int | None = None, indent: int = 4) -> Iterator[Line]:
+    """The change that a tool makes to a file, with line numbers; at most ``most`` lines of it.
+
+    Removed lines bear their number before the change, all others theirs after it.
+    """
+    numbered = list(_numbered(edit.patch))
+    if not numbered and not edit.omitted_lines:
+        yield line(("(empty file)" if edit.creates else "(no change)", "dim"), indent=indent)
+        return
+    digits = max((len(str(number)) for number, _, _ in numbered if number), default=0)
+    shown = numbered if most is None else numbered[:most]
+    for number, mark, text in shown:
+        if mark == "@":
+            yield line(("⋮", "dim"), indent=indent + max(digits - 1, 0))
+            continue
+        style = {"+": "green", "-": "red"}.get(mark, "")
+        label = f"{number:>{digits}} " if number else " " * (digits + 1 if digits else 0)
+        yield line((label, "dim"), (f"{mark} {text}", style), indent=indent, hang=digits + 3)
+    omitted = len(numbered) - len(shown) + edit.omitted_lines
+    if omitted:
+        yield line((f"… {plural(omitted, 'more line')}", "dim"), indent=indent)
+
+
+def _numbered(patch: str) -> Iterator[tuple[int, str, str]]:
+    """(number, mark, text) of each line of hunks; number 0 where it is not known, mark "@" between two hunks."""
+    old = new = 0
+    placed = False
+    for index, text in enumerate(patch.split("\n") if patch else ()):
+        if match := HUNK.match(text):
+            old, new = int(match[1]), int(match[2])
+            placed = bool(old or new)
+            if index:
+                yield 0, "@", ""
+            continue
+        mark = text[:1] or " "
+        number = (old if mark == "-" else new) if placed else 0
+        old += mark != "+"
+        new += mark != "-"
+        yield number, mark, text[1:]

@@ -5,13 +5,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ramet.jsonify import enum_name, to_json
-from ramet.visible import visible
 from ramet.words import plural
 
 from rametctl.lines import Line, Span, line, truncated
+from rametctl.render.calls import call_summary
 from rametctl.render.format import duration, local_time, money
 from rametctl.render.pull_request import pull_request_spans
-from rametctl.render.request import parsed, shown_decision, title
+from rametctl.render.request import shown_decision, title
 from rametctl.render.session import state_style
 
 if TYPE_CHECKING:
@@ -21,37 +21,11 @@ if TYPE_CHECKING:
         Event,
         SessionSynced,
         StateChanged,
-        ToolCall,
         TurnEnded,
     )
 
-ESSENTIAL = (
-    "command",
-    "file_path",
-    "notebook_path",
-    "path",
-    "pattern",
-    "url",
-    "query",
-    "skill",
-    "description",
-    "prompt",
-)
-"""The argument of a tool that says most about a call, by falling weight."""
-PROTOCOL = frozenset({"control_line", "agent_notice"})
-"""What the agent's program says about itself: nothing in it is for people."""
-
-
-def call_summary(call: "ToolCall") -> str:
-    """The essential argument of a call, on one line."""
-    data = parsed(call.input_json)
-    if isinstance(data, Mapping):
-        for key in ESSENTIAL:
-            if isinstance(data.get(key), str):
-                return " ".join(visible(data[key]).split())
-        text = json.dumps(data, ensure_ascii=False) if data else ""
-        return " ".join(visible(text).split())
-    return " ".join(visible(call.input_json).split())
+PROTOCOL = frozenset({"control_line", "agent_notice", "partial"})
+"""What the agent's program says about itself, and pieces of messages that come whole: nothing in it is for people."""
 
 
 def summary(event: "Event", name: str) -> Line:

@@ -1,6 +1,7 @@
-"""Short forms of amounts and times."""
+"""Short forms of amounts and times, and JSON texts of others."""
 
-from typing import TYPE_CHECKING
+import json
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from google.protobuf.timestamp_pb2 import Timestamp
@@ -49,3 +50,11 @@ def local_time(time: "Timestamp") -> str:
     import time as clock
 
     return clock.strftime("%Y-%m-%d %H:%M:%S", clock.localtime(time.seconds)) if time.seconds else "-"
+
+
+def parsed(text: str) -> Any:
+    """The value of a JSON text; None where it is empty or no JSON."""
+    try:
+        return json.loads(text) if text else None
+    except ValueError:
+        return None

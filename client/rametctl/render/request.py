@@ -1,16 +1,15 @@
 """Requests in full, so that people see what they answer."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ramet.jsonify import enum_name
 from ramet.visible import visible
 
 from rametctl.lines import Line, line
-from rametctl.render.diff import edit_lines
-from rametctl.render.format import age
+from rametctl.render.diff import edit_counts, edit_lines
+from rametctl.render.format import age, parsed
 
 if TYPE_CHECKING:
     from ramet.v1.attention_pb2 import AttentionRequest
@@ -71,11 +70,19 @@ def request_lines(request: "AttentionRequest", now: float, others: Sequence["Att
     if request.reason and kind_name(request) not in {*OF_THE_DAEMON, "elicitation"}:
         for text in visible(request.reason).splitlines():
             yield line((f"why: {text}", "dim"), indent=2)
-    yield line(("→ " + answer_command(request, which), "green"), (_or_deny(request, which), "dim"), indent=2)
+    yield answer_line(request, which)
 
 
-def body_lines(request: "AttentionRequest") -> Iterator[Line]:
-    """What the tool would do, or what is asked; in full."""
+def answer_line(request: "AttentionRequest", which: str | None = None, *, indent: int = 2) -> Line:
+    """The command that answers, and the one that says no."""
+    which = which or short_id(request)
+    return line(
+        ("→ " + answer_command(request, which), "green"), (_or_deny(request, which), "dim"), indent=indent, hang=2
+    )
+
+
+def body_lines(request: "AttentionRequest", *, omit: Collection[str] = ()) -> Iterator[Line]:
+    """What the tool would do, or what is asked; in full but for the fields of its input in ``omit``."""
     data = parsed(request.input_json)
     if kind_name(request) == "question" and (asked := questions(data)):
         yield from _question_lines(asked)
@@ -85,8 +92,11 @@ def body_lines(request: "AttentionRequest") -> Iterator[Line]:
         yield from _elicitation_lines(request, data)
     elif kind_name(request) in OF_THE_DAEMON:
         yield from _block(request.reason or "its turn has ended")
+    elif request.HasField("edit"):
+        yield line((request.edit.path, "bold"), (f"  {edit_counts(request.edit)}", "dim"), indent=2)
+        yield from edit_lines(request.edit)
     elif isinstance(data, Mapping):
-        yield from _tool_lines(data)
+        yield from _tool_lines({key: value for key, value in data.items() if key not in omit})
     elif request.input_json:
         yield from _block(request.input_json)
 
@@ -122,13 +132,6 @@ def labels(question: Mapping[str, Any]) -> list[str]:
     if not isinstance(options, list):
         return []
     return [str(option.get("label", "")) if isinstance(option, Mapping) else str(option) for option in options]
-
-
-def parsed(text: str) -> Any:
-    try:
-        return json.loads(text) if text else None
-    except ValueError:
-        return None
 
 
 def _or_deny(request: "AttentionRequest", which: str) -> str:
@@ -195,16 +198,6 @@ def _question_lines(asked: list[Mapping[str, Any]]) -> Iterator[Line]:
 
 
 def _tool_lines(data: Mapping[str, Any]) -> Iterator[Line]:
-    path = data.get("file_path")
-    edits = data.get("edits") if isinstance(data.get("edits"), list) else [data] if "old_string" in data else []
-    if isinstance(path, str) and edits:
-        for edit in edits:
-            if isinstance(edit, Mapping):
-                yield from edit_lines(str(edit.get("old_string", "")), str(edit.get("new_string", "")), path)
-        return
-    if isinstance(path, str) and isinstance(data.get("content"), str):
-        yield from edit_lines(_present(path), data["content"], path)
-        return
     if isinstance(data.get("command"), str):
         for index, text in enumerate(visible(data["command"]).split("\n")):
             yield line((("$ " if index == 0 else "  ") + text, "cyan"), indent=2)
@@ -216,22 +209,15 @@ def _tool_lines(data: Mapping[str, Any]) -> Iterator[Line]:
         yield from (line(more, indent=4) for more in rest)
 
 
-def _present(path: str) -> str:
-    """The file as it is now, to compare with; nothing where there is none or it is not text."""
-    try:
-        return Path(path).read_text("utf-8")
-    except (OSError, UnicodeDecodeError, ValueError):
-        return ""
-
-
 def _block(text: str) -> Iterator[Line]:
     for part in visible(text).split("\n"):
         yield line(part, indent=2)
 
 
-def shown_decision(request: "AttentionRequest") -> str:
-    """What has become of a closed request, in a few words."""
-    by = f" by {request.answered_by}" if request.answered_by else ""
+def shown_decision(request: "AttentionRequest", *, owner: str = "owner") -> str:
+    """What became of a closed request, in a few words; ``owner`` is how the person is called."""
+    answerer = owner if request.answered_by == "owner" else request.answered_by
+    by = f" by {answerer}" if answerer else ""
     match request.resolution.WhichOneof("decision"):
         case "approve":
             return f"approved{by}"

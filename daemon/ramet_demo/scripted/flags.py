@@ -28,6 +28,7 @@ class Flags(NamedTuple):
     model: str
     mode: str
     replay: bool
+    partial: bool  # pieces of messages are told as they are written
     asks: bool  # permission requests go to the host; without that they are denied
     allowed: tuple[str, ...]
     disallowed: tuple[str, ...]
@@ -49,6 +50,7 @@ def parse(argv: list[str]) -> Flags:
         model=given.get("--model") or DEFAULT_MODEL,
         mode=given.get("--permission-mode", "default"),
         replay="--replay-user-messages" in given,
+        partial="--include-partial-messages" in given,
         asks=given.get("--permission-prompt-tool") == "stdio",
         allowed=_list(given.get("--allowedTools", "")),
         disallowed=_list(given.get("--disallowedTools", "")),

@@ -143,6 +143,7 @@ def _bash(session: Session, given: Frame, tool_use_id: str) -> Outcome:
 def _write(session: Session, given: Frame, tool_use_id: str) -> Outcome:
     path = _path(session, given)
     kind = "update" if os.path.exists(path) else "create"  # noqa: PTH110
+    before = _contents(path) if kind == "update" else ""
     os.makedirs(os.path.dirname(path), exist_ok=True)  # noqa: PTH103, PTH120
     with open(path, "w", encoding="utf-8") as file:  # noqa: PTH123
         file.write(given["content"])
@@ -150,8 +151,8 @@ def _write(session: Session, given: Frame, tool_use_id: str) -> Outcome:
         "type": kind,
         "filePath": path,
         "content": given["content"],
-        "structuredPatch": [],
-        "originalFile": None,
+        "structuredPatch": _patch(before, given["content"]) if kind == "update" else [],
+        "originalFile": before or None,
         "userModified": False,
     }
     return Outcome(f"File {kind}d successfully at: {path}", result)
@@ -169,7 +170,7 @@ def _edit(session: Session, given: Frame, tool_use_id: str) -> Outcome:
         "oldString": old,
         "newString": given["new_string"],
         "originalFile": before,
-        "structuredPatch": [],
+        "structuredPatch": _patch(before, before.replace(old, given["new_string"])),
     }
     return Outcome(f"The file {path} has been updated successfully.", result)
 
@@ -196,6 +197,25 @@ def _plan(session: Session, given: Frame, tool_use_id: str) -> Outcome:
 
 def _path(session: Session, given: Frame) -> str:
     return os.path.join(session.cwd, given["file_path"])  # noqa: PTH118
+
+
+def _patch(before: str, after: str) -> list[Frame]:
+    """The hunks of a change, as the real tools report them."""
+    from difflib import SequenceMatcher  # hundreds of agents run without it
+
+    old, new = before.splitlines(), after.splitlines()
+    hunks: list[Frame] = []
+    for group in SequenceMatcher(None, old, new).get_grouped_opcodes():
+        lines: list[str] = []
+        for kind, a, b, c, d in group:
+            if kind == "equal":
+                lines += [f" {line}" for line in old[a:b]]
+            else:
+                lines += [f"-{line}" for line in old[a:b]] + [f"+{line}" for line in new[c:d]]
+        (_, a, _, c, _), (_, _, b, _, d) = group[0], group[-1]
+        place = {"oldStart": a + 1, "oldLines": b - a, "newStart": c + 1, "newLines": d - c}
+        hunks.append({**place, "lines": lines})
+    return hunks
 
 
 def _contents(path: str) -> str:

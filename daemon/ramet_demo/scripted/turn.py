@@ -178,6 +178,8 @@ class Turn:
             {"type": "tool_use", "id": f"toolu_{new_id()[:23]}", "name": name, "input": given}
             for name, given in tools.calls(step)
         ]
+        if "text" in step and "over" in step and self._session.flags.partial:
+            self._stream(step["text"], step["over"])
         if blocks or calls:
             self._reply(blocks + calls)
         if calls:
@@ -244,6 +246,19 @@ class Turn:
         self._session.start_task(
             "background", tool_use_id, step.get("then", [{"text": "followup"}]), None, step["background"]
         )
+
+    def _stream(self, text: str, seconds: float) -> None:
+        """Tell a text word by word, as the model writes it, before the message that repeats it."""
+        words = text.split(" ")
+        for number, word in enumerate(words):
+            piece = word if number == 0 else f" {word}"
+            delta = {"type": "text_delta", "text": piece}
+            self._piece({"type": "content_block_delta", "index": 0, "delta": delta})
+            self._wire.sleep(seconds / len(words))
+        self._piece({"type": "message_delta", "delta": {}, "usage": {"output_tokens": len(words)}})
+
+    def _piece(self, event: Frame) -> None:
+        self._wire.emit("stream_event", event=event, parent_tool_use_id=None)
 
     def _say(self, text: str) -> None:
         self._usage = USAGE

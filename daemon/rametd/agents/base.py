@@ -35,6 +35,7 @@ class Question:
     input: str
     reason: str
     suggestions: str
+    edit: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)

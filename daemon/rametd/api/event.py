@@ -11,7 +11,7 @@ from rametd.api.paging import offset, position_of, size_of, token_of
 from rametd.domain.errors import BadCursorError, InvalidInputError
 from rametd.services.core import Core
 from rametd.services.delivery import sender_of
-from rametd.services.events import AUDITED
+from rametd.services.events import AUDITED, WHOLE
 from rametd.services.family import is_family, require_family
 from rametd.services.lookup import find_session
 from rametd.services.views import event_message, sessions_messages
@@ -71,7 +71,7 @@ class EventServicer(event_pb2_grpc.EventServiceServicer):
                 PAGE_BYTES,
                 after_seq=after,
                 session_id=ids[0] if ids else None,
-                kinds=AUDITED if request.audit else None,
+                kinds=AUDITED if request.audit else WHOLE if request.omit_partials else None,
                 limit=size,
                 newest=request.newest,
             )

@@ -283,6 +283,7 @@ class Request:
     input: str  # JSON object
     reason: str
     suggestions: str  # JSON list: rules that the agent suggests
+    edit: bytes  # a FileEdit message: what an editing tool would change; b"" for none
     state: RequestState
     answer: str  # JSON object, "" while open
     answered_by: str

@@ -22,6 +22,9 @@ KINDS = {
     if field.message_type is not None
 }
 
+WHOLE = tuple(kind for kind in KINDS.values() if kind != "partial")
+"""All kinds but pieces of messages."""
+
 AUDITED = (
     "session_created",
     "session_updated",

@@ -5,11 +5,12 @@ nothing but a session's last words go this way (`Frame.is_calm`); a batch with a
 """
 
 import asyncio
-from collections.abc import Iterable, Sequence
-from itertools import takewhile
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby, takewhile
 from typing import Protocol
 
 import structlog
+from ramet.v1 import event_pb2
 
 from rametd.agents.base import Doing, Fact, Frame, Said
 from rametd.domain.errors import StaleBatchError
@@ -82,15 +83,44 @@ class Intake:
                 source.refused()
 
 
-def line_event(session: Session, frame: Frame) -> NewEvent:
-    """Make the event of one line of the session's agent."""
+def line_events(session: Session, frames: Sequence[Frame]) -> Iterator[NewEvent]:
+    """Make the events of consecutive lines of the session's agent: one each, but one for each run of pieces of a message.
+
+    A model writes dozens of pieces in a second, and the whole message repeats them: they are stored to be watched, without their lines.
+    """
+    for is_piece, run in groupby(frames, key=lambda frame: frame.event.HasField("partial")):
+        if is_piece:
+            if (piece := _joined(run)) is not None:
+                yield _event(session, piece, b"")
+        else:
+            yield from (_event(session, frame.event, frame.line.removesuffix(b"\n")) for frame in run)
+
+
+def _joined(run: Iterable[Frame]) -> event_pb2.Event | None:
+    """The pieces of one writer as one event; None where they hold nothing to be seen, such as a tool's input."""
+    joined: event_pb2.Event | None = None
+    for frame in run:
+        piece = frame.event.partial
+        if piece.parent_tool_use_id or not (piece.text or piece.thinking or piece.output_tokens):
+            continue
+        if joined is None:
+            joined = event_pb2.Event()
+            joined.CopyFrom(frame.event)
+            continue
+        joined.partial.text += piece.text
+        joined.partial.thinking += piece.thinking
+        joined.partial.output_tokens += piece.output_tokens
+    return joined
+
+
+def _event(session: Session, event: event_pb2.Event, line: bytes) -> NewEvent:
     return NewEvent(
-        frame.event.WhichOneof("payload") or "agent_notice",
+        event.WhichOneof("payload") or "agent_notice",
         session.id,
         session.repo_id,
         f"session:{session.id}",
-        frame.event.SerializeToString(),
-        frame.line.removesuffix(b"\n"),
+        event.SerializeToString(),
+        line,
     )
 
 
@@ -131,7 +161,7 @@ def store_calm(unit: Unit, taken: Sequence[tuple[Source, list[Frame]]]) -> None:
         except StaleBatchError:  # nothing of it was done
             frames.clear()
         else:
-            appended += [line_event(session, frame) for frame in frames]
+            appended += line_events(session, frames)
             if any(frame.facts for frame in frames):
                 words.append(last_words(session, (fact for frame in frames for fact in frame.facts)))
     unit.events.append(*appended)

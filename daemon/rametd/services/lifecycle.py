@@ -92,6 +92,7 @@ def ask_person(unit: Unit, session: Session, kind: RequestKind, given: Mapping[s
         input=json.dumps(given, ensure_ascii=False),
         reason=reason,
         suggestions="[]",
+        edit=b"",
         state=RequestState.OPEN,
         answer="",
         answered_by="",

@@ -261,6 +261,8 @@ def request_message(request: Request, *, session: str, repo: str) -> attention_p
         input_json=request.input,
         reason=request.reason,
         suggestions_json=request.suggestions,
+        edit=common_pb2.FileEdit.FromString(request.edit) if request.edit else None,
+        tool_use_id=request.tool_use_id,
         state=REQUEST_STATES[request.state],
         create_time=stamp(request.create_time),
         answered_by=request.answered_by,

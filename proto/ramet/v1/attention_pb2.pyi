@@ -421,6 +421,8 @@ class AttentionRequest(_message.Message):
     RESOLUTION_FIELD_NUMBER: _builtins.int
     REPO_FIELD_NUMBER: _builtins.int
     SUGGESTIONS_JSON_FIELD_NUMBER: _builtins.int
+    EDIT_FIELD_NUMBER: _builtins.int
+    TOOL_USE_ID_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     """Made by the daemon; any unique prefix names it."""
     session_id: _builtins.str
@@ -443,6 +445,8 @@ class AttentionRequest(_message.Message):
     """The session's repository."""
     suggestions_json: _builtins.str
     """What the agent offers to remember, as the JSON list that it sent."""
+    tool_use_id: _builtins.str
+    """The tool call that waits for the answer, or empty."""
     @_builtins.property
     def create_time(self) -> _timestamp_pb2.Timestamp:
         """When it was asked."""
@@ -454,6 +458,10 @@ class AttentionRequest(_message.Message):
     @_builtins.property
     def resolution(self) -> Global___Resolution:
         """The answer given."""
+
+    @_builtins.property
+    def edit(self) -> _common_pb2.FileEdit:
+        """What the tool would change in a file, for a tool that edits one."""
 
     def __init__(
         self,
@@ -472,10 +480,12 @@ class AttentionRequest(_message.Message):
         resolution: Global___Resolution | None = ...,
         repo: _builtins.str = ...,
         suggestions_json: _builtins.str = ...,
+        edit: _common_pb2.FileEdit | None = ...,
+        tool_use_id: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["answer_time", b"answer_time", "create_time", b"create_time", "resolution", b"resolution"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["answer_time", b"answer_time", "create_time", b"create_time", "edit", b"edit", "resolution", b"resolution"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["answer_time", b"answer_time", "answered_by", b"answered_by", "create_time", b"create_time", "id", b"id", "input_json", b"input_json", "kind", b"kind", "reason", b"reason", "repo", b"repo", "resolution", b"resolution", "session_id", b"session_id", "session_name", b"session_name", "state", b"state", "suggestions_json", b"suggestions_json", "tool", b"tool"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["answer_time", b"answer_time", "answered_by", b"answered_by", "create_time", b"create_time", "edit", b"edit", "id", b"id", "input_json", b"input_json", "kind", b"kind", "reason", b"reason", "repo", b"repo", "resolution", b"resolution", "session_id", b"session_id", "session_name", b"session_name", "state", b"state", "suggestions_json", b"suggestions_json", "tool", b"tool", "tool_use_id", b"tool_use_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

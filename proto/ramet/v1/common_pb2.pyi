@@ -116,3 +116,45 @@ class Tokens(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Tokens: _TypeAlias = Tokens  # noqa: Y015
+
+@_typing.final
+class FileEdit(_message.Message):
+    """FileEdit is the change that one tool call makes to one file, compared with the file as it was before the call."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PATH_FIELD_NUMBER: _builtins.int
+    PATCH_FIELD_NUMBER: _builtins.int
+    ADDITIONS_FIELD_NUMBER: _builtins.int
+    DELETIONS_FIELD_NUMBER: _builtins.int
+    OMITTED_LINES_FIELD_NUMBER: _builtins.int
+    CREATES_FIELD_NUMBER: _builtins.int
+    path: _builtins.str
+    """The file, as the call names it; in a request relative to the worktree where it is below that."""
+    patch: _builtins.str
+    """Hunks of a unified diff, at most 400 lines or 32 KiB. A hunk "@@ -0,0 +0,0 @@" has no known place in the file."""
+    additions: _builtins.int
+    """Lines that it adds."""
+    deletions: _builtins.int
+    """Lines that it removes."""
+    omitted_lines: _builtins.int
+    """Lines of the diff that `patch` leaves out."""
+    creates: _builtins.bool
+    """Whether it creates the file."""
+    def __init__(
+        self,
+        *,
+        path: _builtins.str = ...,
+        patch: _builtins.str = ...,
+        additions: _builtins.int = ...,
+        deletions: _builtins.int = ...,
+        omitted_lines: _builtins.int = ...,
+        creates: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["additions", b"additions", "creates", b"creates", "deletions", b"deletions", "omitted_lines", b"omitted_lines", "patch", b"patch", "path", b"path"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___FileEdit: _TypeAlias = FileEdit  # noqa: Y015

@@ -29,8 +29,8 @@ DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
 class Event(_message.Message):
-    """Event is one thing that happened. Each line of an agent's output is exactly one event; what follows from it, such as a change of state, are events
-    of their own.
+    """Event is one thing that happened. Each line of an agent's output is exactly one event, but for pieces of messages (see Partial); what follows from it,
+    such as a change of state, are events of their own.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -767,6 +767,7 @@ class ToolResult(_message.Message):
     TEXT_FIELD_NUMBER: _builtins.int
     IS_ERROR_FIELD_NUMBER: _builtins.int
     TRUNCATED_FIELD_NUMBER: _builtins.int
+    EDIT_FIELD_NUMBER: _builtins.int
     tool_use_id: _builtins.str
     """Which call."""
     text: _builtins.str
@@ -775,6 +776,10 @@ class ToolResult(_message.Message):
     """Whether it failed."""
     truncated: _builtins.bool
     """Whether text was cut."""
+    @_builtins.property
+    def edit(self) -> _common_pb2.FileEdit:
+        """What it changed in a file, for a tool that edits one."""
+
     def __init__(
         self,
         *,
@@ -782,10 +787,11 @@ class ToolResult(_message.Message):
         text: _builtins.str = ...,
         is_error: _builtins.bool = ...,
         truncated: _builtins.bool = ...,
+        edit: _common_pb2.FileEdit | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["edit", b"edit"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["is_error", b"is_error", "text", b"text", "tool_use_id", b"tool_use_id", "truncated", b"truncated"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["edit", b"edit", "is_error", b"is_error", "text", b"text", "tool_use_id", b"tool_use_id", "truncated", b"truncated"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -923,21 +929,33 @@ Global___TurnEnded: _TypeAlias = TurnEnded  # noqa: Y015
 
 @_typing.final
 class Partial(_message.Message):
-    """Partial is a piece of a message, as the model writes it."""
+    """Partial is a piece of a message, as the model writes it. The pieces that one batch holds are one event, which has no frame."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     TEXT_FIELD_NUMBER: _builtins.int
+    THINKING_FIELD_NUMBER: _builtins.int
+    OUTPUT_TOKENS_FIELD_NUMBER: _builtins.int
+    PARENT_TOOL_USE_ID_FIELD_NUMBER: _builtins.int
     text: _builtins.str
     """Text to add."""
+    thinking: _builtins.str
+    """Thinking to add."""
+    output_tokens: _builtins.int
+    """Tokens that the model has written in this message, once it is whole; else 0."""
+    parent_tool_use_id: _builtins.str
+    """The tool call whose subagent writes, or empty for the agent itself."""
     def __init__(
         self,
         *,
         text: _builtins.str = ...,
+        thinking: _builtins.str = ...,
+        output_tokens: _builtins.int = ...,
+        parent_tool_use_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["text", b"text"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["output_tokens", b"output_tokens", "parent_tool_use_id", b"parent_tool_use_id", "text", b"text", "thinking", b"thinking"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1940,6 +1958,7 @@ class ListEventsRequest(_message.Message):
     INCLUDE_FRAMES_FIELD_NUMBER: _builtins.int
     NEWEST_FIELD_NUMBER: _builtins.int
     AUDIT_FIELD_NUMBER: _builtins.int
+    OMIT_PARTIALS_FIELD_NUMBER: _builtins.int
     session: _builtins.str
     """Only those of this session (id, prefix or name)."""
     page_size: _builtins.int
@@ -1952,6 +1971,8 @@ class ListEventsRequest(_message.Message):
     """The newest page_size events instead of the first, still oldest first."""
     audit: _builtins.bool
     """Only what principals did: creations, prompts, answers, changes and refusals."""
+    omit_partials: _builtins.bool
+    """Without pieces of messages, which whole messages repeat."""
     @_builtins.property
     def after(self) -> _common_pb2.Cursor:
         """Events after this; unset means from the first."""
@@ -1966,10 +1987,11 @@ class ListEventsRequest(_message.Message):
         include_frames: _builtins.bool = ...,
         newest: _builtins.bool = ...,
         audit: _builtins.bool = ...,
+        omit_partials: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["after", b"after"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["after", b"after", "audit", b"audit", "include_frames", b"include_frames", "newest", b"newest", "page_size", b"page_size", "page_token", b"page_token", "session", b"session"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["after", b"after", "audit", b"audit", "include_frames", b"include_frames", "newest", b"newest", "omit_partials", b"omit_partials", "page_size", b"page_size", "page_token", b"page_token", "session", b"session"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -63,6 +63,7 @@ def launch(
         fork_session=not resume and cut is not None,
         resume_session_at=(cut.message_id or None) if cut is not None and not resume else None,
         session_id=None if resume else session.conversation_id,
+        include_partial_messages=True,
         extra_args={"replay-user-messages": None},
     )
     argv = SubprocessCLITransport(prompt="", options=options)._build_command()  # the SDK is pinned, a test compares

@@ -11,6 +11,7 @@ from typing import Any
 
 from ramet.v1 import event_pb2
 
+from rametd.agents import edits
 from rametd.agents.base import (
     Activity,
     Answered,
@@ -137,6 +138,7 @@ def read_user(message: Message, event: event_pb2.Event) -> tuple[Fact, ...]:
                 text=whole[:RESULT_TEXT_LIMIT],
                 is_error=block.get("is_error") is True,
                 truncated=len(whole) > RESULT_TEXT_LIMIT,
+                edit=edits.reported(table(message, "tool_use_result")),
             )
         elif text(block, "type") == "text":
             given.text += text(block, "text")
@@ -273,7 +275,13 @@ def read_rate_limit(message: Message, event: event_pb2.Event) -> tuple[Fact, ...
 
 
 def read_stream_event(message: Message, event: event_pb2.Event) -> tuple[Fact, ...]:
-    event.partial.text = text(table(table(message, "event"), "delta"), "text")
+    written = table(message, "event")
+    delta = table(written, "delta")
+    partial = event.partial
+    partial.text, partial.thinking = text(delta, "text"), text(delta, "thinking")
+    if text(written, "type") == "message_delta":
+        partial.output_tokens = int(number(table(written, "usage"), "output_tokens"))
+    partial.parent_tool_use_id = text(message, "parent_tool_use_id")
     return ()
 
 

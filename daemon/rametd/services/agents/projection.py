@@ -35,7 +35,6 @@ from rametd.domain.models import (
     BackgroundCommand,
     ControlRequest,
     Hold,
-    NewEvent,
     PromptState,
     Request,
     RequestKind,
@@ -45,7 +44,7 @@ from rametd.domain.models import (
 from rametd.domain.states import BUSY_STATES, State
 from rametd.services import budgets, events
 from rametd.services.agents.questions import describe, new_request, same_question
-from rametd.services.intake import last_words, line_event
+from rametd.services.intake import last_words, line_events
 from rametd.services.lifecycle import change_state, held_by_person, log_request, release_login
 from rametd.services.mail import post
 from rametd.services.policy import Policy
@@ -82,11 +81,11 @@ class Projection:
         self._policy = policy
         self._stored = agent
         self._principal = f"session:{session.id}"
-        self._lines: list[NewEvent] = []
+        self._lines: list[Frame] = []
         self._calm: list[Fact] = []
 
     def apply(self, frame: Frame) -> None:
-        self._lines.append(line_event(self.session, frame))
+        self._lines.append(frame)
         for fact in frame.facts:
             self._act(fact, frame)
 
@@ -117,7 +116,7 @@ class Projection:
 
     def _log_lines(self) -> None:
         if self._lines:
-            self.unit.events.append(*self._lines)
+            self.unit.events.append(*line_events(self.session, self._lines))
             self._lines.clear()
 
     def _act(self, fact: object, frame: Frame) -> None:

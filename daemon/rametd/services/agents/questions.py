@@ -1,8 +1,12 @@
 """What agents ask of people."""
 
+import asyncio
 import json
+from dataclasses import replace
+from pathlib import Path
 
-from rametd.agents.base import Question
+from rametd.agents import edits
+from rametd.agents.base import ControlAsked, Frame, Question
 from rametd.domain.calls import describe_wish
 from rametd.domain.models import Agent, Request, RequestKind, RequestState, Session
 from rametd.services.ids import new_id
@@ -27,6 +31,27 @@ def _essence(tool_input: str) -> dict[str, object]:
     return {name: value for name, value in json.loads(tool_input).items() if name != "description"}
 
 
+def asks_to_edit(frame: Frame) -> bool:
+    """Whether the line asks a person about a change to a file."""
+    return frame.control is not None and any(
+        isinstance(fact, ControlAsked) and fact.question is not None and fact.question.tool in edits.EDITORS
+        for fact in frame.facts
+    )
+
+
+async def with_edit(frame: Frame, worktree: Path) -> Frame:
+    """Add to the questions of a line what their calls would change: the agent waits, so the file is as it will find it."""
+    facts = []
+    for fact in frame.facts:
+        if isinstance(fact, ControlAsked) and fact.question is not None:
+            question = fact.question
+            edit = await asyncio.to_thread(edits.planned, question.tool, json.loads(question.input), worktree)
+            if edit is not None:
+                fact = replace(fact, question=replace(question, edit=edit.SerializeToString()))
+        facts.append(fact)
+    return frame._replace(facts=tuple(facts))
+
+
 def new_request(agent: Agent, control_id: str, question: Question, now: float) -> Request:
     """An open request of the agent's session; ``control_id`` is empty where no line of the agent asks it."""
     return Request(
@@ -40,6 +65,7 @@ def new_request(agent: Agent, control_id: str, question: Question, now: float) -
         input=question.input,
         reason=question.reason,
         suggestions=question.suggestions,
+        edit=question.edit,
         state=RequestState.OPEN,
         answer="",
         answered_by="",

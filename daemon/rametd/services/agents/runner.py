@@ -24,6 +24,7 @@ from rametd.services.agents.clocks import Clocks
 from rametd.services.agents.conversation import Conversation
 from rametd.services.agents.endings import record_end
 from rametd.services.agents.outgoing import RELEASE_BYTES, Sender
+from rametd.services.agents.questions import asks_to_edit, with_edit
 from rametd.services.core import Core
 from rametd.services.delivery import deliver
 from rametd.services.hooks import SessionHooks
@@ -174,7 +175,10 @@ class Runner:
         try:
             async for lines in self._live.attachment:
                 for line in lines:
-                    frames.append(self._kind.read(self._agent, line.start, line.end, line.data))
+                    frame = self._kind.read(self._agent, line.start, line.end, line.data)
+                    if asks_to_edit(frame):
+                        frame = await with_edit(frame, self._session.worktree)
+                    frames.append(frame)
                     if len(frames) >= BACKLOG or line.end - frames[0].start >= BACKLOG_BYTES:
                         self._store_frames()
                         self._room.clear()

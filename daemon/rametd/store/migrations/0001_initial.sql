@@ -150,6 +150,7 @@ CREATE TABLE requests (
     input TEXT NOT NULL,
     reason TEXT NOT NULL DEFAULT '',
     suggestions TEXT NOT NULL DEFAULT '[]',
+    edit BLOB NOT NULL DEFAULT x'', -- a FileEdit: what an editing tool would change
     state TEXT NOT NULL,
     answer TEXT NOT NULL DEFAULT '',
     answered_by TEXT NOT NULL DEFAULT '',

@@ -1,0 +1,366 @@
+"""Read conversations from the daemon, and print them as they go on."""
+
+import time
+from collections import deque
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from ramet.words import plural
+
+from rametctl.lines import Line, Span, line, truncated
+from rametctl.render.calls import result_texts, words
+from rametctl.render.format import duration, seconds_of
+from rametctl.render.transcript import (
+    Asked,
+    Call,
+    Conversation,
+    Ended,
+    Entry,
+    Ran,
+    Retries,
+    Said,
+    Words,
+    entry_parts,
+    retry_words,
+)
+
+if TYPE_CHECKING:
+    from ramet.v1.event_pb2 import Event
+    from ramet.v1.session_pb2 import Session
+
+    from rametctl.app import App
+    from rametctl.output import Foot, Output
+
+PAGE = 300
+MOST = 1000
+"""Events that the daemon gives in one answer."""
+PATIENCE = 1.0
+"""Seconds for which the end of a turn waits for its checkpoint, to be printed with it."""
+STREAMED_LINES = 12
+OUTPUT_LINES = 5
+QUEUED_LINES = 3
+SHOWN_AT_WORK = 5
+"""Sessions at work that the foot names."""
+DETACHED_TOOLS = frozenset({"Task", "Agent"})
+"""Tools during which a subagent speaks: what it does is shown below the call, whose result comes later."""
+TAGS = ("cyan", "magenta", "blue", "yellow", "green")
+
+
+def newest(app: "App", session: "Session", count: int, *, partials: bool = False) -> Conversation:
+    """Read the newest ``count`` events of a session."""
+    from ramet.v1 import event_pb2
+
+    request = event_pb2.ListEventsRequest(session=session.id, page_size=count, newest=True, omit_partials=not partials)
+    conversation = Conversation(worktree=session.worktree)
+    page = app.connection.call(lambda daemon: daemon.events.ListEvents, request)
+    for event in page.events:
+        conversation.add(event)
+    return conversation
+
+
+def read_turns(app: "App", session: "Session", turns: int | None) -> "tuple[list[Event], int]":
+    """Read the events that the newest ``turns`` turns are made of, or all of them; and the number of the last event."""
+    from ramet.v1 import event_pb2
+
+    for count in (PAGE, MOST) if turns is not None else ():
+        request = event_pb2.ListEventsRequest(session=session.id, page_size=count, newest=True, omit_partials=True)
+        page = app.connection.call(lambda daemon: daemon.events.ListEvents, request)
+        events = list(page.events)
+        if len(events) < count and not page.next_page_token:
+            return events, events[-1].seq if events else 0
+        conversation = Conversation()
+        for event in events:
+            conversation.add(event)
+        if conversation.whole_turns(turns or 1):
+            return events, events[-1].seq
+    every: list[Event] = []
+    request = event_pb2.ListEventsRequest(session=session.id, omit_partials=True)
+    for page in app.connection.pages(lambda daemon: daemon.events.ListEvents, request):
+        every += page.events
+    return every, every[-1].seq if every else 0
+
+
+class Printer:
+    """Prints the conversations of one or several sessions, each entry once: whole where it can be, else as far as it stays.
+
+    With a ``foot`` (a terminal) what is not settled is shown there. Without one, a call is printed when it begins.
+    ``several``: a tag tells the speaker whenever that changes.
+    """
+
+    def __init__(
+        self, output: "Output", names: dict[str, str], *, several: bool, folded: bool = True, foot: "Foot | None" = None
+    ) -> None:
+        self.names = names
+        self.conversations: dict[str, Conversation] = {}
+        self._output = output
+        self._look = output.look(folded=folded)
+        self._folded = folded
+        self._several = several
+        self._foot = foot
+        self._waiting: dict[str, deque[Entry]] = {}
+        self._printed: dict[Entry, int] = {}
+        self._asked: set[Entry] = set()
+        self._detached: dict[str, list[Entry]] = {}
+        self._above: list[Line] = []
+        self._speaker = ""
+        self._last: Entry | None = None
+        self._ended = 0.0
+        """When a turn ended whose checkpoint has not come."""
+
+    def conversation(self, session_id: str, worktree: str = "") -> Conversation:
+        found = self.conversations.get(session_id)
+        if found is None:
+            found = self.conversations[session_id] = Conversation(worktree=worktree, names=self.names)
+        return found
+
+    def begin(self, session_id: str, entries: Iterable[Entry]) -> None:
+        """Print entries that were read, all but those that are not settled."""
+        self._waiting.setdefault(session_id, deque()).extend(entries)
+        self._flush(session_id)
+
+    def add(self, event: "Event") -> None:
+        """Take in an event; what is settled by it is printed at the next `draw`."""
+        conversation = self.conversation(event.session_id)
+        waiting = self._waiting.setdefault(event.session_id, deque())
+        known = {*waiting, *self._detached.get(event.session_id, ())}
+        for entry in conversation.add(event):
+            if entry not in known and entry not in self._printed:
+                waiting.append(entry)
+            if isinstance(entry, Ended) and not entry.settled:
+                self._ended = time.monotonic()
+        self._flush(event.session_id)
+
+    def draw(self) -> None:
+        """Print what is settled, and draw the foot."""
+        self._output_width_changed()
+        if self._ended and time.monotonic() - self._ended > PATIENCE:
+            self.finish()
+        above, self._above = self._above, []
+        if self._foot is not None:
+            self._foot.draw(above, self._foot_lines())
+        elif above:
+            self._output.show(*above)
+
+    def finish(self) -> None:
+        """Print the ends of turns as they are: no checkpoint will come."""
+        self._ended = 0.0
+        for session_id, waiting in self._waiting.items():
+            for entry in waiting:
+                if isinstance(entry, Ended):
+                    entry.over = True
+            self._flush(session_id)
+
+    @property
+    def pending(self) -> bool:
+        """Whether the end of a turn waits for its checkpoint."""
+        return bool(self._ended)
+
+    def _output_width_changed(self) -> None:
+        self._look = self._output.look(folded=self._folded)
+
+    # What is printed
+
+    def _flush(self, session_id: str) -> None:
+        conversation = self.conversation(session_id)
+        detached = self._detached.setdefault(session_id, [])
+        for entry in [each for each in detached if each.settled]:
+            detached.remove(entry)
+            self._print(session_id, entry, conversation)
+            self._forget(entry)
+        waiting = self._waiting[session_id]
+        while waiting:
+            entry = waiting[0]
+            if entry.settled:
+                self._print(session_id, entry, conversation)
+                self._forget(entry)
+            elif isinstance(entry, Asked | Call) and entry.waits:
+                self._asked.add(entry)
+                self._print(session_id, entry, conversation)
+                detached.append(entry)
+            elif isinstance(entry, Call) and entry.call.tool in DETACHED_TOOLS:
+                self._print(session_id, entry, conversation)
+                detached.append(entry)
+            else:
+                if self._foot is None and not self._several and isinstance(entry, Call | Ran):
+                    self._print(session_id, entry, conversation)
+                return
+            waiting.popleft()
+
+    def _forget(self, entry: Entry) -> None:
+        self._printed.pop(entry, None)
+        self._asked.discard(entry)
+
+    def _print(self, session_id: str, entry: Entry, conversation: Conversation) -> None:
+        """Print the parts of an entry that were not printed before, below its first line where others came in between."""
+        parts = entry_parts(entry, self._look, conversation, asked=entry in self._asked)
+        before = self._printed.get(entry, 0)
+        fresh = [each for part in parts[before:] for each in part]
+        self._printed[entry] = len(parts)
+        if not fresh:
+            return
+        if self._several and session_id != self._speaker:
+            if self._speaker:
+                self._above.append(line(""))
+            self._above.append(self._tag(session_id))
+            self._speaker, self._last = session_id, None
+        if before and self._last is not entry and parts[0]:
+            fresh.insert(0, dimmed(parts[0][0]))
+        elif not before and self._last is not None and begins_paragraph(entry, self._last):
+            self._above.append(line(""))
+        self._above += fresh
+        self._last = entry
+
+    def _tag(self, session_id: str) -> Line:
+        name = self.names.get(session_id, session_id)
+        return line((truncated(name, 30), f"bold {TAGS[sum(name.encode()) % len(TAGS)]}"))
+
+    # The foot
+
+    def _foot_lines(self) -> list[Line]:
+        if self._several:
+            return self._foot_of_several()
+        lines: list[Line] = []
+        for session_id, conversation in self.conversations.items():
+            lines += self._unsettled(session_id, conversation)
+            lines.append(self._status(session_id, conversation))
+        return lines
+
+    def _unsettled(self, session_id: str, conversation: Conversation) -> list[Line]:
+        """What is under way: words as they come, calls, commands with their last lines, queued prompts."""
+        lines: list[Line] = []
+        status = conversation.status
+        now = time.time()
+        for entry in list(self._waiting.get(session_id, ()))[:SHOWN_AT_WORK]:
+            if isinstance(entry, Call) and not entry.settled:
+                verb, detail = words(entry.call, entry.result, conversation.worktree)
+                first = truncated(detail, 200)
+                lines.append(line(("▸ ", "cyan"), (verb, "bold cyan"), (f" {first}" if verb else first, "")))
+            elif isinstance(entry, Ran):
+                lines += [each for part in entry_parts(entry, self._look, conversation) for each in part]
+                texts = result_texts(entry.output, "")[-OUTPUT_LINES:]
+                lines += [line((each, "dim"), indent=2) for each in texts]
+            elif isinstance(entry, Retries):
+                lines.append(line((retry_words(entry.retry), "yellow")))
+        if status.text.strip():
+            lines += self._streamed(status.text)
+        elif status.thinking.strip():
+            lines.append(line(("∴ ", "dim"), (truncated(status.thinking[-300:], 200), "dim italic")))
+        for prompt in list(status.queued.values())[:QUEUED_LINES]:
+            ago = (
+                f"  (queued {duration(max(now - seconds_of(prompt.create_time), 0))})"
+                if prompt.create_time.seconds
+                else ""
+            )
+            lines.append(line(("› ", "dim"), (truncated(prompt.text, 200), "dim"), (ago, "dim")))
+        return lines
+
+    def _streamed(self, text: str) -> list[Line]:
+        """The end of a message that is being written."""
+        from rametctl.lines import wrapped
+
+        room = min(STREAMED_LINES, max(self._output.height // 2, 3))
+        tail = text.strip("\n").split("\n")[-room:]
+        pieces = [piece for part in tail for piece in wrapped(line(part), self._output.width - 3)][-room:]
+        return [Line(((("● " if index == 0 else "  "), "cyan"), *piece.spans)) for index, piece in enumerate(pieces)]
+
+    def _status(self, session_id: str, conversation: Conversation) -> Line:
+        status = conversation.status
+        name = self.names.get(session_id, session_id)
+        spans: list[Span] = [(truncated(name, 30), "bold"), (" ", "")]
+        took = duration(max(time.time() - status.since, 0)) if status.since else ""
+        waits = [each for each in self._detached.get(session_id, ()) if isinstance(each, Asked | Call) and each.waits]
+        if waits and status.state == "waiting":
+            spans += [("waits for you", "bold yellow"), (f" {took}", "dim")]
+        elif status.in_turn:
+            tokens = f" · {count_words(status.written)} tokens" if status.written else ""
+            doing = " thinking" if status.thinking and not status.text else " working"
+            spans += [(doing.strip(), "green"), (f" {took}{tokens}", "dim")]
+            spans.append((f" · to interrupt: rametctl interrupt {name}", "dim"))
+        else:
+            reason = f": {status.reason}" if status.reason else ""
+            spans += [(f"{status.state or 'idle'}{reason}", "dim"), (f" {took}" if took else "", "dim")]
+            if status.background:
+                spans.append((f" · {status.background} in the background", "dim"))
+        spans.append((" · Ctrl-C leaves", "dim"))
+        return line(*spans)
+
+    def _foot_of_several(self) -> list[Line]:
+        at_work = [(key, each) for key, each in self.conversations.items() if each.status.in_turn]
+        waits = sum(
+            1
+            for entries in self._detached.values()
+            for each in entries
+            if isinstance(each, Asked | Call) and each.waits
+        )
+        lines = []
+        for key, conversation in at_work[:SHOWN_AT_WORK]:
+            status = conversation.status
+            calls = conversation.running()
+            verb, detail = words(calls[-1].call, None, conversation.worktree) if calls else ("", "")
+            doing = f"▸ {verb} {detail}" if calls else f"● {status.text.strip()[-200:]}" if status.text.strip() else ""
+            took = duration(max(time.time() - status.since, 0)) if status.since else ""
+            name = self.names.get(key, key)
+            lines.append(line((truncated(name, 24), "bold"), (f" {took} ", "dim"), (truncated(doing, 300), "dim")))
+        facts = [f"{len(at_work)} working"] if at_work else []
+        facts += [f"{waits} {'waits' if waits == 1 else 'wait'} for you: rametctl inbox"] if waits else []
+        lines.append(line((" · ".join([*facts, "Ctrl-C leaves"]), "dim")))
+        return lines
+
+
+def begins_paragraph(entry: Entry, before: Entry) -> bool:
+    """Whether a blank line stands between two entries."""
+    if isinstance(entry, Said):
+        return True
+    return isinstance(entry, Words) and not entry.thinking and not isinstance(before, Said | Words)
+
+
+def transcript_lines(
+    conversation: Conversation, entries: Sequence[Entry], look_of: "Output", *, folded: bool
+) -> list[Line]:
+    """Entries as a page: all of them as they are now, and prompts that the agent does not have yet."""
+    look = look_of.look(folded=folded)
+    lines: list[Line] = []
+    before: Entry | None = None
+    for entry in entries:
+        parts = entry_parts(entry, look, conversation)
+        fresh = [each for part in parts for each in part]
+        if isinstance(entry, Call) and not entry.settled and not fresh:
+            verb, detail = words(entry.call, None, conversation.worktree)
+            fresh = [line(("▸ ", "cyan"), (verb, "bold cyan"), (f" {detail}".rstrip(), ""))]
+        if not fresh:
+            continue
+        if before is not None and begins_paragraph(entry, before):
+            lines.append(line(""))
+        lines += fresh
+        before = entry
+    for prompt in conversation.status.queued.values():
+        lines += [line(""), line(("› ", "dim"), (truncated(prompt.text, 300), "dim"), ("  (queued)", "dim"), hang=2)]
+    return lines
+
+
+def dimmed(item: Line) -> Line:
+    return Line(tuple((text, "dim") for text, _ in item.spans), item.indent, item.hang)
+
+
+def count_words(tokens: int) -> str:
+    return str(tokens) if tokens < 1000 else f"{tokens / 1000:.1f}k"
+
+
+def live_first(sessions: "Sequence[Session]") -> "list[Session]":
+    """Sessions that are not archived, those first that a person's eye is wanted for."""
+    from rametctl.render.session import by_urgency, state_name
+
+    return [each for each in by_urgency(sessions) if state_name(each) != "archived"]
+
+
+def count_line(sessions: "Sequence[Session]") -> Line:
+    """How many sessions there are, and how many of them wait."""
+    waits = sum(1 for each in sessions if each.attention)
+    text = plural(len(sessions), "session")
+    if waits:
+        return line(
+            (text, "bold"),
+            (f", {waits} {'waits' if waits == 1 else 'wait'} for you: ", ""),
+            ("rametctl inbox", "green"),
+        )
+    return line((text, "bold"))

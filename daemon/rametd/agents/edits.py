@@ -1,0 +1,185 @@
+"""The change that one tool call makes to a file, as a bounded diff.
+
+Two sources: the input of a call that has not run yet, applied to the file as it is (`planned`), and the hunks that the agent reports once it has
+(`reported`). Neither runs on the hot path of lines: the first reads a file and only where a person is asked, the second only counts lines that it has.
+"""
+
+import difflib
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ramet.v1 import common_pb2
+
+from rametd.platform.reading import read_regular
+
+EDITORS = frozenset({"Edit", "MultiEdit", "Write"})
+"""Tools whose input says what becomes of a file."""
+PATCH_LINES = 400
+PATCH_BYTES = 32 * 1024
+LINE_CHARACTERS = 1000
+"""Characters of one line that a patch holds; generated files have lines of megabytes."""
+FILE_BYTES = 2 << 20
+"""Of a larger file, only the replaced texts are compared."""
+COMPARED_LINES = 4000
+"""Changed regions with more lines than this are shown as replaced as a whole: comparing them takes seconds."""
+CONTEXT = 3
+NOWHERE = "@@ -0,0 +0,0 @@"
+"""Header of a hunk whose place in the file is not known."""
+
+
+def planned(tool: str, call: Mapping[str, Any], worktree: Path) -> common_pb2.FileEdit | None:
+    """Compute what a call would change; None for other tools and for an input that is not theirs. Blocks.
+
+    Files outside ``worktree`` are not read, whatever a link says.
+    """
+    named = call.get("file_path")
+    if tool not in EDITORS or not isinstance(named, str) or not named:
+        return None
+    edits = _replacements(call)
+    content = call.get("content")
+    if not edits and not isinstance(content, str):
+        return None
+    before, exists = _text_of(worktree, named)
+    path = named.removeprefix(f"{worktree}/")
+    if isinstance(content, str):
+        if before is not None:
+            return build(path, _hunks(before, content), creates=not exists)
+        return build(path, _snippet("", content))
+    after = _replaced(before, edits) if before is not None else None
+    if before is not None and after is not None:
+        return build(path, _hunks(before, after), creates=not exists)
+    # The text to replace is not there, or the file cannot be read: the agent will say so. What it means to do is still to be seen.
+    return build(path, (line for old, new, _ in edits for line in _snippet(old, new)))
+
+
+def reported(result: Mapping[str, Any]) -> common_pb2.FileEdit | None:
+    """Read the change from the structured result of an editing tool; None where it holds none."""
+    path, hunks = result.get("filePath"), result.get("structuredPatch")
+    if not isinstance(path, str) or not isinstance(hunks, list):
+        return None
+    if result.get("type") == "create" and isinstance(content := result.get("content"), str):
+        return build(path, _hunks("", content), creates=True)
+    return build(path, _reported_lines(hunks))
+
+
+def build(path: str, lines: Iterable[str], *, creates: bool = False) -> common_pb2.FileEdit:
+    """Collect the lines of hunks up to the limits, and count the rest."""
+    edit = common_pb2.FileEdit(path=path, creates=creates)
+    kept: list[str] = []
+    size = 0
+    for line in lines:
+        edit.additions += line.startswith("+")
+        edit.deletions += line.startswith("-")
+        line = line if len(line) <= LINE_CHARACTERS else line[:LINE_CHARACTERS] + "…"
+        size += len(line.encode("utf-8", "replace")) + 1
+        if edit.omitted_lines or len(kept) >= PATCH_LINES or size > PATCH_BYTES:
+            edit.omitted_lines += not line.startswith("@@")
+        else:
+            kept.append(line)
+    edit.patch = "\n".join(kept).encode("utf-8", "replace").decode()
+    return edit
+
+
+def _replacements(call: Mapping[str, Any]) -> list[tuple[str, str, bool]]:
+    """(old text, new text, whether everywhere) of each edit; empty where one is malformed."""
+    listed = call.get("edits")
+    found: list[tuple[str, str, bool]] = []
+    for edit in listed if isinstance(listed, list) else [call] if "old_string" in call else []:
+        old, new = (edit.get("old_string"), edit.get("new_string")) if isinstance(edit, Mapping) else (None, None)
+        if not isinstance(old, str) or not isinstance(new, str):
+            return []
+        found.append((old, new, edit.get("replace_all") is True))
+    return found
+
+
+def _text_of(worktree: Path, named: str) -> tuple[str | None, bool]:
+    """The text of a file in the worktree, and whether it exists: "" for none yet, None for one that is not to be read."""
+    try:
+        real, top = os.path.realpath(worktree / named), os.path.realpath(worktree)
+        if not real.startswith(top.rstrip("/") + "/"):
+            return None, True
+        data = read_regular(Path(real), FILE_BYTES)
+        return (None if data is None else data.decode()), True
+    except (FileNotFoundError, NotADirectoryError):
+        return "", False
+    except (OSError, UnicodeDecodeError, ValueError):
+        return None, True
+
+
+def _replaced(text: str, edits: Sequence[tuple[str, str, bool]]) -> str | None:
+    """The text after all edits, None where one does not apply."""
+    for old, new, everywhere in edits:
+        if not old:
+            if text:
+                return None
+            text = new
+        elif old not in text:
+            return None
+        else:
+            text = text.replace(old, new) if everywhere else text.replace(old, new, 1)
+    return text
+
+
+def _hunks(before: str, after: str) -> Iterator[str]:
+    """A unified diff without file headers. Only the region between the common beginning and end is compared."""
+    old, new = before.splitlines(), after.splitlines()
+    head = _common(old, new)
+    tail = min(_common(old[::-1], new[::-1]), min(len(old), len(new)) - head)
+    changed_old, changed_new = old[head : len(old) - tail], new[head : len(new) - tail]
+    if max(len(changed_old), len(changed_new)) > COMPARED_LINES or not (changed_old and changed_new):
+        groups = [[("replace", 0, len(changed_old), 0, len(changed_new))]] if changed_old or changed_new else []
+    else:
+        groups = list(difflib.SequenceMatcher(None, changed_old, changed_new).get_grouped_opcodes(CONTEXT))
+    for number, group in enumerate(groups):
+        # Context around the compared region comes from the common beginning and end.
+        lead = old[max(head - CONTEXT, 0) : head] if number == 0 and group[0][1] == 0 else []
+        trail = (
+            old[len(old) - tail :][:CONTEXT] if number == len(groups) - 1 and group[-1][2] == len(changed_old) else []
+        )
+        lead = lead[len(_equal(group[0])) :] if lead else lead
+        trail = trail[: max(CONTEXT - len(_equal(group[-1])), 0)]
+        start_old, start_new = head + group[0][1] - len(lead), head + group[0][3] - len(lead)
+        count_old = group[-1][2] - group[0][1] + len(lead) + len(trail)
+        count_new = group[-1][4] - group[0][3] + len(lead) + len(trail)
+        yield f"@@ -{start_old + bool(count_old)},{count_old} +{start_new + bool(count_new)},{count_new} @@"
+        yield from (f" {line}" for line in lead)
+        for kind, a, b, c, d in group:
+            if kind == "equal":
+                yield from (f" {line}" for line in changed_old[a:b])
+            else:
+                yield from (f"-{line}" for line in changed_old[a:b])
+                yield from (f"+{line}" for line in changed_new[c:d])
+        yield from (f" {line}" for line in trail)
+
+
+def _equal(opcode: tuple[str, int, int, int, int]) -> range:
+    return range(opcode[2] - opcode[1]) if opcode[0] == "equal" else range(0)
+
+
+def _common(old: Sequence[str], new: Sequence[str]) -> int:
+    """How many lines two lists begin with in common."""
+    for index, (first, second) in enumerate(zip(old, new, strict=False)):
+        if first != second:
+            return index
+    return min(len(old), len(new))
+
+
+def _snippet(old: str, new: str) -> Iterator[str]:
+    """The hunks of two texts whose place in the file is not known."""
+    for line in _hunks(old, new):
+        yield NOWHERE if line.startswith("@@ ") else line
+
+
+def _reported_lines(hunks: Sequence[Any]) -> Iterator[str]:
+    for hunk in hunks:
+        lines = hunk.get("lines") if isinstance(hunk, Mapping) else None
+        if not isinstance(lines, list):
+            continue
+        place = [hunk.get(name) for name in ("oldStart", "oldLines", "newStart", "newLines")]
+        if all(isinstance(each, int) and not isinstance(each, bool) and 0 <= each < 1 << 31 for each in place):
+            yield "@@ -{},{} +{},{} @@".format(*place)
+        else:
+            yield NOWHERE
+        yield from (line.replace("\n", " ") for line in lines if isinstance(line, str) and line[:1] in {"+", "-", " "})
