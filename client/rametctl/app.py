@@ -69,11 +69,13 @@ class App:
         """The current directory where it lies inside a git repository; the daemon finds out in which."""
         here = Path(self.cwd)
         for directory in (here, *here.parents):
-            if (directory / ".git").exists():
-                return str(here)
-            if (directory / "HEAD").is_file() and (directory / "objects").is_dir() and (directory / "refs").is_dir():
+            if (directory / ".git").is_file() or _is_git_directory(directory / ".git") or _is_git_directory(directory):
                 return str(here)
         return None
+
+
+def _is_git_directory(path: Path) -> bool:
+    return (path / "HEAD").is_file() and (path / "objects").is_dir() and (path / "refs").is_dir()
 
 
 def _utf8(path: str) -> str:

@@ -168,6 +168,8 @@ async def test_a_question_is_gone_once_its_agent_was_stopped_and_took_that_for_a
 async def test_an_answer_to_what_is_no_longer_asked_is_refused(client: Client, repository: Path) -> None:
     await client.create(repository, script(bash("true"), {"text": "done"}), name="asks")
     asked = await the_request(client, "asks", attention_pb2.ATTENTION_KIND_PERMISSION)
+    moded = attention_pb2.Approval(mode=common_pb2.PERMISSION_MODE_ACCEPT_EDITS)
+    assert (await refusal(answer(client, asked.id, approve=moded)))[0] == "INVALID_INPUT", "a mode is for plans"
     await client.sessions.InterruptSession(
         session_pb2.InterruptSessionRequest(session="asks"), metadata=client.metadata
     )

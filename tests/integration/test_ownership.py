@@ -320,3 +320,19 @@ async def test_owned_paths_are_compared_by_what_they_mean_in_the_repository(clie
         request = session_pb2.UpdateSessionRequest(session_id=free.id, session=new, update_mask=mask)
         assert (await refusal(client.sessions.UpdateSession(request)))[0] == "PATHS_OWNED"
     await client.create(path, name="other", owns=["docs/"])
+
+
+@pytest.mark.own_changes
+@pytest.mark.parametrize("kind", ["owns", "forbids"])
+async def test_a_write_is_judged_with_the_letter_case_of_the_repository(client: Client, path: Path, kind: str) -> None:
+    name = f"{kind}-{path.name}"
+    git(path, "config", "core.ignorecase", "true")
+    if kind == "owns":
+        await client.create(path, name=f"{name}-other", owns=["Services/"])
+    write = {"tool": "Write", "input": {"file_path": "$CWD/SERVICES/x", "content": "x"}}
+    given = {"forbids": ["services/"]} if kind == "forbids" else {}
+    session = await client.create(path, script(write, {"text": "done"}), name=name, mode=EDITS, **given)
+    await client.reach(name, IDLE)
+    assert not (Path(session.worktree) / "SERVICES" / "x").exists()
+    refused = [event.path_refused for event in await client.log(name) if event.HasField("path_refused")]
+    assert [list(each.paths) for each in refused] == [["SERVICES/x"]]

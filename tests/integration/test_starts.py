@@ -10,6 +10,7 @@ from ramet.v1 import session_pb2, worktree_pb2
 
 from tests.support import repositories
 from tests.support.daemon import Client, Sandbox, connected, daemon_process, make_sandbox, reason_of
+from tests.support.eventually import eventually
 from tests.support.repositories import Sample, fingerprint
 
 
@@ -53,6 +54,12 @@ async def refusal(client: Client, path: Path, **fields: Any) -> str:
 async def remove(client: Client, session: session_pb2.Session) -> None:
     request = session_pb2.DeleteSessionRequest(session=session.id, force=True)
     await client.sessions.DeleteSession(request, metadata=client.metadata)
+
+
+async def changed(client: Client, name: str) -> list[str]:
+    """Paths of what a session has changed."""
+    request = worktree_pb2.GetDiffRequest(session=name, stat_only=True)
+    return [each.path for each in (await client.worktrees.GetDiff(request, metadata=client.metadata)).files]
 
 
 async def fill(client: Client, path: Path) -> list[str]:
@@ -207,6 +214,11 @@ async def test_a_session_in_place_works_in_the_checkout_alone_and_leaves_it_when
     assert session.worktree_kind == session_pb2.WORKTREE_KIND_IN_PLACE
     assert await refusal(client, sample.path, in_place=True) == "PATH_TAKEN"
     assert await refusal(client, sample.path, in_place=True, branch="x") == "INVALID_INPUT"
+    await eventually(lambda: client.checkpoints("here"))
+    assert await changed(client, "here") == [], "what the person had there is no change of the session"
+    sample.write("its.txt", "new\n")
+    assert await changed(client, "here") == ["its.txt"]
+    (sample.path / "its.txt").unlink()
 
     await remove(client, session)
 

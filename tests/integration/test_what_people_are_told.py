@@ -206,3 +206,11 @@ async def test_a_teardown_that_failed_is_told_by_what_ran_it(
     assert told.code == 0
     assert "the teardown failed: " in told.stderr
     assert "the database is in use" in told.stderr
+
+
+async def test_an_answer_of_any_length_is_printed_and_logged(sandbox: Sandbox, repository: Path) -> None:
+    name, size = f"talks-{repository.name}", 5_000_000
+    told = sandbox.ctl("new", script({"flood": size, "line": size}), "--name", name, "--wait", cwd=repository)
+    assert (told.code, "xxxxx" in told.stdout) == (0, True), told.stderr
+    assert sandbox.ctl("log", name, cwd=repository).code == 0
+    assert sandbox.ctl("log", name, "--json", cwd=repository).code == 0

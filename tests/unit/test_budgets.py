@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from rametd.config import Budget
 from rametd.domain.models import Session
+from rametd.domain.text import dollars
 from rametd.services import budgets
 from rametd.store import Reader, Store, Unit
 
@@ -75,3 +76,18 @@ async def test_a_child_can_be_given_what_the_tightest_of_its_ancestors_has_left(
     assert left["grandchild"] == pytest.approx(0.3)
     alone: Session = a_session("alone")
     assert await store.read(lambda reader: budgets.left(reader, alone)) is None
+
+
+@pytest.mark.parametrize(
+    ("amount", "words"),
+    [
+        (0, "$0.00"),
+        (0.00042, "$0.00042"),
+        (0.001, "$0.001"),
+        (0.0099, "$0.0099"),
+        (0.01, "$0.01"),
+        (1234.5, "$1234.50"),
+    ],
+)
+def test_no_amount_is_shown_as_nothing_but_nothing(amount: float, words: str) -> None:
+    assert dollars(amount) == words

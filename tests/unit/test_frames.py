@@ -25,7 +25,7 @@ from rametd.agents.base import (
     Said,
     TurnBegan,
 )
-from rametd.agents.claude.frames import READERS, SYSTEM_READERS, read_frame
+from rametd.agents.claude.frames import READERS, SYSTEM_READERS, TEXT_LIMIT, read_frame
 
 from tests.support.agents import SCRIPTED
 from tests.support.contract import GOLDEN, converse, kinds
@@ -245,3 +245,11 @@ def test_a_retry_is_said_in_words() -> None:
         {"type": "system", "subtype": "api_retry", "attempt": 2, "max_retries": 10, "error": "authentication_failed"}
     ).facts
     assert facts == (Doing("retrying: authentication failed (2 of 10)"),)
+
+
+def test_an_answer_that_no_message_could_hold_is_cut_in_its_event_and_says_so() -> None:
+    words = "x" * (TEXT_LIMIT + 7)
+    said = read({"type": "assistant", "message": {"content": [{"type": "text", "text": words}]}}).event
+    ended = read({"type": "result", "subtype": "success", "result": words}).event
+    for text in (said.assistant_message.blocks[0].text, ended.turn_ended.text):
+        assert text == words[:TEXT_LIMIT] + "\n… 7 more characters"

@@ -72,7 +72,9 @@ def create(app: App, session: str, title: str, body: str, base: str, draft: bool
     if app.output.json_mode:
         app.output.json(to_json(answer))
     elif answer.action == "pushed":
-        app.output.text(f"pushed {answer.pull_request.branch}; open a pull request at", answer.pull_request.url)
+        pull = answer.pull_request
+        where = ["open a pull request at", pull.url] if pull.url.startswith("http") else ["the remote has none to open"]
+        app.output.text(f"pushed {pull.branch}; {where[0]}", *where[1:])
     else:
         app.output.text(f"{answer.action} {_name(answer.pull_request)}", answer.pull_request.url)
 

@@ -22,6 +22,8 @@ Context = grpc.aio.ServicerContext[Any, Any]
 HEARTBEAT_S = 15.0
 PAGE_BYTES = 8 << 20
 """Of a page of events: they are held in memory several times while they are sent, and a message has a limit."""
+NEWEST_BYTES = 40 << 20
+"""Of a page of the newest, which must reach back to the end of the last turn, whatever its words are long."""
 
 
 def readable(reader: Reader, caller_id: str, names: Sequence[str]) -> list[str] | None:
@@ -68,7 +70,8 @@ class EventServicer(event_pb2_grpc.EventServiceServicer):
             named = request.session or who
             ids = readable(reader, who, [named] if named else [])
             found, cut = reader.events.page(
-                PAGE_BYTES,
+                NEWEST_BYTES if request.newest and not request.include_frames else PAGE_BYTES,
+                frames=request.include_frames,
                 after_seq=after,
                 session_id=ids[0] if ids else None,
                 kinds=AUDITED if request.audit else WHOLE if request.omit_partials else None,

@@ -12,3 +12,8 @@ def first_line(words: str, limit: int = 200) -> str:
         if stripped := line.strip():
             return stripped if len(stripped) <= limit else stripped[: limit - 1] + "…"
     return ""
+
+
+def dollars(amount: float) -> str:
+    """An amount of US dollars, in cents; less than a cent with its first two digits."""
+    return f"${amount:.2f}" if amount >= 0.01 or amount <= 0 else f"${amount:.2g}"

@@ -40,7 +40,7 @@ from rametd.git.risk import Risk
 from rametd.git.snapshots.snapshots import Snapshots
 from rametd.git.syncing import CutOff, Synced
 from rametd.git.tracking import Tracker, track
-from rametd.git.tree import Tree, read_tree
+from rametd.git.tree import Tree, ignores_case, read_tree
 from rametd.git.upstream import RemoteBranch
 from rametd.git.worktrees import Worktree
 
@@ -98,6 +98,10 @@ class Git:
     async def files_of(self, repo: RepositoryInfo, commit: str) -> Tree:
         """The files of a commit, and where the symbolic links to directories in it lead."""
         return await self._context.compute(read_tree, repo, commit)
+
+    async def ignores_case(self, common_dir: Path) -> bool:
+        """Whether the repository lies where `A` and `a` are one file, as git found out when it was made."""
+        return await self._context.compute(ignores_case, common_dir)
 
     async def delete_branch(self, repo: RepositoryInfo, branch: str, tip: str) -> str | None:
         """Delete the branch if it is still at ``tip`` and checked out nowhere. Returns why it is kept, None when it is gone."""

@@ -15,6 +15,7 @@ from rametd.git.changes import Changes, changes
 from rametd.git.context import GitContext
 from rametd.git.prediction import predict
 from rametd.git.repository import head_of, open_repository
+from rametd.git.tree import ignores_case
 
 KEPT: Final = 512
 """Sets of changes that are kept; each of the touched files alone."""
@@ -54,8 +55,7 @@ class Matrix:
     def _compare(self, works: Mapping[str, Work], pairs: Collection[Pair]) -> dict[Pair, tuple[FileConflict, ...]]:
         repository = open_repository(self._common_dir)
         if self._ignore_case is None:
-            config = repository.config
-            self._ignore_case = "core.ignorecase" in config and config.get_bool("core.ignorecase")
+            self._ignore_case = ignores_case(self._common_dir)
         found: dict[Pair, tuple[FileConflict, ...]] = {}
         for one, other in pairs:
             base = self._base(repository, works[one].head, works[other].head)

@@ -4,6 +4,7 @@ import os
 import posixpath
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import pygit2
 
@@ -33,9 +34,13 @@ def read_tree(repo: RepositoryInfo, commit: str) -> Tree:
         files.append(entry.path)
         if entry.mode == pygit2.enums.FileMode.LINK:
             targets[entry.path] = os.fsdecode(repository[entry.id].read_raw())
-    config = repository.config
-    ignore_case = "core.ignorecase" in config and config.get_bool("core.ignorecase")
-    return Tree(tuple(files), _directories(files, targets), ignore_case)
+    return Tree(tuple(files), _directories(files, targets), ignores_case(repo.common_dir))
+
+
+def ignores_case(common_dir: Path) -> bool:
+    """Whether `A` and `a` are one file there. Blocks."""
+    config = open_repository(common_dir).config
+    return "core.ignorecase" in config and config.get_bool("core.ignorecase")
 
 
 def _directories(files: list[str], targets: Mapping[str, str]) -> dict[str, str]:

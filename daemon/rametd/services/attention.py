@@ -132,6 +132,11 @@ def stored_answer(request: Request, resolution: attention_pb2.Resolution) -> dic
                 raise InvalidInputError(
                     "a question wants an answer, not an approval", hint=f"`rametctl answer {request.id} ANSWER`"
                 )
+            if approve.mode and request.kind != RequestKind.PLAN:
+                raise InvalidInputError(
+                    f"this is a {request.kind}, not a plan: approving it changes no mode",
+                    hint="`rametctl set SESSION --mode MODE` does",
+                )
             if approve.updated_input_json:
                 json_object(approve.updated_input_json)
             elif request.kind == RequestKind.ELICITATION and required_fields(request):

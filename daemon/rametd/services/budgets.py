@@ -10,6 +10,7 @@ from types import MappingProxyType
 
 from rametd.config import Budget
 from rametd.domain.models import Session
+from rametd.domain.text import dollars
 from rametd.services.family import ancestors
 from rametd.store import Reader
 
@@ -45,7 +46,7 @@ class Spending:
         return f"{self}: {self.remedy}"
 
     def __str__(self) -> str:
-        return f"${self.spent:.2f} of the ${self.limit:.2f} for {self.name} are spent"
+        return f"{dollars(self.spent)} of the {dollars(self.limit)} for {self.name} are spent"
 
 
 def spendings(reader: Reader, session: Session, budget: Budget, *, running: Running = NOTHING) -> list[Spending]:

@@ -13,6 +13,7 @@ from rametd.domain.errors import (
 )
 from rametd.domain.models import STRICTNESS, Mode, Session
 from rametd.domain.states import State
+from rametd.domain.text import dollars
 from rametd.services.lookup import find_session
 from rametd.store import Reader
 
@@ -139,9 +140,9 @@ def inherit(
             f"{mode} is looser than your own mode, {parent.mode}", hint=f"use {parent.mode} or a stricter one"
         )
     if left is not None and (left <= 0 or (budget_usd or 0.0) > left):
-        wanted = f"${budget_usd:.2f} is more than" if budget_usd is not None else "a child cannot work with"
+        wanted = f"{dollars(budget_usd)} is more than" if budget_usd is not None else "a child cannot work with"
         raise BudgetTooHighError(
-            f"{wanted} the ${left:.2f} that are left of your budget",
+            f"{wanted} the {dollars(left)} that are left of your budget",
             hint="give less" if left > 0 else "end your turn: the person can raise it",
         )
     return Inheritance(mode or parent.mode, budget_usd, owns or parent.owns)

@@ -106,6 +106,10 @@ REQUEST_STATES = {
 }
 
 
+EVENT_PART_LIMIT = 28 << 20
+"""Bytes of an event's payload, and of its frame: a message has 64 MiB."""
+
+
 def stamp(seconds: float | None) -> Timestamp | None:
     if seconds is None:
         return None
@@ -324,10 +328,15 @@ def repo_message(repo: Repo, sessions: int) -> repo_pb2.Repo:
 
 
 def event_message(event: Event, *, frames: bool) -> event_pb2.Event:
-    message = event_pb2.Event.FromString(event.payload)
+    """The event, with its frame if ``frames``. A part that fits into no message of the contract is left out, and said to be."""
+    if len(event.payload) <= EVENT_PART_LIMIT:
+        message = event_pb2.Event.FromString(event.payload)
+    else:
+        message = event_pb2.Event()
+        message.warning.message = f"{event.kind} of {len(event.payload):,} bytes is too large to be shown"
     message.seq = event.seq
     message.session_id, message.repo_id, message.principal = event.session_id, event.repo_id, event.principal
     message.time.FromMicroseconds(int(event.time * 1_000_000))
-    if frames:
+    if frames and len(event.frame) <= EVENT_PART_LIMIT:
         message.frame = event.frame
     return message

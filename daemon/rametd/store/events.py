@@ -52,13 +52,18 @@ class EventReads(Table):
         )
         return map(EVENTS.read, rows)
 
-    def page(self, room: int | None = None, **which: Unpack[EventFilter]) -> tuple[list[Event], bool]:
-        """Events in ascending order, as many as fit into ``room`` bytes (at least one), and whether some did not fit."""
+    def page(
+        self, room: int | None = None, *, frames: bool = True, **which: Unpack[EventFilter]
+    ) -> tuple[list[Event], bool]:
+        """Events in ascending order, as many as fit into ``room`` bytes (at least one), and whether some did not fit.
+
+        Without ``frames``, these take no room.
+        """
         found: list[Event] = []
         size = 0
         full = False
         for event in self.each(**which):
-            size += event.size
+            size += event.size if frames else len(event.payload)
             full = room is not None and size > room and bool(found)
             if full:
                 break

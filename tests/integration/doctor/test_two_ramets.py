@@ -133,7 +133,8 @@ async def test_what_gc_moved_to_the_trash_of_a_worktree_that_nobody_had_is_known
 
     assert (await garbage(client, dry_run=False))[str(tree)].removed
 
+    assert (folder / ".aaaaaaa2.shelved").is_dir()
     found = codes(await diagnose(client))
     assert found["refs/ramet/trash/aaaaaaa2"] == ("ref-unknown", "info")
-    assert found[str(folder / ".aaaaaaa2.shelved")] == ("directory-left", "warning")
+    assert set(found.values()) == {("ref-unknown", "info")}
     assert (await garbage(client))["refs/ramet/trash/aaaaaaa2"].reason.startswith("no session needs it")

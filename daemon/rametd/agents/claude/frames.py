@@ -35,6 +35,8 @@ from rametd.domain.calls import describe_call
 from rametd.domain.models import LedgerEntry, Tokens
 from rametd.domain.text import first_line
 
+TEXT_LIMIT = 16 << 20
+"""Characters of an agent's message in its event: an event must fit into one message of the contract. The frame has all of it."""
 RESULT_TEXT_LIMIT = 64 * 1024
 NOISE_LIMIT = 4096
 DEFERRING_TASKS = frozenset({"local_agent", "local_workflow"})
@@ -110,9 +112,9 @@ def doing(blocks: list[Any]) -> str:
 def add_block(said: event_pb2.AssistantMessage, block: Message) -> None:
     match text(block, "type"):
         case "text":
-            said.blocks.add(text=text(block, "text"))
+            said.blocks.add(text=bounded(text(block, "text")))
         case "thinking":
-            said.blocks.add(thinking=text(block, "thinking"))
+            said.blocks.add(thinking=bounded(text(block, "thinking")))
         case "tool_use":
             call = said.blocks.add().tool_call
             call.tool_use_id = text(block, "id")
@@ -120,6 +122,12 @@ def add_block(said: event_pb2.AssistantMessage, block: Message) -> None:
             call.input_json = json.dumps(table(block, "input"), ensure_ascii=False)
         case other:
             said.blocks.add(other=other)
+
+
+def bounded(words: str) -> str:
+    """``words``, with a note in place of what is beyond the limit."""
+    left = len(words) - TEXT_LIMIT
+    return words if left <= 0 else f"{words[:TEXT_LIMIT]}\n… {left:,} more characters"
 
 
 def read_user(message: Message, event: event_pb2.Event) -> tuple[Fact, ...]:
@@ -192,7 +200,7 @@ def read_result(message: Message, event: event_pb2.Event) -> tuple[Fact, ...]:
         if isinstance(use, dict)
     )
     ended = event.turn_ended
-    ended.subtype, ended.is_error, ended.text, ended.terminal_reason = subtype, is_error, words, reason
+    ended.subtype, ended.is_error, ended.text, ended.terminal_reason = subtype, is_error, bounded(words), reason
     ended.result_index = index
     ended.cost_usd = sum(entry.cost_usd for entry in costs)
     total = sum((entry.tokens for entry in costs), Tokens())

@@ -139,9 +139,9 @@ class Creator:
         )
         core.git.trust(info.common_dir)  # a person's own, or, as a child's, that of its parent
         # To refuse before anything is made; said again where the row is stored, when nobody else can come between.
+        if new.owns and new.fork is None and info.head.commit is not None:
+            new = replace(new, tree=await core.git.files_of(info, info.head.commit))
         if not new.claims_later and new.fork is None:
-            if new.owns and info.head.commit is not None:
-                new = replace(new, tree=await core.git.files_of(info, info.head.commit))
             asked = new
             await core.store.read(
                 lambda reader: check_claims(reader, repo_id, asked.owns, asked.forbids, parent=parent, tree=asked.tree)

@@ -20,7 +20,7 @@ from rametd.domain.models import Request, RequestKind, RequestState, Session, Wo
 from rametd.services import events
 from rametd.services.core import Core
 from rametd.services.lifecycle import ask_person, log_request
-from rametd.services.ownership.claims import Claims, Foreign, claims_of
+from rametd.services.ownership.claims import Foreign, claims_on
 from rametd.services.ownership.guard import advice, log_paths, record
 from rametd.services.persistence import write_for_sure
 from rametd.services.repos import info_of
@@ -56,7 +56,7 @@ class Watch:
         if not may_write(use.tool):
             return
         core = self._core
-        claims = await core.store.read(lambda reader: claims_of(reader, session))
+        claims = await claims_on(core, session.id)
         try:
             tree = await core.git.files_tree(session.worktree) if claims else ""
         except RametError as error:
@@ -108,7 +108,7 @@ def told(found: list[Foreign]) -> str:
 
 async def foreign_among(core: Core, session: Session, paths: Iterable[str]) -> list[Foreign]:
     """Those of some changed paths that are not the session's, unless they are as somebody else has made them: what was merged is no work of its own."""
-    claims: Claims = await core.store.read(lambda reader: claims_of(reader, reader.sessions.get(session.id)))
+    claims = await claims_on(core, session.id)
     found = {path: foreign for path in paths if (foreign := claims.foreign(path)) is not None}
     for commit in await sources(core, session, found.values()) if found else []:
         differing = await core.git.changed_files(session.worktree, commit)
@@ -181,7 +181,7 @@ def mark_of(root: Path) -> str:
 
 async def audit(core: Core, session: Session) -> None:
     """After a turn: whatever is still changed that is not the session's goes into the inbox, once for the same paths."""
-    claims = await core.store.read(lambda reader: claims_of(reader, reader.sessions.get(session.id)))
+    claims = await claims_on(core, session.id)
     try:
         changed = await core.git.changed_files(session.worktree, session.base_commit) if claims else ()
         found = await foreign_among(core, session, changed)

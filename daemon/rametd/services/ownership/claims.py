@@ -2,13 +2,15 @@
 
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
+from pathlib import Path
 
 from rametd.domain.errors import InvalidInputError, PathsNotOwnedError, PathsOwnedError
 from rametd.domain.models import Session
 from rametd.git.tree import Tree
 from rametd.ownership import Patterns, contains, overlap
+from rametd.services.core import Core
 from rametd.services.family import ancestors
 from rametd.store import Reader
 
@@ -42,24 +44,29 @@ class Claims:
     forbids: Patterns
     others: tuple[tuple[Session, Patterns], ...]
     given: frozenset[str]  # ids of those to whom the session has given a part of its own: there they come first
+    ignore_case: bool = IGNORE_CASE
 
     def __bool__(self) -> bool:
         return bool(self.owns or self.forbids or self.others)
 
     def foreign(self, *names: str) -> Foreign | None:
         """Judge a path, relative to the worktree's top, by all the names it has; what is said is the first. None: it may be written."""
-        mine = covers(self.owns, names)
+        mine = self._covers(self.owns, names)
         owner = next(
-            (other for other, owns in self.others if (not mine or other.id in self.given) and covers(owns, names)), None
+            (
+                other
+                for other, owns in self.others
+                if (not mine or other.id in self.given) and self._covers(owns, names)
+            ),
+            None,
         )
-        forbidden = covers(self.forbids, names)
+        forbidden = self._covers(self.forbids, names)
         if owner is None and not forbidden and (mine or not self.owns):
             return None
         return Foreign(names[0], owner, forbidden)
 
-
-def covers(patterns: Patterns, names: Sequence[str]) -> bool:
-    return any(patterns.matches(name, ignore_case=IGNORE_CASE) for name in names)
+    def _covers(self, patterns: Patterns, names: Sequence[str]) -> bool:
+        return any(patterns.matches(name, ignore_case=self.ignore_case) for name in names)
 
 
 @lru_cache(maxsize=1024)
@@ -70,6 +77,19 @@ def patterns_of(texts: tuple[str, ...]) -> Patterns:
     except InvalidInputError as error:
         at = int(error.data["index"])
         return patterns_of(texts[:at] + texts[at + 1 :])
+
+
+async def claims_on(core: Core, session_id: str) -> Claims:
+    """The claims that hold for a session, with letter case as its repository takes it."""
+
+    def read(reader: Reader) -> tuple[Claims, Path]:
+        session = reader.sessions.get(session_id)
+        return claims_of(reader, session), reader.repos.get(session.repo_id).common_dir
+
+    claims, common_dir = await core.store.read(read)
+    if claims.ignore_case or not claims:
+        return claims
+    return replace(claims, ignore_case=await core.git.ignores_case(common_dir))
 
 
 def claims_of(reader: Reader, session: Session) -> Claims:

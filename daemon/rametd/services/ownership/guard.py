@@ -13,7 +13,7 @@ from rametd.rules import Call, Effect, Rule, evaluate
 from rametd.services import events
 from rametd.services.contents import runs
 from rametd.services.core import Core
-from rametd.services.ownership.claims import IGNORE_CASE, Foreign, claims_of
+from rametd.services.ownership.claims import IGNORE_CASE, Foreign, claims_on
 from rametd.services.persistence import write_for_sure
 from rametd.store import Unit
 
@@ -75,7 +75,7 @@ async def refuse(core: Core, session: Session, use: ToolUse) -> Judged | None:
         await record(core, session, use.tool, [Foreign(real, None, forbidden=False)], changed=False)
         return Judged("deny", f"{words}; what lies elsewhere is the person's.")
     names = dict.fromkeys((inside, below(written, str(session.worktree)) or inside))
-    claims = await core.store.read(lambda reader: claims_of(reader, session))
+    claims = await claims_on(core, session.id)
     foreign = claims.foreign(*names)
     if foreign is None:
         return None

@@ -69,9 +69,11 @@ class Commit:
                 row.owns,
                 self._principal,
             )
+        bases = {thread.id: thread.base for thread in self._checked.plan.threads}
         for row in changed:
             repo_id = unit.sessions.get(row.session_id).repo_id
-            check_claims(unit, repo_id, row.owns, row.forbids, parent=None, session_id=row.session_id)
+            tree = self._checked.trees.get(bases.get(row.id, ""))
+            check_claims(unit, repo_id, row.owns, row.forbids, parent=None, session_id=row.session_id, tree=tree)
 
     def run(self, unit: Unit, made: Sequence[Session]) -> list[str]:
         """Store the rest; returns the ids of the plan's sessions."""

@@ -38,6 +38,7 @@ class Checked:
     stored: Plan | None  # as it was applied before
     known: Mapping[str, PlanThread]  # its threads then
     sessions: Mapping[str, Session]  # of its threads, by thread, those that are there
+    trees: Mapping[str, Tree]  # by base, as the plan has it: what paths mean there
 
     @property
     def plan(self) -> PlanText:
@@ -93,6 +94,7 @@ async def check_plan(core: Core, path: Path, text: str, file: str, *, by_session
         stored=stored,
         known=known,
         sessions=mine,
+        trees={base: tree for base, tree in world.bases.items() if isinstance(tree, Tree)},
     )
 
 

@@ -9,6 +9,7 @@ from collections import defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import combinations
 
 import structlog
@@ -192,7 +193,9 @@ class Radar:
                 if head is not None:
                     works[session.id] = Work(await git.tree(session.worktree), head, tip)
             except RametError as error:
-                log.warning("radar cannot see", session=session.id, error=error.message)
+                # A tree that goes while it is looked at is none of a person's business; the next look knows.
+                stays = await self._core.store.read(partial(_stays, session_id=session.id))
+                (log.warning if stays else log.debug)("radar cannot see", session=session.id, error=error.message)
         return works
 
     async def _store(self, repo: Repo, info: RepositoryInfo, found: dict[Pair, tuple[FileConflict, ...]]) -> None:
@@ -262,3 +265,10 @@ def _pairs(sessions: Collection[Session], works: dict[str, Work]) -> Iterator[Pa
     for session in sessions:
         if base_key(session.base_ref) in works:
             yield session.id, base_key(session.base_ref)
+
+
+def _stays(reader: Reader, session_id: str) -> bool:
+    """Whether a session is in no operation that takes its worktree away."""
+    session = reader.sessions.find(session_id)
+    going = reader.operations.exclusive(session_id) is not None
+    return session is not None and session.state != State.ARCHIVED and not going

@@ -6,7 +6,7 @@ from pathlib import Path, PurePosixPath
 
 from ramet.v1 import worktree_pb2
 
-from rametd.domain.checkpoints import Checkpoint
+from rametd.domain.checkpoints import Checkpoint, CheckpointReason
 from rametd.domain.errors import (
     AmbiguousError,
     CheckpointNotFoundError,
@@ -74,10 +74,10 @@ def warnings_of(diff: Diff) -> list[str]:
 
 
 async def against(core: Core, session: Session, name: str, *, sessions: bool = True) -> Against:
-    """The commit it started from ("" or "base"), where its branch parted from the one it lands on ("target"), a checkpoint, the files of another
+    """Where it started ("" or "base"): a commit, in place the person's files as they were; where its branch parted from the one it lands on ("target"), a checkpoint, the files of another
     session as they are, or any ref. Raises `RefNotFoundError` and what naming a session may raise."""
     if name in {"", "base"}:
-        return Against(session.base_commit, session.base_commit)
+        return await _start(core, session)
     checkpoint, other = await core.store.read(lambda reader: _named(reader, session, name, sessions=sessions))
     if checkpoint is not None:
         return Against(checkpoint.tree, checkpoint.tree)
@@ -106,6 +106,14 @@ async def against(core: Core, session: Session, name: str, *, sessions: bool = T
             raise
         commit = found.tree
     return Against(commit, commit)
+
+
+async def _start(core: Core, session: Session) -> Against:
+    if session.worktree_kind == WorktreeKind.IN_PLACE:
+        first = await core.store.read(lambda reader: reader.checkpoints.by_number(session.id, 1))
+        if first is not None and first.reason == CheckpointReason.START and first.head == session.base_commit:
+            return Against(first.tree, "")
+    return Against(session.base_commit, session.base_commit)
 
 
 def _named(reader: Reader, session: Session, name: str, *, sessions: bool) -> tuple[Checkpoint | None, Session | None]:

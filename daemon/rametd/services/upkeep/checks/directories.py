@@ -9,6 +9,7 @@ from pathlib import Path
 
 from rametd.domain.models import Repo
 from rametd.domain.operations import Kind
+from rametd.git import TRASH
 from rametd.git.registrations import git_dir_of
 from rametd.services.core import Core
 from rametd.services.landing import trees as landing_trees
@@ -50,7 +51,8 @@ def _beside(scene: Scene) -> Iterator[Finding]:
             if placed(path) in theirs:
                 continue
             elif aside and aside[2] == "shelved":
-                if identity not in scene.trash:
+                # The files of an entry of the trash, or of a ref there, which `refs` reports.
+                if identity not in scene.trash and f"{TRASH}{identity}" not in scene.inventory.refs:
                     message = "it has the files of a session that was archived or removed, and is no more"
                     yield Finding("warning", "directory-left", str(path), "", message, _move_or_delete(path))
             elif aside:
