@@ -2,7 +2,7 @@
 
 Field names are those of the .proto files, and every field is there whatever its value. What differs from a plain copy:
 
-- an enum is its short name in lower case (``waiting``), UNSPECIFIED is null
+- an enum is its short name in lower case (``waiting``), UNSPECIFIED is null; a permission mode is written as `--mode` takes it
 - a 64 bit number is a number, a Timestamp an RFC 3339 string (UTC), a Duration its seconds, a Cursor ``EPOCH:SEQ``
 - a field that holds JSON (``input_json``) is shown as that JSON, under its name without the suffix
 - of a oneof only the field that is set is there, and the oneof's name tells which (``"payload": "state_changed"``)
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 _Reader = Callable[["Message", dict[str, Any]], None]
 
 _JSON_SUFFIX = "_json"
+_CAMEL_CASE = frozenset({"ramet.v1.PermissionMode"})
+"""Enums whose values are written as on the command line."""
 _ALWAYS_OBJECTS = frozenset({"ramet.v1.Tokens"})
 
 
@@ -54,10 +56,20 @@ def timestamp(seconds: int, nanos: int) -> str:
 
 @functools.cache
 def _short_names(enum: "EnumDescriptor") -> dict[int, str | None]:
+    if enum.full_name in _CAMEL_CASE:
+        return {0: None} | {
+            number: _camel_case(value.name) for number, value in enum.values_by_number.items() if number
+        }
     prefix = enum.values_by_number[0].name.removesuffix("UNSPECIFIED")
     return {0: None} | {
         number: value.name.removeprefix(prefix).lower() for number, value in enum.values_by_number.items() if number
     }
+
+
+def _camel_case(name: str) -> str:
+    """``PERMISSION_MODE_ACCEPT_EDITS`` → ``acceptEdits``."""
+    first, *rest = name.lower().split("_")[2:]
+    return first + "".join(word.capitalize() for word in rest)
 
 
 @functools.cache

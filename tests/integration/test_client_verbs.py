@@ -29,10 +29,24 @@ def test_ls_shows_what_needs_a_person(world: World) -> None:
     world.state.session("fix", state=session_pb2.SESSION_STATE_FAILED, state_reason="no disk", turns=2, cost_usd=0.126)
     result = world.run("ls")
     header, row = lines(result.out)
-    assert header.split() == ["NAME", "STATE", "BRANCH", "TURNS", "COST", "AGE", "NEEDS"]
-    assert row.split()[:5] == ["fix", "failed", "ramet/fix", "2", "$0.13"]
+    assert header.split() == ["NAME", "STATE", "SINCE", "COST", "NOW"]
+    assert row.split()[:4] == ["fix", "failed", "-", "$0.13"]
     assert row.endswith("no disk")
     assert "\x1b" not in result.out
+
+
+def test_ls_prints_names_alone_for_scripts(world: World) -> None:
+    world.state.session("fix")
+    world.state.session("docs")
+    assert world.run("ls", "-q").out == "fix\ndocs\n"
+
+
+def test_ls_tells_how_many_sessions_other_repositories_have(world: World) -> None:
+    (world.cwd / ".git").mkdir()
+    world.state.session("fix")
+    world.state.elsewhere = 18
+    assert lines(world.run("ls", terminal=True).out)[-1].endswith("(18 in other repositories: --all)\x1b[0m")
+    assert "--all" not in world.run("ls").out
 
 
 def test_an_empty_list_says_how_to_begin(world: World) -> None:

@@ -63,7 +63,7 @@ async def test_an_agent_sees_what_its_children_do_and_what_it_is_to_them(client:
     answers: list[Any] = [json.loads(text) for text in await told(client, "lead")]
 
     spawned, waited, listed, kid, me, stat, diff, cut, transcript, tail, stopped, said = answers
-    assert (spawned["session"]["relation"], spawned["session"]["mode"]) == ("child", "accept_edits")
+    assert (spawned["session"]["relation"], spawned["session"]["mode"]) == ("child", "acceptEdits")
     assert spawned["session"]["parent_id"] == lead.id
     assert (waited["done"], [each["state"] for each in waited["sessions"]]) == (True, ["idle"])
     assert {each["name"]: each["relation"] for each in listed["sessions"]} == {"lead": "self", "kid": "child"}

@@ -11,7 +11,7 @@ import grpc
 import pytest
 import structlog
 from ramet.v1 import session_pb2, terminal_pb2
-from rametctl.render.session import details, needs
+from rametctl.render.session import details, doing
 
 from tests.support.agents import script
 from tests.support.blocking import no_blocking_calls
@@ -172,7 +172,7 @@ async def test_a_setup_that_fails_says_so_and_the_agent_works_all_the_same(clien
     shown = await client.sessions.GetSession(session_pb2.GetSessionRequest(session="bad"), metadata=client.metadata)
     assert shown.setup_failure == "code 4: not here"
     assert "failed: code 4: not here" in str(details(shown))
-    assert needs(shown.session) == "setup failed"
+    assert doing(shown.session, 0.0) == "setup failed"
     assert not Path(session.worktree, "never").exists()
 
 

@@ -182,6 +182,7 @@ class Sessions(Servicer, session_pb2_grpc.SessionServiceServicer):
             sessions=chosen[begin : begin + size],
             next_page_token=str(begin + size) if begin + size < len(chosen) else "",
             cursor=common_pb2.Cursor(epoch=self.state.epoch, seq=len(self.state.events)),
+            elsewhere=self.state.elsewhere,
         )
 
     def UpdateSession(self, request: Any, context: Any) -> session_pb2.UpdateSessionResponse:  # noqa: N802

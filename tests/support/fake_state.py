@@ -57,6 +57,7 @@ class State:
     settings: list[daemon_pb2.Setting] = field(default_factory=list)
     wait: session_pb2.WaitSessionsResponse = field(default_factory=session_pb2.WaitSessionsResponse)
     idle_interrupts: bool = False
+    elsewhere: int = 0
     trash_ref: str = ""
     environment_patterns: tuple[str, ...] = ("ANTHROPIC_*",)
     warnings: tuple[str, ...] = ()

@@ -40,11 +40,11 @@ def test_an_empty_session_has_every_documented_field() -> None:
     assert (shown["budget_usd"], shown["create_time"], shown["ports"]) == (None, None, [])
 
 
-def test_enums_are_short_names_in_lower_case() -> None:
+def test_enums_are_short_names_in_lower_case_and_modes_as_the_command_line_has_them() -> None:
     shown = to_json(
         session_pb2.Session(state=session_pb2.SESSION_STATE_WAITING, mode=common_pb2.PERMISSION_MODE_BYPASS_PERMISSIONS)
     )
-    assert (shown["state"], shown["mode"]) == ("waiting", "bypass_permissions")
+    assert (shown["state"], shown["mode"]) == ("waiting", "bypassPermissions")
 
 
 def test_an_enum_value_of_a_later_release_is_still_shown() -> None:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from rametd.domain.errors import BadNameError
-from rametd.git.names import LIMIT, branch_name, check_branch_name, slug
+from rametd.git.names import LIMIT, branch_name, check_branch_name, short_slug, slug
 
 ODD = [
     "/",
@@ -71,6 +71,20 @@ def test_a_text_becomes_a_name_that_a_person_would_choose(text: str, name: str) 
 
 def test_a_long_prompt_is_cut_at_a_word() -> None:
     assert slug("please " * 60) == "-".join(["please"] * 8)
+
+
+@pytest.mark.parametrize(
+    ("prompt", "name"),
+    [
+        ("add a --version flag and a test for it", "add-version-flag-test"),
+        ("Find out why the parser drops the last line", "find-out-parser-drops"),
+        ("fix: the login", "fix-login"),
+        ("the it a", "the-it-a"),
+        ("x" * 60, "x" * 24),
+    ],
+)
+def test_a_prompt_becomes_a_name_that_fits_a_column(prompt: str, name: str) -> None:
+    assert short_slug(prompt) == name
 
 
 def test_a_long_word_is_cut_where_the_limit_is() -> None:

@@ -28,6 +28,7 @@ class Query:
     archived: bool
     tree: bool
     around: bool
+    quiet: bool
 
 
 @click.command("ls", cls=Verb, short_help="List sessions.")
@@ -37,14 +38,18 @@ class Query:
 )
 @click.option("--tree", is_flag=True, help="Show each session below its parent.")
 @click.option("-w", "--watch", is_flag=True, help="Follow until Ctrl-C.")
+@click.option("-q", "--quiet", is_flag=True, help="Print only names.")
 @repo_option
 @click.pass_obj
-def command(app: App, everything: bool, states: tuple[str, ...], tree: bool, watch: bool, repo: str | None) -> None:
-    """List the sessions of the current directory's repository.
+def command(
+    app: App, everything: bool, states: tuple[str, ...], tree: bool, watch: bool, quiet: bool, repo: str | None
+) -> None:
+    """List the sessions of the current directory's repository, oldest first.
 
     Outside a repository, list those of all repositories. --all lists all
-    repositories and archived sessions too. NEEDS shows what you have to do. With
-    --watch, sessions that need you come first.
+    repositories and archived sessions too. SINCE is the time in this state. NOW is
+    what a session waits for, does, or said last; BRANCH is shown if any differs
+    from its session's name.
 
     \b
     Examples:
@@ -57,31 +62,37 @@ def command(app: App, everything: bool, states: tuple[str, ...], tree: bool, wat
     else:
         here = None if everything else app.repo_here()
         where, around = here or "", here is not None
-    query = Query(where, states, everything or "archived" in states, tree, around)
+    query = Query(where, states, everything or "archived" in states, tree, around, quiet)
     if watch:
         _watch(app, query)
         return
-    sessions = _sessions(app, query)
+    sessions, elsewhere = _sessions(app, query)
     if app.output.json_mode:
         from ramet.jsonify import to_json
 
         app.output.json([to_json(session) for session in sessions])
+    elif quiet:
+        app.output.raw(*(session.name for session in sessions))
     else:
         app.output.show(*_table(app, query, sessions))
+        if elsewhere:
+            app.output.hint(f"({elsewhere} in other repositories: --all)")
 
 
-def _sessions(app: App, query: Query) -> list["Session"]:
+def _sessions(app: App, query: Query) -> "tuple[list[Session], int]":
+    """The sessions, and how many there are in other repositories than that around us."""
     from rametctl.errors import ClientError
     from rametctl.sessions import session_pages
 
     try:
-        pages = session_pages(app.connection, repo=query.repo, states=query.states, archived=query.archived)
-        return [session for page in pages for session in page.sessions]
+        pages = list(session_pages(app.connection, repo=query.repo, states=query.states, archived=query.archived))
     except ClientError as error:
         # A repository is known to the daemon from its first session on.
-        if query.around and error.reason == "REPO_NOT_FOUND":
-            return []
-        raise
+        if not query.around or error.reason != "REPO_NOT_FOUND":
+            raise
+        others = session_pages(app.connection, repo="")
+        return [], sum(len(page.sessions) for page in others)
+    return [session for page in pages for session in page.sessions], pages[-1].elsewhere
 
 
 def _table(app: App, query: Query, sessions: Sequence["Session"]) -> list["Line"]:
@@ -119,19 +130,19 @@ def _watch(app: App, query: Query) -> None:
         return
     with app.output.live() as view:
         for _ in ticker.ticks(idle=1.0):
-            view.update(_fitting_table(app, query, _sessions(app, query)))
+            view.update(_fitting_table(app, query, _sessions(app, query)[0]))
 
 
 def _fitting_table(app: App, query: Query, sessions: Sequence["Session"]) -> list["Line"]:
-    """The table with as many rows as the terminal has room for, those first that need a person; below it what is left out."""
+    """The table with as many rows as the terminal has room for; where there are more, those first that need a person, and how many are left out."""
     from rametctl.render.session import by_urgency, left_out
 
-    if not query.tree:
-        sessions = by_urgency(sessions)
     # One line is for the headers, and one for the cursor.
     room = max(app.output.height - 2, 2)
     if len(sessions) <= room:
         return _table(app, query, sessions)
+    if not query.tree:
+        sessions = by_urgency(sessions)
     rows = _rows(query, sessions)
     return [
         *_table_of(app, query, sessions, rows[: room - 1]),
@@ -148,7 +159,7 @@ def _print_changes(app: App, query: Query, ticks: Iterator[None]) -> None:
 
     seen: dict[str, bytes] = {}
     for _ in ticks:
-        present = {session.id: session for session in _sessions(app, query)}
+        present = {session.id: session for session in _sessions(app, query)[0]}
         for session in present.values():
             # Its newest event's number changes with every word of the agent; that is no news here.
             key = type(session)()

@@ -17,8 +17,8 @@ from rametctl.render.format import age, local_time, money, seconds_of
 if TYPE_CHECKING:
     from ramet.v1.session_pb2 import GetSessionResponse, Session
 
-HEADERS = ["NAME", "STATE", "BRANCH", "TURNS", "COST", "AGE", "NEEDS"]
-SHRINK = (("NEEDS", 20), ("BRANCH", 12), ("NAME", 20), ("NEEDS", 10), ("BRANCH", 6), ("NAME", 8))
+HEADERS = ("NAME", "STATE", "SINCE", "COST", "BRANCH", "NOW")
+SHRINK = (("NOW", 24), ("BRANCH", 12), ("NAME", 20), ("NOW", 10), ("BRANCH", 6), ("NAME", 8))
 URGENCY = ("waiting", "failed", "lost", "working", "starting", "queued", "paused", "idle", "archived")
 """States by how much a person's eye is wanted."""
 HELD = frozenset({"paused", "lost", "failed"})
@@ -60,25 +60,31 @@ def in_background(session: "Session", now: float) -> str:
     return f"{len(session.background)} in background: {' '.join(first.description.split())} {since}{more}"
 
 
-def needs(session: "Session", now: float | None = None) -> str:
-    """What a person has to do, or should know."""
-    background = in_background(session, time.time() if now is None else now)
-    return "; ".join(filter(None, (_needs(session), background)))
+def doing(session: "Session", now: float) -> str:
+    """What a session needs, does or said last, and what runs beside it, in one line."""
+    words = " ".join(_doing(session).split())
+    background = in_background(session, now)
+    # An idle session with a server looks done without it; a question must not be pushed off the line.
+    order = (background, words) if state_name(session) == "idle" and not session.attention else (words, background)
+    return "; ".join(filter(None, order))
 
 
-def _needs(session: "Session") -> str:
+def _doing(session: "Session") -> str:
     if session.attention:
-        asks = plural(session.attention, "request")
-        return f"{asks}: {session.state_reason}" if session.state_reason else asks
+        more = f" (and {session.attention - 1} more)" if session.attention > 1 else ""
+        if state_name(session) == "waiting":
+            return f"{session.now or 'waits for you'}{more}"
+        if session.state_reason:
+            return session.state_reason
     if session.worktree_gone:
         return "; ".join(filter(None, (TREE_GONE, session.state_reason)))
     if session.under_way:
         return "; ".join(filter(None, (f"{session.under_way} is under way", session.state_reason)))
-    if session.landed_reason and not session.state_reason:
+    if session.landed_reason and session.turns and not session.state_reason:
         return f"landed: {session.landed_reason}"
     if setup_failed(session) and not session.state_reason and state_name(session) == "idle":
         return "setup failed"
-    return session.state_reason
+    return session.now or session.state_reason
 
 
 def setup_failed(session: "Session") -> bool:
@@ -120,23 +126,30 @@ def left_out(sessions: Sequence["Session"]) -> Line:
 
 def session_table(output: Output, rows: Iterable[tuple[int, "Session"]], now: float, *, with_repo: bool) -> list[Line]:
     """One row per (depth, session); times are seconds since the epoch."""
+    rows = list(rows)
+    branches = [odd_branch(session) for _, session in rows]
+    headers = [header for header in HEADERS if header != "BRANCH" or any(branches)]
     cells: list[list[Span]] = []
-    for depth, session in rows:
+    for (depth, session), branch in zip(rows, branches, strict=True):
         state = state_name(session)
         label = f"{session.repo}/{session.name}" if with_repo else session.name
         prefix = "  " * (depth - 1) + "└ " if depth else ""
-        cells.append(
-            [
-                (prefix + " ".join(label.split()), "bold"),
-                (state, state_style(state)),
-                (session.branch, ""),
-                (str(session.turns), ""),
-                (money(session.cost_usd), ""),
-                (age(session.create_time, now), "dim"),
-                (" ".join(needs(session, now).split()), state_style(state) or "dim"),
-            ]
-        )
-    return output.table(HEADERS, cells, shrink=SHRINK, right=frozenset({"TURNS", "COST", "AGE"}))
+        row: dict[str, Span] = {
+            "NAME": (prefix + " ".join(label.split()), "bold"),
+            "STATE": (state, state_style(state)),
+            "SINCE": (age(session.since, now), "dim"),
+            "COST": (money(session.cost_usd), ""),
+            "BRANCH": (branch, ""),
+            "NOW": (doing(session, now), state_style(state) or "dim"),
+        }
+        cells.append([row[header] for header in headers])
+    shrink = [(header, least) for header, least in SHRINK if header in headers]
+    return output.table(headers, cells, shrink=shrink, right=frozenset({"SINCE", "COST"}))
+
+
+def odd_branch(session: "Session") -> str:
+    """The branch, if its last part is not the session's name; empty otherwise."""
+    return "" if session.branch.rpartition("/")[2] == session.name else session.branch
 
 
 def created(session: "Session") -> list[Line]:

@@ -105,7 +105,10 @@ class StandingCalls(SessionCalls):
             token = token_of("sessions", [page[-1].create_time, page[-1].id]) if len(found) > size else ""
             cursor = common_pb2.Cursor(epoch=self._core.store.epoch, seq=reader.events.last_seq())
             return session_pb2.ListSessionsResponse(
-                sessions=self._messages.of(reader, page), next_page_token=token, cursor=cursor
+                sessions=self._messages.of(reader, page),
+                next_page_token=token,
+                cursor=cursor,
+                elsewhere=reader.sessions.count_elsewhere(repo_id) if repo_id is not None else 0,
             )
 
         response = await self._core.store.read(work)

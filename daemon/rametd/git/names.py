@@ -15,6 +15,59 @@ from rametd.domain.errors import BadNameError
 LIMIT: Final = 60
 """Characters of a generated name, before a suffix that makes it unique."""
 
+DERIVED_LIMIT: Final = 24
+"""Characters of a session's name that is made from its prompt."""
+
+_FILLERS: Final = frozenset(
+    [
+        "a",
+        "an",
+        "and",
+        "are",
+        "as",
+        "at",
+        "be",
+        "by",
+        "can",
+        "could",
+        "do",
+        "for",
+        "from",
+        "how",
+        "i",
+        "in",
+        "is",
+        "it",
+        "its",
+        "me",
+        "my",
+        "of",
+        "on",
+        "or",
+        "our",
+        "please",
+        "should",
+        "so",
+        "some",
+        "that",
+        "the",
+        "their",
+        "them",
+        "then",
+        "there",
+        "these",
+        "this",
+        "to",
+        "us",
+        "we",
+        "why",
+        "with",
+        "would",
+        "you",
+        "your",
+    ]
+)
+
 # Words that git resolves to files beside the refs; on a file system that ignores case, `head` is HEAD.
 _RESERVED: Final = frozenset({"head", "fetch_head", "orig_head", "merge_head"})
 
@@ -31,6 +84,13 @@ def slug(text: str, limit: int = LIMIT) -> str:
         head, dash, _ = name[:limit].rpartition("-")
         name = _trim(head if dash and len(head) >= limit // 2 and name[limit] != "-" else name[:limit])
     return name
+
+
+def short_slug(text: str, limit: int = DERIVED_LIMIT) -> str:
+    """A slug of a sentence that fits a column: articles and the like are left out, and it is cut at a word's end."""
+    words = re.split(r"\s+", text)
+    telling = [word for word in words if word.strip(".,;:!?\"'").lower() not in _FILLERS]
+    return slug(" ".join(telling), limit) or slug(text, limit)
 
 
 def branch_name(text: str, *, fallback: str, taken: Collection[str] = ()) -> str:

@@ -12,10 +12,14 @@ SHORTEST_PREFIX = 4
 the beginning of somebody else's id."""
 
 
-def find_session(reader: Reader, name: str, *, repo_id: str | None = None) -> Session:
-    """By id, name (``NAME`` or ``REPO/NAME``), or unique prefix of an id (four characters or more), in that order.
+SHORTEST_NAME_PREFIX = 2
 
-    Where a name fits sessions of several repositories, the one in ``repo_id`` is meant. Raises `SessionNotFoundError`, `AmbiguousError`.
+
+def find_session(reader: Reader, name: str, *, repo_id: str | None = None, whole: bool = False) -> Session:
+    """By id, name (``NAME`` or ``REPO/NAME``), or unique prefix of an id (four characters or more) or of a name, in that order.
+
+    Where a name fits sessions of several repositories, the one in ``repo_id`` is meant. The name of a removed session never stands for another
+    one that begins with it. ``whole``: no prefix of a name counts. Raises `SessionNotFoundError`, `AmbiguousError`.
     """
     if not name:
         raise SessionNotFoundError("no session was named", hint="`rametctl ls --all` shows them")
@@ -31,14 +35,22 @@ def find_session(reader: Reader, name: str, *, repo_id: str | None = None) -> Se
     found = named or (reader.sessions.find_by_prefix(name) if len(name) >= SHORTEST_PREFIX else [])
     if len(found) == 1:
         return found[0]
+    removed = any(name in {entry.name, entry.session_id} for entry in reader.trash.list())
+    if not found and not removed and not whole and len(name) >= SHORTEST_NAME_PREFIX:
+        found = reader.sessions.by_name_prefix(name)
+        here = [session for session in found if session.repo_id == repo_id]
+        if len(here) == 1 or len(found) == 1:
+            return (here or found)[0]
     if not found:
         hint = "`rametctl ls --all` shows them"
-        if any(name in {entry.name, entry.session_id} for entry in reader.trash.list()):
+        if removed:
             hint = f"it was removed: `rametctl trash restore {shlex.quote(name)}` brings it back"
         raise SessionNotFoundError(f"there is no session {name!r}", hint=hint)
     repos = {repo.id: repo.name for repo in reader.repos.list()}
     matches = ", ".join(f"{repos[session.repo_id]}/{session.name} ({session.id})" for session in found)
-    raise AmbiguousError(f"{name!r} fits several sessions: {matches}", hint="use the id", matches=matches)
+    raise AmbiguousError(
+        f"{name!r} fits several sessions: {matches}", hint="use more of the name, or the id", matches=matches
+    )
 
 
 def find_repo(reader: Reader, name: str) -> Repo:

@@ -114,6 +114,15 @@ class SessionReads(Table):
             )
         )
 
+    def by_name_prefix(self, prefix: str, *, limit: int = 20) -> list[Session]:
+        """Sessions whose name begins with ``prefix``, archived ones included."""
+        return SESSIONS.read_all(
+            self._db.execute(
+                f"{SESSIONS.select} WHERE name >= ?1 AND name < ?1 || char(0x10FFFF) ORDER BY name, create_time LIMIT ?2",
+                (prefix, limit),
+            )
+        )
+
     def family(self, root_id: str) -> list[Session]:
         """A session and all its descendants, archived ones included, oldest first."""
         return SESSIONS.read_all(
@@ -132,6 +141,13 @@ class SessionReads(Table):
         for state, count in self._db.execute("SELECT state, count(*) FROM sessions GROUP BY state"):
             counts[State(state)] = count
         return counts
+
+    def count_elsewhere(self, repo_id: str) -> int:
+        """Number of sessions of other repositories, without ARCHIVED ones."""
+        (count,) = self._db.execute(
+            "SELECT count(*) FROM sessions WHERE repo_id <> ? AND state <> ?", (repo_id, str(State.ARCHIVED))
+        ).fetchone()
+        return int(count)
 
     def queued(self, limit: int | None = None) -> list[Session]:
         """QUEUED sessions in starting order: by priority, then in turn by repository (its working sessions count), then by age.

@@ -867,8 +867,11 @@ class ListSessionsResponse(_message.Message):
     SESSIONS_FIELD_NUMBER: _builtins.int
     NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     CURSOR_FIELD_NUMBER: _builtins.int
+    ELSEWHERE_FIELD_NUMBER: _builtins.int
     next_page_token: _builtins.str
     """Empty on the last page."""
+    elsewhere: _builtins.int
+    """Where sessions of one repository were asked for: how many others have, without archived ones."""
     @_builtins.property
     def sessions(self) -> _containers.RepeatedCompositeFieldContainer[Global___Session]:
         """The page."""
@@ -883,10 +886,11 @@ class ListSessionsResponse(_message.Message):
         sessions: _abc.Iterable[Global___Session] | None = ...,
         next_page_token: _builtins.str = ...,
         cursor: _common_pb2.Cursor | None = ...,
+        elsewhere: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["cursor", b"cursor"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cursor", b"cursor", "next_page_token", b"next_page_token", "sessions", b"sessions"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cursor", b"cursor", "elsewhere", b"elsewhere", "next_page_token", b"next_page_token", "sessions", b"sessions"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -24,7 +24,6 @@ from rametd.services.creation.wanted import NewSession, Start
 from rametd.services.delivery import sender_of
 from rametd.store import Reader
 
-DERIVED_NAME_LIMIT = 40
 NAMED = 5
 """Branches that a hint names."""
 
@@ -186,7 +185,7 @@ def choose_name(
             )
         return new.name
     branch = (new.branch or new.existing_branch).rsplit("/", 1)[-1]
-    wanted = branch or names.slug(new.prompt[:400], DERIVED_NAME_LIMIT).replace("/", "-")
+    wanted = branch or names.short_slug(new.prompt[:400]).replace("/", "-")
     wanted = new.fork.source.name if new.fork is not None else wanted or fallback.rsplit("/", 1)[-1]
     name, number = wanted, 2
     while name in taken or reader.sessions.by_name(name, repo.id):

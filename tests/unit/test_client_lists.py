@@ -1,0 +1,85 @@
+"""What `ls` shows of sessions: one line each, readable at 80 columns."""
+
+import io
+from typing import Any
+
+import pytest
+from google.protobuf.timestamp_pb2 import Timestamp
+from ramet.v1 import session_pb2
+from rametctl.output import Output
+from rametctl.render.session import doing, session_table
+
+NOW = 1_700_000_000
+State = session_pb2.SessionState
+
+
+def a_session(state: "State.ValueType", **fields: Any) -> session_pb2.Session:
+    since = Timestamp(seconds=NOW - 240)
+    values: dict[str, Any] = {"name": "fix", "branch": "ramet/fix", "state": state, "since": since, "turns": 1}
+    return session_pb2.Session(**values | fields)
+
+
+SERVER = session_pb2.BackgroundCommand(description="python3 -m\nhttp.server", start_time=Timestamp(seconds=NOW - 60))
+
+
+@pytest.mark.parametrize(
+    ("session", "words"),
+    [
+        (a_session(State.SESSION_STATE_WORKING, now="Edit src/a.py"), "Edit src/a.py"),
+        (a_session(State.SESSION_STATE_WAITING, now="wants to run: make", attention=1), "wants to run: make"),
+        (
+            a_session(State.SESSION_STATE_WAITING, now="wants to run: make", attention=3),
+            "wants to run: make (and 2 more)",
+        ),
+        (a_session(State.SESSION_STATE_WAITING, attention=1), "waits for you"),
+        (a_session(State.SESSION_STATE_IDLE, now="Done.\n", attention=1), "Done."),
+        (
+            a_session(State.SESSION_STATE_IDLE, now="Done.", landed_reason="merged into main"),
+            "landed: merged into main",
+        ),
+        (a_session(State.SESSION_STATE_IDLE, now="", landed_reason="merged into main", turns=0), ""),
+        (
+            a_session(State.SESSION_STATE_IDLE, now="Done.", background=[SERVER]),
+            "1 in background: python3 -m http.server 1m; Done.",
+        ),
+        (
+            a_session(State.SESSION_STATE_WAITING, now="asks: why?", attention=1, background=[SERVER]),
+            "asks: why?; 1 in background: python3 -m http.server 1m",
+        ),
+        (a_session(State.SESSION_STATE_IDLE, now="Done.", worktree_gone=True), "tree gone, see: rametctl doctor"),
+        (a_session(State.SESSION_STATE_IDLE, now="Done.", under_way="a rebase"), "a rebase is under way"),
+        (a_session(State.SESSION_STATE_FAILED, now="no disk", state_reason="no disk"), "no disk"),
+    ],
+)
+def test_a_session_says_in_one_line_what_it_needs_does_or_said(session: session_pb2.Session, words: str) -> None:
+    assert doing(session, NOW) == words
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def table(*sessions: session_pb2.Session) -> list[str]:
+    stream = Terminal()
+    output = Output(stream, stream, {"TERM": "xterm", "NO_COLOR": "1"})
+    return [
+        line.text.rstrip() for line in session_table(output, [(0, each) for each in sessions], NOW, with_repo=False)
+    ]
+
+
+def test_a_list_fits_eighty_columns_and_shows_whole_automatic_names() -> None:
+    long = a_session(State.SESSION_STATE_WORKING, name="n" * 24, branch="ramet/" + "n" * 24, now="word " * 60)
+    header, row = table(long)
+    assert header.split() == ["NAME", "STATE", "SINCE", "COST", "NOW"]
+    assert len(row) <= 80
+    assert row.startswith("n" * 24 + "  working     4m")
+
+
+def test_a_branch_is_shown_where_one_differs_from_its_sessions_name() -> None:
+    header, same, other = table(
+        a_session(State.SESSION_STATE_IDLE), a_session(State.SESSION_STATE_IDLE, name="docs", branch="fix-docs")
+    )
+    assert "BRANCH" in header
+    assert "ramet/fix" not in same
+    assert "fix-docs" in other
