@@ -46,6 +46,16 @@ PAGE = 1000
 RETRY_DEADLINE = 30.0
 """Seconds for which a call is retried after the daemon stopped during it."""
 HEALTH_TIMEOUT = 5.0
+CHANNEL_OPTIONS = (
+    ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
+    ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
+    # A refusal's details travel in the headers.
+    ("grpc.max_metadata_size", 64 * 1024),
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.min_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 1000),
+    ("grpc.enable_http_proxy", 0),
+)
 GRACE = 1.0
 """Seconds beyond the time that a person gave, in which the daemon, which keeps that time, answers."""
 
@@ -84,6 +94,19 @@ class Cancellable(Protocol[Response_co]):
     def cancel(self) -> bool: ...
 
 
+def call_metadata(environ: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+    """The metadata of every call: the contract's version, and the token inside a session. Raises click.UsageError."""
+    metadata = [("ramet-contract", str(CONTRACT_VERSION))]
+    if token := environ.get("RAMET_TOKEN"):
+        metadata.append(("ramet-token", token))
+    elif session := environ.get("RAMET_SESSION"):
+        # The token was lost, or dropped to act as the person: either way it is not the person who types here.
+        raise click.UsageError(
+            f"RAMET_SESSION says that this is session {session}, and RAMET_TOKEN is missing: unset both to act as yourself"
+        )
+    return tuple(metadata)
+
+
 class Connection:
     """One command's connection. ``autostart`` says whether a daemon that is not there is started; ``tell`` gets words for the person
     where one has gone that only others start, and is waited for."""
@@ -98,15 +121,7 @@ class Connection:
         self._channel: grpc.Channel | None = None
         self._listener: Listener | None = None  # that of the channel
         self._end: float | None = None  # see `within`
-        metadata = [("ramet-contract", str(CONTRACT_VERSION))]
-        if token := environ.get("RAMET_TOKEN"):
-            metadata.append(("ramet-token", token))
-        elif session := environ.get("RAMET_SESSION"):
-            # Lost on the way, or dropped to act as the person: either way it is not the person who types here.
-            raise click.UsageError(
-                f"RAMET_SESSION says that this is session {session}, and RAMET_TOKEN is missing: unset both to act as yourself"
-            )
-        self._metadata = tuple(metadata)
+        self._metadata = call_metadata(environ)
 
     @contextmanager
     def within(self, seconds: float | None) -> Iterator[None]:
@@ -212,7 +227,7 @@ class Connection:
             try:
                 return self._call(method, request, retry=retry)
             except TimedOutError as error:
-                raise _unanswered(request, error) from error
+                raise unanswered(request, error) from error
 
     def _call(
         self, method: Callable[["Connection"], Method[Request, Response]], request: Request, *, retry: bool
@@ -226,7 +241,7 @@ class Connection:
                 return call(request, timeout=self.left(), metadata=self._metadata)
             except grpc.RpcError as error:
                 failure = from_rpc_error(error)
-                if not retry or not _may_pass(failure):
+                if not retry or not may_pass(failure):
                     raise failure from error
             except UnreachableError as error:
                 # No daemon, and we must not start one: the end of it, unless it was there a moment ago.
@@ -241,7 +256,7 @@ class Connection:
             if failing_since is None or now - attempt > 5.0:
                 failing_since, pause = now, 0.05
             if now - failing_since > RETRY_DEADLINE:
-                raise _unanswered(request, failure)
+                raise unanswered(request, failure)
             if isinstance(failure, UnreachableError):
                 self.close()
             self.rest(pause)
@@ -347,27 +362,15 @@ class Connection:
 
 
 def _open(listener: Listener) -> grpc.Channel:
-    return grpc.insecure_channel(
-        listener.address,
-        options=[
-            ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
-            ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
-            # A refusal's details travel in the headers.
-            ("grpc.max_metadata_size", 64 * 1024),
-            ("grpc.initial_reconnect_backoff_ms", 100),
-            ("grpc.min_reconnect_backoff_ms", 100),
-            ("grpc.max_reconnect_backoff_ms", 1000),
-            ("grpc.enable_http_proxy", 0),
-        ],
-    )
+    return grpc.insecure_channel(listener.address, options=CHANNEL_OPTIONS)
 
 
-def _may_pass(failure: ClientError) -> bool:
+def may_pass(failure: ClientError) -> bool:
     """Whether the same call may succeed in a moment: the daemon is gone, or not through with its recovery."""
     return isinstance(failure, ConnectionLostError) or failure.reason == "RECOVERING"
 
 
-def _unanswered(request: object, failure: ClientError) -> ClientError:
+def unanswered(request: object, failure: ClientError) -> ClientError:
     """What to say of a call that a daemon got, or may have got, and never answered. ``failure`` is that of the last attempt."""
     if not getattr(request, "request_id", "") or not isinstance(failure, UnreachableError | TimedOutError):
         return failure

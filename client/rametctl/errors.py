@@ -9,7 +9,7 @@ ClientError               1    the daemon refused, or the operation failed
 └── TimedOutError       124    timed out
 """
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, cast
 
 if TYPE_CHECKING:
     import grpc
@@ -74,6 +74,11 @@ class RefusedError(ClientError):
         self.exit_code = _EXIT_CODES.get(status, 1)
 
 
+def is_transient(error: ClientError) -> bool:
+    """Whether the daemon is away or still recovers, so that the same call may succeed in a moment."""
+    return isinstance(error, UnreachableError) or error.reason == "RECOVERING"
+
+
 def no_answer_in_time() -> TimedOutError:
     return TimedOutError("timed out before the daemon answered", hint="run: rametctl daemon status")
 
@@ -85,7 +90,7 @@ def from_rpc_error(error: Exception) -> ClientError:
     """
     import grpc
 
-    if not isinstance(error, grpc.Call):
+    if not isinstance(error, grpc.Call | grpc.aio.AioRpcError):
         # The channel was closed under the call.
         return ConnectionLostError("the connection to the daemon is closed", hint="run: rametctl daemon status")
     status: str = error.code().name
@@ -101,7 +106,7 @@ def from_rpc_error(error: Exception) -> ClientError:
     return RefusedError(message, status=status, hint=data.pop("hint", ""), reason=reason, data=data)
 
 
-def _error_info(error: "grpc.Call") -> tuple[str, dict[str, str]]:
+def _error_info(error: "grpc.Call | grpc.aio.AioRpcError") -> tuple[str, dict[str, str]]:
     """The reason and metadata of the daemon's ErrorInfo; ("", {}) where there is none."""
     if DETAILS not in dict(error.trailing_metadata() or ()):
         return "", {}
@@ -109,7 +114,7 @@ def _error_info(error: "grpc.Call") -> tuple[str, dict[str, str]]:
     from google.rpc import error_details_pb2
     from grpc_status import rpc_status
 
-    status = rpc_status.from_call(error)
+    status = rpc_status.from_call(cast("grpc.Call", error))  # an AioRpcError has what it reads
     for detail in status.details if status else ():
         info = error_details_pb2.ErrorInfo()
         if detail.Is(info.DESCRIPTOR) and detail.Unpack(info) and info.domain == DOMAIN:

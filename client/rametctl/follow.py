@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
-from rametctl.errors import ClientError, ConnectionLostError, UnreachableError, UsageError
+from rametctl.errors import ClientError, ConnectionLostError, UsageError, is_transient
 
 if TYPE_CHECKING:
     from ramet.v1.common_pb2 import Cursor
@@ -74,7 +74,7 @@ def follow(
             else:
                 raise _ended()
         except ClientError as error:
-            if not _may_pass(error):
+            if not is_transient(error):
                 raise
             failing_since = _wait_for_daemon(connection, error, failing_since, pause)
             pause = min(pause * 2, 2.0)
@@ -102,7 +102,7 @@ def keep_watching(
                 yield answer
             raise _ended()
         except ClientError as error:
-            if not _may_pass(error):
+            if not is_transient(error):
                 raise
             if failing_since is None and isinstance(error, ConnectionLostError):
                 tell("the daemon went away; connecting again …")
@@ -113,10 +113,6 @@ def keep_watching(
 def _ended() -> ConnectionLostError:
     """The daemon ended the stream by itself, as one that shuts down may."""
     return ConnectionLostError("the daemon ended the stream", hint="run: rametctl daemon status")
-
-
-def _may_pass(error: ClientError) -> bool:
-    return isinstance(error, UnreachableError) or error.reason == "RECOVERING"
 
 
 def _wait_for_daemon(connection: "Connection", error: ClientError, failing_since: float | None, pause: float) -> float:

@@ -1,0 +1,270 @@
+"""An asyncio connection to the daemon that survives the daemon: calls wait for its return, streams say that it broke."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from functools import cached_property
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+from ramet.paths import Directories
+
+from rametctl.connection import (
+    CHANNEL_OPTIONS,
+    PAGE,
+    RETRY_DEADLINE,
+    Connection,
+    ListRequest,
+    ListResponse,
+    call_metadata,
+    may_pass,
+    unanswered,
+)
+from rametctl.errors import ConnectionLostError, UnreachableError, from_rpc_error
+from rametctl.listener import Listener, listens
+
+import grpc  # isort: skip  after `connection`, which silences its core
+
+if TYPE_CHECKING:
+    from ramet.v1 import (
+        attention_pb2_grpc,
+        daemon_pb2_grpc,
+        event_pb2_grpc,
+        landing_pb2_grpc,
+        orchestration_pb2_grpc,
+        plan_pb2_grpc,
+        repo_pb2_grpc,
+        session_pb2_grpc,
+        terminal_pb2_grpc,
+        worktree_pb2_grpc,
+    )
+
+GRACE = 1.0
+"""Seconds in which a daemon that went away may return by itself before one is started: an upgrade replaces it."""
+OWN_OPTIONS = (*CHANNEL_OPTIONS, ("grpc.use_local_subchannel_pool", 1))
+"""A new channel shares nothing with the closed one before it, which may rest after a failure to connect."""
+
+Request_contra = TypeVar("Request_contra", contravariant=True)
+Response_co = TypeVar("Response_co", covariant=True)
+Request = TypeVar("Request")
+Response = TypeVar("Response")
+Metadata = tuple[tuple[str, str], ...]
+
+
+class AsyncMethod(Protocol[Request_contra, Response_co]):
+    """A unary call of a generated asyncio stub."""
+
+    def __call__(self, request: Request_contra, /, *, metadata: Metadata | None = None) -> Awaitable[Response_co]: ...
+
+
+class AsyncCall(Protocol[Response_co]):
+    """A stream of answers."""
+
+    def __aiter__(self) -> AsyncIterator[Response_co]: ...
+    def cancel(self) -> bool: ...
+
+
+class AsyncStream(Protocol[Request_contra, Response_co]):
+    """A server-streaming call of a generated asyncio stub."""
+
+    def __call__(self, request: Request_contra, /, *, metadata: Metadata | None = None) -> AsyncCall[Response_co]: ...
+
+
+class Stubs:
+    """The services' stubs on one channel; each is imported when it is used."""
+
+    def __init__(self, channel: grpc.aio.Channel) -> None:
+        self.channel = channel
+
+    @cached_property
+    def attention(self) -> "attention_pb2_grpc.AttentionServiceAsyncStub":
+        from ramet.v1 import attention_pb2_grpc
+
+        return attention_pb2_grpc.AttentionServiceStub(self.channel)
+
+    @cached_property
+    def daemon(self) -> "daemon_pb2_grpc.DaemonServiceAsyncStub":
+        from ramet.v1 import daemon_pb2_grpc
+
+        return daemon_pb2_grpc.DaemonServiceStub(self.channel)
+
+    @cached_property
+    def events(self) -> "event_pb2_grpc.EventServiceAsyncStub":
+        from ramet.v1 import event_pb2_grpc
+
+        return event_pb2_grpc.EventServiceStub(self.channel)
+
+    @cached_property
+    def landing(self) -> "landing_pb2_grpc.LandingServiceAsyncStub":
+        from ramet.v1 import landing_pb2_grpc
+
+        return landing_pb2_grpc.LandingServiceStub(self.channel)
+
+    @cached_property
+    def orchestration(self) -> "orchestration_pb2_grpc.OrchestrationServiceAsyncStub":
+        from ramet.v1 import orchestration_pb2_grpc
+
+        return orchestration_pb2_grpc.OrchestrationServiceStub(self.channel)
+
+    @cached_property
+    def plans(self) -> "plan_pb2_grpc.PlanServiceAsyncStub":
+        from ramet.v1 import plan_pb2_grpc
+
+        return plan_pb2_grpc.PlanServiceStub(self.channel)
+
+    @cached_property
+    def repos(self) -> "repo_pb2_grpc.RepoServiceAsyncStub":
+        from ramet.v1 import repo_pb2_grpc
+
+        return repo_pb2_grpc.RepoServiceStub(self.channel)
+
+    @cached_property
+    def sessions(self) -> "session_pb2_grpc.SessionServiceAsyncStub":
+        from ramet.v1 import session_pb2_grpc
+
+        return session_pb2_grpc.SessionServiceStub(self.channel)
+
+    @cached_property
+    def terminals(self) -> "terminal_pb2_grpc.TerminalServiceAsyncStub":
+        from ramet.v1 import terminal_pb2_grpc
+
+        return terminal_pb2_grpc.TerminalServiceStub(self.channel)
+
+    @cached_property
+    def worktrees(self) -> "worktree_pb2_grpc.WorktreeServiceAsyncStub":
+        from ramet.v1 import worktree_pb2_grpc
+
+        return worktree_pb2_grpc.WorktreeServiceStub(self.channel)
+
+
+class Link:
+    """One client's connection. A channel belongs to the loop that runs when it opens: the first call opens it."""
+
+    def __init__(self, directories: Directories, environ: Mapping[str, str], *, autostart: bool) -> None:
+        self._socket = directories.socket
+        self._autostart = autostart
+        self._metadata = call_metadata(environ)
+        self._starter = Connection(directories, environ, autostart=autostart, tell=lambda words: None)
+        self._opening = asyncio.Lock()
+        self._listener: Listener | None = None
+        self._stubs: Stubs | None = None
+
+    async def call(self, method: Callable[[Stubs], AsyncMethod[Request, Response]], request: Request) -> Response:
+        """Call ``method``, as in ``lambda daemon: daemon.sessions.GetSession``; raises a ClientError.
+
+        A call whose daemon goes away is repeated with the next daemon for `RETRY_DEADLINE` seconds; a request that
+        changes something carries a request id, with which the repetition is the same request.
+        """
+        failing_since: float | None = None
+        pause = 0.05
+        while True:
+            stubs: Stubs | None = None
+            try:
+                stubs = await self._open()
+                return await method(stubs)(request, metadata=self._metadata)
+            except grpc.RpcError as error:
+                failure = from_rpc_error(error)
+                if not may_pass(failure):
+                    raise failure from error
+            except asyncio.CancelledError:
+                failure = self._closed_under(stubs)
+            except UnreachableError as error:
+                if failing_since is None and not self._autostart:
+                    raise
+                failure = error
+            now = time.monotonic()
+            failing_since = now if failing_since is None else failing_since
+            if now - failing_since > RETRY_DEADLINE:
+                raise unanswered(request, failure)
+            if isinstance(failure, ConnectionLostError):
+                await self.drop(stubs)
+            await asyncio.sleep(pause)
+            pause = min(pause * 2, 1.0)
+
+    async def stream(
+        self, method: Callable[[Stubs], AsyncStream[Request, Response]], request: Request
+    ) -> AsyncIterator[Response]:
+        """Call a server-streaming method. The iteration raises a ClientError when it breaks."""
+        stubs = await self._open()
+        call = method(stubs)(request, metadata=self._metadata)
+        try:
+            async for answer in call:
+                yield answer
+        except grpc.RpcError as error:
+            failure = from_rpc_error(error)
+            if isinstance(failure, ConnectionLostError):
+                await self.drop(stubs)
+            raise failure from error
+        except asyncio.CancelledError:
+            raise self._closed_under(stubs) from None
+        finally:
+            call.cancel()
+
+    async def wait_for_daemon(self, pause: float) -> None:
+        """Return once a daemon listens, or after `GRACE` (``pause`` without autostart) seconds: the next call starts one."""
+        end = time.monotonic() + (GRACE if self._autostart else pause)
+        while time.monotonic() < end:
+            if await asyncio.to_thread(listens, self._socket):
+                break
+            await asyncio.sleep(min(pause, 0.1))
+        await asyncio.sleep(pause)
+
+    async def drop(self, stubs: Stubs | None) -> None:
+        """Close the channel of ``stubs``, unless another one has taken its place."""
+        if stubs is not None and stubs is self._stubs:
+            await self.close()
+
+    def _closed_under(self, stubs: Stubs | None) -> ConnectionLostError:
+        """What the cancellation of a call means: another call found the daemon gone and closed the channel, which cancels all its calls.
+
+        Raises CancelledError where the task itself is cancelled.
+        """
+        task = asyncio.current_task()
+        if stubs is None or stubs is self._stubs or (task is not None and task.cancelling()):
+            raise asyncio.CancelledError
+        return ConnectionLostError("the connection to the daemon is lost", hint="run: rametctl daemon status")
+
+    async def close(self) -> None:
+        stubs, listener = self._stubs, self._listener
+        self._stubs = self._listener = None
+        if stubs is not None:
+            await stubs.channel.close()
+        if listener is not None:
+            listener.close()
+
+    async def _open(self) -> Stubs:
+        """The stubs on a channel to a listening daemon, which is started where that is allowed. Raises UnreachableError."""
+        async with self._opening:
+            if self._listener is not None:
+                self._listener.check()  # a call on an open channel may make gRPC connect again
+            if self._stubs is None:
+                listener = await asyncio.to_thread(self._find)
+                channel = grpc.aio.insecure_channel(listener.address, options=OWN_OPTIONS)
+                self._listener, self._stubs = listener, Stubs(channel)
+            return self._stubs
+
+    def _find(self) -> Listener:
+        """Runs in a thread: looking for a daemon, and above all starting one, blocks."""
+        found = Listener.find(self._socket)
+        if found is None and self._autostart:
+            self._starter.ensure_running()
+            found = Listener.find(self._socket)
+            if found is None:
+                raise ConnectionLostError(
+                    "the daemon went away as soon as it served", hint="look at: rametctl daemon logs"
+                )
+        if found is None:
+            raise UnreachableError("no daemon is running", hint="run: rametctl daemon start")
+        return found
+
+
+async def pages(
+    link: Link, method: "Callable[[Stubs], AsyncMethod[ListRequest, ListResponse]]", request: "ListRequest"
+) -> AsyncIterator["ListResponse"]:
+    """Call once for each page of a list; ``request`` is changed to ask for each page in turn."""
+    request.page_size = PAGE
+    while True:
+        page = await link.call(method, request)
+        yield page
+        if not page.next_page_token:
+            return
+        request.page_token = page.next_page_token

@@ -1,0 +1,374 @@
+"""`View`: sessions, and whatever else is shown, kept current from one cursor into the event log."""
+
+import asyncio
+import time
+from collections import OrderedDict
+from collections.abc import Coroutine, Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+from rametctl.errors import ClientError, ConnectionLostError, is_transient
+from rametctl.view.link import Link, pages
+from rametctl.view.parts import AnyPart, Part, Slot
+from rametctl.view.transcript import PAGE, Transcript
+
+if TYPE_CHECKING:
+    from ramet.v1.common_pb2 import Cursor
+    from ramet.v1.event_pb2 import Event, WatchEventsResponse
+    from ramet.v1.session_pb2 import Session
+
+T = TypeVar("T")
+
+QUIET = frozenset({"partial", "control_line", "agent_notice", "agent_noise", "command_output", "prompt_sent"})
+"""Events that change nothing in a list of sessions."""
+FEW = 4
+"""Sessions up to which each is read by itself; more are read as one list."""
+REFRESH_S = 0.25
+"""Seconds between two readings of changed sessions, at least."""
+SHARE = 10
+"""Reading changed sessions takes at most one part in so many of the time."""
+READS = 4
+"""Parts that are read at once."""
+KEPT = 64
+"""Parts that are no longer shown and still held, so that returning to one shows it at once."""
+
+Key = tuple[AnyPart, str]
+
+
+class Topic(StrEnum):
+    """What may change: a session, the connection, a transcript, a part."""
+
+    SESSION = "session"
+    CONNECTION = "connection"
+    TRANSCRIPT = "transcript"
+    PART = "part"
+
+
+@dataclass(frozen=True)
+class Change:
+    """``key`` is a session's id, "" for the connection, and for a part its name and key joined by a space."""
+
+    topic: Topic
+    key: str = ""
+
+
+@dataclass(frozen=True)
+class Outage:
+    """The daemon is away: since when (`time.monotonic`), and the error."""
+
+    since: float
+    message: str
+
+
+class View:
+    """Create it in the loop that runs it; `run` keeps it current until it is cancelled.
+
+    ``sessions`` holds all sessions of the daemon, archived ones too, the oldest first. ``ready`` is set once they are
+    there. ``outage`` is None while the daemon is connected.
+    """
+
+    def __init__(self, link: Link) -> None:
+        self.link = link
+        self.sessions: dict[str, Session] = {}
+        self.transcripts: dict[str, Transcript] = {}
+        self.ready = asyncio.Event()
+        self.outage: Outage | None = None
+        self.changed = asyncio.Event()
+        """Set by every change; a painter that waits for it clears it."""
+        self._version = 0
+        self._changes: OrderedDict[Change, int] = OrderedDict()
+        self._slots: OrderedDict[Key, Slot[Any]] = OrderedDict()
+        self._wanted: set[Key] = set()
+        self._stale: set[Key] = set()
+        self._reading: set[Key] = set()
+        self._read_at: dict[Key, float] = {}
+        self._slow = asyncio.Semaphore(READS)
+        self._changed_sessions: set[str] = set()
+        self._sessions_news = asyncio.Event()
+        self._epoch = 0  # counts the snapshots: an answer that was asked for before the last one is dropped
+        self._removed: dict[str, int] = {}  # number of the event that removed a session
+        self._group: asyncio.TaskGroup | None = None  # while it runs
+
+    # What a painter asks
+
+    def changes(self, since: int) -> tuple[int, set[Change]]:
+        """What changed after version ``since`` (0: everything there is), and the version to ask with next time."""
+        found: set[Change] = set()
+        for change, version in reversed(self._changes.items()):
+            if version <= since:
+                break
+            found.add(change)
+        return self._version, found
+
+    def want(self, parts: Iterable[tuple[Part[Any], str]], transcripts: Iterable[str] = ()) -> None:
+        """Keep these parts and transcripts current, and no others."""
+        self._wanted = set(parts)
+        for key in self._wanted:
+            if key not in self._slots:
+                self._slots[key] = Slot()
+                self._stale.add(key)
+            self._slots.move_to_end(key)
+            self._read_soon(key)
+        shown = set(transcripts)
+        for session_id in self.transcripts.keys() - shown:
+            del self.transcripts[session_id]
+        for session_id in shown - self.transcripts.keys():
+            self.transcripts[session_id] = transcript = Transcript()
+            if self.ready.is_set():  # else the first snapshot starts it
+                self._start(self._load_transcript(session_id, transcript))
+        while len(self._slots) > len(self._wanted) + KEPT:
+            oldest = next(key for key in self._slots if key not in self._wanted)
+            del self._slots[oldest]
+            self._stale.discard(oldest)
+            self._read_at.pop(oldest, None)
+
+    def part(self, part: Part[T], key: str = "") -> Slot[T]:
+        """What is known of a part; an empty slot where nobody wants it."""
+        return cast("Slot[T]", self._slots.get((part, key)) or Slot())
+
+    def refresh(self, part: Part[Any], key: str = "") -> None:
+        """Read a part again now, as after an action whose events may take a moment."""
+        if (part, key) in self._slots:
+            self._stale.add((part, key))
+            self._read_soon((part, key))
+
+    # Keeping current
+
+    async def run(self) -> None:
+        """Follow the daemon through whatever happens to it. Raises a ClientError only for what will not pass by itself."""
+        try:
+            async with asyncio.TaskGroup() as self._group:
+                self._start(self._refresh_sessions())
+                await self._follow()
+        except* ClientError as errors:
+            raise errors.exceptions[0] from None
+        finally:
+            self._group = None
+
+    async def _follow(self) -> None:
+        from ramet.v1 import event_pb2
+
+        cursor: Cursor | None = None
+        pause = 0.1
+        while True:
+            request = event_pb2.WatchEventsRequest(after=cursor, snapshot=cursor is None)
+            try:
+                async for item in self.link.stream(lambda daemon: daemon.events.WatchEvents, request):
+                    pause = 0.1
+                    self._connected()
+                    if item.HasField("reset"):
+                        cursor = None  # another log: begin again with a snapshot
+                        break
+                    self._take(item)
+                    if item.HasField("cursor"):
+                        cursor = item.cursor
+                else:
+                    raise ConnectionLostError("the daemon ended the stream")
+            except ClientError as error:
+                if not is_transient(error):
+                    raise
+                self._lost(error)
+                await self.link.wait_for_daemon(pause)
+                pause = min(pause * 2, 2.0)
+
+    def _take(self, item: "WatchEventsResponse") -> None:
+        if item.HasField("snapshot"):
+            self._begin(item.snapshot.sessions)
+        elif item.HasField("event"):
+            self._apply(item.event)
+
+    def _begin(self, sessions: Iterable["Session"]) -> None:
+        """Start again from a snapshot: nothing that was read before counts."""
+        self._epoch += 1
+        self.ready.set()
+        for session_id in self.sessions:
+            self._note(Topic.SESSION, session_id)
+        self.sessions = {session.id: session for session in sorted(sessions, key=_age)}
+        for session_id in self.sessions:
+            self._note(Topic.SESSION, session_id)
+        for session_id in self.transcripts:
+            self.transcripts[session_id] = transcript = Transcript()
+            self._start(self._load_transcript(session_id, transcript))
+        self._stale = set(self._slots)
+        for key in self._wanted:
+            self._read_soon(key)
+
+    def _apply(self, event: "Event") -> None:
+        kind = event.WhichOneof("payload")
+        if kind is None:
+            return
+        session_id = event.session_id
+        if session_id:
+            if (transcript := self.transcripts.get(session_id)) is not None:
+                transcript.add(event)
+                self._note(Topic.TRANSCRIPT, session_id)
+            if kind not in QUIET:
+                self._apply_to_session(kind, event)
+        if kind in QUIET:
+            return
+        for part, key in self._slots:
+            if kind in part.stale_on and part.concerns(event, key):
+                self._stale.add((part, key))
+                self._read_soon((part, key))
+
+    def _apply_to_session(self, kind: str, event: "Event") -> None:
+        """Change what the event says of its session; what it only touches is read again soon.
+
+        A session that was read carries the number of its newest event, so that an older event changes nothing.
+        """
+        session_id = event.session_id
+        session = self.sessions.get(session_id)
+        if kind == "session_removed":
+            if session is not None:
+                del self.sessions[session_id]
+                self._note(Topic.SESSION, session_id)
+            self._removed[session_id] = event.seq
+            return
+        if session is not None and session.last_seq >= event.seq:
+            return
+        if kind in {"session_created", "session_updated"}:
+            told = event.session_created if kind == "session_created" else event.session_updated
+            session = type(told.session)()
+            session.CopyFrom(told.session)
+            self.sessions[session_id] = session
+        elif session is not None and kind == "state_changed":
+            session.state = event.state_changed.new_state
+            session.state_reason = event.state_changed.reason
+        elif session is not None and kind == "request_opened":
+            session.attention += 1
+        elif session is not None and kind == "request_closed":
+            session.attention -= min(session.attention, 1)
+        if session is not None:
+            session.last_seq = event.seq
+            session.update_time.CopyFrom(event.time)
+            self._note(Topic.SESSION, session_id)
+        self._changed_sessions.add(session_id)
+        self._sessions_news.set()
+
+    async def _refresh_sessions(self) -> None:
+        """Read changed sessions again: not everything that an event changes is in the event."""
+        while True:
+            await self._sessions_news.wait()
+            await asyncio.sleep(REFRESH_S)
+            self._sessions_news.clear()
+            ids, self._changed_sessions = self._changed_sessions, set()
+            began, epoch = time.monotonic(), self._epoch
+            try:
+                read = await self._read_sessions(ids)
+            except ClientError as error:
+                if not is_transient(error):
+                    raise
+                continue  # the stream says that the daemon is away, and the events that follow say what changed
+            if epoch == self._epoch:
+                for session in read:
+                    self._take_session(session)
+            await asyncio.sleep((time.monotonic() - began) * (SHARE - 1))
+
+    async def _read_sessions(self, ids: set[str]) -> list["Session"]:
+        from ramet.v1 import session_pb2
+
+        if len(ids) <= FEW:
+            answers = await asyncio.gather(*map(self._read_session, ids))
+            return [session for session in answers if session is not None]
+        request = session_pb2.ListSessionsRequest(include_archived=True)
+        answer = pages(self.link, lambda daemon: daemon.sessions.ListSessions, request)
+        return [session async for page in answer for session in page.sessions]
+
+    async def _read_session(self, session_id: str) -> "Session | None":
+        from ramet.v1 import session_pb2
+
+        request = session_pb2.GetSessionRequest(session=session_id)
+        try:
+            return (await self.link.call(lambda daemon: daemon.sessions.GetSession, request)).session
+        except ClientError as error:
+            if is_transient(error):
+                raise
+            return None  # removed meanwhile, as the next event says
+
+    def _take_session(self, session: "Session") -> None:
+        known = self.sessions.get(session.id)
+        if known is None:
+            # It was removed while it was read, unless it was restored after that.
+            if session.last_seq <= self._removed.get(session.id, -1):
+                return
+        elif session.last_seq < known.last_seq or known == session:
+            return
+        self.sessions[session.id] = session
+        self._note(Topic.SESSION, session.id)
+
+    async def _load_transcript(self, session_id: str, transcript: Transcript) -> None:
+        from ramet.v1 import event_pb2
+
+        request = event_pb2.ListEventsRequest(session=session_id, page_size=PAGE, newest=True)
+        while not transcript.loaded:
+            try:
+                page = await self.link.call(lambda daemon: daemon.events.ListEvents, request)
+                transcript.load(page.events, more=bool(page.next_page_token) or len(page.events) == PAGE)
+            except ClientError as error:
+                if not is_transient(error):
+                    transcript.load((), more=False)  # the session is gone
+                else:
+                    await self.link.wait_for_daemon(0.5)
+        self._note(Topic.TRANSCRIPT, session_id)
+
+    # Parts
+
+    def _read_soon(self, key: Key) -> None:
+        if self.ready.is_set() and key in self._wanted and key in self._stale and key not in self._reading:
+            self._reading.add(key)
+            self._start(self._read(key))
+
+    async def _read(self, key: Key) -> None:
+        """Read a part until it is current; a part that becomes stale while it is read is read again."""
+        part, name = key
+        try:
+            while key in self._stale and key in self._wanted:
+                await asyncio.sleep(self._read_at.get(key, 0.0) + part.every - time.monotonic())
+                async with self._slow:
+                    self._stale.discard(key)
+                    epoch = self._epoch
+                    value, error = None, ""
+                    try:
+                        value = await part.read(self.link, name)
+                    except ClientError as failure:
+                        if is_transient(failure):
+                            self._stale.add(key)
+                            await self.link.wait_for_daemon(0.5)
+                            continue
+                        error = failure.message
+                    self._read_at[key] = time.monotonic()
+                slot = self._slots.get(key)
+                if slot is not None and epoch == self._epoch and (error, value) != (slot.error, slot.value):
+                    slot.value = slot.value if error else value
+                    slot.error = error
+                    self._note(Topic.PART, f"{part.name} {name}")
+        finally:
+            self._reading.discard(key)
+
+    # Bookkeeping
+
+    def _connected(self) -> None:
+        if self.outage is not None:
+            self.outage = None
+            self._note(Topic.CONNECTION)
+
+    def _lost(self, error: ClientError) -> None:
+        since = time.monotonic() if self.outage is None else self.outage.since
+        self.outage = Outage(since, error.message)
+        self._note(Topic.CONNECTION)
+
+    def _note(self, topic: Topic, key: str = "") -> None:
+        self._version += 1
+        change = Change(topic, key)
+        self._changes[change] = self._version
+        self._changes.move_to_end(change)
+        self.changed.set()
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+        assert self._group is not None
+        self._group.create_task(work)
+
+
+def _age(session: "Session") -> tuple[int, int, str]:
+    return session.create_time.seconds, session.create_time.nanos, session.id

@@ -1,0 +1,220 @@
+"""The parts of a view that are read from the daemon when something shows them: how each is read, and which events make it stale."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from rametctl.view.link import Link, pages
+
+if TYPE_CHECKING:
+    from ramet.v1.attention_pb2 import AttentionRequest, PermissionRule
+    from ramet.v1.daemon_pb2 import GetCostsResponse
+    from ramet.v1.event_pb2 import Event
+    from ramet.v1.landing_pb2 import Landing, PullRequest
+    from ramet.v1.orchestration_pb2 import Message
+    from ramet.v1.plan_pb2 import GetPlanResponse, Plan
+    from ramet.v1.session_pb2 import GetSessionResponse
+    from ramet.v1.terminal_pb2 import Command
+    from ramet.v1.worktree_pb2 import Checkpoint, Comment, GetDiffResponse, ListConflictsResponse
+
+T = TypeVar("T")
+
+CONTENT = frozenset({"user_message", "command_ended", "session_synced", "session_rewound", "session_restored"})
+"""Events after which the files of a session's worktree may differ."""
+
+
+@dataclass(frozen=True)
+class Part(Generic[T]):
+    """A kind of part. ``key`` of an instance: a session's id, a repository's, a plan's, or "" for what spans all.
+
+    ``stale_on`` names the events after which an instance is read again, ``concerns`` whether such an event concerns the
+    instance; ``every`` is the least time between two reads in seconds.
+    """
+
+    name: str
+    read: Callable[[Link, str], Awaitable[T]]
+    stale_on: frozenset[str]
+    concerns: Callable[["Event", str], bool]
+    every: float = 0.1
+
+
+@dataclass
+class Slot(Generic[T]):
+    """What is known of one instance. ``value`` is the last one read, ``error`` why the newest read failed."""
+
+    value: T | None = None
+    error: str = ""
+
+
+def _of_all(event: "Event", key: str) -> bool:
+    return True
+
+
+def _of_session(event: "Event", key: str) -> bool:
+    return event.session_id == key.partition(" ")[0]
+
+
+def _of_repo(event: "Event", key: str) -> bool:
+    return not event.repo_id or event.repo_id == key
+
+
+async def _requests(link: Link, key: str) -> "list[AttentionRequest]":
+    from ramet.v1 import attention_pb2
+
+    request = attention_pb2.ListRequestsRequest()
+    return [
+        each
+        async for page in pages(link, lambda daemon: daemon.attention.ListRequests, request)
+        for each in page.requests
+    ]
+
+
+async def _landings(link: Link, key: str) -> "list[Landing]":
+    from ramet.v1 import landing_pb2
+
+    request = landing_pb2.ListLandingsRequest()
+    return [
+        each
+        async for page in pages(link, lambda daemon: daemon.landing.ListLandings, request)
+        for each in page.landings
+    ]
+
+
+async def _pull_requests(link: Link, key: str) -> "list[PullRequest]":
+    from ramet.v1 import landing_pb2
+
+    request = landing_pb2.ListPullRequestsRequest()
+    answers = pages(link, lambda daemon: daemon.landing.ListPullRequests, request)
+    return [each async for page in answers for each in page.pull_requests]
+
+
+async def _conflicts(link: Link, key: str) -> "ListConflictsResponse":
+    from ramet.v1 import worktree_pb2
+
+    return await link.call(lambda daemon: daemon.worktrees.ListConflicts, worktree_pb2.ListConflictsRequest(repo=key))
+
+
+async def _plans(link: Link, key: str) -> "list[Plan]":
+    from ramet.v1 import plan_pb2
+
+    request = plan_pb2.ListPlansRequest()
+    return [each async for page in pages(link, lambda daemon: daemon.plans.ListPlans, request) for each in page.plans]
+
+
+async def _plan(link: Link, key: str) -> "GetPlanResponse":
+    from ramet.v1 import plan_pb2
+
+    return await link.call(lambda daemon: daemon.plans.GetPlan, plan_pb2.GetPlanRequest(plan=key))
+
+
+async def _costs(link: Link, key: str) -> "GetCostsResponse":
+    from ramet.v1 import daemon_pb2
+
+    request = daemon_pb2.GetCostsRequest(grouping=daemon_pb2.COST_GROUPING_DAY)
+    return await link.call(lambda daemon: daemon.daemon.GetCosts, request)
+
+
+async def _details(link: Link, key: str) -> "GetSessionResponse":
+    from ramet.v1 import session_pb2
+
+    return await link.call(lambda daemon: daemon.sessions.GetSession, session_pb2.GetSessionRequest(session=key))
+
+
+async def _diff(link: Link, key: str) -> "GetDiffResponse":
+    from ramet.v1 import worktree_pb2
+
+    session, _, against = key.partition(" ")
+    request = worktree_pb2.GetDiffRequest(session=session, against=against, max_bytes=MAX_DIFF)
+    return await link.call(lambda daemon: daemon.worktrees.GetDiff, request)
+
+
+async def _counts(link: Link, key: str) -> "GetDiffResponse":
+    from ramet.v1 import worktree_pb2
+
+    request = worktree_pb2.GetDiffRequest(session=key, stat_only=True)
+    return await link.call(lambda daemon: daemon.worktrees.GetDiff, request)
+
+
+async def _checkpoints(link: Link, key: str) -> "list[Checkpoint]":
+    from ramet.v1 import worktree_pb2
+
+    request = worktree_pb2.ListCheckpointsRequest(session=key)
+    answers = pages(link, lambda daemon: daemon.worktrees.ListCheckpoints, request)
+    return [each async for page in answers for each in page.checkpoints]
+
+
+async def _comments(link: Link, key: str) -> "list[Comment]":
+    from ramet.v1 import worktree_pb2
+
+    request = worktree_pb2.ListCommentsRequest(session=key)
+    answers = pages(link, lambda daemon: daemon.worktrees.ListComments, request)
+    return [each async for page in answers for each in page.comments]
+
+
+async def _commands(link: Link, key: str) -> "list[Command]":
+    from ramet.v1 import terminal_pb2
+
+    request = terminal_pb2.ListCommandsRequest(session=key, include_ended=True)
+    answers = pages(link, lambda daemon: daemon.terminals.ListCommands, request)
+    return [each async for page in answers for each in page.commands]
+
+
+async def _rules(link: Link, key: str) -> "list[PermissionRule]":
+    from ramet.v1 import attention_pb2
+
+    request = attention_pb2.ListRulesRequest(repo=key)
+    return [
+        each async for page in pages(link, lambda daemon: daemon.attention.ListRules, request) for each in page.rules
+    ]
+
+
+async def _messages(link: Link, key: str) -> "list[Message]":
+    from ramet.v1 import orchestration_pb2
+
+    request = orchestration_pb2.ReadMessagesRequest(session=key)
+    return list((await link.call(lambda daemon: daemon.orchestration.ReadMessages, request)).messages)
+
+
+MAX_DIFF = 2 << 20
+"""Bytes of a patch that a view holds; the rest is cut off."""
+
+REQUESTS = Part("requests", _requests, frozenset({"request_opened", "request_closed", "session_removed"}), _of_all)
+LANDINGS = Part("landings", _landings, frozenset({"landing_changed", "session_removed"}), _of_all)
+PULL_REQUESTS = Part("pull_requests", _pull_requests, frozenset({"pull_request_changed", "session_removed"}), _of_all)
+CONFLICTS = Part(
+    "conflicts",
+    _conflicts,
+    frozenset({"conflict_changed", "session_removed", "session_archived", "target_moved"}),
+    _of_repo,
+    every=1.0,
+)
+PLANS = Part("plans", _plans, frozenset({"plan_applied", "plan_removed", "turn_ended"}), _of_all, every=2.0)
+PLAN = Part(
+    "plan",
+    _plan,
+    frozenset({"plan_applied", "plan_removed", "turn_ended", "landing_changed", "target_moved"}),
+    _of_all,
+    every=2.0,
+)
+COSTS = Part("costs", _costs, frozenset({"turn_ended", "session_removed"}), _of_all, every=2.0)
+DETAILS = Part(
+    "details",
+    _details,
+    frozenset(
+        {
+            "state_changed", "session_updated", "prompt_queued", "prompt_sent", "prompt_received", "turn_ended",
+            "agent_started", "agent_exited", "setup_changed", "session_created", "background_task", "ownership_changed",
+        }
+    ),
+    _of_session,
+    every=0.3,
+)  # fmt: skip
+DIFF = Part("diff", _diff, CONTENT | {"turn_ended", "checkpoint_made"}, _of_session, every=0.5)
+COUNTS = Part("counts", _counts, CONTENT | {"turn_ended", "checkpoint_made"}, _of_session, every=3.0)
+CHECKPOINTS = Part("checkpoints", _checkpoints, frozenset({"checkpoint_made", "session_rewound"}), _of_session)
+COMMENTS = Part("comments", _comments, frozenset({"comment_changed"}), _of_session)
+COMMANDS = Part("commands", _commands, frozenset({"command_started", "command_ended"}), _of_session)
+RULES = Part("rules", _rules, frozenset({"request_closed", "session_updated"}), _of_repo, every=1.0)
+MESSAGES = Part("messages", _messages, frozenset({"prompt_queued"}), _of_session, every=1.0)
+
+AnyPart = Part[Any]

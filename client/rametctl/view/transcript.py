@@ -1,0 +1,65 @@
+"""The events of one session, bounded: the newest of the stored ones, then each as it comes."""
+
+from collections import deque
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ramet.v1.event_pb2 import Event
+
+MAX_EVENTS = 2000
+MAX_BYTES = 4 << 20
+PAGE = 500
+"""Stored events that a transcript begins with."""
+
+
+class Transcript:
+    """Events in order, each exactly once.
+
+    Until `load`, live events wait: the stored ones come first. Beyond `MAX_EVENTS` or `MAX_BYTES` the oldest are dropped,
+    and ``dropped`` is true; so it is where the stored log begins earlier than what was loaded.
+    """
+
+    def __init__(self) -> None:
+        self.events: deque[Event] = deque()
+        self.loaded = False
+        self.dropped = False
+        self.partial = ""
+        """What the model has written of a message that is not complete."""
+        self.first_index = 0
+        """Number of events that were dropped from the front; ``first_index + len(events)`` only grows."""
+        self._bytes = 0
+        self._last_seq = 0
+        self._waiting: list[Event] = []
+
+    def load(self, events: Iterable["Event"], *, more: bool) -> None:
+        """Begin with stored events; ``more`` says that there are earlier ones."""
+        self.loaded = True
+        self.dropped = more
+        waiting, self._waiting = self._waiting, []
+        for event in (*events, *waiting):
+            self._append(event)
+
+    def add(self, event: "Event") -> None:
+        """Add a live event; one that `load` has brought is ignored."""
+        if self.loaded:
+            self._append(event)
+        else:
+            self._waiting.append(event)
+
+    def _append(self, event: "Event") -> None:
+        if event.seq <= self._last_seq:
+            return
+        self._last_seq = event.seq
+        kind = event.WhichOneof("payload")
+        if kind == "partial":
+            self.partial += event.partial.text
+            return
+        if kind in {"assistant_message", "turn_ended", "turn_started", "agent_exited"}:
+            self.partial = ""
+        self.events.append(event)
+        self._bytes += event.ByteSize()
+        while len(self.events) > MAX_EVENTS or (self._bytes > MAX_BYTES and len(self.events) > 1):
+            self._bytes -= self.events.popleft().ByteSize()
+            self.first_index += 1
+            self.dropped = True
