@@ -42,7 +42,8 @@ GROUPS: Mapping[str, Mapping[str, str]] = {
         "rm trash gc": "remove; what was removed; what is finished",
     },
     "Machine": {
-        "daemon service config": "the daemon, its start at login, settings",
+        "daemon service": "the daemon; its start at login",
+        "config notify": "settings; try the notifications",
         "repo adopt pool": "repositories; worktrees made by hand; spares",
         "doctor mcp completion": "repair; tools for agents; shell completion",
         "help version demo": "explain; versions; a demo without an account",

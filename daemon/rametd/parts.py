@@ -30,6 +30,7 @@ from rametd.services.landing import entries
 from rametd.services.landing.landed import LandedTracker
 from rametd.services.landing.queue import LandingQueue
 from rametd.services.lifecycle import log_update
+from rametd.services.notifications.notifier import Notifier
 from rametd.services.orchestration import Orchestration
 from rametd.services.ownership.handover import Ownership
 from rametd.services.plans.applying import Plans
@@ -88,6 +89,7 @@ class Parts:
     plans: Plans
     plan_cleaner: PlanCleaner
     converger: Converger
+    notifier: Notifier
 
     async def recover(self, stack: AsyncExitStack) -> None:
         """Finish or undo pending operations, then reattach all agents and commands. ``stack`` stops what this starts."""
@@ -135,6 +137,7 @@ class Parts:
             ("landed", self.departures.landed.run),
             ("radar", self.radar.run),
             ("pull-requests", PullRequestTracker(self.core, self.pulls).run),
+            ("notifications", self.notifier.run),
         ):
             background = Background(name, run)
             stack.push_async_callback(background.stop)
@@ -243,6 +246,7 @@ def assemble(core: Core, commands: Executor) -> Parts:
         plans=Plans(core, creator),
         plan_cleaner=PlanCleaner(core, departures.remover),
         converger=Converger(core, pulls),
+        notifier=Notifier(core),
     )
 
 

@@ -106,7 +106,10 @@ def server_factory(
         (repo_pb2_grpc.add_RepoServiceServicer_to_server, RepoServicer(core, calls, parts.pool)),
         (session_pb2_grpc.add_SessionServiceServicer_to_server, sessions),
         (event_pb2_grpc.add_EventServiceServicer_to_server, EventServicer(core)),
-        (attention_pb2_grpc.add_AttentionServiceServicer_to_server, AttentionServicer(core, calls, parts.resolvers)),
+        (
+            attention_pb2_grpc.add_AttentionServiceServicer_to_server,
+            AttentionServicer(core, calls, parts.resolvers, parts.notifier),
+        ),
         (worktree_pb2_grpc.add_WorktreeServiceServicer_to_server, worktrees),
         (terminal_pb2_grpc.add_TerminalServiceServicer_to_server, terminals),
         (orchestration_pb2_grpc.add_OrchestrationServiceServicer_to_server, orchestrating),

@@ -4,22 +4,12 @@ from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, replace
 
 import pytest
-from rametd.config import Config, Source
 from rametd.domain.pull_requests import Checks, PullRequest, PullState
-from rametd.environment import EnvironmentFiles
-from rametd.failpoints import Failpoint
-from rametd.git import Git
-from rametd.keeper.local import LocalExecutor
-from rametd.platform import cgroups
 from rametd.services.core import Core
-from rametd.services.hub import Hub
-from rametd.services.index import SessionIndex
-from rametd.services.operations.runner import Operations
 from rametd.services.pull_requests.requests import PullRequests
 from rametd.services.pull_requests.tracker import LONGEST_S, PERIOD_S, PullRequestTracker
-from rametd.services.tokens import Tokens
-from rametd.store import Store
 
+from tests.support.core import bare_core
 from tests.support.daemon import Sandbox, make_sandbox
 from tests.support.github import GitHubModel, Pull, log_in, need_gh, serving, with_remote
 from tests.support.rows import a_repo, a_session
@@ -72,37 +62,10 @@ async def watching(sandbox: Sandbox) -> AsyncIterator[Watching]:
     log_in(sandbox.root / "config" / "gh", socket)
     github = GitHubModel(bare)
     time = [1_000_000.0]
-    store = await Store.open(sandbox.root / "ramet.db")
-    git = Git(sandbox.environ)
-    hub = Hub(store)
-    state = sandbox.root / "state"
-    core = Core(
-        config=Config(),
-        store=store,
-        git=git,
-        executor=LocalExecutor(state / "agents", sandbox.root / "run"),
-        kinds={},
-        environments=EnvironmentFiles(state / "secrets"),
-        index=SessionIndex(state / "index"),
-        tokens=Tokens(b"k" * 32),
-        hub=hub,
-        state_dir=state,
-        runtime_dir=sandbox.root / "run",
-        owner=Source("none", ""),
-        home=sandbox.root / "home",
-        fence=1,
-        instance_id="x",
-        daemon_environment=sandbox.environ,
-        operations=Operations(store, Failpoint()),
-        cgroup_of=cgroups.none,
-        clock=lambda: time[0],
-    )
-    await store.write(lambda unit: unit.repos.upsert(a_repo(id="repo", root=path, common_dir=path / ".git")))
-    with serving(github, socket):
-        yield Watching(core, github, PullRequestTracker(core, PullRequests(core)), time)
-    hub.close()
-    await git.aclose()
-    await store.aclose()
+    async with bare_core(sandbox.root, sandbox.environ, lambda: time[0]) as core:
+        await core.store.write(lambda unit: unit.repos.upsert(a_repo(id="repo", root=path, common_dir=path / ".git")))
+        with serving(github, socket):
+            yield Watching(core, github, PullRequestTracker(core, PullRequests(core)), time)
 
 
 async def test_nothing_is_asked_while_there_is_none_open(watching: Watching) -> None:

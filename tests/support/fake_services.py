@@ -312,6 +312,14 @@ class Attention(Servicer, attention_pb2_grpc.AttentionServiceServicer):
         rule = self.state.rule(request.rule, effect=request.effect, session_id=request.session)
         return attention_pb2.CreateRuleResponse(rule=rule)
 
+    def ReportFocus(self, request: Any, context: Any) -> attention_pb2.ReportFocusResponse:  # noqa: N802
+        self.note("ReportFocus", request, context)
+        return attention_pb2.ReportFocusResponse()
+
+    def TestNotifications(self, request: Any, context: Any) -> attention_pb2.TestNotificationsResponse:  # noqa: N802
+        self.note("TestNotifications", request, context)
+        return attention_pb2.TestNotificationsResponse()
+
     def DeleteRule(self, request: Any, context: Any) -> attention_pb2.DeleteRuleResponse:  # noqa: N802
         self.note("DeleteRule", request, context)
         return attention_pb2.DeleteRuleResponse(rule=self.state.rules.pop(request.rule_id))

@@ -4,6 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from rametd.domain.landing import Landing, LandingState
 from rametd.domain.models import (
     Agent,
     AgentState,
@@ -105,6 +106,34 @@ def a_control_request(control_id: str = "c", session_id: str = "one", **fields: 
 
 def a_ledger_entry(session_id: str = "one", **fields: Any) -> LedgerEntry:
     return replace(LedgerEntry(session_id, 1, 0, "opus", 0.5, Tokens(1, 2, 3, 4), 86_400.0), **fields)
+
+
+def a_landing(landing_id: str = "land", session_id: str = "one", **fields: Any) -> Landing:
+    landing = Landing(
+        id=landing_id,
+        repo_id="repo",
+        session_id=session_id,
+        session_name=session_id,
+        branch=f"ramet/{session_id}",
+        target="main",
+        method="merge",
+        checks=(),
+        state=LandingState.LANDED,
+        reason="",
+        merge_order=0,
+        position=0,
+        after=(),
+        returns=0,
+        commit="0" * 40,
+        old_target="",
+        new_target="",
+        check_command_id="",
+        batch=(),
+        principal="owner",
+        create_time=1.0,
+        update_time=1.0,
+    )
+    return replace(landing, **fields)
 
 
 def a_trash_entry(entry_id: str = "bin", **fields: Any) -> TrashEntry:

@@ -79,6 +79,40 @@ remote = "fork"
 [radar]
 tell_agents = false
 
+[notify]
+on = ["waiting"]
+min_age = "1m"
+quiet = "22:00-07:00"
+terminal = "bell"
+
+[notify.desktop]
+enabled = true
+min_age = "5s"
+on = ["failed"]
+repos = ["a*"]
+
+[notify.ntfy]
+url = "https://ntfy.example/topic"
+token = "tk_1"
+include_text = true
+min_age = "5s"
+on = ["failed"]
+repos = ["a*"]
+
+[notify.webhook]
+url = "https://hooks.example/T/secret"
+format = "slack"
+include_text = true
+min_age = "5s"
+on = ["failed"]
+repos = ["a*"]
+
+[notify.command]
+argv = ["mine", "-x"]
+min_age = "5s"
+on = ["failed"]
+repos = ["a*"]
+
 [journal]
 rotate_at = "16MiB"
 
@@ -141,8 +175,16 @@ def test_every_setting_has_a_meaning_and_a_default_that_it_accepts_itself() -> N
 
 def test_what_is_shown_can_be_read_again() -> None:
     config = owner(COMPLETE)
-    text = "".join(f"{item.setting.path} = {item.value}\n" for item in effective(config))
-    assert owner(text) == config
+    hidden = [item for item in effective(config) if item.setting.kind.shown is not None]
+    shown = "".join(f"{item.setting.path} = {item.value}\n" for item in effective(config) if item not in hidden)
+    notify = config.notify
+    assert owner(f'{shown}\nnotify.ntfy.url = "{notify.ntfy.url}"\nnotify.ntfy.token = "{notify.ntfy.token}"\n'
+                 f'notify.webhook.url = "{notify.webhook.url}"\n') == config  # fmt: skip
+    assert {item.setting.key: item.value for item in hidden} == {
+        "notify.ntfy.url": '"https://ntfy.example/…"',
+        "notify.ntfy.token": '"…"',
+        "notify.webhook.url": '"https://hooks.example/…"',
+    }
 
 
 def test_the_repository_wins_where_it_may_and_origins_tell_so() -> None:

@@ -16,6 +16,7 @@ from rametd.services import attention, permissions
 from rametd.services.core import Core
 from rametd.services.hooks import Resolver
 from rametd.services.lookup import find_session
+from rametd.services.notifications.notifier import Notifier
 from rametd.services.permissions import EFFECTS
 from rametd.services.views import request_message, rule_message
 from rametd.store import Reader, Unit
@@ -34,10 +35,11 @@ def messages(reader: Reader, requests: list[Request]) -> list[attention_pb2.Atte
 
 
 class AttentionServicer(attention_pb2_grpc.AttentionServiceServicer):
-    def __init__(self, core: Core, calls: Calls, resolvers: Mapping[RequestKind, Resolver]) -> None:
+    def __init__(self, core: Core, calls: Calls, resolvers: Mapping[RequestKind, Resolver], notifier: Notifier) -> None:
         self._core = core
         self._calls = calls
         self._resolvers = resolvers
+        self._notifier = notifier
 
     async def ListRequests(
         self, request: attention_pb2.ListRequestsRequest, context: Context
@@ -142,3 +144,19 @@ class AttentionServicer(attention_pb2_grpc.AttentionServiceServicer):
             return await self._core.store.write(delete)
 
         return await self._calls.once("DeleteRule", request, attention_pb2.DeleteRuleResponse, work)
+
+    async def ReportFocus(
+        self, request: attention_pb2.ReportFocusRequest, context: Context
+    ) -> attention_pb2.ReportFocusResponse:
+        if not request.client:
+            raise InvalidInputError("no client was named", hint="send an id of this client")
+        self._notifier.report_focus(request.client, focused=request.focused)
+        return attention_pb2.ReportFocusResponse()
+
+    async def TestNotifications(
+        self, request: attention_pb2.TestNotificationsRequest, context: Context
+    ) -> attention_pb2.TestNotificationsResponse:
+        tried = await self._notifier.test()
+        return attention_pb2.TestNotificationsResponse(
+            results=[attention_pb2.NotificationTest(way=way, error=error) for way, error in tried]
+        )

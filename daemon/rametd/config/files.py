@@ -114,6 +114,8 @@ def effective(config: Config) -> Iterator[Effective]:
         value: Any = config
         for name in item.path.split("."):
             value = getattr(value, name)
+        if value is not None and item.kind.shown is not None:
+            value = item.kind.shown(value)
         yield Effective(item, toml(value), config.origins.get(item.key, DEFAULT))
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, fields, is_dataclass
 from pathlib import Path, PurePosixPath
 from types import MappingProxyType
 from typing import Any, Generic, TypeVar, cast
+from urllib.parse import urlsplit
 
 T = TypeVar("T")
 
@@ -23,6 +24,7 @@ class Kind(Generic[T]):
     accepts: str  # completes "expected …"
     parse: Callable[[object], T]
     unit: str = ""
+    shown: Callable[[T], object] | None = None  # for `config show`: hides the secret part of a value
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +99,22 @@ def one_of(*names: str) -> Kind[str]:
         return str(value)
 
     return Kind("one of " + ", ".join(f'"{name}"' for name in names), parse)
+
+
+def some_of(*names: str) -> Kind[tuple[str, ...]]:
+    """A list of some of the names."""
+
+    def parse(value: object) -> tuple[str, ...]:
+        if not isinstance(value, list) or not all(item in names for item in value):
+            raise ValueError
+        return tuple(dict.fromkeys(value))
+
+    return Kind("a list of " + ", ".join(f'"{name}"' for name in names), parse)
+
+
+def optional(kind: Kind[T]) -> Kind[T | None]:
+    """The same kind for a setting that is unset by default."""
+    return Kind(kind.accepts, kind.parse, kind.unit, kind.shown)  # type: ignore[arg-type]
 
 
 def strings(pattern: str, accepts: str) -> Kind[tuple[str, ...]]:
@@ -198,6 +216,25 @@ def _or_never(value: object) -> float:
     return math.inf if value == "never" else _duration(value)
 
 
+def _url(value: object) -> str:
+    text = _string(value, re.compile(r"https?://[^\s\x00-\x1f\x7f]+"))
+    parts = urlsplit(text)
+    if not parts.hostname or parts.username or parts.fragment:
+        raise ValueError
+    return text
+
+
+def _url_shown(url: str) -> str:
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc}/…"
+
+
+def _argv(value: object) -> tuple[str, ...]:
+    if not isinstance(value, list) or not value:
+        raise ValueError
+    return tuple(_command(item) for item in value)
+
+
 BOOLEAN = Kind("true or false", _boolean)
 DURATION = Kind(
     'a duration such as "90s", "10m", "2h", "30d", or a number of seconds, from one second on', _duration, "seconds"
@@ -209,3 +246,6 @@ PATH = Kind('an absolute path, or one that begins with "~/"', _path)
 COMMANDS = Kind("a shell command or a list of them", _commands)
 NAMED_COMMANDS = Kind("a table of shell commands, each under a name of letters, digits, - and _", _named_commands)
 PATTERNS_INSIDE = Kind("a list of paths or globs inside the repository, none of them in .git", _inside)
+URL = Kind("a URL that begins with https:// or http://, without a password", _url, shown=_url_shown)
+SECRET = Kind("a text without blanks", string(r"[!-~]+", "").parse, shown=lambda value: "…")
+ARGV = Kind("a program and its arguments, as a list of strings", _argv)

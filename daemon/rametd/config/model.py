@@ -11,6 +11,7 @@ from typing import cast
 from ramet.environment import NEVER
 
 from rametd.config.kinds import (
+    ARGV,
     BOOLEAN,
     COMMANDS,
     DURATION,
@@ -19,18 +20,23 @@ from rametd.config.kinds import (
     NAMED_COMMANDS,
     PATH,
     PATTERNS_INSIDE,
+    SECRET,
     SIZE,
+    URL,
     Kind,
     RefusedError,
     Setting,
     declared,
     one_of,
+    optional,
     setting,
+    some_of,
     string,
     strings,
     whole,
 )
 from rametd.domain.models import STRICTEST_MODE, Mode
+from rametd.domain.notifications import Topic
 
 MIB = 1 << 20
 DAY = 86400.0
@@ -54,6 +60,8 @@ BRANCH_PREFIX = string(
     'the beginning of a branch name: letters, digits, -, _ and /, such as "ramet/"',
 )
 
+TOPICS = some_of(*Topic)
+QUIET_HOURS = string(r"(?:([01]\d|2[0-3]):[0-5]\d-([01]\d|2[0-3]):[0-5]\d)?", 'hours such as "22:00-07:30"')
 REMOTE = string(r"(?:[A-Za-z0-9_][A-Za-z0-9_./-]*)?", 'the name of a remote, such as "origin"')
 
 
@@ -169,6 +177,77 @@ class Radar:
 
 
 @dataclass(frozen=True, slots=True)
+class NotifyWay:
+    """Settings that each way of notification has."""
+
+    min_age: float | None = setting(
+        optional(DURATION), None, "How long an item must wait for you before this way notifies; unset: notify.min_age."
+    )
+    on: tuple[str, ...] | None = setting(
+        optional(TOPICS), None, "What this way notifies of, as far as notify.on has it; unset: all of that."
+    )
+    repos: tuple[str, ...] = setting(GLOBS, ("*",), "Names of the repositories that this way notifies of (globs).")
+
+
+@dataclass(frozen=True, slots=True)
+class NotifyDesktop(NotifyWay):
+    enabled: bool = setting(BOOLEAN, False, "Whether to show notifications on the desktop (notify-send, osascript).")
+
+
+@dataclass(frozen=True, slots=True)
+class NotifyNtfy(NotifyWay):
+    url: str | None = setting(optional(URL), None, "URL of an ntfy topic to publish to; unset: none.")
+    token: str | None = setting(optional(SECRET), None, "Access token for the ntfy server.")
+    include_text: bool = setting(
+        BOOLEAN, False, "Whether to send texts of agents and yours: commands, questions, last words."
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class NotifyWebhook(NotifyWay):
+    url: str | None = setting(optional(URL), None, "URL to POST notifications to, as JSON; unset: none.")
+    format: str = setting(
+        one_of("json", "slack"), "json", "Form of the JSON: Ramet's own, or an incoming webhook of Slack."
+    )
+    include_text: bool = setting(
+        BOOLEAN, False, "Whether to send texts of agents and yours: commands, questions, last words."
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class NotifyCommand(NotifyWay):
+    argv: tuple[str, ...] | None = setting(
+        optional(ARGV),
+        None,
+        "Program to run for each notification, with the JSON of it on its standard input; unset: none.",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Notify:
+    on: tuple[str, ...] = setting(
+        TOPICS,
+        ("waiting", "review", "failed", "budget", "conflict", "limit"),
+        "What to notify of.",
+    )
+    min_age: float = setting(
+        DURATION, 10.0, "How long an item must wait for you before Ramet notifies; an answer before that cancels it."
+    )
+    quiet: str = setting(
+        QUIET_HOURS, "", "Hours of your local time without notifications; what still waits comes after them."
+    )
+    terminal: str = setting(
+        one_of("auto", "bell", "off"),
+        "auto",
+        "How `watch` and the dashboard notify in their terminal: auto picks what the terminal understands.",
+    )
+    desktop: NotifyDesktop = field(default_factory=NotifyDesktop)
+    ntfy: NotifyNtfy = field(default_factory=NotifyNtfy)
+    webhook: NotifyWebhook = field(default_factory=NotifyWebhook)
+    command: NotifyCommand = field(default_factory=NotifyCommand)
+
+
+@dataclass(frozen=True, slots=True)
 class Journal:
     rotate_at: int = setting(
         SIZE, 64 * MIB, "Size at which Ramet rotates an agent's journal, once its events are stored."
@@ -236,6 +315,7 @@ class Config:
     land: Land = field(default_factory=Land)
     pr: PullRequests = field(default_factory=PullRequests)
     radar: Radar = field(default_factory=Radar)
+    notify: Notify = field(default_factory=Notify)
     journal: Journal = field(default_factory=Journal)
     retention: Retention = field(default_factory=Retention)
     log: LogSettings = field(default_factory=LogSettings)

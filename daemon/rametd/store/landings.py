@@ -27,9 +27,12 @@ class LandingColumns(TypedDict, total=False):
 
 
 class LandingReads(Table):
+    def find(self, landing_id: str) -> Landing | None:
+        return LANDINGS.read_one(self._db.execute(f"{LANDINGS.select} WHERE id = ?", (landing_id,)))
+
     def get(self, landing_id: str) -> Landing:
         """Raises ``LandingNotFoundError``."""
-        found = LANDINGS.read_one(self._db.execute(f"{LANDINGS.select} WHERE id = ?", (landing_id,)))
+        found = self.find(landing_id)
         if found is None:
             raise LandingNotFoundError(f"there is no landing {landing_id!r}", hint="`rametctl queue` shows them")
         return found

@@ -24,9 +24,12 @@ def decision_in(request: Request) -> str:
 
 
 class RequestReads(Table):
+    def find(self, request_id: str) -> Request | None:
+        return REQUESTS.read_one(self._db.execute(f"{REQUESTS.select} WHERE id = ?", (request_id,)))
+
     def get(self, request_id: str) -> Request:
         """Raises ``RequestNotFoundError``."""
-        found = REQUESTS.read_one(self._db.execute(f"{REQUESTS.select} WHERE id = ?", (request_id,)))
+        found = self.find(request_id)
         if found is None:
             raise RequestNotFoundError(
                 f"there is no request {request_id!r}", hint="`rametctl inbox` shows what waits", request=request_id

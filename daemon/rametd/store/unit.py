@@ -10,6 +10,7 @@ from rametd.store.control import Control, ControlReads, Outbox, OutboxReads
 from rametd.store.events import EventReads, Events
 from rametd.store.landings import LandingReads, Landings
 from rametd.store.ledger import Ledger, LedgerReads
+from rametd.store.notifications import NotificationReads, Notifications
 from rametd.store.operations import OperationReads, Operations
 from rametd.store.plans import PlanReads, Plans
 from rametd.store.prompts import PromptReads, Prompts
@@ -67,6 +68,7 @@ class Reader:
     spares: SpareReads
     pull_requests: PullRequestReads
     plans: PlanReads
+    notifications: NotificationReads
 
     def __init__(self, scope: Scope) -> None:
         self.repos = RepoReads(scope)
@@ -94,6 +96,7 @@ class Reader:
         self.spares = SpareReads(scope)
         self.pull_requests = PullRequestReads(scope)
         self.plans = PlanReads(scope)
+        self.notifications = NotificationReads(scope)
 
 
 class Unit(Reader):
@@ -123,6 +126,7 @@ class Unit(Reader):
     spares: Spares
     pull_requests: PullRequests
     plans: Plans
+    notifications: Notifications
 
     def __init__(self, scope: Scope) -> None:
         super().__init__(scope)
@@ -151,6 +155,7 @@ class Unit(Reader):
         self.spares = Spares(scope)
         self.pull_requests = PullRequests(scope)
         self.plans = Plans(scope)
+        self.notifications = Notifications(scope)
 
     @property
     def now(self) -> float:

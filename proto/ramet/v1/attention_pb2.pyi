@@ -774,3 +774,113 @@ class ResolveRequestResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ResolveRequestResponse: _TypeAlias = ResolveRequestResponse  # noqa: Y015
+
+@_typing.final
+class ReportFocusRequest(_message.Message):
+    """ReportFocusRequest reports the focus of one client."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CLIENT_FIELD_NUMBER: _builtins.int
+    FOCUSED_FIELD_NUMBER: _builtins.int
+    client: _builtins.str
+    """Identifies the client among others; any text that it keeps."""
+    focused: _builtins.bool
+    """Whether it has the keyboard and shows what waits."""
+    def __init__(
+        self,
+        *,
+        client: _builtins.str = ...,
+        focused: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["client", b"client", "focused", b"focused"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReportFocusRequest: _TypeAlias = ReportFocusRequest  # noqa: Y015
+
+@_typing.final
+class ReportFocusResponse(_message.Message):
+    """ReportFocusResponse has no fields."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReportFocusResponse: _TypeAlias = ReportFocusResponse  # noqa: Y015
+
+@_typing.final
+class TestNotificationsRequest(_message.Message):
+    """TestNotificationsRequest has no fields."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TestNotificationsRequest: _TypeAlias = TestNotificationsRequest  # noqa: Y015
+
+@_typing.final
+class TestNotificationsResponse(_message.Message):
+    """TestNotificationsResponse lists the ways; it is empty if none is configured."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RESULTS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def results(self) -> _containers.RepeatedCompositeFieldContainer[Global___NotificationTest]:
+        """One result per configured way."""
+
+    def __init__(
+        self,
+        *,
+        results: _abc.Iterable[Global___NotificationTest] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["results", b"results"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TestNotificationsResponse: _TypeAlias = TestNotificationsResponse  # noqa: Y015
+
+@_typing.final
+class NotificationTest(_message.Message):
+    """NotificationTest is what became of a test message."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WAY_FIELD_NUMBER: _builtins.int
+    ERROR_FIELD_NUMBER: _builtins.int
+    way: _builtins.str
+    """"desktop", "ntfy", "webhook" or "command"."""
+    error: _builtins.str
+    """Why the message was not delivered; empty if it was."""
+    def __init__(
+        self,
+        *,
+        way: _builtins.str = ...,
+        error: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["error", b"error", "way", b"way"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___NotificationTest: _TypeAlias = NotificationTest  # noqa: Y015

@@ -65,6 +65,16 @@ class AttentionServiceStub:
                 request_serializer=ramet_dot_v1_dot_attention__pb2.DeleteRuleRequest.SerializeToString,
                 response_deserializer=ramet_dot_v1_dot_attention__pb2.DeleteRuleResponse.FromString,
                 _registered_method=True)
+        self.ReportFocus = channel.unary_unary(
+                '/ramet.v1.AttentionService/ReportFocus',
+                request_serializer=ramet_dot_v1_dot_attention__pb2.ReportFocusRequest.SerializeToString,
+                response_deserializer=ramet_dot_v1_dot_attention__pb2.ReportFocusResponse.FromString,
+                _registered_method=True)
+        self.TestNotifications = channel.unary_unary(
+                '/ramet.v1.AttentionService/TestNotifications',
+                request_serializer=ramet_dot_v1_dot_attention__pb2.TestNotificationsRequest.SerializeToString,
+                response_deserializer=ramet_dot_v1_dot_attention__pb2.TestNotificationsResponse.FromString,
+                _registered_method=True)
 
 
 class AttentionServiceServicer:
@@ -113,6 +123,21 @@ class AttentionServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ReportFocus(self, request, context):
+        """ReportFocus says that a dashboard has the keyboard, or no longer: what it shows then needs no notification. A report counts for a
+        minute, so a client repeats it every 20 seconds.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def TestNotifications(self, request, context):
+        """TestNotifications sends a test message by each configured way, at once.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_AttentionServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -145,6 +170,16 @@ def add_AttentionServiceServicer_to_server(servicer, server):
                     servicer.DeleteRule,
                     request_deserializer=ramet_dot_v1_dot_attention__pb2.DeleteRuleRequest.FromString,
                     response_serializer=ramet_dot_v1_dot_attention__pb2.DeleteRuleResponse.SerializeToString,
+            ),
+            'ReportFocus': grpc.unary_unary_rpc_method_handler(
+                    servicer.ReportFocus,
+                    request_deserializer=ramet_dot_v1_dot_attention__pb2.ReportFocusRequest.FromString,
+                    response_serializer=ramet_dot_v1_dot_attention__pb2.ReportFocusResponse.SerializeToString,
+            ),
+            'TestNotifications': grpc.unary_unary_rpc_method_handler(
+                    servicer.TestNotifications,
+                    request_deserializer=ramet_dot_v1_dot_attention__pb2.TestNotificationsRequest.FromString,
+                    response_serializer=ramet_dot_v1_dot_attention__pb2.TestNotificationsResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -310,6 +345,60 @@ class AttentionService:
             '/ramet.v1.AttentionService/DeleteRule',
             ramet_dot_v1_dot_attention__pb2.DeleteRuleRequest.SerializeToString,
             ramet_dot_v1_dot_attention__pb2.DeleteRuleResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ReportFocus(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/ramet.v1.AttentionService/ReportFocus',
+            ramet_dot_v1_dot_attention__pb2.ReportFocusRequest.SerializeToString,
+            ramet_dot_v1_dot_attention__pb2.ReportFocusResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def TestNotifications(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/ramet.v1.AttentionService/TestNotifications',
+            ramet_dot_v1_dot_attention__pb2.TestNotificationsRequest.SerializeToString,
+            ramet_dot_v1_dot_attention__pb2.TestNotificationsResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -45,6 +45,12 @@ class AttentionServiceStub:
     """CreateRule makes a rule for a repository or for one session."""
     DeleteRule: _grpc.UnaryUnaryMultiCallable[_attention_pb2.DeleteRuleRequest, _attention_pb2.DeleteRuleResponse]
     """DeleteRule removes one."""
+    ReportFocus: _grpc.UnaryUnaryMultiCallable[_attention_pb2.ReportFocusRequest, _attention_pb2.ReportFocusResponse]
+    """ReportFocus says that a dashboard has the keyboard, or no longer: what it shows then needs no notification. A report counts for a
+    minute, so a client repeats it every 20 seconds.
+    """
+    TestNotifications: _grpc.UnaryUnaryMultiCallable[_attention_pb2.TestNotificationsRequest, _attention_pb2.TestNotificationsResponse]
+    """TestNotifications sends a test message by each configured way, at once."""
 
 @_typing.type_check_only
 class AttentionServiceAsyncStub(AttentionServiceStub):
@@ -63,6 +69,12 @@ class AttentionServiceAsyncStub(AttentionServiceStub):
     """CreateRule makes a rule for a repository or for one session."""
     DeleteRule: _aio.UnaryUnaryMultiCallable[_attention_pb2.DeleteRuleRequest, _attention_pb2.DeleteRuleResponse]  # type: ignore[assignment]
     """DeleteRule removes one."""
+    ReportFocus: _aio.UnaryUnaryMultiCallable[_attention_pb2.ReportFocusRequest, _attention_pb2.ReportFocusResponse]  # type: ignore[assignment]
+    """ReportFocus says that a dashboard has the keyboard, or no longer: what it shows then needs no notification. A report counts for a
+    minute, so a client repeats it every 20 seconds.
+    """
+    TestNotifications: _aio.UnaryUnaryMultiCallable[_attention_pb2.TestNotificationsRequest, _attention_pb2.TestNotificationsResponse]  # type: ignore[assignment]
+    """TestNotifications sends a test message by each configured way, at once."""
 
 class AttentionServiceServicer(metaclass=_abc_1.ABCMeta):
     """AttentionService holds what waits for a person: it is stored before it is shown, never expires, and is never answered by itself."""
@@ -114,5 +126,23 @@ class AttentionServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_attention_pb2.DeleteRuleResponse, _abc.Awaitable[_attention_pb2.DeleteRuleResponse]]:
         """DeleteRule removes one."""
+
+    @_abc_1.abstractmethod
+    def ReportFocus(
+        self,
+        request: _attention_pb2.ReportFocusRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_attention_pb2.ReportFocusResponse, _abc.Awaitable[_attention_pb2.ReportFocusResponse]]:
+        """ReportFocus says that a dashboard has the keyboard, or no longer: what it shows then needs no notification. A report counts for a
+        minute, so a client repeats it every 20 seconds.
+        """
+
+    @_abc_1.abstractmethod
+    def TestNotifications(
+        self,
+        request: _attention_pb2.TestNotificationsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_attention_pb2.TestNotificationsResponse, _abc.Awaitable[_attention_pb2.TestNotificationsResponse]]:
+        """TestNotifications sends a test message by each configured way, at once."""
 
 def add_AttentionServiceServicer_to_server(servicer: AttentionServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -16,6 +16,7 @@ from rametd.services.upkeep.checks.branches import branches
 from rametd.services.upkeep.checks.directories import directories, root_directories
 from rametd.services.upkeep.checks.locks import locks
 from rametd.services.upkeep.checks.mirrors import mirrors
+from rametd.services.upkeep.checks.notifications import notifications
 from rametd.services.upkeep.checks.ports import ports
 from rametd.services.upkeep.checks.records import records
 from rametd.services.upkeep.checks.refs import refs
@@ -72,7 +73,12 @@ class Doctor:
         async for found in unfinished(core, repo, checked, self._since, core.operations.recovering):
             yield found
         if repo is None:
-            for whole in (keepers(core, checked), ports(core, checked), records(core, checked)):
+            for whole in (
+                keepers(core, checked),
+                ports(core, checked),
+                records(core, checked),
+                notifications(core, checked),
+            ):
                 async for found in whole:
                     yield found
             async for found in root_directories(core, repos, scenes, checked):

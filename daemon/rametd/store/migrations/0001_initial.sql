@@ -286,3 +286,22 @@ CREATE TABLE rules (
     match_time REAL,
     UNIQUE (repo_id, session_id, effect, text)
 ) STRICT, WITHOUT ROWID;
+
+-- Notifications that a way has yet to deliver: one row per item and way. The events up to meta.notifications have theirs.
+CREATE TABLE notifications (
+    item TEXT NOT NULL,
+    way TEXT NOT NULL,
+    topic TEXT NOT NULL,
+    session_id TEXT NOT NULL, -- no foreign key: the item itself tells whether it still needs a person
+    due_time REAL NOT NULL,
+    create_time REAL NOT NULL,
+    message TEXT NOT NULL DEFAULT '', -- the message that is being sent with it
+    PRIMARY KEY (way, item)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE notification_troubles (
+    way TEXT PRIMARY KEY,
+    failures INTEGER NOT NULL,
+    error TEXT NOT NULL,
+    retry_time REAL NOT NULL
+) STRICT, WITHOUT ROWID;

@@ -1,0 +1,94 @@
+"""Alerts in the client's own terminal: a desktop notification by an escape sequence, the bell, and the window's title.
+
+For verbs that keep the terminal (`watch`, the dashboard). The daemon notifies by the other ways. Nothing is written where standard output is no
+terminal, nor with ``notify.terminal = "off"``.
+"""
+
+from collections.abc import Mapping
+from typing import TextIO
+
+from ramet.visible import visible
+
+BELL = "\a"
+ESC = "\x1b"
+ST = f"{ESC}\\"
+
+
+def protocol(environ: Mapping[str, str]) -> str:
+    """The escape sequence by which the terminal notifies: "99" (kitty), "9" (iTerm2, WezTerm, Ghostty), "777" (foot, urxvt, VTE), or ""."""
+    term, program = environ.get("TERM", ""), environ.get("TERM_PROGRAM", "")
+    if term == "xterm-kitty" or environ.get("KITTY_WINDOW_ID"):
+        return "99"
+    if (
+        program in {"iTerm.app", "WezTerm", "ghostty"}
+        or environ.get("LC_TERMINAL") == "iTerm2"
+        or environ.get("WEZTERM_PANE")
+        or environ.get("GHOSTTY_RESOURCES_DIR")
+    ):
+        return "9"
+    if term.startswith(("foot", "rxvt")) or environ.get("VTE_VERSION"):
+        return "777"
+    return ""
+
+
+def sequence(title: str, body: str, environ: Mapping[str, str], setting: str = "auto") -> str:
+    """What to write so that the terminal notifies: the bell where it knows nothing better.
+
+    tmux passes a wrapped sequence on to its own terminal where ``allow-passthrough`` is on, and marks the window on the bell in any case.
+    """
+    kind = protocol(environ) if setting == "auto" and not environ.get("STY") else ""
+    title, body = _plain(title), _plain(body)
+    match kind:
+        case "99":
+            text = f"{ESC}]99;i=ramet:d=0;{title}{ST}{ESC}]99;i=ramet:d=1:p=body;{body}{ST}"
+        case "9":
+            text = f"{ESC}]9;{': '.join(filter(None, (title, body)))}{ST}"
+        case "777":
+            text = f"{ESC}]777;notify;{title};{body}{ST}"
+        case _:
+            return BELL
+    return tmux(text) + BELL if environ.get("TMUX") else text
+
+
+def tmux(text: str) -> str:
+    """Wrap escape sequences for the terminal around tmux."""
+    return f"{ESC}Ptmux;{text.replace(ESC, ESC + ESC)}{ST}"
+
+
+class Alerts:
+    """Alerts on one terminal. ``setting`` is the value of ``notify.terminal``; `close` restores the title."""
+
+    def __init__(self, stream: TextIO, environ: Mapping[str, str], setting: str = "auto") -> None:
+        self._stream = stream
+        self._environ = environ
+        self._setting = setting
+        self._titled = False
+        self.on = setting != "off" and stream.isatty() and environ.get("TERM", "") not in {"", "dumb", "linux"}
+
+    def notify(self, title: str, body: str = "") -> None:
+        """Tell the person that something waits."""
+        self._write(sequence(title, body, self._environ, self._setting))
+
+    def count(self, waiting: int) -> None:
+        """Show in the window's title how many items wait."""
+        if not self._titled:
+            self._titled = True
+            self._write(f"{ESC}[22;2t")  # the terminal keeps its title on a stack
+        self._write(f"{ESC}]2;{f'({waiting}) ' if waiting else ''}ramet{ST}")
+
+    def close(self) -> None:
+        """Restore the title."""
+        if self._titled:
+            self._titled = False
+            self._write(f"{ESC}[23;2t")
+
+    def _write(self, text: str) -> None:
+        if self.on:
+            self._stream.write(text)
+            self._stream.flush()
+
+
+def _plain(text: str) -> str:
+    """One short line without what separates the parts of a sequence."""
+    line = visible(" ".join(text.split())).replace(";", ",")
+    return line if len(line) <= 200 else f"{line[:199]}…"

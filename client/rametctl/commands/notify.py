@@ -1,0 +1,54 @@
+"""`rametctl notify`: the notifications that the daemon sends when something waits for a person."""
+
+import click
+
+from rametctl.app import App
+from rametctl.options import Verb
+
+
+@click.group("notify", short_help="Try the notifications.")
+def command() -> None:
+    """Notifications: the daemon sends them when something waits for you. The settings
+    notify.* in config.toml say of what, when, and which way.
+
+    \b
+    Examples:
+      rametctl notify test
+      rametctl config show | grep notify
+    """
+
+
+@command.command("test", cls=Verb, short_help="Send a test message by each configured way.")
+@click.pass_obj
+def test(app: App) -> int:
+    """Send a test message by each configured way, at once. Exits with 1 if one of them
+    fails, or if none is configured.
+
+    \b
+    Example:
+      rametctl notify test
+    """
+    from ramet.jsonify import to_json
+    from ramet.v1 import attention_pb2
+
+    from rametctl.lines import line
+
+    with app.output.spinner("sending …"):
+        answer = app.connection.call(
+            lambda daemon: daemon.attention.TestNotifications, attention_pb2.TestNotificationsRequest()
+        )
+    status = int(not answer.results or any(result.error for result in answer.results))
+    if app.output.json_mode:
+        app.output.json(to_json(answer)["results"])
+        return status
+    for result in answer.results:
+        words = line((result.way, "bold"), "  ", (result.error, "red") if result.error else ("sent", "green"))
+        app.output.show(words)
+    if not answer.results:
+        app.output.text(
+            "no way of notification is configured; put one into config.toml, for example:",
+            "  [notify.desktop]",
+            "  enabled = true",
+            "then: rametctl daemon restart",
+        )
+    return status

@@ -1,0 +1,322 @@
+"""The notifier: queues a notification for each item that needs a person, and has each way deliver it.
+
+Events are read behind a stored cursor; the notifications of an event and the new cursor are one unit of work. So a kill neither loses an item nor
+queues it twice. Delivery is *at least once*: a message gets an id before it is sent, and its rows are deleted after the way has taken it. A daemon
+that is killed in between sends the same message with the same id again, so that a receiver that looks at ids shows it once.
+"""
+
+import asyncio
+import math
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from datetime import datetime, time, timedelta
+from fnmatch import fnmatchcase
+
+import structlog
+from ramet.v1 import event_pb2
+
+from rametd.config.model import Notify, NotifyWay
+from rametd.domain.errors import RametError
+from rametd.domain.landing import LandingState
+from rametd.domain.models import Event, Hold, RequestKind, RequestState, Session
+from rametd.domain.notifications import Notification, Topic, Way, WayTrouble
+from rametd.domain.states import State
+from rametd.services import events
+from rametd.services.core import Core
+from rametd.services.ids import new_id
+from rametd.services.landing.entries import STATES as LANDING_STATES
+from rametd.services.notifications import messages
+from rametd.services.notifications.messages import Entry, Message
+from rametd.services.notifications.ways import DeliveryError, Surroundings, deliver, enabled
+from rametd.services.persistence import write_for_sure
+from rametd.services.views import STATES
+from rametd.store import Reader, Unit
+
+log = structlog.get_logger()
+
+KINDS = frozenset({"request_opened", "state_changed", "landing_changed"})
+GATHER_S = 5.0
+"""Items that become due this soon after the first go along in its message."""
+SPACING_S = 15.0
+"""Between two messages of one way."""
+PAUSES_S = (5.0, 30.0, 120.0, 600.0, 1800.0)
+"""After so many failures in a row; the last one from then on."""
+FAILURES_SAID = 4
+"""Failures in a row after which the person is told, once."""
+PAGE = 500
+FOCUS_S = 60.0
+"""How long a report of focus counts at most."""
+
+TOPICS = {
+    RequestKind.REVIEW: Topic.REVIEW,
+    RequestKind.CONFLICT: Topic.CONFLICT,
+}
+"""All other requests count as waiting, and a session's trouble as what it is."""
+
+
+class Notifier:
+    """One task, `run`. Its work is in `step`, which tests call with a clock of their own."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+        self._focus: dict[str, float] = {}  # client → until when its report counts
+        self._next: dict[Way, float] = {}  # when a way may send again
+        self._news = asyncio.Event()
+
+    # ── from outside ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def report_focus(self, client: str, *, focused: bool) -> None:
+        """A dashboard has the keyboard, or no longer. A report counts for `FOCUS_S`: a client that was killed must not silence anything."""
+        if focused:
+            self._focus[client] = self._core.clock() + FOCUS_S
+        else:
+            self._focus.pop(client, None)
+
+    async def test(self) -> list[tuple[Way, str]]:
+        """Send a test message by each way at once; the ways with their errors, "" for none."""
+        config, message = self._config, Message(new_id(), ())
+
+        async def one(way: Way) -> tuple[Way, str]:
+            try:
+                await deliver(way, message, config, self._surroundings)
+            except DeliveryError as error:
+                return way, str(error)
+            await write_for_sure(self._core.store, lambda unit: unit.notifications.clear_trouble(way))
+            return way, ""
+
+        return list(await asyncio.gather(*(one(way) for way in enabled(config))))
+
+    # ── the task ─────────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def run(self) -> None:
+        core = self._core
+        unsubscribe = core.store.subscribe(self._offered)
+        try:
+            while True:
+                self._news.clear()
+                try:
+                    rest = await self.step()
+                except RametError as error:
+                    log.warning("notifications", error=error.message)
+                    rest = PAUSES_S[0]
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self._news.wait(), None if rest == math.inf else max(rest, 0.05))
+        finally:
+            unsubscribe()
+
+    def _offered(self, committed: Sequence[Event]) -> None:
+        if any(event.kind in KINDS for event in committed):
+            self._news.set()
+
+    @property
+    def _config(self) -> Notify:
+        return self._core.config.notify
+
+    @property
+    def _surroundings(self) -> Surroundings:
+        return Surroundings(self._core.daemon_environment, self._core.home)
+
+    async def step(self) -> float:
+        """Queue what is new, deliver what is due; return the seconds until there may be more to do."""
+        config, ways = self._config, enabled(self._config)
+        await self._queue(config, ways)
+        if not ways:
+            return math.inf
+        rests = await asyncio.gather(*(self._serve(way, settings, config) for way, settings in ways.items()))
+        return min(rests)
+
+    # ── queueing ─────────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def _queue(self, config: Notify, ways: Mapping[Way, NotifyWay]) -> None:
+        store = self._core.store
+        cursor = await store.read(lambda reader: reader.notifications.cursor())
+        if not ways:
+            if cursor is not None:
+                await write_for_sure(store, lambda unit: unit.notifications.set_cursor(None))
+            return
+        if cursor is None:  # from now on: whoever switches notifications on knows what waits at that moment
+            await write_for_sure(store, lambda unit: unit.notifications.set_cursor(unit.events.last_seq()))
+            return
+        while True:
+            found = await store.read(
+                lambda reader, after=cursor: reader.events.list(after_seq=after, kinds=KINDS, limit=PAGE)  # type: ignore[misc]
+            )
+            if not found:
+                return
+            cursor = found[-1].seq
+
+            def work(unit: Unit, found: list[Event] = found, cursor: int = cursor) -> bool:
+                added = [self._add(unit, event, config, ways) for event in found]
+                unit.notifications.set_cursor(cursor)
+                return any(added)
+
+            if await write_for_sure(store, work):
+                self._core.failpoint.hit("notify.queued")
+
+    def _add(self, unit: Unit, event: Event, config: Notify, ways: Mapping[Way, NotifyWay]) -> bool:
+        """Queue the item of an event for each way that wants it; whether there is one."""
+        found = item_of(unit, event)
+        if found is None or found[1] not in config.on:
+            return False
+        item, topic = found
+        repo = repo_name(unit, event.repo_id)
+        for way, settings in ways.items():
+            if (settings.on is not None and topic not in settings.on) or not any(
+                fnmatchcase(repo, pattern) for pattern in settings.repos
+            ):
+                continue
+            age = config.min_age if settings.min_age is None else settings.min_age
+            unit.notifications.add(Notification(item, way, topic, event.session_id, event.time + age, event.time))
+        return True
+
+    # ── delivering ───────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def _serve(self, way: Way, settings: NotifyWay, config: Notify) -> float:
+        """Deliver what is due by one way; return the seconds until it may have more to do."""
+        core = self._core
+        now = core.clock()
+        queued, trouble = await core.store.read(
+            lambda reader: (reader.notifications.list(way), reader.notifications.troubles().get(way))
+        )
+        if not queued:
+            return math.inf
+        begins = max(
+            min(now if each.message else each.due_time for each in queued),
+            self._next.get(way, 0.0),
+            trouble.retry_time if trouble is not None else 0.0,
+            quiet_until(config.quiet, now),
+        )
+        if begins > now:
+            return begins - now
+        message = await write_for_sure(core.store, lambda unit: self._claim(unit, way, now))
+        core.failpoint.hit("notify.sending")
+        if message is None:
+            return 0.0 if len(await core.store.read(lambda reader: reader.notifications.list(way))) else math.inf
+        try:
+            await deliver(way, message, config, self._surroundings)
+        except DeliveryError as error:
+            log.warning("notification not delivered", way=str(way), error=str(error))
+            await write_for_sure(core.store, lambda unit, error=error: _failed(unit, way, message, error, core.clock()))  # type: ignore[misc]
+        else:
+            core.failpoint.hit("notify.sent")
+            await write_for_sure(core.store, lambda unit: _delivered(unit, way, message))
+            self._next[way] = core.clock() + SPACING_S
+        return 0.0
+
+    def _claim(self, unit: Unit, way: Way, now: float) -> Message | None:
+        """The next message of a way, bound to its items; None if nothing that is due needs a person any more.
+
+        A message that was bound before may have been sent by a daemon that was killed: it keeps its id and gets no other items.
+        """
+        queued = unit.notifications.list(way)
+        bound = next((each.message for each in queued if each.message), "")
+        if bound:
+            chosen = [each for each in queued if each.message == bound]
+        else:
+            chosen = [each for each in queued if each.due_time <= now + GATHER_S]
+        seen = not bound and self._focused(now)
+        entries: list[Entry] = []
+        kept: list[Notification] = []
+        for each in chosen:
+            entry = None if seen else entry_of(unit, each)
+            if entry is not None:
+                entries.append(entry)
+                kept.append(each)
+        unit.notifications.remove(each for each in chosen if each not in kept)
+        if not kept:
+            return None
+        message = Message(bound or new_id(), messages.merge(entries))
+        unit.notifications.mark(kept, message.id)
+        return message
+
+    def _focused(self, now: float) -> bool:
+        """Whether a person looks at a dashboard, which shows the item: it is then seen, and comes by no way later."""
+        self._focus = {client: until for client, until in self._focus.items() if until > now}
+        return bool(self._focus)
+
+
+def item_of(unit: Unit, event: Event) -> tuple[str, Topic] | None:
+    """The item that an event makes known, and its topic."""
+    payload = event_pb2.Event.FromString(event.payload)
+    if event.kind == "request_opened":
+        request_id = payload.request_opened.request.id
+        request = unit.requests.find(request_id)
+        session = unit.sessions.find(event.session_id)
+        if request is None or session is None:
+            return None
+        return f"request:{request_id}", topic_of(request.kind, session)
+    if event.kind == "state_changed":
+        if payload.state_changed.new_state != STATES[State.PAUSED]:
+            return None
+        session = unit.sessions.find(event.session_id)
+        if session is None or session.hold != Hold.LIMIT:
+            return None
+        return f"limit:{session.id}", Topic.LIMIT
+    landing = payload.landing_changed.landing
+    if landing.state != LANDING_STATES[LandingState.LANDED]:
+        return None
+    return f"landing:{landing.id}", Topic.LANDED
+
+
+def topic_of(kind: RequestKind, session: Session) -> Topic:
+    if kind == RequestKind.TROUBLE:
+        return Topic.BUDGET if session.hold == Hold.BUDGET else Topic.FAILED
+    return TOPICS.get(kind, Topic.WAITING)
+
+
+def entry_of(reader: Reader, notification: Notification) -> Entry | None:
+    """What there is to say about an item now; None if it needs nobody any more."""
+    if notification.topic == Topic.LANDED:
+        landing = reader.landings.find(notification.subject)
+        if landing is None:
+            return None
+        repo = repo_name(reader, landing.repo_id)
+        return messages.of_landing(notification, landing.session_name, repo, landing.target)
+    session = reader.sessions.find(notification.session_id)
+    if session is None:
+        return None
+    repo = repo_name(reader, session.repo_id)
+    if notification.topic == Topic.LIMIT:
+        return messages.of_limit(notification, session, repo) if session.hold == Hold.LIMIT else None
+    request = reader.requests.find(notification.subject)
+    if request is None or request.state != RequestState.OPEN:
+        return None
+    return messages.of_request(notification, request, session, repo)
+
+
+def repo_name(reader: Reader, repo_id: str) -> str:
+    """Name of a repository; "" for one that was forgotten."""
+    return next((repo.name for repo in reader.repos.list() if repo.id == repo_id), "")
+
+
+def quiet_until(quiet: str, now: float) -> float:
+    """When the quiet hours end in which ``now`` lies; 0 outside of them. They are hours of the local time."""
+    if not quiet:
+        return 0.0
+    begin, end = (time.fromisoformat(each) for each in quiet.split("-"))
+    here = datetime.fromtimestamp(now)  # noqa: DTZ006 - the person's own clock
+    inside = begin <= here.time() < end if begin < end else (here.time() >= begin or here.time() < end)
+    if not inside:
+        return 0.0
+    ends = datetime.combine(here.date(), end)
+    return (ends if ends > here else ends + timedelta(days=1)).timestamp()
+
+
+def pause_after(failures: int) -> float:
+    return PAUSES_S[min(failures, len(PAUSES_S)) - 1]
+
+
+def _failed(unit: Unit, way: Way, message: Message, error: DeliveryError, now: float) -> None:
+    before = unit.notifications.troubles().get(way)
+    failures = (before.failures if before is not None else 0) + 1
+    unit.notifications.set_trouble(WayTrouble(way, failures, str(error), now + pause_after(failures)))
+    if error.certain:  # nobody has it: the next try may take newer items along
+        unit.notifications.mark([each for each in unit.notifications.list(way) if each.message == message.id], "")
+    if failures == FAILURES_SAID:
+        words = f"notifications by {way} fail: {error}; `rametctl notify test` tries again"
+        unit.events.append(events.make(event_pb2.Warning(message=words)))
+
+
+def _delivered(unit: Unit, way: Way, message: Message) -> None:
+    unit.notifications.remove([each for each in unit.notifications.list(way) if each.message == message.id])
+    unit.notifications.clear_trouble(way)
