@@ -68,7 +68,7 @@ async def world(root: Path, config: str, **extra: str) -> AsyncIterator[World]:
     environ = {"PATH": f"{root / 'bin'}:{os.environ['PATH']}", "HOME": str(root), **extra}
     (root / "home").mkdir(exist_ok=True)
     settings = combine(Source("config.toml", config), home=root)
-    async with bare_core(root, environ, lambda: time[0], settings) as core:
+    async with bare_core(root, environ, lambda: time[0], settings, store_clock=lambda: time[0]) as core:
         await core.store.write(lambda unit: unit.repos.upsert(a_repo()))
         made = World(core, Notifier(core), time, root)
         await made.notifier.step()  # from here on it notifies
@@ -155,7 +155,7 @@ async def test_programs_get_the_event_and_the_desktop_its_words(tmp_path: Path) 
         await here.asks("r1", "<b>-x")
         await here.after(10)
         (shown,) = runs(notify_send)
-        assert shown.splitlines()[2:] == ["--", "<b>-x needs you", f"&lt;b&gt;-x: wants to use Bash: {SECRET_TEXT}"]
+        assert shown.splitlines()[2:] == ["--", "<b>-x needs you", f"&lt;b&gt;-x: wants to run: {SECRET_TEXT}"]
         (given,) = runs(mine)
         flag, document = given.split("\n", 1)
         assert (flag, json.loads(document)["items"][0]["kind"]) == ("--flag", "permission")
@@ -322,7 +322,9 @@ async def test_nothing_old_is_told_when_notifications_are_switched_on(tmp_path: 
     async with world(tmp_path, "") as here:
         await here.asks("old")
         await here.after(10)
-        here.core.config = replace(here.core.config, notify=combine(Source("", webhook(server)), home=tmp_path).notify)
+        notify = combine(Source("", webhook(server)), home=tmp_path).notify
+        config = replace(here.core.config, notify=notify)
+        here.notifier = Notifier(replace(here.core, config=config))
         await here.after(10)
         await here.asks("new", "other")
         await here.after(10)

@@ -1,5 +1,6 @@
 """A `Core` without a daemon: a real store and real git, a clock of the test's own, and no agents."""
 
+import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -25,9 +26,10 @@ async def bare_core(
     clock: Callable[[], float],
     config: Config | None = None,
     failpoint: Failpoint | None = None,
+    store_clock: Callable[[], float] = time.time,
 ) -> AsyncIterator[Core]:
     """Everything below ``root``."""
-    store = await Store.open(root / "ramet.db", clock=clock)
+    store = await Store.open(root / "ramet.db", clock=store_clock)
     git = Git(environ)
     hub = Hub(store)
     state = root / "state"

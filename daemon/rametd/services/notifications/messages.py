@@ -107,7 +107,7 @@ class Message:
 
 def of_request(notification: Notification, request: Request, session: Session, repo: str) -> Entry:
     if request.kind in {RequestKind.PERMISSION, RequestKind.QUESTION, RequestKind.PLAN, RequestKind.ELICITATION}:
-        text = describe(request)
+        text = describe(request, session)
     elif request.kind == RequestKind.REVIEW:
         text = session.turn_summary or "has ended its turn"
     else:
