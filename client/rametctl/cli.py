@@ -10,7 +10,7 @@ GROUPS: Mapping[str, Mapping[str, str]] = {
     "Start here": {
         "new": "create a session: branch, worktree, agent",
         "ls show": "list sessions and what each does; one in full",
-        "watch log": "follow sessions live; list events",
+        "watch logs events": "follow live; read a conversation; list events",
     },
     "Talk": {
         "send": "send a prompt; a running turn gets it at once",
@@ -53,13 +53,13 @@ GROUPS: Mapping[str, Mapping[str, str]] = {
 
 VERBS = tuple(verb for rows in GROUPS.values() for row in rows for verb in row.split())
 
-ALIASES = {"kill": "stop", "list": "ls", "merge": "land", "ps": "ls"}
+ALIASES = {"kill": "stop", "list": "ls", "log": "events", "merge": "land", "ps": "ls"}
 """Names of verbs in other tools."""
 
 NEAR = {
     "cancel": "interrupt", "cd": "shell", "checkout": "new", "commit": "checkpoints", "continue": "resume",
     "create": "new", "delete": "rm", "exec": "run", "no": "deny", "prune": "gc", "reject": "deny", "remove": "rm",
-    "rename": "set", "reply": "answer", "say": "send", "start": "resume", "tail": "watch", "undo": "rewind",
+    "rename": "set", "reply": "answer", "say": "send", "start": "resume", "tail": "watch", "transcript": "logs", "undo": "rewind",
     "update": "sync", "yes": "approve",
 }  # fmt: skip
 """Words that people try, and the verb that does it."""
@@ -134,7 +134,7 @@ class Interrupted(Exception):  # noqa: N818  no error: a person wants it to end
 
 
 class ReaderGone(Exception):  # noqa: N818  no error: the reader has seen enough
-    """The reader of standard output has gone, as in ``rametctl log SESSION | head``."""
+    """The reader of standard output has gone, as in ``rametctl events SESSION | head``."""
 
 
 @click.command(

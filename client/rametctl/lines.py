@@ -148,7 +148,9 @@ def cropped(item: Line, width: int) -> Line:
     for text, style in item.spans:
         columns = cell_width(text)
         if columns > width:
-            spans.append((truncated(text, width) if text.strip() and width > 0 else "", style))
+            blanks = len(text) - len(text.lstrip(" "))
+            if text.strip() and width > blanks:
+                spans.append((" " * blanks + truncated(text, width - blanks), style))
             break
         spans.append((text, style))
         width -= columns

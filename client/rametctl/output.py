@@ -195,6 +195,11 @@ class Output:
         finally:
             signal.signal(signal.SIGTERM, before)
 
+    def fitted(self, lines: Iterable[Line]) -> Iterator[Line]:
+        """Lines wrapped for the terminal; as they are where there is none."""
+        for item in map(safe, lines):
+            yield from wrapped(item, self.width) if self.terminal else [item]
+
     def page(self, lines: Iterable[Line], *, paged: bool = True, at_end: bool = False) -> None:
         """Show lines of any length: through $PAGER (``less -FRX``) on a terminal unless disabled, plainly elsewhere.
 

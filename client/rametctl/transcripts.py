@@ -1,5 +1,8 @@
 """Read conversations from the daemon, and print them as they go on."""
 
+import os
+import shlex
+import stat
 import time
 from collections import deque
 from collections.abc import Iterable, Sequence
@@ -36,6 +39,7 @@ MOST = 1000
 """Events that the daemon gives in one answer."""
 PATIENCE = 1.0
 """Seconds for which the end of a turn waits for its checkpoint, to be printed with it."""
+TAIL_BYTES = 4096
 STREAMED_LINES = 12
 OUTPUT_LINES = 5
 QUEUED_LINES = 3
@@ -150,6 +154,19 @@ class Printer:
                     entry.over = True
             self._flush(session_id)
 
+    def leave(self) -> None:
+        """Print what is held back, and leave a clean line."""
+        self.finish()
+        for session_id, waiting in self._waiting.items():
+            for entry in waiting:
+                self._print(session_id, entry, self.conversation(session_id))
+        above, self._above = self._above, []
+        if self._foot is not None:
+            self._foot.draw(above, ())
+            self._foot.close()
+        else:
+            self._output.show(*above)
+
     @property
     def pending(self) -> bool:
         """Whether the end of a turn waits for its checkpoint."""
@@ -163,10 +180,11 @@ class Printer:
     def _flush(self, session_id: str) -> None:
         conversation = self.conversation(session_id)
         detached = self._detached.setdefault(session_id, [])
-        for entry in [each for each in detached if each.settled]:
-            detached.remove(entry)
+        for entry in detached[:]:
             self._print(session_id, entry, conversation)
-            self._forget(entry)
+            if entry.settled:
+                detached.remove(entry)
+                self._forget(entry)
         waiting = self._waiting[session_id]
         while waiting:
             entry = waiting[0]
@@ -229,12 +247,14 @@ class Printer:
         """What is under way: words as they come, calls, commands with their last lines, queued prompts."""
         lines: list[Line] = []
         status = conversation.status
-        now = time.time()
-        for entry in list(self._waiting.get(session_id, ()))[:SHOWN_AT_WORK]:
+        under_way = [*self._detached.get(session_id, ()), *self._waiting.get(session_id, ())]
+        for entry in [each for each in under_way if not getattr(each, "waits", False)][:SHOWN_AT_WORK]:
             if isinstance(entry, Call) and not entry.settled:
                 verb, detail = words(entry.call, entry.result, conversation.worktree)
                 first = truncated(detail, 200)
                 lines.append(line(("▸ ", "cyan"), (verb, "bold cyan"), (f" {first}" if verb else first, "")))
+                texts = result_texts(tail_of(entry.output_file), "")[-OUTPUT_LINES:]
+                lines += [line((each, "dim"), indent=2) for each in texts]
             elif isinstance(entry, Ran):
                 lines += [each for part in entry_parts(entry, self._look, conversation) for each in part]
                 texts = result_texts(entry.output, "")[-OUTPUT_LINES:]
@@ -246,11 +266,7 @@ class Printer:
         elif status.thinking.strip():
             lines.append(line(("∴ ", "dim"), (truncated(status.thinking[-300:], 200), "dim italic")))
         for prompt in list(status.queued.values())[:QUEUED_LINES]:
-            ago = (
-                f"  (queued {duration(max(now - seconds_of(prompt.create_time), 0))})"
-                if prompt.create_time.seconds
-                else ""
-            )
+            ago = f"  (queued {elapsed(seconds_of(prompt.create_time))})" if prompt.create_time.seconds else ""
             lines.append(line(("› ", "dim"), (truncated(prompt.text, 200), "dim"), (ago, "dim")))
         return lines
 
@@ -267,18 +283,21 @@ class Printer:
         status = conversation.status
         name = self.names.get(session_id, session_id)
         spans: list[Span] = [(truncated(name, 30), "bold"), (" ", "")]
-        took = duration(max(time.time() - status.since, 0)) if status.since else ""
+        took = elapsed(status.since)
         waits = [each for each in self._detached.get(session_id, ()) if isinstance(each, Asked | Call) and each.waits]
-        if waits and status.state == "waiting":
+        if waits:
+            asked = waits[0].request
+            took = elapsed(seconds_of(asked.create_time)) if asked is not None and asked.create_time.seconds else took
             spans += [("waits for you", "bold yellow"), (f" {took}", "dim")]
         elif status.in_turn:
             tokens = f" · {count_words(status.written)} tokens" if status.written else ""
             doing = " thinking" if status.thinking and not status.text else " working"
             spans += [(doing.strip(), "green"), (f" {took}{tokens}", "dim")]
-            spans.append((f" · to interrupt: rametctl interrupt {name}", "dim"))
+            spans.append((f" · to interrupt: rametctl interrupt {shlex.quote(name)}", "dim"))
         else:
             reason = f": {status.reason}" if status.reason else ""
-            spans += [(f"{status.state or 'idle'}{reason}", "dim"), (f" {took}" if took else "", "dim")]
+            state = "idle" if status.state in {"", "working", "waiting"} else status.state
+            spans += [(f"{state}{reason}", "dim"), (f" {took}" if took else "", "dim")]
             if status.background:
                 spans.append((f" · {status.background} in the background", "dim"))
         spans.append((" · Ctrl-C leaves", "dim"))
@@ -298,7 +317,7 @@ class Printer:
             calls = conversation.running()
             verb, detail = words(calls[-1].call, None, conversation.worktree) if calls else ("", "")
             doing = f"▸ {verb} {detail}" if calls else f"● {status.text.strip()[-200:]}" if status.text.strip() else ""
-            took = duration(max(time.time() - status.since, 0)) if status.since else ""
+            took = elapsed(status.since)
             name = self.names.get(key, key)
             lines.append(line((truncated(name, 24), "bold"), (f" {took} ", "dim"), (truncated(doing, 300), "dim")))
         facts = [f"{len(at_work)} working"] if at_work else []
@@ -340,6 +359,27 @@ def transcript_lines(
 
 def dimmed(item: Line) -> Line:
     return Line(tuple((text, "dim") for text, _ in item.spans), item.indent, item.hang)
+
+
+def tail_of(file: str) -> str:
+    """The end of a file that an agent writes; "" where there is none. Whatever lies there instead is not waited for."""
+    if not file:
+        return ""
+    try:
+        with os.fdopen(os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC), "rb") as output:
+            status = os.fstat(output.fileno())
+            if not stat.S_ISREG(status.st_mode):
+                return ""
+            output.seek(max(status.st_size - TAIL_BYTES, 0))
+            return output.read(TAIL_BYTES).decode("utf-8", "replace")
+    except (OSError, ValueError):
+        return ""
+
+
+def elapsed(since: float) -> str:
+    """Whole seconds, minutes and hours since a time; "" where that is not known."""
+    seconds = max(int(time.time() - since), 0)
+    return (duration(seconds) if seconds >= 10 else f"{seconds}s") if since else ""
 
 
 def count_words(tokens: int) -> str:

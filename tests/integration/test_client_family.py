@@ -239,7 +239,7 @@ def test_a_review_shows_the_summary_and_both_answers(world: World) -> None:
 
 def test_a_plan_that_was_not_written_says_where_to_look(world: World) -> None:
     world.state.request(world.state.session("fix"), kind=Kind.ATTENTION_KIND_PLAN, input_json="{}")
-    assert "  it has written no plan; what it said: rametctl log fix -n 5" in lines(world.run("inbox").out)
+    assert "  it has written no plan; what it said: rametctl logs fix" in lines(world.run("inbox").out)
 
 
 # Costs

@@ -42,7 +42,8 @@ ARGUMENTS = {
     "doctor": [[], ["--fix"]],
     "fork": [["s", "hello"]],
     "land": [["s", "--detach"], ["s", "--timeout", "1"]],
-    "log": [["s"], ["s", "--raw"], ["s", "--audit"]],
+    "logs": [["s"], ["s", "--full", "--no-pager"], ["s", "--turns", "1"]],
+    "events": [["s"], ["s", "--raw"], ["s", "--audit"]],
     "ls": [[], ["--all"], ["--tree"]],
     "messages": [["s"]],
     "msg": [["s", "hello"]],
@@ -116,7 +117,7 @@ def test_every_kind_of_event_is_safe(evil: tuple[World, Handler]) -> None:
     payloads = event_pb2.Event.DESCRIPTOR.oneofs_by_name["payload"].fields
     hostile = 0
     for handler.pick in range(len(payloads)):
-        for verb in (["log", "s"], ["log", "s", "--audit"]):
+        for verb in (["logs", "s"], ["events", "s"], ["events", "s", "--audit"]):
             result = world.run(*verb, terminal=True)
             assert_safe(result.out, (verb, handler.pick))
             hostile += "evil" in result.out

@@ -13,7 +13,7 @@ from rametctl.render.diff import edit_lines, stat_lines
 from rametctl.render.event import summary
 from rametctl.render.format import duration, money, span
 from rametctl.render.request import answer_command, request_lines, short_id
-from rametctl.render.session import in_tree_order, reference
+from rametctl.render.session import in_tree_order, port_ranges, reference
 from rametctl.render.transcript import Conversation, entry_lines, last_words
 from rametctl.sessions import person_needed
 
@@ -421,3 +421,15 @@ def test_ages_have_one_unit(seconds: float, text: str) -> None:
 @pytest.mark.parametrize(("seconds", "text"), [(0.84, "0.8s"), (75, "1m 15s"), (7260, "2h 1m")])
 def test_durations_have_two_units(seconds: float, text: str) -> None:
     assert duration(seconds) == text
+
+
+def test_the_last_words_are_long_and_folded() -> None:
+    said = assistant(event_pb2.ContentBlock(text="\n".join(map(str, range(20)))))
+    lines = [item.text for item in last_words(conversation(said), Look())]
+    assert lines[0] == "● 0"
+    assert lines[-1] == "… 8 more lines"
+
+
+def test_consecutive_ports_are_a_range() -> None:
+    assert port_ranges([24000, 24001, 24002, 24010]) == "24000-24002, 24010"
+    assert port_ranges([]) == ""

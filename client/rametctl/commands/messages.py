@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def command(app: App, session: str | None) -> None:
     """Show the messages between SESSION and other sessions: sender, recipient, state,
     time and text. Lists at most the newest 100, oldest first. Inside a session omit
-    SESSION. Your own prompts are in `rametctl log SESSION --audit`.
+    SESSION. Your own prompts are in `rametctl events SESSION --audit`.
 
     \b
     Examples:

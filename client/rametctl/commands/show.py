@@ -7,6 +7,9 @@ import click
 from rametctl.app import App
 from rametctl.options import Verb, session_argument
 
+LAST_EVENTS = 100
+"""Events among which the last words are found."""
+
 
 @click.command("show", cls=Verb, short_help="Show a session's details.")
 @session_argument
@@ -14,8 +17,8 @@ from rametctl.options import Verb, session_argument
 @click.pass_obj
 def command(app: App, session: str, disk: bool) -> None:
     """Show the details of SESSION: state, cost and remaining budget, process, parent and
-    children, reports, undelivered prompts, and open requests with the commands that
-    answer them.
+    children, reports, undelivered prompts, its last words, and open requests with the
+    commands that answer them.
 
     \b
     Examples:
@@ -27,7 +30,9 @@ def command(app: App, session: str, disk: bool) -> None:
     from rametctl.errors import RefusedError
     from rametctl.render.request import request_lines
     from rametctl.render.session import details
+    from rametctl.render.transcript import last_words
     from rametctl.sessions import descendants, get_session
+    from rametctl.transcripts import newest
 
     answer = get_session(app, session, disk_use=disk)
     if app.output.json_mode:
@@ -45,6 +50,10 @@ def command(app: App, session: str, disk: bool) -> None:
     if answer.session.HasField("budget_usd") and answer.children:
         spent_below = sum(each.cost_usd for each in descendants(app.connection, answer.session))
     app.output.show(*details(answer, parent=parent, spent_below=spent_below))
+    words = last_words(newest(app, answer.session, LAST_EVENTS), app.output.look())
+    if words:
+        app.output.text("")
+        app.output.show(*words)
     for request in answer.open_requests:
         app.output.text("")
         app.output.show(*request_lines(request, time.time(), answer.open_requests))

@@ -213,5 +213,4 @@ class _Screen(_Watch):
                         self._printer.add(step.event)
                 time.sleep(LEAST_S)
         finally:
-            if self._foot is not None:
-                self._foot.close()
+            self._printer.leave()

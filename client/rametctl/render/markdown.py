@@ -46,6 +46,8 @@ def markdown_lines(text: str, width: int, style: str = "") -> list[Line]:
     text = visible(text).strip("\n")
     head, tail = text[:MAX_CHARACTERS], text[MAX_CHARACTERS:]
     lines = [_line(segments, style) for segments in _rendered(head, max(width, 20))]
+    # A table without lines around it has empty ones.
+    lines = [each for each in lines if not (each.spans and not each.text)]
     lines += [Line(((part, style),)) for part in tail.split("\n")] if tail else []
     while lines and not lines[-1].text.strip():
         lines.pop()

@@ -142,7 +142,7 @@ def _or_deny(request: "AttentionRequest", which: str) -> str:
             return f"   or: rametctl deny {which}"
         case "trouble":
             name = request.session_name or request.session_id
-            return f"   see: rametctl log {name}   puts it aside: rametctl deny {which}"
+            return f"   see: rametctl logs {name}   puts it aside: rametctl deny {which}"
         case "login":
             return f"   then all go on by themselves; at once: rametctl approve {which}"
         case "conflict":
@@ -162,7 +162,7 @@ def _plan_lines(request: "AttentionRequest", data: Mapping[str, Any]) -> Iterato
     else:
         # Claude Code fills in what is in its plan file: without one there is only what the agent has said.
         name = request.session_name or request.session_id
-        yield line(("it has written no plan; what it said: ", "dim"), f"rametctl log {name} -n 5", indent=2)
+        yield line(("it has written no plan; what it said: ", "dim"), f"rametctl logs {name}", indent=2)
 
 
 def _elicitation_lines(request: "AttentionRequest", data: Mapping[str, Any]) -> Iterator[Line]:

@@ -15,6 +15,7 @@ from rametctl.output import Output
 from rametctl.render.format import age, local_time, money, seconds_of
 
 if TYPE_CHECKING:
+    from ramet.v1.common_pb2 import Tokens
     from ramet.v1.session_pb2 import GetSessionResponse, Session
 
 HEADERS = ("NAME", "STATE", "SINCE", "COST", "BRANCH", "NOW")
@@ -198,7 +199,7 @@ def details(answer: "GetSessionResponse", *, parent: str = "", spent_below: floa
         ("cost", money(session.cost_usd) + _budget(session, spent_below), ""),
         (
             "tokens",
-            f"{tokens.input} in, {tokens.output} out, {tokens.cache_read} cache read, {tokens.cache_write} cache written",
+            token_words(tokens),
             "",
         ),
         ("created", local_time(session.create_time), ""),
@@ -215,7 +216,7 @@ def details(answer: "GetSessionResponse", *, parent: str = "", spent_below: floa
             ("owns", ", ".join(session.owns)),
             ("forbidden", ", ".join(session.forbids)),
             ("after", ", ".join(session.after)),
-            ("ports", ", ".join(map(str, session.ports))),
+            ("ports", port_ranges(session.ports)),
             ("priority", str(session.priority) if session.priority else ""),
         )
         if value
@@ -232,6 +233,28 @@ def details(answer: "GetSessionResponse", *, parent: str = "", spent_below: floa
         first = prompt.text.strip().splitlines()[0] if prompt.text.strip() else ""
         lines.append(line(("pending     ", "dim"), first[:200]))
     return lines
+
+
+def port_ranges(ports: Sequence[int]) -> str:
+    """Ports, consecutive ones as a range: ``24000-24009``."""
+    ranges: list[list[int]] = []
+    for port in sorted(ports):
+        if ranges and port == ranges[-1][-1] + 1:
+            ranges[-1].append(port)
+        else:
+            ranges.append([port])
+    return ", ".join(f"{each[0]}-{each[-1]}" if len(each) > 1 else str(each[0]) for each in ranges)
+
+
+def token_words(tokens: "Tokens") -> str:
+    """Tokens by kind; kinds of which there were none are left out."""
+    counts = (
+        (tokens.input, "in"),
+        (tokens.output, "out"),
+        (tokens.cache_read, "read from the cache"),
+        (tokens.cache_write, "written to the cache"),
+    )
+    return ", ".join(f"{count} {kind}" for count, kind in counts if count) or "none yet"
 
 
 def _budget(session: "Session", spent_below: float) -> str:

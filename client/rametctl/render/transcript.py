@@ -4,6 +4,7 @@ Every surface draws from here: `watch` prints entries as they settle, `logs` pri
 changed. An entry is one thing that a reader sees: a prompt, a text, a tool call with its request and its result, a turn's end.
 """
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -42,6 +43,8 @@ OUTPUT_KEPT = 64 * 1024
 MOST_ENTRIES = 5000
 REFUSED = "The user doesn't want to proceed with this tool use"
 """How Claude Code begins the result of a call that an interrupt ended."""
+EXIT_CODE = re.compile(r"Exit code (\d+)")
+"""How Claude Code begins the result of a command that failed."""
 SILENT = PROTOCOL | {
     "agent_attached", "agent_started", "daemon_started", "daemon_stopped", "prompt_sent", "session_created", "turn_started",
     "worktree_created",
@@ -92,6 +95,8 @@ class Call(Entry):
     result: "ToolResult | None" = None
     cut_off: bool = False
     """Whether the turn ended before the call had a result."""
+    output_file: str = ""
+    """Where its output goes while it runs."""
 
     @property
     def settled(self) -> bool:
@@ -215,6 +220,7 @@ class Conversation:
         self._said: dict[str, Said] = {}
         self._spoke = False
         self._limit = ""
+        self._foreground: set[str] = set()
 
     def add(self, event: "Event") -> list[Entry]:
         """Take in the next event; returns the entries that are new or changed."""
@@ -434,6 +440,13 @@ class Conversation:
         if task.status == "list":
             self.status.background = task.running
             return
+        call = self._calls.get(task.tool_use_id)
+        if call is not None and task.output_file:
+            call.output_file = task.output_file
+        if task.foreground:
+            self._foreground.add(task.task_id)
+        if task.task_id in self._foreground:
+            return  # the call says it all
         if task.status == "progress" or (task.status == "completed" and not task.description):
             return
         how = {"started": "in the background", "completed": "background work done"}.get(
@@ -715,10 +728,13 @@ def _result_lines(entry: Call, look: Look, conversation: Conversation, *, asked:
     if quiet and not result.is_error and (look.folded or call.tool == "TodoWrite"):
         return []
     texts = result_texts(result.text, conversation.worktree)
-    style = "red" if result.is_error else "dim"
+    end: list[Line] = []
+    if result.is_error and texts and (code := EXIT_CODE.fullmatch(texts[0])):
+        texts, end = texts[1:], [line((f"✗ exit code {code[1]}", "red"), indent=2)]
+    style = "red" if result.is_error and not end else "dim"
     if not texts:
-        return [line(("failed without output", "red"), indent=2)] if result.is_error else []
-    return _output_lines(texts, style, look, last=call.tool == "Bash", cut=result.truncated)
+        return end or ([line(("failed without output", "red"), indent=2)] if result.is_error else [])
+    return [*_output_lines(texts, style, look, last=call.tool == "Bash", cut=result.truncated), *end]
 
 
 def _output_lines(

@@ -325,6 +325,9 @@ class AgentKind(Protocol):
     def credentials(self, environment: Mapping[str, str]) -> str:
         """Return a digest that changes when a person has logged in, or has given other keys; blocks."""
 
+    def task_output(self, session: Session, task_id: str, environment: Mapping[str, str]) -> str:
+        """Return the file that a task's output is written to while it runs, or ""."""
+
     def conversation_home(self, environment: Mapping[str, str]) -> Path:
         """Return the directory below which a process with this environment keeps conversations."""
 

@@ -971,6 +971,9 @@ class BackgroundTask(_message.Message):
     DESCRIPTION_FIELD_NUMBER: _builtins.int
     STATUS_FIELD_NUMBER: _builtins.int
     RUNNING_FIELD_NUMBER: _builtins.int
+    FOREGROUND_FIELD_NUMBER: _builtins.int
+    TOOL_USE_ID_FIELD_NUMBER: _builtins.int
+    OUTPUT_FILE_FIELD_NUMBER: _builtins.int
     task_id: _builtins.str
     """The agent's id of it; empty when the whole list is told."""
     description: _builtins.str
@@ -979,6 +982,12 @@ class BackgroundTask(_message.Message):
     """"started", "progress", "completed", "failed", "stopped" or "list"."""
     running: _builtins.int
     """How many are running, where the whole list is told."""
+    foreground: _builtins.bool
+    """Whether the agent waits for it: a command of the turn itself that takes a while."""
+    tool_use_id: _builtins.str
+    """The tool call that began it, or empty."""
+    output_file: _builtins.str
+    """The file that its output is written to while it runs, or empty; the agent may remove it at any time."""
     def __init__(
         self,
         *,
@@ -986,10 +995,13 @@ class BackgroundTask(_message.Message):
         description: _builtins.str = ...,
         status: _builtins.str = ...,
         running: _builtins.int = ...,
+        foreground: _builtins.bool = ...,
+        tool_use_id: _builtins.str = ...,
+        output_file: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["description", b"description", "running", b"running", "status", b"status", "task_id", b"task_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["description", b"description", "foreground", b"foreground", "output_file", b"output_file", "running", b"running", "status", b"status", "task_id", b"task_id", "tool_use_id", b"tool_use_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

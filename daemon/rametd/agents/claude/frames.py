@@ -244,6 +244,8 @@ def read_activity(message: Message, event: event_pb2.Event) -> tuple[Fact, ...]:
 def read_task(message: Message, event: event_pb2.Event) -> tuple[Fact, ...]:
     task = event.background_task
     task.task_id = text(message, "task_id")
+    task.tool_use_id = text(message, "tool_use_id")
+    task.foreground = message.get("is_backgrounded") is False
     task.description = text(message, "description") or text(message, "summary")
     words = {"task_started": "started", "task_progress": "progress"}
     status = text(message, "status") or text(table(message, "patch"), "status")

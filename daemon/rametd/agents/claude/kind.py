@@ -121,6 +121,9 @@ class Claude:
         keys = sorted((name, value) for name, value in environment.items() if name.startswith(KEYS))
         return hashlib.sha256(repr((seen, keys)).encode("utf-8", "surrogateescape")).hexdigest()
 
+    def task_output(self, session: Session, task_id: str, environment: Mapping[str, str]) -> str:
+        return transcripts.task_output(session.worktree, session.conversation_id, task_id, environment)
+
     def conversation_home(self, environment: Mapping[str, str]) -> Path:
         return transcripts.configuration_directory(environment)
 

@@ -5,11 +5,14 @@ PROJECT names the directory that the conversation began in; the program finds an
 """
 
 import os
+import re
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 
+TASK_ID = re.compile(r"[A-Za-z0-9_-]+")
+NOT_IN_PROJECT = re.compile(r"[^A-Za-z0-9]")
 COMPARED = 64 * 1024
 """Bytes before the end of the shorter file that tell whether the longer one continues it: transcripts are only ever appended to."""
 
@@ -19,6 +22,15 @@ def configuration_directory(environment: Mapping[str, str]) -> Path:
     if configured := environment.get("CLAUDE_CONFIG_DIR"):
         return Path(configured)
     return Path(environment.get("HOME") or Path.home()) / ".claude"
+
+
+def task_output(worktree: Path, conversation_id: str, task_id: str, environment: Mapping[str, str]) -> str:
+    """Return the file that the output of a running shell command goes to; "" for an id that is no file name."""
+    if not TASK_ID.fullmatch(task_id):
+        return ""
+    temporary = environment.get("CLAUDE_CODE_TMPDIR") or "/tmp"  # noqa: S108 - the program's own default
+    project = NOT_IN_PROJECT.sub("-", str(worktree))
+    return f"{temporary}/claude-{os.getuid()}/{project}/{conversation_id}/tasks/{task_id}.output"
 
 
 def find(root: Path, conversation_id: str) -> Path | None:

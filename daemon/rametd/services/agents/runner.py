@@ -176,6 +176,8 @@ class Runner:
             async for lines in self._live.attachment:
                 for line in lines:
                     frame = self._kind.read(self._agent, line.start, line.end, line.data)
+                    if frame.event.HasField("background_task"):
+                        self._find_output(frame.event.background_task)
                     if asks_to_edit(frame):
                         frame = await with_edit(frame, self._session.worktree)
                     frames.append(frame)
@@ -190,6 +192,11 @@ class Runner:
         finally:
             self._at_end = True
             self._news.set()
+
+    def _find_output(self, task: event_pb2.BackgroundTask) -> None:
+        if task.status == "started":
+            environment = self._core.daemon_environment
+            task.output_file = self._kind.task_output(self._session, task.task_id, environment)
 
     def _store_frames(self) -> None:
         """Have the frames stored: with those of other agents where all are calm, else in a work of their own."""

@@ -1,4 +1,4 @@
-"""`rametctl log`: show a session's events."""
+"""`rametctl events`: show a session's events."""
 
 from collections import deque
 from typing import TYPE_CHECKING
@@ -18,7 +18,7 @@ PAGE_OF_FRAMES = 50
 """Events at a time: a message has a limit, and a tool's answer may be long."""
 
 
-@click.command("log", cls=Verb, short_help="Show a session's events.")
+@click.command("events", cls=Verb, short_help="Show a session's events.")
 @session_argument
 @click.option("-f", "--follow", is_flag=True, help="Follow until Ctrl-C.")
 @click.option("--raw", is_flag=True, help="Show only the agent's own output lines, unchanged.")
@@ -28,16 +28,16 @@ PAGE_OF_FRAMES = 50
 def command(app: App, session: str, follow: bool, raw: bool, audit: bool, lines: int | None) -> None:
     """Show the events of SESSION, one per line, oldest first.
 
-    Protocol messages of the agent's program (control_line, agent_notice) are
-    omitted; --raw and --json include them. --json prints the events as one array,
+    Protocol messages of the agent's program (control_line, agent_notice) and pieces
+    of messages (partial) are omitted; --json includes them. --json prints the events as one array,
     with --follow one per line. --audit adds the actor to each line: you (owner), a
     session, or the daemon.
 
     \b
     Examples:
-      rametctl log fix-login -n 20
-      rametctl log fix-login --audit
-      rametctl log fix-login --raw | jq -r .type
+      rametctl events fix-login -n 20
+      rametctl events fix-login --audit
+      rametctl events fix-login --raw | jq -r .type
     """
     from rametctl.errors import UsageError
     from rametctl.sessions import get_session
