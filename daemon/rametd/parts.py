@@ -45,6 +45,7 @@ from rametd.services.sessions import Sessions, resolve_trouble
 from rametd.services.trackers import Trackers
 from rametd.services.upkeep import housekeeping
 from rametd.services.upkeep.power import Power
+from rametd.services.withheld import WithheldInbox, resolve_withheld
 from rametd.services.worktrees.beginnings import Beginnings
 from rametd.services.worktrees.checkpoints import Checkpointer
 from rametd.services.worktrees.rewind import Rewinder
@@ -83,6 +84,7 @@ class Parts:
     orchestration: Orchestration
     ownership: Ownership
     radar: Radar
+    withheld: WithheldInbox
     queue: LandingQueue
     pulls: PullRequests
     pull_cleaner: PullRequestCleaner
@@ -136,6 +138,7 @@ class Parts:
             ("trackers", self.trackers.run),
             ("landed", self.departures.landed.run),
             ("radar", self.radar.run),
+            ("withheld", self.withheld.run),
             ("pull-requests", PullRequestTracker(self.core, self.pulls).run),
             ("notifications", self.notifier.run),
         ):
@@ -182,16 +185,29 @@ def assemble(core: Core, commands: Executor) -> Parts:
     setup = Setup(core, terminals)
     beginnings = Beginnings(core, checkpointer, setup.over)
     landed = LandedTracker(core)
+    withheld = WithheldInbox(core)
     ownership = Ownership(core)
     hooks = SessionHooks(
-        after_creation=(setup.begin, warmer.session_made, trackers.session_made, beginnings.begin),
+        after_creation=(
+            setup.begin,
+            warmer.session_made,
+            trackers.session_made,
+            beginnings.begin,
+            withheld.session_made,
+        ),
         before_launch=(setup.ready,),
         hurry=setup.hurry,
         # In this order: two scans of all files at once would delay the first prompt.
         before_prompt=(beginnings.before_prompt, trackers.before_prompt),
         settle_checkpoint=checkpointer.settle,
         use_tools=tools.use,
-        after_turn=(checkpointer.after_turn, landed.after_turn, transcripts.renew, ownership.after_turn),
+        after_turn=(
+            checkpointer.after_turn,
+            landed.after_turn,
+            transcripts.renew,
+            ownership.after_turn,
+            withheld.after_turn,
+        ),
         before_tree_goes=(warmer.before_tree_goes, setup.tear_down, trackers.before_tree_goes),
     )
     supervisor = Supervisor(core, hooks, warmer, transcripts)
@@ -221,6 +237,7 @@ def assemble(core: Core, commands: Executor) -> Parts:
             RequestKind.LOGIN: resolve_trouble,
             RequestKind.OWNERSHIP: ownership.resolve,
             RequestKind.LANDING: entries.resolve,
+            RequestKind.TRUST: resolve_withheld,
         },
         supervisor=supervisor,
         warmer=warmer,
@@ -240,6 +257,7 @@ def assemble(core: Core, commands: Executor) -> Parts:
         orchestration=Orchestration(core, creator, sessions),
         ownership=ownership,
         radar=radar,
+        withheld=withheld,
         queue=LandingQueue(core, setup, checkpointer),
         pulls=pulls,
         pull_cleaner=PullRequestCleaner(core, pulls, archive),

@@ -103,12 +103,12 @@ def server_factory(
     parts.tools.bind(use_tools)
     added: tuple[tuple[Callable[[Any, Any], None], Any], ...] = (
         (daemon_pb2_grpc.add_DaemonServiceServicer_to_server, DaemonServicer(core, facts, serving, stop)),
-        (repo_pb2_grpc.add_RepoServiceServicer_to_server, RepoServicer(core, calls, parts.pool)),
+        (repo_pb2_grpc.add_RepoServiceServicer_to_server, RepoServicer(core, calls, parts.pool, parts.withheld)),
         (session_pb2_grpc.add_SessionServiceServicer_to_server, sessions),
         (event_pb2_grpc.add_EventServiceServicer_to_server, EventServicer(core)),
         (
             attention_pb2_grpc.add_AttentionServiceServicer_to_server,
-            AttentionServicer(core, calls, parts.resolvers, parts.notifier),
+            AttentionServicer(core, calls, parts.resolvers, parts.notifier, parts.withheld),
         ),
         (worktree_pb2_grpc.add_WorktreeServiceServicer_to_server, worktrees),
         (terminal_pb2_grpc.add_TerminalServiceServicer_to_server, terminals),

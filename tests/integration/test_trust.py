@@ -11,7 +11,7 @@ from typing import Any
 
 import grpc
 import pytest
-from ramet.v1 import landing_pb2, repo_pb2, session_pb2, terminal_pb2
+from ramet.v1 import attention_pb2, landing_pb2, repo_pb2, session_pb2, terminal_pb2
 
 from tests.support.agents import script
 from tests.support.daemon import IDLE, Client, Sandbox, git
@@ -383,3 +383,53 @@ async def test_a_changed_hook_in_the_checkout_does_not_run_until_the_person_trus
             not ran,
         )
         await client.trust(repository)
+
+
+async def test_the_inbox_has_one_entry_for_each_repository_that_changed_what_was_trusted(
+    client: Client, sandbox: Sandbox, repository: Path
+) -> None:
+    file = repository / ".ramet.toml"
+
+    async def entries() -> list[attention_pb2.AttentionRequest]:
+        answer = await client.attention.ListRequests(attention_pb2.ListRequestsRequest(), metadata=client.metadata)
+        return [each for each in answer.requests if each.kind == attention_pb2.ATTENTION_KIND_TRUST]
+
+    async def entry(*words: str) -> attention_pb2.AttentionRequest:
+        async def look() -> attention_pb2.AttentionRequest:
+            found, *more = await entries() or [attention_pb2.AttentionRequest()]
+            assert more == []
+            assert all(word in found.reason for word in words), found.reason
+            return found
+
+        return await eventually(look)
+
+    async def none() -> bool:
+        return await entries() == []
+
+    file.write_text('setup = ["true"]\n')
+    await client.trust(repository)
+    for name in ("one", "two"):
+        await client.create(repository, name=name)
+    assert await entries() == []
+
+    file.write_text('setup = ["curl evil"]\n')
+    first = await entry("setup", '-setup = ["true"]', '+setup = ["curl evil"]', "rametctl repo trust")
+    assert "rametctl repo trust repo" in sandbox.ctl("inbox", cwd=repository).stdout
+    assert (await client.get(first.session_id)).attention == 0, "it is not the session's"
+    refused = sandbox.ctl("approve", first.id, cwd=repository)
+    assert (refused.code, "rametctl repo trust repo" in refused.stderr) == (2, True), refused
+    assert sandbox.ctl("approve", first.session_name, cwd=repository).code == 3, "a session's name does not mean it"
+
+    file.write_text('setup = ["true"]\n')
+    await eventually(none)
+    file.write_text('setup = ["make"]\n')
+    second = await entry('+setup = ["make"]')
+    assert sandbox.ctl("deny", second.id, "-m", "no", cwd=repository).code == 0
+    await client.sessions.ArchiveSession(
+        session_pb2.ArchiveSessionRequest(session=second.session_id), metadata=client.metadata
+    )
+    file.write_text('setup = ["make all"]\n')
+    third = await entry('+setup = ["make all"]')
+    assert third.session_id != second.session_id
+    await client.trust(repository)
+    assert await entries() == [], "what is trusted now is no question any more"

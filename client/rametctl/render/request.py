@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ramet.v1.attention_pb2 import AttentionRequest
 
 _SHOWN_ID = 8
-OF_THE_DAEMON = frozenset({"review", "conflict", "ownership", "trouble", "login"})
+OF_THE_DAEMON = frozenset({"review", "conflict", "ownership", "trouble", "login", "trust"})
 """Kinds whose reason is all that there is to see."""
 
 
@@ -54,7 +54,7 @@ def answer_command(request: "AttentionRequest", name: str | None = None) -> str:
 
 def _own_command(request: "AttentionRequest") -> str | None:
     """What helps a session that is stuck, beside an answer."""
-    data = parsed(request.input_json) if kind_name(request) in {"trouble", "login"} else None
+    data = parsed(request.input_json) if kind_name(request) in {"trouble", "login", "trust"} else None
     return str(data["command"]) if isinstance(data, Mapping) and "command" in data else None
 
 
@@ -145,6 +145,8 @@ def _or_deny(request: "AttentionRequest", which: str) -> str:
             return f"   see: rametctl logs {name}   puts it aside: rametctl deny {which}"
         case "login":
             return f"   then all go on by themselves; at once: rametctl approve {which}"
+        case "trust":
+            return f"   puts it aside: rametctl deny {which}"
         case "conflict":
             name = request.session_name or request.session_id
             return f"   puts it aside   see: rametctl conflicts {name}"

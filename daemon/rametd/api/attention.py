@@ -19,6 +19,7 @@ from rametd.services.lookup import find_session
 from rametd.services.notifications.notifier import Notifier
 from rametd.services.permissions import EFFECTS
 from rametd.services.views import request_message, rule_message
+from rametd.services.withheld import WithheldInbox
 from rametd.store import Reader, Unit
 
 Context = grpc.aio.ServicerContext[Any, Any]
@@ -35,7 +36,15 @@ def messages(reader: Reader, requests: list[Request]) -> list[attention_pb2.Atte
 
 
 class AttentionServicer(attention_pb2_grpc.AttentionServiceServicer):
-    def __init__(self, core: Core, calls: Calls, resolvers: Mapping[RequestKind, Resolver], notifier: Notifier) -> None:
+    def __init__(
+        self,
+        core: Core,
+        calls: Calls,
+        resolvers: Mapping[RequestKind, Resolver],
+        notifier: Notifier,
+        withheld: WithheldInbox,
+    ) -> None:
+        self._withheld = withheld
         self._core = core
         self._calls = calls
         self._resolvers = resolvers
@@ -44,6 +53,7 @@ class AttentionServicer(attention_pb2_grpc.AttentionServiceServicer):
     async def ListRequests(
         self, request: attention_pb2.ListRequestsRequest, context: Context
     ) -> attention_pb2.ListRequestsResponse:
+        await self._withheld.look()
         start = position_of("requests", request.page_token, offset) or 0
         size = size_of(request.page_size)
 

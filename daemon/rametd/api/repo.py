@@ -20,6 +20,7 @@ from rametd.services.landing.trees import remove_unused
 from rametd.services.lookup import find_repo
 from rametd.services.settings import problem_of
 from rametd.services.views import repo_message
+from rametd.services.withheld import WithheldInbox
 from rametd.store import Reader, Unit
 
 Context = grpc.aio.ServicerContext[Any, Any]
@@ -30,7 +31,8 @@ def message(reader: Reader, repo: Repo) -> repo_pb2.Repo:
 
 
 class RepoServicer(repo_pb2_grpc.RepoServiceServicer):
-    def __init__(self, core: Core, calls: Calls, pool: Pool) -> None:
+    def __init__(self, core: Core, calls: Calls, pool: Pool, withheld: WithheldInbox) -> None:
+        self._withheld = withheld
         self._core = core
         self._calls = calls
         self._pool = pool
@@ -113,7 +115,9 @@ class RepoServicer(repo_pb2_grpc.RepoServiceServicer):
                 call.remember(unit, response)
                 return response
 
-            return await self._core.store.write(update)
+            response = await self._core.store.write(update)
+            await self._withheld.survey(await resolve_repo(self._core, repo.id))
+            return response
 
         return await self._calls.once("UpdateRepo", request, repo_pb2.UpdateRepoResponse, work)
 

@@ -248,6 +248,7 @@ class RequestKind(StrEnum):
     OWNERSHIP = "ownership"  # a session asks for paths of another session
     TROUBLE = "trouble"  # a session cannot go on without a person
     LOGIN = "login"  # a kind of agent is not logged in
+    TRUST = "trust"  # a repository changed what the person trusted
 
 
 DAEMON_REQUESTS = frozenset(
@@ -258,6 +259,7 @@ DAEMON_REQUESTS = frozenset(
         RequestKind.OWNERSHIP,
         RequestKind.TROUBLE,
         RequestKind.LOGIN,
+        RequestKind.TRUST,
     }
 )
 """Kinds of request that the daemon opens. No agent waits for them: they outlive process and turn, and the session continues."""

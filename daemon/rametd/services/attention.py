@@ -60,7 +60,7 @@ def find_request(reader: Reader, name: str) -> Request:
     except SessionNotFoundError:
         raise RequestNotFoundError(f"there is no request or session {name!r}", hint=hint) from None
     # A finished turn that wants a look is meant only when nothing else is.
-    asked = reader.requests.open(session.id)
+    asked = [request for request in reader.requests.open(session.id) if request.kind != RequestKind.TRUST]
     waiting = [request for request in asked if request.kind not in DAEMON_REQUESTS] or asked
     if not waiting:
         raise RequestNotFoundError(f"nothing of {session.name} waits for a person", hint=hint)

@@ -44,7 +44,7 @@ def _keep_inbox(unit: Unit, session: Session, *, stuck: bool) -> None:
     """The inbox has a session that cannot go on without a person, and nothing of one that was put away."""
     kinds = {RequestKind.TROUBLE}
     if session.state == State.ARCHIVED:
-        kinds |= {RequestKind.REVIEW, RequestKind.LOGIN}
+        kinds |= {RequestKind.REVIEW, RequestKind.LOGIN, RequestKind.TRUST}
     for kind in sorted(kinds):
         for request in unit.requests.close_of_kind(session.id, kind):
             log_request(unit, session, request)

@@ -83,6 +83,7 @@ REQUEST_KINDS = {
     RequestKind.OWNERSHIP: attention_pb2.ATTENTION_KIND_OWNERSHIP,
     RequestKind.TROUBLE: attention_pb2.ATTENTION_KIND_TROUBLE,
     RequestKind.LOGIN: attention_pb2.ATTENTION_KIND_LOGIN,
+    RequestKind.TRUST: attention_pb2.ATTENTION_KIND_TRUST,
 }
 
 WORKTREE_KINDS = {

@@ -82,6 +82,15 @@ class RequestReads(Table):
         )
         return found[::-1]
 
+    def of_kind(self, repo_id: str, kind: RequestKind) -> Sequence[Request]:
+        """Requests of one kind of all sessions of a repository, open and closed, oldest first."""
+        return REQUESTS.read_all(
+            self._db.execute(
+                f"{REQUESTS.select} WHERE kind = ? AND session_id IN (SELECT id FROM sessions WHERE repo_id = ?) ORDER BY create_time, id",
+                (kind, repo_id),
+            )
+        )
+
     def open_count(self, session_id: str) -> int:
         (count,) = self._db.execute(
             f"SELECT count(*) FROM requests WHERE state = 'open' AND {OF_AGENTS} AND session_id = ?", (session_id,)
@@ -92,7 +101,7 @@ class RequestReads(Table):
         """Number of open requests by session; sessions without one are absent."""
         return dict(
             self._db.execute(
-                "SELECT session_id, count(*) FROM requests WHERE state = 'open' AND kind NOT IN ('review', 'trouble', 'login') GROUP BY session_id"
+                "SELECT session_id, count(*) FROM requests WHERE state = 'open' AND kind NOT IN ('review', 'trouble', 'login', 'trust') GROUP BY session_id"
             )
         )
 

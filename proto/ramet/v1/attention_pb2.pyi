@@ -77,6 +77,10 @@ class _AttentionKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Attenti
     """A session cannot go on without a person: yes resumes it, no leaves it as it is."""
     ATTENTION_KIND_LOGIN: _AttentionKind.ValueType  # 10
     """A kind of agent is not logged in: yes tries again, as the daemon does by itself after the login."""
+    ATTENTION_KIND_TRUST: _AttentionKind.ValueType  # 11
+    """A trusted repository has changed commands or settings, which are withheld. Closed when the person trusts them or they are as before; no
+    puts it aside until they change again.
+    """
 
 class AttentionKind(_AttentionKind, metaclass=_AttentionKindEnumTypeWrapper):
     """AttentionKind says what an agent wants of a person."""
@@ -103,6 +107,10 @@ ATTENTION_KIND_TROUBLE: AttentionKind.ValueType  # 9
 """A session cannot go on without a person: yes resumes it, no leaves it as it is."""
 ATTENTION_KIND_LOGIN: AttentionKind.ValueType  # 10
 """A kind of agent is not logged in: yes tries again, as the daemon does by itself after the login."""
+ATTENTION_KIND_TRUST: AttentionKind.ValueType  # 11
+"""A trusted repository has changed commands or settings, which are withheld. Closed when the person trusts them or they are as before; no
+puts it aside until they change again.
+"""
 Global___AttentionKind: _TypeAlias = AttentionKind  # noqa: Y015
 
 class _AttentionState:
