@@ -70,22 +70,22 @@ class Bench:
         scan = await self._median(lambda: write_tree(self._context, self._tree))
         yield Figure("snapshot by scan", scan, "ms", self._how, 300)
         began = time.perf_counter()
-        tracker = await self._git.watch_changes(self._tree)
+        tracker = await self._git.trackers.watch(self._tree)
         yield Figure("starting a tracker", (time.perf_counter() - began) * 1000, "ms", "rules, watches and a scan")
         by_scan = f"by scan ({scan:.0f} ms)"
         kept = await self._median(lambda: self._git.snapshots.take(self._tree, ref=REF, owner="bench"))
         yield Figure("checkpoint", kept, "ms", f"tree, commit and ref; {self._how}", 10, kept / scan, by_scan)
         await self._same_tree(tracker)
-        names = await self._median(lambda: self._git.changed_files(self._tree, "HEAD"))
+        names = await self._median(lambda: self._git.diffs.changed_files(self._tree, "HEAD"))
         yield Figure("changed files", names, "ms", f"against HEAD; {self._how}", 30, names / scan, by_scan)
-        stat = await self._median(lambda: self._git.diff(self._tree, "HEAD", patch=False))
+        stat = await self._median(lambda: self._git.diffs.of_worktree(self._tree, "HEAD", patch=False))
         yield Figure("diff --stat", stat, "ms", f"against HEAD, renames found; {self._how}", 30, stat / scan, by_scan)
-        patch = await self._median(lambda: self._git.diff(self._tree, "HEAD"))
+        patch = await self._median(lambda: self._git.diffs.of_worktree(self._tree, "HEAD"))
         yield Figure("diff", patch, "ms", f"with its patch; {self._how}", None, patch / scan, by_scan)
-        await self._git.unwatch_changes(self._tree)
+        await self._git.trackers.unwatch(self._tree)
 
         async def untracked() -> None:
-            await self._git.diff(self._tree, "HEAD", patch=False)
+            await self._git.diffs.of_worktree(self._tree, "HEAD", patch=False)
 
         slow = await self._median(untracked)
         yield Figure(

@@ -77,6 +77,6 @@ async def test_what_is_ignored_is_told_for_paths_that_are_not_there(tmp_path: Pa
     sample.git("rm", "-q", "--cached", "conf")
     asked = ("a.env", "deep/b.env", "kept.env", "tracked.env", "node_modules", "node_modules/", "sub/c.env", "é.env")
     here = Git(environment)
-    ignored = await here.ignored_among(sample.path, asked)
+    ignored = await here.worktrees.ignored_among(sample.path, asked)
     await here.aclose()
     assert ignored == {"a.env", "deep/b.env", "node_modules/", "é.env"}

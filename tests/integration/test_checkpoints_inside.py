@@ -212,7 +212,7 @@ async def test_a_tree_without_repositories_inside_is_known_for_that_by_events_an
     sample = repositories.plain(tmp_path / "repo", environment)
     layer = Git(environment, threads=2)
     try:
-        tracker = await layer.watch_changes(sample.path)
+        tracker = await layer.trackers.watch(sample.path)
         assert (await tracker.tree()).plain
         sample.write("new")
         assert (await tracker.tree()).plain
@@ -223,7 +223,7 @@ async def test_a_tree_without_repositories_inside_is_known_for_that_by_events_an
         shutil.rmtree(own.path)
         assert (await tracker.tree()).plain
         sample.git("update-index", "--split-index")
-        await layer.unwatch_changes(sample.path)
+        await layer.trackers.unwatch(sample.path)
         assert (await layer.snapshots.take(sample.path)).nested == ()
     finally:
         await layer.aclose()

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from rametd.domain.errors import RefNotFoundError
-from rametd.git import DiffStat, FileChange, Git
+from rametd.git import FileChange, Git
 from rametd.git.diff import MAX_FILE, DiffOptions
 
 from tests.support import repositories
@@ -53,7 +53,7 @@ async def test_a_diff_holds_committed_uncommitted_and_untracked_changes(git: Git
     (sample.path / "link").symlink_to("dir")
     before = fingerprint(sample)
 
-    found = await git.diff(sample.path, base)
+    found = await git.diffs.of_worktree(sample.path, base)
 
     assert found.files == (
         change("README.md", "deleted", 0, 1),
@@ -69,8 +69,7 @@ async def test_a_diff_holds_committed_uncommitted_and_untracked_changes(git: Git
     assert b"+print('four')\n" in found.patch
     assert b"rename from long.txt\nrename to longer.txt\n" in found.patch
     assert b"\x00" not in found.patch
-    assert await git.diff_stat(sample.path, base) == DiffStat(7, 5, 2)
-    assert await git.changed_files(sample.path, base) == (
+    assert await git.diffs.changed_files(sample.path, base) == (
         "README.md",
         "committed",
         "dir/untracked",
@@ -84,7 +83,7 @@ async def test_a_diff_holds_committed_uncommitted_and_untracked_changes(git: Git
 
 
 async def test_nothing_changed_is_an_empty_diff(git: Git, sample: Sample) -> None:
-    found = await git.diff(sample.path, sample.head)
+    found = await git.diffs.of_worktree(sample.path, sample.head)
 
     assert (found.files, found.patch, found.truncated) == ((), b"", False)
 
@@ -96,11 +95,11 @@ async def test_a_patch_can_be_applied(git: Git, sample: Sample, tmp_path: Path) 
     sample.write("run.sh", "#!/bin/sh\n").chmod(0o755)
     (sample.path / "long.txt").rename(sample.path / "longer.txt")
 
-    found = await git.diff(sample.path, base)
+    found = await git.diffs.of_worktree(sample.path, base)
 
     sample.git("worktree", "add", "-q", "--detach", str(tmp_path / "other"), base)
     sample.git("apply", "--index", "-", at=tmp_path / "other", stdin=found.patch)
-    assert sample.git("write-tree", at=tmp_path / "other") == await git.tree(sample.path)
+    assert sample.git("write-tree", at=tmp_path / "other") == await git.diffs.tree(sample.path)
 
 
 async def test_a_patch_with_what_is_binary_can_be_applied_where_none_of_it_is(
@@ -118,15 +117,17 @@ async def test_a_patch_with_what_is_binary_can_be_applied_where_none_of_it_is(
     sample.write("[odd] *.bin", bytes(range(256)) * 10)
     sample.write("src/app.py", "no newline at the end")
 
-    whole = await git.diff(sample.path, base, options=DiffOptions(binary=True))
-    part = await git.diff(sample.path, base, options=DiffOptions(binary=True, paths=("[odd] *.bin",)))
+    whole = await git.diffs.of_worktree(sample.path, base, options=DiffOptions(binary=True))
+    part = await git.diffs.of_worktree(sample.path, base, options=DiffOptions(binary=True, paths=("[odd] *.bin",)))
 
     assert (whole.truncated, part.truncated) == (False, False)
     sample.git("apply", "--index", "-", at=tmp_path / "elsewhere", stdin=whole.patch)
-    assert sample.git("write-tree", at=tmp_path / "elsewhere") == await git.tree(sample.path)
+    assert sample.git("write-tree", at=tmp_path / "elsewhere") == await git.diffs.tree(sample.path)
     assert part.patch is not None
     assert part.patch in (whole.patch or b"")
-    assert (await git.diff(sample.path, base)).patch != whole.patch, "asked for, not forced on whoever reads it"
+    assert (await git.diffs.of_worktree(sample.path, base)).patch != whole.patch, (
+        "asked for, not forced on whoever reads it"
+    )
 
 
 async def test_a_binary_patch_names_what_is_too_large_and_holds_the_rest(
@@ -139,7 +140,7 @@ async def test_a_binary_patch_names_what_is_too_large_and_holds_the_rest(
     sample.write("small.bin", noise.randbytes(1000))
     sample.write("zzz", "last\n")
 
-    found = await git.diff(sample.path, base, options=DiffOptions(binary=True))
+    found = await git.diffs.of_worktree(sample.path, base, options=DiffOptions(binary=True))
 
     assert (found.truncated, found.cut) == (True, False)
     rest, separator, named = (found.patch or b"").partition(b"diff --git a/huge [1].bin")
@@ -155,7 +156,7 @@ async def test_a_patch_over_the_cap_is_cut_at_a_line(git: Git, sample: Sample) -
     sample.write("big.txt", "".join(f"line {number}\n" for number in range(5000)))
     sample.write("zzz", "last\n")
 
-    found = await git.diff(sample.path, sample.head, max_patch=1000)
+    found = await git.diffs.of_worktree(sample.path, sample.head, max_patch=1000)
 
     assert found.truncated
     assert found.patch is not None
@@ -167,7 +168,7 @@ async def test_a_patch_over_the_cap_is_cut_at_a_line(git: Git, sample: Sample) -
 async def test_a_huge_file_is_neither_shown_nor_counted(git: Git, sample: Sample) -> None:
     sample.write("huge.txt", b"0123456\n" * (MAX_FILE // 8 + 1))
 
-    found = await git.diff(sample.path, sample.head)
+    found = await git.diffs.of_worktree(sample.path, sample.head)
 
     assert found.files == (change("huge.txt", "added", too_large=True),)
     assert found.truncated
@@ -179,14 +180,14 @@ async def test_a_file_that_becomes_a_link_is_a_change_of_type(git: Git, sample: 
     (sample.path / "README.md").unlink()
     (sample.path / "README.md").symlink_to("long.txt")
 
-    assert [file.status for file in (await git.diff(sample.path, sample.head)).files] == ["typechange"]
+    assert [file.status for file in (await git.diffs.of_worktree(sample.path, sample.head)).files] == ["typechange"]
 
 
 async def test_a_moved_submodule_is_marked(git: Git, tmp_path: Path, environment: dict[str, str]) -> None:
     sample = repositories.with_submodule(tmp_path / "sub", environment)
     sample.commit("further", at=sample.path / "lib")
 
-    found = await git.diff(sample.path, sample.head)
+    found = await git.diffs.of_worktree(sample.path, sample.head)
 
     assert found.files == (change("lib", "modified", 1, 1, submodule=True),)
     assert b"+Subproject commit" in (found.patch or b"")
@@ -195,10 +196,10 @@ async def test_a_moved_submodule_is_marked(git: Git, tmp_path: Path, environment
 async def test_names_that_are_not_utf8_survive(git: Git, sample: Sample) -> None:
     sample.write("caf\udce9", "1\n")
 
-    found = await git.diff(sample.path, sample.head)
+    found = await git.diffs.of_worktree(sample.path, sample.head)
 
     assert [file.path for file in found.files] == ["caf\udce9"]
-    assert await git.changed_files(sample.path, sample.head) == ("caf\udce9",)
+    assert await git.diffs.changed_files(sample.path, sample.head) == ("caf\udce9",)
 
 
 async def test_two_commits_are_compared_without_a_worktree(
@@ -207,7 +208,7 @@ async def test_two_commits_are_compared_without_a_worktree(
     sample = repositories.bare_with_worktrees(tmp_path / "proj" / "main", environment)
     repo = await git.discover(sample.path.parent)
 
-    found = await git.diff_commits(repo, sample.git("rev-parse", "main~1"), "main", patch=False)
+    found = await git.diffs.between(repo, sample.git("rev-parse", "main~1"), "main", patch=False)
 
     assert found.files == (change(".gitignore", "added", 2), change("src/app.py", "modified", 2, 1))
     assert found.patch is None
@@ -216,4 +217,4 @@ async def test_two_commits_are_compared_without_a_worktree(
 @pytest.mark.parametrize("against", ["0" * 39 + "1", "gone", ""])
 async def test_a_commit_that_is_not_there_is_named(git: Git, sample: Sample, against: str) -> None:
     with pytest.raises(RefNotFoundError, match="names no commit here"):
-        await git.diff(sample.path, against)
+        await git.diffs.of_worktree(sample.path, against)

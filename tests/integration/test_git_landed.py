@@ -56,8 +56,10 @@ def two_commits(sample: Sample) -> None:
 async def ask(git: Git, repo: RepositoryInfo, sample: Sample, *, base_ref: str = "main", state: str = "") -> Landed:
     """Of the branch ``work``, which began where main was before."""
     base = sample.git("merge-base", "work", sample.git("rev-list", "-n1", "--grep=^long$", "--all"))
-    targets = await git.landing_targets(repo, base_ref, "work")
-    return await git.landed(repo, sample.git("rev-parse", "work"), base, targets, pull_request_state=state or None)
+    targets = await git.landing.targets_of(repo, base_ref, "work")
+    return await git.landing.landed(
+        repo, sample.git("rev-parse", "work"), base, targets, pull_request_state=state or None
+    )
 
 
 async def test_a_fresh_branch_has_not_landed_though_the_base_holds_all_of_it(
@@ -277,7 +279,7 @@ async def test_a_merged_pull_request_is_a_landing(git: Git, repo: RepositoryInfo
 
 async def test_a_branch_does_not_land_on_itself(git: Git, repo: RepositoryInfo, sample: Sample) -> None:
     two_commits(sample)
-    assert [target.name for target in await git.landing_targets(repo, "work", "work")] == ["main"]
+    assert [target.name for target in await git.landing.targets_of(repo, "work", "work")] == ["main"]
 
 
 steps = st.lists(
@@ -330,6 +332,6 @@ async def test_whatever_was_brought_over_whole_has_landed_and_what_lacks_a_commi
             edit(sample, line, "later", name)
         sample.commit("later")
     info = await git.discover(sample.path)
-    targets = await git.landing_targets(info, "main", "work")
+    targets = await git.landing.targets_of(info, "main", "work")
 
-    assert bool(await git.landed(info, tip, base, targets)) == whole
+    assert bool(await git.landing.landed(info, tip, base, targets)) == whole

@@ -128,11 +128,11 @@ async def test_the_base_is_what_the_caller_has_checked_out(
     sample.git("worktree", "add", "-q", "--detach", str(tmp_path / "detached"), first)
     repo = await git.discover(sample.path)
 
-    assert await git.resolve_base(repo, None, sample.path / "src") == Base("main", sample.head)
-    assert await git.resolve_base(repo, None, tmp_path / "topic") == Base("topic", first)
-    assert await git.resolve_base(repo, None, tmp_path / "detached") == Base(first, first)
-    assert await git.resolve_base(repo, None, tmp_path) == Base("main", sample.head)
-    assert await git.resolve_base(repo, "HEAD", tmp_path / "topic") == Base("HEAD", first)
+    assert await git.branches.resolve_base(repo, None, sample.path / "src") == Base("main", sample.head)
+    assert await git.branches.resolve_base(repo, None, tmp_path / "topic") == Base("topic", first)
+    assert await git.branches.resolve_base(repo, None, tmp_path / "detached") == Base(first, first)
+    assert await git.branches.resolve_base(repo, None, tmp_path) == Base("main", sample.head)
+    assert await git.branches.resolve_base(repo, "HEAD", tmp_path / "topic") == Base("HEAD", first)
 
 
 async def test_a_caller_in_another_repository_gets_the_named_ones_head(
@@ -141,7 +141,9 @@ async def test_a_caller_in_another_repository_gets_the_named_ones_head(
     sample = repositories.plain(tmp_path / "proj", environment)
     other = repositories.detached(tmp_path / "other", environment)
 
-    assert await git.resolve_base(await git.discover(sample.path), None, other.path) == Base("main", sample.head)
+    assert await git.branches.resolve_base(await git.discover(sample.path), None, other.path) == Base(
+        "main", sample.head
+    )
 
 
 async def test_a_repository_without_a_commit_is_refused(tmp_path: Path, environment: dict[str, str], git: Git) -> None:
@@ -149,7 +151,7 @@ async def test_a_repository_without_a_commit_is_refused(tmp_path: Path, environm
 
     assert repo.head == Head("main", None)
     with pytest.raises(UnbornBranchError, match="no commit on main") as caught:
-        await git.resolve_base(repo)
+        await git.branches.resolve_base(repo)
     assert "--initial-commit" in caught.value.hint
 
 
@@ -167,14 +169,14 @@ async def test_every_kind_of_ref_is_a_base(tmp_path: Path, environment: dict[str
         ("main~1", "main~1", first),
         ("@", "@", sample.head),
     ):
-        assert await git.resolve_base(repo, ref) == Base(name, commit)
+        assert await git.branches.resolve_base(repo, ref) == Base(name, commit)
 
 
 async def test_a_branch_wins_over_a_tag_of_the_same_name(tmp_path: Path, environment: dict[str, str], git: Git) -> None:
     sample = repositories.plain(tmp_path / "proj", environment)
     sample.git("tag", "main", "HEAD~1")
 
-    assert await git.resolve_base(await git.discover(sample.path), "main") == Base("main", sample.head)
+    assert await git.branches.resolve_base(await git.discover(sample.path), "main") == Base("main", sample.head)
 
 
 @pytest.mark.parametrize(
@@ -187,7 +189,7 @@ async def test_an_unknown_ref_suggests_near_ones(
     repo = await git.discover(repositories.with_remote(tmp_path / "proj", environment).path)
 
     with pytest.raises(RefNotFoundError) as caught:
-        await git.resolve_base(repo, ref)
+        await git.branches.resolve_base(repo, ref)
     assert near in caught.value.data["near"].split(" ")
 
 
@@ -195,14 +197,14 @@ async def test_a_tree_is_not_a_base(tmp_path: Path, environment: dict[str, str],
     sample = repositories.plain(tmp_path / "proj", environment)
 
     with pytest.raises(RefNotFoundError):
-        await git.resolve_base(await git.discover(sample.path), "main:src")
+        await git.branches.resolve_base(await git.discover(sample.path), "main:src")
 
 
 async def test_a_hash_too_short_is_ambiguous(tmp_path: Path, environment: dict[str, str], git: Git) -> None:
     sample = repositories.plain(tmp_path / "proj", environment)
 
     with pytest.raises((AmbiguousError, RefNotFoundError)):
-        await git.resolve_base(await git.discover(sample.path), sample.head[:2])
+        await git.branches.resolve_base(await git.discover(sample.path), sample.head[:2])
 
 
 async def test_branches_say_where_they_are_checked_out(tmp_path: Path, environment: dict[str, str], git: Git) -> None:
@@ -210,7 +212,7 @@ async def test_branches_say_where_they_are_checked_out(tmp_path: Path, environme
     sample.git("branch", "free")
     sample.git("worktree", "add", "-q", "-b", "feature/x", str(tmp_path / "x"))
 
-    assert await git.branches(await git.discover(sample.path)) == (
+    assert await git.branches.list(await git.discover(sample.path)) == (
         Branch("feature/x", sample.head, tmp_path / "x"),
         Branch("free", sample.head, None),
         Branch("main", sample.head, sample.path),
@@ -225,6 +227,6 @@ async def test_ahead_and_behind(tmp_path: Path, environment: dict[str, str], git
     sample.commit("b", at=tmp_path / "t")
     repo = await git.discover(sample.path)
 
-    assert await git.ahead_behind(repo, "topic", "main") == (2, 1)
+    assert await git.branches.ahead_behind(repo, "topic", "main") == (2, 1)
     with pytest.raises(RefNotFoundError):
-        await git.ahead_behind(repo, "topic", "gone")
+        await git.branches.ahead_behind(repo, "topic", "gone")

@@ -55,13 +55,13 @@ async def super_(git: Git, tmp_path: Path, environment: dict[str, str]) -> Super
     repo = await git.discover(sample.path)
     (tmp_path / "trees").mkdir()
     place = tmp_path / "trees" / "s-1"
-    assert await git.create_worktree(repo, place, "work", sample.head, new_branch=True) == ()
+    assert await git.worktrees.create(repo, place, "work", sample.head, new_branch=True) == ()
     return Super(sample, repo, Sample(place, environment), source.head)
 
 
 async def sync(git: Git, super_: Super, commit: str, *, rebase: bool = False) -> tuple[str, ...]:
     tree = super_.tree.path
-    synced = await git.sync(tree, "work", commit, rebase=rebase, message="base", source=super_.sample.path)
+    synced = await git.syncing.sync(tree, "work", commit, rebase=rebase, message="base", source=super_.sample.path)
     assert synced.commits == 1
     return synced.warnings
 
@@ -98,7 +98,7 @@ async def test_a_sync_that_was_cut_off_brings_the_files_too(git: Git, super_: Su
     old = super_.tree.head
     super_.tree.git("merge", "-q", "--ff-only", base)
 
-    await git.settle_sync(super_.tree.path, "work", old, base, super_.sample.path)
+    await git.syncing.settle(super_.tree.path, "work", old, base, super_.sample.path)
 
     assert super_.checked_out() == inner
 
@@ -178,7 +178,7 @@ async def test_a_branch_of_the_persons_own_submodule_is_no_remote(git: Git, supe
     inner, _ = super_.bump(push=False)
     super_.sample.git("checkout", "-q", "-B", "main", inner, at=super_.lib)
     place = super_.tree.path.with_name("s-2")
-    await git.create_worktree(super_.repo, place, "two", super_.sample.head, new_branch=True)
+    await git.worktrees.create(super_.repo, place, "two", super_.sample.head, new_branch=True)
 
     found = await git.landing.unpublished(super_.repo, place, super_.tree.head, super_.sample.head)
 

@@ -20,7 +20,7 @@ async def test_a_rebase_moves_no_other_branch(git: Git, sample: Sample, tree: Sa
     sample.git("branch", "stacked", first)
     base = sample.commit("base")
 
-    synced = await git.sync(tree.path, "work", base, rebase=True, message="")
+    synced = await git.syncing.sync(tree.path, "work", base, rebase=True, message="")
 
     assert (synced.new, synced.commits) == (tree.head, 1)
     assert sample.git("rev-parse", "stacked") == first
@@ -44,13 +44,13 @@ async def test_nothing_that_is_ignored_is_overwritten(
     base, before = sample.commit("base"), tree.head
 
     with pytest.raises(WorktreeChangedError, match=r"in the way: \.env, cache/big, folder$"):
-        await git.sync(tree.path, "work", base, rebase=rebase, message="base")
+        await git.syncing.sync(tree.path, "work", base, rebase=rebase, message="base")
 
     assert tree.head == before
     assert {name: (tree.path / name).read_text() for name in ignored} == ignored
     for name in ignored:
         (tree.path / name).rename(tree.path.parent / Path(name).name)
-    assert (await git.sync(tree.path, "work", base, rebase=rebase, message="base")).commits == 1
+    assert (await git.syncing.sync(tree.path, "work", base, rebase=rebase, message="base")).commits == 1
     assert (tree.path / "cache").read_text() == "the base's\n"
 
 
@@ -66,7 +66,7 @@ async def test_what_an_own_commit_added_for_a_while_overwrites_nothing_when_it_i
     sample.write("base")
     base = sample.commit("base")
 
-    assert (await git.sync(tree.path, "work", base, rebase=True, message="base")).commits == 1
+    assert (await git.syncing.sync(tree.path, "work", base, rebase=True, message="base")).commits == 1
 
     assert (tree.path / "secret").read_text() == "mine\n"
     assert tree.git("log", "--format=%s", "-3").splitlines() == ["taken back", "by mistake", "base"]
@@ -92,7 +92,7 @@ async def test_what_is_written_in_the_way_at_the_last_moment_is_not_overwritten(
         mine.write_text("mine, just now\n")
 
     with pytest.raises((WorktreeChangedError, GitFailedError)):
-        await git.sync(tree.path, "work", base, rebase=rebase, message="base", before_changing=write)
+        await git.syncing.sync(tree.path, "work", base, rebase=rebase, message="base", before_changing=write)
 
     assert mine.read_text() == "mine, just now\n"
     assert (tree.head, tree.git("branch", "--show-current")) == (before, "work")
@@ -111,7 +111,7 @@ async def test_a_file_that_git_was_told_not_to_look_at_is_not_overwritten(
     base, before = sample.commit("base"), tree.head
 
     with pytest.raises(WorktreeChangedError, match=r"README\.md"):
-        await git.sync(tree.path, "work", base, rebase=rebase, message="base")
+        await git.syncing.sync(tree.path, "work", base, rebase=rebase, message="base")
 
     assert (tree.path / "README.md").read_text() == "mine\n"
     assert tree.head == before
@@ -129,7 +129,7 @@ async def test_what_is_changed_or_staged_and_in_nobodys_way_stays_so(
     status = tree.git("status", "--porcelain")
     sample.write("base")
 
-    await git.sync(tree.path, "work", sample.commit("base"), rebase=rebase, message="base")
+    await git.syncing.sync(tree.path, "work", sample.commit("base"), rebase=rebase, message="base")
 
     assert tree.git("status", "--porcelain") == status
     assert (tree.path / "base").exists()
@@ -148,7 +148,7 @@ async def test_a_commit_that_is_made_in_the_same_moment_stays_on_its_branch(
         tree.commit("later")
 
     with pytest.raises(WorktreeChangedError, match="moved in the same moment"):
-        await git.sync(tree.path, "work", base, rebase=rebase, message="base", before_changing=commit)
+        await git.syncing.sync(tree.path, "work", base, rebase=rebase, message="base", before_changing=commit)
 
     assert tree.git("log", "--format=%s", "-1") == "later"
     assert (tree.git("branch", "--show-current"), tree.git("status", "--porcelain")) == ("work", "")
@@ -163,7 +163,7 @@ async def test_a_rebase_that_conflicts_touches_no_file(git: Git, sample: Sample,
     base = sample.commit("base")
     before = {path: path.stat().st_mtime_ns for path in tree.path.iterdir()}
 
-    synced = await git.sync(tree.path, "work", base, rebase=True, message="base")
+    synced = await git.syncing.sync(tree.path, "work", base, rebase=True, message="base")
 
     assert synced.conflicts == ("both",)
     assert {path: path.stat().st_mtime_ns for path in tree.path.iterdir()} == before
@@ -179,7 +179,7 @@ async def cut_off(git: Git, sample: Sample, tree: Sample) -> tuple[str, str]:
     sample.write("README.md", "the base's\n")
     base = sample.commit("base")
     old = tree.head
-    await git.sync(tree.path, "work", base, rebase=True, message="base")
+    await git.syncing.sync(tree.path, "work", base, rebase=True, message="base")
     new = tree.head
     tree.git("reset", "-q", "--hard", old)
     return old, new
@@ -190,15 +190,15 @@ async def test_a_sync_that_was_cut_off_is_ended_where_its_files_are_whole(
 ) -> None:
     old, new = await cut_off(git, sample, tree)
     tree.write("draft", "mine\n")
-    assert await git.settle_sync(tree.path, "work", old, new) == CutOff.NOTHING
+    assert await git.syncing.settle(tree.path, "work", old, new) == CutOff.NOTHING
     tree.git("checkout", "-q", "--detach", new)
     tree.write("README.md", "mine, since\n")
 
-    assert await git.settle_sync(tree.path, "work", old, new) == CutOff.DONE
+    assert await git.syncing.settle(tree.path, "work", old, new) == CutOff.DONE
 
     assert (tree.git("branch", "--show-current"), tree.head) == ("work", new)
     assert tree.git("status", "--porcelain").split() == ["M", "README.md", "??", "draft"]
-    assert await git.settle_sync(tree.path, "work", old, new) == CutOff.DONE
+    assert await git.syncing.settle(tree.path, "work", old, new) == CutOff.DONE
 
 
 async def test_what_a_git_that_was_killed_has_half_written_and_what_somebody_went_on_with_stays(
@@ -207,13 +207,13 @@ async def test_what_a_git_that_was_killed_has_half_written_and_what_somebody_wen
     old, new = await cut_off(git, sample, tree)
     tree.write("README.md", "the base's\n")
 
-    assert await git.settle_sync(tree.path, "work", old, new) == CutOff.HALF
+    assert await git.syncing.settle(tree.path, "work", old, new) == CutOff.HALF
     assert (tree.path / "README.md").read_text() == "the base's\n"
 
     tree.git("checkout", "-q", "--force", "--detach", new)
     tree.write("more")
     mine = tree.commit("more")
-    assert await git.settle_sync(tree.path, "work", old, new) == CutOff.DETACHED
+    assert await git.syncing.settle(tree.path, "work", old, new) == CutOff.DETACHED
     assert (tree.head, tree.git("rev-parse", "work")) == (mine, old)
 
 
@@ -222,11 +222,11 @@ async def test_a_tracked_directory_that_becomes_a_file_is_in_nobodys_way(
 ) -> None:
     sample.write("place/one")
     first = sample.commit("a directory")
-    await git.sync(tree.path, "work", first, rebase=False, message="base")
+    await git.syncing.sync(tree.path, "work", first, rebase=False, message="base")
     sample.git("rm", "-rq", "place")
     sample.write("place", "a file\n")
 
-    await git.sync(tree.path, "work", sample.commit("a file"), rebase=False, message="base")
+    await git.syncing.sync(tree.path, "work", sample.commit("a file"), rebase=False, message="base")
 
     assert (tree.path / "place").read_text() == "a file\n"
 
@@ -234,7 +234,7 @@ async def test_a_tracked_directory_that_becomes_a_file_is_in_nobodys_way(
 async def test_a_branch_that_was_deleted_is_said(git: Git, sample: Sample, tree: Sample) -> None:
     sample.git("update-ref", "-d", "refs/heads/work")
     with pytest.raises(WorktreeChangedError, match="no commit"):
-        await git.sync(tree.path, "work", sample.head, rebase=False, message="")
+        await git.syncing.sync(tree.path, "work", sample.head, rebase=False, message="")
 
 
 async def test_a_branch_is_not_moved_under_a_checkout_that_cannot_be_found(git: Git, tmp_path: Path) -> None:

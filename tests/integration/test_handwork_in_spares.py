@@ -41,9 +41,9 @@ async def repo(here: Git, sample: Sample) -> RepositoryInfo:
 async def spare(here: Git, repo: RepositoryInfo, sample: Sample, tmp_path: Path) -> Path:
     """At the commit before the last, with a file that its setup has made."""
     made = tmp_path / "spare"
-    await here.make_spare(repo, made, old_of(sample))
+    await here.spares.make(repo, made, old_of(sample))
     sample.write("installed.lock", "by the setup\n", at=made)
-    await here.note_spare(repo, made, old_of(sample))
+    await here.spares.note(repo, made, old_of(sample))
     return made
 
 
@@ -93,11 +93,11 @@ async def test_a_spare_in_which_somebody_worked_is_neither_updated_nor_removed(
     WORK[work](sample, spare)
     before, head = everything(spare), sample.git("rev-parse", "HEAD", at=spare)
     with pytest.raises(WorktreeChangedError):
-        await here.update_spare(repo, spare, old_of(sample), sample.head, background=True)
-    removal = await here.remove_spare(repo, spare, old_of(sample))
+        await here.spares.update(repo, spare, old_of(sample), sample.head, background=True)
+    removal = await here.spares.remove(repo, spare, old_of(sample))
     assert len(removal.kept) == 1
     assert str(spare) in removal.kept[0]
-    assert (await here.undo_create(repo, spare, "", None)).kept, "it is theirs from now on"
+    assert (await here.worktrees.undo_create(repo, spare, "", None)).kept, "it is theirs from now on"
     assert everything(spare) == before
     assert sample.git("rev-parse", "HEAD", at=spare) == head
 
@@ -106,9 +106,9 @@ async def test_what_its_setup_has_made_is_nobody_s_work(
     here: Git, repo: RepositoryInfo, sample: Sample, spare: Path
 ) -> None:
     os.utime(spare / "README.md", (1, 1))  # looked at, not changed
-    await here.update_spare(repo, spare, old_of(sample), sample.head, background=True)
-    await here.note_spare(repo, spare, sample.head)
-    assert (await here.remove_spare(repo, spare, sample.head)).kept == ()
+    await here.spares.update(repo, spare, old_of(sample), sample.head, background=True)
+    await here.spares.note(repo, spare, sample.head)
+    assert (await here.spares.remove(repo, spare, sample.head)).kept == ()
     assert not spare.exists()
 
 
@@ -118,7 +118,7 @@ async def test_a_commit_of_a_spare_whose_directory_was_deleted_stays_on_git_s_li
     commit(sample, spare)
     made = sample.git("rev-parse", "HEAD", at=spare)
     spare.rename(spare.with_name("moved"))
-    assert (await here.remove_spare(repo, spare, old_of(sample))).kept
+    assert (await here.spares.remove(repo, spare, old_of(sample))).kept
     assert made in sample.git("worktree", "list", "--porcelain")
 
 
@@ -126,11 +126,11 @@ async def test_of_a_spare_that_was_being_made_commits_alone_count(
     here: Git, repo: RepositoryInfo, sample: Sample, tmp_path: Path
 ) -> None:
     for name in ("half", "worked-in"):
-        await here.make_spare(repo, tmp_path / name, sample.head)
+        await here.spares.make(repo, tmp_path / name, sample.head)
         sample.write("half-installed.lock", "by the setup\n", at=tmp_path / name)
     commit(sample, tmp_path / "worked-in")
-    assert (await here.remove_spare(repo, tmp_path / "half", sample.head, unfinished=True)).kept == ()
-    assert (await here.remove_spare(repo, tmp_path / "worked-in", sample.head, unfinished=True)).kept
+    assert (await here.spares.remove(repo, tmp_path / "half", sample.head, unfinished=True)).kept == ()
+    assert (await here.spares.remove(repo, tmp_path / "worked-in", sample.head, unfinished=True)).kept
     assert ((tmp_path / "half").exists(), (tmp_path / "worked-in").exists()) == (False, True)
 
 

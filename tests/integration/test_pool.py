@@ -43,19 +43,19 @@ async def test_a_spare_holds_no_branch_and_a_claim_writes_no_file(
 ) -> None:
     spare = tmp_path / "spare"
     before = fingerprint(sample)
-    await here.make_spare(repo, spare, sample.head)
+    await here.spares.make(repo, spare, sample.head)
     assert sample.git("branch", "--show-current", at=spare) == ""
     assert sample.git("status", "--porcelain", at=spare) == ""
-    assert {branch.name: branch.worktree for branch in await here.branches(repo)} == {"main": sample.path}
+    assert {branch.name: branch.worktree for branch in await here.branches.list(repo)} == {"main": sample.path}
     times = {file: file.stat().st_mtime_ns for file in spare.rglob("*")}
 
-    await here.claim_spare(repo, spare, "ramet/x", sample.head, new_branch=True)
+    await here.spares.claim(repo, spare, "ramet/x", sample.head, new_branch=True)
 
     assert {file: file.stat().st_mtime_ns for file in spare.rglob("*")} == times
     assert sample.git("branch", "--show-current", at=spare) == "ramet/x"
     assert sample.git("status", "--porcelain", at=spare) == ""
     assert sample.git("reflog", "ramet/x").count("\n") == 0
-    removal = await here.undo_create(repo, spare, "ramet/x", sample.head)
+    removal = await here.worktrees.undo_create(repo, spare, "ramet/x", sample.head)
     assert removal.kept == ()
     assert fingerprint(sample) == before
     assert not spare.exists()
@@ -71,13 +71,13 @@ async def test_bringing_a_spare_to_another_commit_writes_only_what_differs(
     here: Git, repo: RepositoryInfo, sample: Sample, tmp_path: Path
 ) -> None:
     spare = tmp_path / "spare"
-    await here.make_spare(repo, spare, sample.git("rev-parse", "HEAD~1"))
+    await here.spares.make(repo, spare, sample.git("rev-parse", "HEAD~1"))
     (spare / "installed.txt").write_text("by the setup\n")
-    await here.note_spare(repo, spare, sample.git("rev-parse", "HEAD~1"))
+    await here.spares.note(repo, spare, sample.git("rev-parse", "HEAD~1"))
     before = written(spare / "README.md")
-    assert await here.files_between(repo, sample.git("rev-parse", "HEAD~1"), sample.head) == 2
+    assert await here.commits.files_between(repo, sample.git("rev-parse", "HEAD~1"), sample.head) == 2
 
-    await here.update_spare(repo, spare, sample.git("rev-parse", "HEAD~1"), sample.head, background=True)
+    await here.spares.update(repo, spare, sample.git("rev-parse", "HEAD~1"), sample.head, background=True)
 
     assert written(spare / "README.md") == before
     assert (spare / "src" / "app.py").read_text() == (sample.path / "src" / "app.py").read_text()
@@ -89,11 +89,11 @@ async def test_what_is_no_whole_spare_is_not_claimed(
     here: Git, repo: RepositoryInfo, sample: Sample, tmp_path: Path
 ) -> None:
     async def fresh(name: str) -> Path:
-        await here.make_spare(repo, tmp_path / name, sample.head)
+        await here.spares.make(repo, tmp_path / name, sample.head)
         return tmp_path / name
 
     claimed = await fresh("claimed")
-    await here.claim_spare(repo, claimed, "one", sample.head, new_branch=True)
+    await here.spares.claim(repo, claimed, "one", sample.head, new_branch=True)
     other = await fresh("other")
     (Path(sample.git("rev-parse", "--git-dir", at=other)) / "index.lock").touch()
     unlocked = await fresh("unlocked")
@@ -102,14 +102,14 @@ async def test_what_is_no_whole_spare_is_not_claimed(
     sample.git("checkout", "-q", "--detach", "HEAD~1", at=behind)
     for path in (claimed, other, unlocked, behind, tmp_path / "nowhere"):
         with pytest.raises(WorktreeChangedError):
-            await here.claim_spare(repo, path, "two", sample.head, new_branch=True)
+            await here.spares.claim(repo, path, "two", sample.head, new_branch=True)
     with pytest.raises(BranchTakenError):
-        await here.claim_spare(repo, await fresh("good"), "one", sample.head, new_branch=True)
+        await here.spares.claim(repo, await fresh("good"), "one", sample.head, new_branch=True)
     sample.git("branch", "gone-on", "HEAD~1")
     with pytest.raises(WorktreeChangedError, match="moved on"):
-        await here.claim_spare(repo, tmp_path / "good", "gone-on", sample.head, new_branch=False)
+        await here.spares.claim(repo, tmp_path / "good", "gone-on", sample.head, new_branch=False)
     assert "two" not in sample.git("branch", "--list")
-    assert (await here.remove_spare(repo, claimed, sample.head)).kept, "somebody may work in a tree with a branch"
+    assert (await here.spares.remove(repo, claimed, sample.head)).kept, "somebody may work in a tree with a branch"
     assert claimed.exists()
 
 
@@ -117,13 +117,13 @@ async def test_a_claim_waits_for_a_lock_file_and_then_names_it(
     here: Git, repo: RepositoryInfo, sample: Sample, tmp_path: Path, environment: dict[str, str]
 ) -> None:
     spare = tmp_path / "spare"
-    await here.make_spare(repo, spare, sample.head)
+    await here.spares.make(repo, spare, sample.head)
     lock = sample.path / ".git" / "refs" / "heads" / "new.lock"
     lock.touch()
     with pytest.raises(GitBusyError, match=r"new\.lock"):
-        await here.claim_spare(repo, spare, "new", sample.head, new_branch=True)
+        await here.spares.claim(repo, spare, "new", sample.head, new_branch=True)
     patient = Git(environment, threads=2)
-    claim = asyncio.create_task(patient.claim_spare(repo, spare, "new", sample.head, new_branch=True))
+    claim = asyncio.create_task(patient.spares.claim(repo, spare, "new", sample.head, new_branch=True))
     asyncio.get_running_loop().call_later(0.05, lock.unlink)
     await claim
     await patient.aclose()

@@ -25,17 +25,17 @@ os.umask(umask)
 async def main(repository, name, home):
     git = Git({"PATH": "/usr/bin:/bin", "HOME": home}, threads=2)
     repo = await git.discover(Path(repository))
-    base = await git.resolve_base(repo, "main")
+    base = await git.branches.resolve_base(repo, "main")
     tree = Path(home) / name
-    await git.create_worktree(repo, tree, name, base.commit, new_branch=True)
+    await git.worktrees.create(repo, tree, name, base.commit, new_branch=True)
     (tree / "new").write_text(name)
     await git.snapshots.take(tree, ref=f"refs/ramet/checkpoints/{name}/1", owner=name)
-    tracker = await git.watch_changes(tree)
+    tracker = await git.trackers.watch(tree)
     (tree / "src").mkdir(exist_ok=True)
     for number in range(40):
         (tree / f"src/{number}").write_text(f"{name} {number}")
     await git.snapshots.take(tree, ref=f"refs/ramet/checkpoints/{name}/2", owner=name)
-    await git.unwatch_changes(tree)
+    await git.trackers.unwatch(tree)
     await git.aclose()
 asyncio.run(main(*sys.argv[1:4]))
 """

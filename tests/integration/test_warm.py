@@ -124,18 +124,18 @@ async def test_the_changes_of_a_warm_spare_are_followed_by_its_session_too_and_n
         git = assembled[0].core.git
         await client.create(repository, name="one")
         spare = await warm(client, repository)
-        tracker = git.tracker(Path(spare.path))
+        tracker = git.trackers.get(Path(spare.path))
         assert tracker is not None
         two = await client.create(repository, "hello", name="two")
-        assert (two.worktree, git.tracker(Path(two.worktree))) == (spare.path, tracker)
+        assert (two.worktree, git.trackers.get(Path(two.worktree))) == (spare.path, tracker)
         await client.reach("two", IDLE)
         other = await warm(client, repository)
         await client.worktrees.DrainPool(worktree_pb2.DrainPoolRequest(repo=str(repository)))
         assert not Path(other.path).exists()
-        assert git.tracker(Path(other.path)) is None
+        assert git.trackers.get(Path(other.path)) is None
         await asyncio.to_thread(sandbox.ctl, "archive", "two")
         assert not Path(two.worktree).exists()
-        assert git.tracker(Path(two.worktree)) is None
+        assert git.trackers.get(Path(two.worktree)) is None
 
 
 async def test_an_agent_that_dies_while_it_waits_is_replaced(sandbox: Sandbox) -> None:

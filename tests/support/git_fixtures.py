@@ -45,5 +45,5 @@ async def repo(git: Git, sample: Sample) -> RepositoryInfo:
 async def tree(git: Git, repo: RepositoryInfo, sample: Sample, tmp_path: Path) -> Sample:
     """A worktree of ours on the branch `work`."""
     (tmp_path / "trees").mkdir()
-    await git.create_worktree(repo, tmp_path / "trees" / "s-1", "work", sample.head, new_branch=True)
+    await git.worktrees.create(repo, tmp_path / "trees" / "s-1", "work", sample.head, new_branch=True)
     return Sample(tmp_path / "trees" / "s-1", sample.environment)

@@ -29,7 +29,7 @@ def directories(folder: Path) -> list[str]:
 
 
 async def create(git: Git, repo: RepositoryInfo, path: Path, branch: str, *, new: bool = True) -> tuple[str, ...]:
-    return await git.create_worktree(repo, path, branch, str(repo.head.commit), new_branch=new)
+    return await git.worktrees.create(repo, path, branch, str(repo.head.commit), new_branch=new)
 
 
 def tree_by_git(sample: Sample) -> str:

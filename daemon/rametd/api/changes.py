@@ -8,8 +8,7 @@ from ramet.v1 import worktree_pb2
 
 from rametd.domain.errors import InvalidInputError
 from rametd.domain.models import Session
-from rametd.git.diff import MAX_PATCH, Diff, DiffOptions, Whitespace
-from rametd.git.tracking import Tracker
+from rametd.git import MAX_PATCH, Diff, DiffOptions, Tracker, Whitespace
 from rametd.services.core import Core
 from rametd.services.lookup import find_session
 from rametd.services.missing import require_tree
@@ -87,12 +86,12 @@ class ChangeCalls:
         """What differs between ``old`` and the tree ``now``; ``before`` is that of the last answer, "" for the first."""
         core = self._core
         info = await info_of(core, await core.store.read(lambda reader: reader.repos.get(session.repo_id)))
-        whole = await core.git.diff_commits(
+        whole = await core.git.diffs.between(
             info, old.tree, now, patch=limit is not None and not before, max_patch=limit or 0
         )
         since: Diff = whole
         if before:
-            since = await core.git.diff_commits(info, before, now, patch=limit is not None, max_patch=limit or 0)
+            since = await core.git.diffs.between(info, before, now, patch=limit is not None, max_patch=limit or 0)
         told = [change_message(change) for change in since.files]
         names = sorted({name for change in told for name in (change.path, change.old_path) if name})
         return worktree_pb2.WatchChangesResponse(

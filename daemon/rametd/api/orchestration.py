@@ -14,7 +14,7 @@ from rametd.api.paging import offset, position_of, token_of
 from rametd.api.repo import absolute
 from rametd.domain.errors import InvalidInputError
 from rametd.domain.models import Session
-from rametd.git.diff import EVERYTHING
+from rametd.git import EVERYTHING
 from rametd.services import family
 from rametd.services.core import Core
 from rametd.services.creation.creator import Creator
@@ -131,7 +131,7 @@ class OrchestrationServicer(OwnershipCalls, orchestration_pb2_grpc.Orchestration
             return member, response
 
         member, response = await self._core.store.read(work)
-        diff = await self._core.git.diff(member.worktree, member.base_commit, patch=False)
+        diff = await self._core.git.diffs.of_worktree(member.worktree, member.base_commit, patch=False)
         response.changed_files.extend(change_message(change) for change in diff.files)
         return response
 

@@ -61,7 +61,7 @@ class TerminalServicer(terminal_pb2_grpc.TerminalServiceServicer):
 
         async def work(call: Call) -> terminal_pb2.StartCommandResponse:
             session, repo = await self._session(request.session, who)
-            await self._core.git.verify_worktree(session.worktree, None)
+            await self._core.git.worktrees.verify(session.worktree, None)
             if who != OWNER:
                 await self._check_living(session)
             argv, more = tuple(request.argv), {}

@@ -4,11 +4,15 @@ The git binary does whatever reads or fills a working tree (it knows filters, sp
 in the object database.
 """
 
-from rametd.git.diff import Diff, DiffOptions, DiffStat, FileChange, Whitespace
-from rametd.git.facade import Git
+from rametd.git.diff import EVERYTHING, MAX_PATCH, Diff, DiffOptions, FileChange, Whitespace
+from rametd.git.git import Git
 from rametd.git.inventory import Inventory
 from rametd.git.landed import Landed, Target
-from rametd.git.names import branch_name, check_branch_name
+from rametd.git.landing import Combined, Commit, Conflict, LandingTree
+from rametd.git.matrix import Matrix, Pair, Work
+from rametd.git.names import branch_name, check_branch_name, short_slug, slug
+from rametd.git.registrations import REASON, Registration, existing_git_dir, git_dir_of, locate
+from rametd.git.remotes import Pushed, Remote
 from rametd.git.removal import Removal
 from rametd.git.repository import Base, Branch, Head, RepositoryInfo
 from rametd.git.risk import Risk
@@ -19,6 +23,9 @@ from rametd.git.snapshots.shelf import Shelved
 from rametd.git.snapshots.snapshots import Numbered
 from rametd.git.syncing import CutOff, Synced
 from rametd.git.tracking import Changes, Tracker
+from rametd.git.tree import Tree
+from rametd.git.underway import busy_with, ending_commands, ending_words
+from rametd.git.unread import parse_unread
 from rametd.git.upstream import RemoteBranch
 from rametd.git.worktrees import Worktree
 
@@ -26,22 +33,33 @@ __all__ = [
     "ARCHIVE",
     "CHECKPOINTS",
     "COMMITS",
+    "EVERYTHING",
+    "MAX_PATCH",
+    "REASON",
     "TRASH",
     "Base",
     "Branch",
     "Changes",
+    "Combined",
+    "Commit",
+    "Conflict",
     "CutOff",
     "Depth",
     "Diff",
     "DiffOptions",
-    "DiffStat",
     "FileChange",
     "Git",
     "Head",
     "Inventory",
     "Landed",
+    "LandingTree",
+    "Matrix",
     "Moved",
     "Numbered",
+    "Pair",
+    "Pushed",
+    "Registration",
+    "Remote",
     "RemoteBranch",
     "Removal",
     "RepositoryInfo",
@@ -51,8 +69,19 @@ __all__ = [
     "Synced",
     "Target",
     "Tracker",
+    "Tree",
     "Whitespace",
+    "Work",
     "Worktree",
     "branch_name",
+    "busy_with",
     "check_branch_name",
+    "ending_commands",
+    "ending_words",
+    "existing_git_dir",
+    "git_dir_of",
+    "locate",
+    "parse_unread",
+    "short_slug",
+    "slug",
 ]

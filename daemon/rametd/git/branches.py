@@ -8,8 +8,19 @@ import pygit2
 from rametd.domain.errors import BranchTakenError, GitFailedError
 from rametd.git import names
 from rametd.git.context import GitContext
+from rametd.git.process import failed
 from rametd.git.registrations import registrations
-from rametd.git.repository import Branch, RepositoryInfo, branch_tip, head_of, open_repository, peel
+from rametd.git.repository import (
+    Base,
+    Branch,
+    RepositoryInfo,
+    ahead_behind,
+    branch_tip,
+    head_of,
+    open_repository,
+    peel,
+    resolve_base,
+)
 
 _NOTHING = "0" * 40
 
@@ -173,3 +184,72 @@ async def _forget_settings(git: GitContext, repo: RepositoryInfo, branch: str, l
 
     if await git.compute(has_settings):
         await git.process.run(repo.common_dir, "config", "--local", "--remove-section", section, lock=lock)
+
+
+class Branches:
+    """Local branches. Every method may raise what those of `Git` raise."""
+
+    def __init__(self, git: GitContext) -> None:
+        self._git = git
+
+    async def resolve_base(self, repo: RepositoryInfo, ref: str | None = None, caller_cwd: Path | None = None) -> Base:
+        """The commit to start from: ``ref`` (branch, tag, remote branch, any revision), else what the caller has checked out.
+
+        Raises UnbornBranchError, RefNotFoundError (``data["near"]``), AmbiguousError.
+        """
+        return await self._git.compute(resolve_base, repo, ref, caller_cwd)
+
+    async def list(self, repo: RepositoryInfo) -> tuple[Branch, ...]:
+        """All local branches, and where each is checked out."""
+        return await self._git.compute(list_branches, repo)
+
+    async def tip(self, repo: RepositoryInfo, branch: str) -> str | None:
+        """The commit of a local branch, None when there is none."""
+        return await self._git.compute(branch_tip, repo, branch)
+
+    async def names(self, repo: RepositoryInfo) -> frozenset[str]:
+        """All local branches, by name alone: the cheapest."""
+        return await self._git.compute(branch_names, repo)
+
+    async def free_name(self, repo: RepositoryInfo, text: str, *, fallback: str, taken: Collection[str]) -> str:
+        """A name for a new branch, made of ``text``, or ``fallback`` where nothing of it can be kept; none of ``taken``."""
+        return await self._git.compute(free_name, repo, text, fallback=fallback, taken=taken)
+
+    async def require_free(self, repo: RepositoryInfo, branch: str, *, new: bool) -> None:
+        """Raise BranchTakenError unless the branch can be made (``new``) or checked out in another worktree."""
+        await self._git.compute(require_free, repo, branch, new=new)
+
+    async def ahead_behind(self, repo: RepositoryInfo, branch: str, base: str) -> tuple[int, int]:
+        """Commits only on ``branch``, commits only on ``base`` (a branch or commit). Raises RefNotFoundError."""
+        return await self._git.compute(ahead_behind, repo, branch, base)
+
+    async def delete(self, repo: RepositoryInfo, branch: str, tip: str) -> str | None:
+        """Delete the branch if it is still at ``tip`` and checked out nowhere. Returns why it is kept, None when it is gone."""
+        if (lost := await self._git.compute(lost_tip, repo, branch)) is not None:
+            return f"branch {branch}: it stays, for git has its commit {lost[:12]} no more"
+        await self._git.make_durable(repo.common_dir)  # whatever has its commits beside it
+        async with self._git.locks.hold(repo.common_dir) as lock:
+            return await delete_branch(self._git, repo, branch, tip, lock)
+
+    async def initial_commit(self, repo: RepositoryInfo, message: str) -> str:
+        """Make an empty first commit, by the person, on the unborn branch that ``repo`` has checked out; returns it.
+
+        The index and the files there stay as they are.
+        """
+        where = repo.standpoint
+        tree = (
+            (await self._git.process.write(where, "hash-object", "-t", "tree", "-w", "--stdin", stdin=b""))
+            .decode()
+            .strip()
+        )
+        done = await self._git.process.run(where, "commit-tree", tree, "-m", message)
+        if done.returncode != 0:
+            error = failed(done, ("commit-tree",))
+            raise GitFailedError(error.message, hint="git config --global user.name and user.email say who you are")
+        commit = done.stdout.decode().strip()
+        async with self._git.locks.hold(repo.common_dir) as lock:
+            # With nothing as its old value: had somebody made a first commit meanwhile, git refuses.
+            await self._git.process.write(
+                where, "update-ref", "-m", "initial commit", "HEAD", commit, "0" * 40, lock=lock
+            )
+        return commit

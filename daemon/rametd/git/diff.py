@@ -93,15 +93,6 @@ class Diff:
 
 
 @dataclass(frozen=True, slots=True)
-class DiffStat:
-    """Sums over a diff."""
-
-    files: int
-    additions: int
-    deletions: int
-
-
-@dataclass(frozen=True, slots=True)
 class _Trees:
     """Two trees, and where git is to run: (directory, options that name the repository)."""
 
@@ -115,7 +106,7 @@ class _Trees:
 async def diff(
     git: GitContext, worktree: Path, against: str, *, patch: bool, max_patch: int, options: DiffOptions = EVERYTHING
 ) -> Diff:
-    """See `Git.diff`."""
+    """See `Git.diffs.of_worktree`."""
     trees = await _with_worktree(git, worktree, against)
     return await _diff(git, trees, patch=patch, max_patch=max_patch, options=options)
 
@@ -130,7 +121,7 @@ async def diff_commits(
     max_patch: int,
     options: DiffOptions = EVERYTHING,
 ) -> Diff:
-    """See `Git.diff_commits`."""
+    """See `Git.diffs.between`."""
     trees = [await git.compute(_tree, repo.common_dir, name) for name in (old, new)]
     return await _diff(
         git, _Trees(repo.common_dir, (), trees[0], trees[1]), patch=patch, max_patch=max_patch, options=options
@@ -138,7 +129,7 @@ async def diff_commits(
 
 
 async def changed_files(git: GitContext, worktree: Path, against: str) -> tuple[str, ...]:
-    """See `Git.changed_files`."""
+    """See `Git.diffs.changed_files`."""
     trees = await _with_worktree(git, worktree, against)
     output = await git.process.read(trees.where, *trees.options, *_DIFF, "--name-only", "-z", trees.old, trees.new)
     return tuple(sorted(os.fsdecode(output).split("\0")[:-1]))
@@ -230,3 +221,43 @@ def _tree(place: Path, name: str) -> str:
         return str(open_repository(place).revparse_single(name).peel(pygit2.Tree).id)
     except (KeyError, ValueError, pygit2.GitError) as error:
         raise RefNotFoundError(f"{name} names no commit here", hint="it may have been garbage collected") from error
+
+
+class Diffs:
+    """What differs between commits, trees and the files of a worktree. Every method may raise what those of `Git` raise."""
+
+    def __init__(self, git: GitContext) -> None:
+        self._git = git
+
+    async def tree(self, worktree: Path) -> str:
+        """The worktree's files as a tree object, untracked ones included and ignored ones not."""
+        return (await current_tree(self._git, worktree)).tree
+
+    async def of_worktree(
+        self,
+        worktree: Path,
+        against: str,
+        *,
+        patch: bool = True,
+        max_patch: int = MAX_PATCH,
+        options: DiffOptions = EVERYTHING,
+    ) -> Diff:
+        """From ``against``, a commit or tree, to the files as they are, untracked ones included. ``max_patch`` is bytes."""
+        return await diff(self._git, worktree, against, patch=patch, max_patch=max_patch, options=options)
+
+    async def between(
+        self,
+        repo: RepositoryInfo,
+        old: str,
+        new: str,
+        *,
+        patch: bool = True,
+        max_patch: int = MAX_PATCH,
+        options: DiffOptions = EVERYTHING,
+    ) -> Diff:
+        """Between two commits or trees: for a session whose worktree is gone."""
+        return await diff_commits(self._git, repo, old, new, patch=patch, max_patch=max_patch, options=options)
+
+    async def changed_files(self, worktree: Path, against: str) -> tuple[str, ...]:
+        """Paths that differ, sorted; no renames, no counts: the cheapest."""
+        return await changed_files(self._git, worktree, against)

@@ -23,7 +23,7 @@ _NOTE: Final = "ramet-spare"
 
 
 async def note(git: GitContext, repo: RepositoryInfo, path: Path, commit: str) -> None:
-    """See `Git.note_spare`."""
+    """See `Git.spares.note`."""
     git_dir, why = await git.compute(locate, repo.common_dir, path)
     if git_dir is None:
         raise WorktreeChangedError(why or f"the spare {path} is gone", worktree=str(path))
@@ -46,7 +46,7 @@ def forget(git_dir: Path) -> None:
 async def find(
     git: GitContext, repo: RepositoryInfo, path: Path, *commits: str, branch: str = "", unfinished: bool = False
 ) -> str | None:
-    """See `Git.work_in_spare`."""
+    """See `Git.spares.work`."""
     git_dir = await git.compute(_git_dir, repo, path)
     if git_dir is None:
         return None
@@ -81,7 +81,7 @@ async def find(
 async def left_before(
     git: GitContext, repo: RepositoryInfo, path: Path, branch: str, commit: str, until: float
 ) -> tuple[str, ...]:
-    """See `Git.left_in_spare`."""
+    """See `Git.spares.left`."""
     git_dir = await git.compute(_git_dir, repo, path)
     if git_dir is None:
         return ()

@@ -9,7 +9,7 @@ from rametd.git.process import failed
 
 
 async def ignored_among(git: GitContext, worktree: Path, paths: Sequence[str]) -> frozenset[str]:
-    """See `Git.ignored_among`."""
+    """See `Git.worktrees.ignored_among`."""
     git_dir = await git.verified(worktree, None)
     there = (f"--git-dir={git_dir}", f"--work-tree={worktree}")
     stdin = b"".join(os.fsencode(path) + b"\0" for path in paths)
@@ -31,7 +31,7 @@ async def ignored_among(git: GitContext, worktree: Path, paths: Sequence[str]) -
 
 
 async def tracked_among(git: GitContext, worktree: Path, paths: Sequence[str]) -> frozenset[str]:
-    """See `Git.tracked_among`."""
+    """See `Git.worktrees.tracked_among`."""
     if not paths:
         return frozenset()
     listed = await git.process.read(worktree, "--literal-pathspecs", "ls-files", "-z", "--", *paths)

@@ -12,6 +12,7 @@ from rametd.domain.errors import RefNotFoundError
 from rametd.git import branches
 from rametd.git.context import GitContext
 from rametd.git.locks import DIRECTORY
+from rametd.git.loose import sweep
 from rametd.git.registrations import REASON, Registration, registrations
 from rametd.git.repository import RepositoryInfo, commit_exists, last_head, open_repository
 
@@ -98,7 +99,7 @@ def _made_for(repo: RepositoryInfo, branch: str) -> Path | None:
 
 
 async def reachable(git: GitContext, repo: RepositoryInfo, name: str) -> bool:
-    """See `Git.reachable`; no branch reaches what is no commit, such as a snapshot."""
+    """See `Git.commits.reachable`; no branch reaches what is no commit, such as a snapshot."""
     if not await git.compute(commit_exists, repo, name):
         return False
     output = await git.process.read(
@@ -114,7 +115,7 @@ def last_checked_out(entry: Registration) -> str | None:
 
 
 def holder(repo: RepositoryInfo, name: str, paths: Sequence[str], without: str) -> str:
-    """See `Git.holder`; ``name`` is a commit or a tree. Blocks."""
+    """See `Git.commits.holder`; ``name`` is a commit or a tree. Blocks."""
     repository = open_repository(repo.common_dir)
     try:
         files = repository[name].peel(pygit2.Tree)
@@ -139,3 +140,22 @@ def _entry(tree: pygit2.Tree, path: str) -> tuple[str, int] | None:
     except KeyError:
         return None
     return str(found.id), found.filemode
+
+
+class Upkeep:
+    """What Ramet has in a repository, and what is damaged there. Every method may raise what those of `Git` raise."""
+
+    def __init__(self, git: GitContext) -> None:
+        self._git = git
+
+    async def inventory(self, repo: RepositoryInfo) -> Inventory:
+        """What of ours there is in a repository: refs, entries of worktrees, branches that we made."""
+        return await self._git.compute(take, repo)
+
+    async def mirrored(self, repo: RepositoryInfo) -> tuple[str, ...]:
+        """The remotes from which a ``git fetch --prune`` deletes branches, and maybe refs of ours, that they do not have, as in a mirror clone."""
+        return await self._git.compute(mirrored, repo)
+
+    async def sweep(self, repo: RepositoryInfo) -> int:
+        """Take the names of objects, and of refs of ours, of which a loss of power has left no more, or not all, out of git's way; how many."""
+        return await self._git.compute(sweep, repo.common_dir)

@@ -17,10 +17,11 @@ from typing import Final
 from ramet.words import plural
 
 from rametd.domain.errors import GitFailedError, WorktreeChangedError, WrongStateError
-from rametd.git import removal, worktrees
+from rametd.git import landed, removal, worktrees
 from rametd.git.context import GitContext
 from rametd.git.hooks import COMMIT, find_hooks, words_of_hooks
 from rametd.git.inside import new_links
+from rametd.git.landed import Landed, LandedAnswers, Target
 from rametd.git.process import clean_environment, failed
 from rametd.git.registrations import REASON, registered_at, verify_worktree
 from rametd.git.repository import RepositoryInfo
@@ -76,6 +77,7 @@ class Landing:
     def __init__(self, git: GitContext) -> None:
         self._git = git
         self.targets = Targets(git)
+        self._landed = LandedAnswers()
 
     @asynccontextmanager
     async def tree(self, repo: RepositoryInfo, path: Path, commit: str) -> AsyncIterator["LandingTree"]:
@@ -211,6 +213,30 @@ class Landing:
             )
         commit = (await git.process.read(worktree, *there, "rev-parse", "HEAD")).decode().strip()
         return CommittedAll(commit, (f"commit hooks: {said}",) if said else (), () if trusted else hooks.names)
+
+    async def targets_of(self, repo: RepositoryInfo, base_ref: str, branch: str) -> tuple[Target, ...]:
+        """Where work of ``branch`` that began at ``base_ref`` lands: that branch, and the remote's; else the default branch."""
+        return await self._git.compute(landed.targets, repo, base_ref, branch)
+
+    async def landed(
+        self,
+        repo: RepositoryInfo,
+        tip: str,
+        base_commit: str,
+        targets: Sequence[Target],
+        *,
+        pull_request_state: str | None = None,
+        background: bool = False,
+    ) -> Landed:
+        """Whether the commits from ``base_commit`` to ``tip`` are on one of the targets, by content: merged, squashed, rebased, picked.
+
+        A tip that is the base's own has not landed. ``pull_request_state`` is that of one whose head is ``tip``: "merged" counts. What
+        is not committed is not looked at. Answers are kept by the commits.
+        """
+        context = self._git.in_background() if background else self._git
+        return await landed.landed(
+            context, self._landed, repo, tip, base_commit, targets, pull_request_state=pull_request_state
+        )
 
 
 class LandingTree:

@@ -19,17 +19,18 @@ import pygit2
 from rametd.domain.errors import GitFailedError, PathTakenError, RefNotFoundError, WorktreeChangedError
 from rametd.git import branches, handwork, names, removal, worktrees
 from rametd.git.context import GitContext
-from rametd.git.process import failed
+from rametd.git.handwork import find, left_before, note
 from rametd.git.registrations import REASON, registered_at, verify_worktree
 from rametd.git.removal import Removal
 from rametd.git.repository import RepositoryInfo, branch_tip, commit_exists, open_repository
 from rametd.git.submodules import populate_submodules
+from rametd.git.tracking import Trackers
 
 _SPARSE: Final = re.compile(rb"^\s*sparse\w*\s*=.*$", re.IGNORECASE | re.MULTILINE)
 
 
 async def make_spare(git: GitContext, repo: RepositoryInfo, path: Path, commit: str) -> tuple[str, ...]:
-    """See `Git.make_spare`."""
+    """See `Git.spares.make`."""
     done = False
     try:
         async with git.locks.hold(repo.common_dir) as lock:
@@ -49,7 +50,7 @@ async def make_spare(git: GitContext, repo: RepositoryInfo, path: Path, commit: 
 async def update_spare(
     git: GitContext, repo: RepositoryInfo, path: Path, old: str, commit: str, *, background: bool
 ) -> tuple[str, ...]:
-    """See `Git.update_spare`."""
+    """See `Git.spares.update`."""
     if background:
         git = git.in_background()
     await require_untouched(git, repo, path, old)
@@ -59,7 +60,7 @@ async def update_spare(
 
 
 async def require_untouched(git: GitContext, repo: RepositoryInfo, path: Path, commit: str) -> None:
-    """See `Git.require_untouched`."""
+    """See `Git.spares.require_untouched`."""
     git_dir = await git.compute(verify_spare, path, commit)
     if (found := await handwork.find(git, repo, path, commit)) is not None:
         raise WorktreeChangedError(f"somebody has worked in the spare {path}: {found}", worktree=str(path))
@@ -69,7 +70,7 @@ async def require_untouched(git: GitContext, repo: RepositoryInfo, path: Path, c
 async def claim_spare(
     git: GitContext, repo: RepositoryInfo, path: Path, branch: str, commit: str, *, new_branch: bool
 ) -> None:
-    """See `Git.claim_spare`."""
+    """See `Git.spares.claim`."""
     names.check_branch_name(branch)
     async with git.locks.hold(repo.common_dir) as lock:
         git_dir = await git.compute(verify_spare, path, commit)
@@ -106,7 +107,7 @@ async def remove_spare(
     created_branch_at: str | None = None,
     unfinished: bool = False,
 ) -> Removal:
-    """See `Git.remove_spare`."""
+    """See `Git.spares.remove`."""
     quiet = git.in_background()
     if (found := await handwork.find(quiet, repo, path, *commits, branch=branch, unfinished=unfinished)) is not None:
         await handwork.let_go(git, repo, path)
@@ -173,16 +174,76 @@ def verify_spare(path: Path, commit: str) -> Path:
     return git_dir
 
 
-async def initial_commit(git: GitContext, repo: RepositoryInfo, message: str) -> str:
-    """See `Git.initial_commit`."""
-    where = repo.standpoint
-    tree = (await git.process.write(where, "hash-object", "-t", "tree", "-w", "--stdin", stdin=b"")).decode().strip()
-    done = await git.process.run(where, "commit-tree", tree, "-m", message)
-    if done.returncode != 0:
-        error = failed(done, ("commit-tree",))
-        raise GitFailedError(error.message, hint="git config --global user.name and user.email say who you are")
-    commit = done.stdout.decode().strip()
-    async with git.locks.hold(repo.common_dir) as lock:
-        # With nothing as its old value: had somebody made a first commit meanwhile, git refuses.
-        await git.process.write(where, "update-ref", "-m", "initial commit", "HEAD", commit, "0" * 40, lock=lock)
-    return commit
+class Spares:
+    """Prepared worktrees that no session has yet. Every method may raise what those of `Git` raise."""
+
+    def __init__(self, git: GitContext, trackers: Trackers) -> None:
+        self._git = git
+        self._trackers = trackers
+
+    async def make(self, repo: RepositoryInfo, path: Path, commit: str) -> tuple[str, ...]:
+        """Make a locked worktree at ``path`` with ``commit`` detached, filled at low priority; all or nothing, like `create_worktree`."""
+        return await make_spare(self._git, repo, path, commit)
+
+    async def note(self, repo: RepositoryInfo, path: Path, commit: str) -> None:
+        """A spare at ``commit`` is ready: what is in it now is ours, such as what its setup made, and what comes later is somebody's."""
+        await note(self._git.in_background(), repo, path, commit)
+
+    async def work(self, repo: RepositoryInfo, path: Path, commit: str) -> str | None:
+        """What somebody has done in a spare at ``commit`` since it was noted, in words, None where nobody has: a look at all of it."""
+        return await find(self._git, repo, path, commit)
+
+    async def left(self, repo: RepositoryInfo, path: Path, branch: str, commit: str, until: float) -> tuple[str, ...]:
+        """Of a spare that a session has: the files that were changed after it was noted and before ``until``, seconds since the epoch."""
+        return await left_before(self._git.in_background(), repo, path, branch, commit, until)
+
+    async def require_untouched(self, repo: RepositoryInfo, path: Path, commit: str) -> None:
+        """Raise WorktreeChangedError unless it is a whole spare at ``commit`` that nobody has worked in. It is written to by us from then on."""
+        await require_untouched(self._git, repo, path, commit)
+
+    async def update(
+        self, repo: RepositoryInfo, path: Path, old: str, commit: str, *, background: bool
+    ) -> tuple[str, ...]:
+        """Bring a spare from one commit to another; only what differs is written. Raises what `require_untouched` raises."""
+        return await update_spare(self._git, repo, path, old, commit, background=background)
+
+    async def claim(self, repo: RepositoryInfo, path: Path, branch: str, commit: str, *, new_branch: bool) -> None:
+        """Check ``branch`` out in a spare that stands at its ``commit``, after making it when ``new_branch``: no file is written.
+
+        Raises BranchTakenError, WorktreeChangedError. `undo_create` takes it back, with the spare.
+        """
+        await claim_spare(self._git, repo, path, branch, commit, new_branch=new_branch)
+
+    async def verify(self, path: Path, commit: str) -> None:
+        """Raise WorktreeChangedError unless ``path`` is a spare that is whole and stands at ``commit``. Its files are not looked at."""
+        await self._git.compute(verify_spare, path, commit)
+
+    async def remove(
+        self,
+        repo: RepositoryInfo,
+        path: Path,
+        *commits: str,
+        branch: str = "",
+        created_branch_at: str | None = None,
+        unfinished: bool = False,
+    ) -> Removal:
+        """Remove a spare that stands at one of ``commits``. One that somebody has worked in stays, told in ``kept``, and is theirs from then on: a
+        worktree like any that people make.
+
+        With ``branch`` it may have been claimed for that, which goes too where it was made at ``created_branch_at``. One that is ``unfinished`` and
+        was not noted was being written to by us: what of its files is ours cannot be told, and commits alone count.
+        """
+        await self._trackers.unwatch(path)
+        return await remove_spare(
+            self._git,
+            repo,
+            path,
+            *commits,
+            branch=branch,
+            created_branch_at=created_branch_at,
+            unfinished=unfinished,
+        )
+
+    async def inheritance(self, repo: RepositoryInfo) -> str:
+        """A digest of what a new worktree takes over from where ``repo`` was discovered: sparse checkout, populated submodules."""
+        return await self._git.compute(inheritance, repo)

@@ -42,3 +42,29 @@ async def size_of(git: GitContext, repo: RepositoryInfo, name: str, branch: str 
 def last_target(common_dir: Path, ref: str) -> str:
     """What a ref kept last, by its reflog, which git writes where it was told to for every ref; "" where there is none. Blocks."""
     return last_of(common_dir / "logs" / ref) or ""
+
+
+class Refs:
+    """Ramet's own refs, below ``refs/ramet/``. Every method may raise what those of `Git` raise."""
+
+    def __init__(self, git: GitContext) -> None:
+        self._git = git
+
+    async def below(self, repo: RepositoryInfo, *folders: str) -> dict[str, str]:
+        """The refs below some folders of ``refs/``, with their commits: cheaper than an inventory where there are many others."""
+        return await refs_below(self._git, repo, folders)
+
+    async def last_target(self, repo: RepositoryInfo, ref: str) -> str:
+        """What a ref kept last, by its reflog, which git writes where it was told to for every ref; "" where there is none."""
+        return await self._git.compute(last_target, repo.common_dir, ref)
+
+    async def drop(self, repo: RepositoryInfo, ref: str, commit: str | None = None) -> None:
+        """Delete a ref below ``refs/ramet/``; none is fine. With ``commit`` only while it keeps that, else GitFailedError."""
+        assert ref.startswith("refs/ramet/"), ref
+        await self._git.make_durable(repo.common_dir)  # whatever has what it keeps beside it
+        await drop(self._git, repo, ref, commit)
+
+    async def drop_all(self, repo: RepositoryInfo, *folders: str) -> None:
+        """Delete all refs below folders of ``refs/ramet/``, in one step."""
+        assert all(folder.startswith("refs/ramet/") for folder in folders), folders
+        await drop_all(self._git, repo, *folders)

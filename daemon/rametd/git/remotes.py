@@ -15,8 +15,9 @@ from rametd.git.context import GitContext
 from rametd.git.hooks import PUSH, find_hooks, words_of_hooks
 from rametd.git.process import Completed, clean_environment, failed, verb_of
 from rametd.git.registrations import verify_worktree
-from rametd.git.repository import RepositoryInfo, open_repository
+from rametd.git.repository import Base, RepositoryInfo, open_repository
 from rametd.git.submodules import push_mode, push_submodule, unpublished
+from rametd.git.upstream import RemoteBranch, fetch_base, find_remote_branch, track
 
 DEADLINE_S: Final = 180.0
 HOOK_DEADLINE_S: Final = 1800.0
@@ -195,6 +196,23 @@ class Remotes:
             raise ForgeUnavailableError(
                 f"git {verb_of(arguments)} did not end within {deadline:.0f} seconds", hint="try again later"
             ) from None
+
+    async def find_branch(self, repo: RepositoryInfo, name: str) -> RemoteBranch | None:
+        """The remote branch that ``name`` means, as for git's own checkout. Raises AmbiguousError, BranchTakenError."""
+        return await self._git.compute(find_remote_branch, repo, name)
+
+    async def follow(self, repo: RepositoryInfo, branch: str, followed: RemoteBranch) -> None:
+        """Have a local branch follow a remote one."""
+        await track(self._git, repo, branch, followed)
+
+    async def fetch_base(
+        self, repo: RepositoryInfo, ref: str | None, caller_cwd: Path | None, environment: Mapping[str, str]
+    ) -> Base | None:
+        """Fetch the remote branch that ``ref`` is or follows. Returns where it stands when it goes on from a local branch, else None.
+
+        ``environment`` is the person's, for keys and credential helpers. Raises RefNotFoundError when there is none, RemoteFailedError when the remote fails or is silent for a minute.
+        """
+        return await fetch_base(self._git, repo, ref, caller_cwd, environment)
 
 
 def _remotes(repo: RepositoryInfo) -> tuple[Remote, ...]:

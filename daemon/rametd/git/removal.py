@@ -32,7 +32,7 @@ async def remove_worktree(
     *,
     delete_branch: bool,
 ) -> Removal:
-    """See `Git.remove_worktree`."""
+    """See `Git.worktrees.remove`."""
     await git.make_durable(repo.common_dir, path.parent)  # what was kept, in the repository and beside the worktree
     async with git.locks.hold(repo.common_dir) as lock:
         kept = await detach(git, repo, path, lock)
@@ -48,7 +48,7 @@ async def remove_worktree(
 async def undo_create(
     git: GitContext, repo: RepositoryInfo, path: Path, branch: str, created_branch_at: str | None
 ) -> Removal:
-    """See `Git.undo_create`."""
+    """See `Git.worktrees.undo_create`."""
     async with git.locks.hold(repo.common_dir) as lock:
         kept = await detach(git, repo, path, lock, unfinished=True)
         why = deleted = None

@@ -265,7 +265,7 @@ def ahead_behind(repo: RepositoryInfo, branch: str, base: str) -> tuple[int, int
 
 
 def merge_base(repo: RepositoryInfo, one: str, other: str) -> str | None:
-    """See `Git.merge_base`; each is a branch, tag or commit."""
+    """See `Git.commits.merge_base`; each is a branch, tag or commit."""
     repository = open_repository(repo.common_dir)
     commits = (_resolve_ref(repository, name).commit for name in (one, other))
     base = cast("pygit2.Oid | None", repository.merge_base(*commits))

@@ -56,7 +56,7 @@ class _Found:
 async def work_at_risk(
     git: GitContext, repo: RepositoryInfo, worktree: Path, branch: str, base_commit: str | None
 ) -> Risk:
-    """See `Git.work_at_risk`."""
+    """See `Git.worktrees.work_at_risk`."""
     found = await _status(git, repo, worktree)
     tip = await git.compute(branch_tip, repo, branch)
     starts = tuple(dict.fromkeys((*([tip] if tip is not None else []), *found.commits)))
@@ -142,7 +142,7 @@ def _has_files(directory: Path) -> bool:
 
 
 async def unstored(git: GitContext, repo: RepositoryInfo, worktree: Path) -> tuple[str, ...]:
-    """See `Git.unstored`."""
+    """See `Git.worktrees.unstored`."""
     git_dir, _ = await git.compute(locate, repo.common_dir, worktree)
     if git_dir is None:
         return ()

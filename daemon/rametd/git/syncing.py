@@ -69,7 +69,7 @@ async def sync(
     source: Path | None = None,
     before_changing: Callable[[Synced], Awaitable[None]] | None = None,
 ) -> Synced:
-    """See `Git.sync`."""
+    """See `Git.syncing.sync`."""
     git_dir = await git.verified(worktree, None)
     there = (f"--git-dir={git_dir}", f"--work-tree={worktree}")
     if busy := await git.compute(busy_with, git_dir):  # first, for a rebase has no branch checked out
@@ -120,7 +120,7 @@ async def _take_along(git: GitContext, worktree: Path, there: tuple[str, ...], b
 async def settle(
     git: GitContext, worktree: Path, branch: str | None, old: str, new: str, source: Path | None = None
 ) -> CutOff:
-    """See `Git.settle_sync`."""
+    """See `Git.syncing.settle`."""
     left = await _settle(git, worktree, branch, old, new)
     if left == CutOff.DONE:
         await follow_submodules(git, source, worktree, old, new)
@@ -258,3 +258,47 @@ def _head(git_dir: Path) -> str:
 
 def _names(output: bytes) -> tuple[str, ...]:
     return tuple(dict.fromkeys(os.fsdecode(name) for name in output.split(b"\0") if name))
+
+
+class Syncing:
+    """Merges and rebases of a base into a worktree. Every method may raise what those of `Git` raise."""
+
+    def __init__(self, git: GitContext) -> None:
+        self._git = git
+
+    async def sync(
+        self,
+        worktree: Path,
+        branch: str | None,
+        commit: str,
+        *,
+        rebase: bool,
+        message: str,
+        source: Path | None = None,
+        before_changing: Callable[[Synced], Awaitable[None]] | None = None,
+    ) -> Synced:
+        """Bring the commits of ``commit`` into the branch checked out, by a merge or by a rebase onto it; where that conflicts nothing was touched.
+        Submodules follow the commits that it brings, from what ``source``, the person's checkout, has of them.
+        ``before_changing`` is awaited with what it comes to, once it is known that it will succeed and before git writes a file.
+
+        Raises WorktreeChangedError in the middle of a merge or the like, and where uncommitted changes or untracked or ignored files are in the way.
+        """
+        return await sync(
+            self._git,
+            worktree,
+            branch,
+            commit,
+            rebase=rebase,
+            message=message,
+            source=source,
+            before_changing=before_changing,
+        )
+
+    async def settle(
+        self, worktree: Path, branch: str | None, old: str, new: str, source: Path | None = None
+    ) -> CutOff:
+        """End a sync from ``old`` to ``new`` that was cut off, where its files are complete; what else it has left stays as it is.
+
+        Waits for a git of it that is still writing.
+        """
+        return await settle(self._git, worktree, branch, old, new, source)

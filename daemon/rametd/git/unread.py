@@ -58,7 +58,7 @@ def is_unborn(words: str) -> bool:
     return words.endswith(_UNBORN)
 
 
-def unread(words: str) -> Unread:
+def parse_unread(words: str) -> Unread:
     """From what git said."""
     found = next((match for pattern in _PLACES if (match := pattern.match(words))), None)
     return Unread(words, found[1] if found is not None else None)

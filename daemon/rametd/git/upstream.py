@@ -37,7 +37,7 @@ async def fetch_base(
     *,
     within: float = FETCH_TIMEOUT_S,
 ) -> Base | None:
-    """See `Git.fetch_base`."""
+    """See `Git.remotes.fetch_base`."""
     source = await git.compute(_source_of, repo, ref, caller_cwd)
     if source is None:
         shown = ref or repo.head.branch or "what is checked out"
@@ -71,7 +71,7 @@ async def fetch_base(
 
 
 async def track(git: GitContext, repo: RepositoryInfo, branch: str, remote: RemoteBranch) -> None:
-    """See `Git.track`."""
+    """See `Git.remotes.follow`."""
     async with git.locks.hold(repo.common_dir) as lock:
         for key, value in (("remote", remote.remote), ("merge", f"refs/heads/{remote.branch}")):
             await git.process.write(repo.common_dir, "config", "--local", f"branch.{branch}.{key}", value, lock=lock)

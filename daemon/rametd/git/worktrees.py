@@ -9,7 +9,9 @@ a running agent, is refused by git with our reason. Removal here does not ask gi
 """
 
 import asyncio
+import os
 import shlex
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,10 +24,16 @@ from rametd.domain.errors import (
 )
 from rametd.git import branches, names, removal
 from rametd.git.context import GitContext
+from rametd.git.ignoring import ignored_among, tracked_among
+from rametd.git.inventory import last_checked_out
+from rametd.git.matrix import head_commit
 from rametd.git.process import Completed, failed
-from rametd.git.registrations import REASON, registered_at, registrations, verify_worktree
+from rametd.git.registrations import REASON, Registration, registered_at, registrations, verify_worktree
+from rametd.git.removal import Removal, delete_tree, remove_worktree, undo_create
 from rametd.git.repository import RepositoryInfo, branch_tip, commit_exists, head_of, open_repository
+from rametd.git.risk import Risk, unstored, work_at_risk
 from rametd.git.submodules import populate_submodules
+from rametd.git.tracking import Trackers
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +72,7 @@ def list_worktrees(repo: RepositoryInfo) -> tuple[Worktree, ...]:
 async def create_worktree(
     git: GitContext, repo: RepositoryInfo, path: Path, branch: str, commit: str, *, new_branch: bool
 ) -> tuple[str, ...]:
-    """See `Git.create_worktree`."""
+    """See `Git.worktrees.create`."""
     names.check_branch_name(branch)
     ours = done = False
     try:
@@ -182,3 +190,93 @@ async def fill(git: GitContext, path: Path, branch: str | None, commit: str = "H
     state = await git.process.run(path, *there, "status", "--porcelain", "--untracked-files=no", "--ignore-submodules")
     if state.returncode != 0 or state.stdout or commit != "HEAD":
         raise failed(done, ("checkout",))
+
+
+class Worktrees:
+    """Working trees that belong to a session or a person. Every method may raise what those of `Git` raise."""
+
+    def __init__(self, git: GitContext, trackers: Trackers) -> None:
+        self._git = git
+        self._trackers = trackers
+
+    async def list(self, repo: RepositoryInfo) -> tuple[Worktree, ...]:
+        """All worktrees, the main one first."""
+        return await self._git.compute(list_worktrees, repo)
+
+    async def create(
+        self, repo: RepositoryInfo, path: Path, branch: str, commit: str, *, new_branch: bool
+    ) -> tuple[str, ...]:
+        """Make a linked, locked worktree at ``path`` with ``branch`` checked out, made at ``commit`` when ``new_branch``.
+
+        All or nothing, and safe to repeat after a kill at any point. Sparse checkout follows the worktree that ``repo`` was
+        discovered from, as do populated submodules; the lines returned name submodules that could not be filled. Raises
+        BadNameError, BranchTakenError (``data["worktree"]``), PathTakenError, RefNotFoundError, before anything is made.
+        """
+        return await create_worktree(self._git, repo, path, branch, commit, new_branch=new_branch)
+
+    async def undo_create(
+        self, repo: RepositoryInfo, path: Path, branch: str, created_branch_at: str | None
+    ) -> Removal:
+        """Undo a creation that did not finish, whatever it left. Give ``created_branch_at`` when it was to make the branch.
+
+        Only what `create_worktree` made for ``path`` goes: not a worktree or branch that was there before.
+        """
+        await self._trackers.unwatch(path)
+        return await undo_create(self._git, repo, path, branch, created_branch_at)
+
+    async def verify(self, path: Path, branch: str | None) -> None:
+        """Raise WorktreeChangedError unless ``path`` is a worktree, registered there, with ``branch`` (None: any) checked out."""
+        await self._git.verified(path, branch)
+
+    async def head_commit(self, worktree: Path) -> str | None:
+        """The commit that a worktree has checked out, None before the first one."""
+        return await self._git.compute(head_commit, worktree)
+
+    async def last_checked_out(self, entry: Registration) -> str | None:
+        """The commit that a worktree had checked out last, also when its branch is gone; None when that is not written down."""
+        return await self._git.compute(last_checked_out, entry)
+
+    async def work_at_risk(self, repo: RepositoryInfo, worktree: Path, branch: str, base_commit: str | None) -> Risk:
+        """What removing the worktree and its branch would lose. Works when the directory is gone, or no
+        longer whole; what lies there but is not the worktree is not removed, so that it is not at risk.
+
+        A commit is unique when no other local branch, remote branch or tag reaches it, and ``base_commit`` does not either.
+        """
+        return await work_at_risk(self._git, repo, worktree, branch, base_commit)
+
+    async def unstored(self, repo: RepositoryInfo, worktree: Path) -> tuple[str, ...]:
+        """Git's words for each file that it cannot read or store now, by trying; none for what lies there and is not the worktree."""
+        return await unstored(self._git, repo, worktree)
+
+    async def remove(self, repo: RepositoryInfo, path: Path, branch: str, *, delete_branch: bool) -> Removal:
+        """Remove the worktree recorded at ``path``, with all that is in it, and the branch: where there is work, shelve it instead.
+
+        Completes whatever the state: directory gone, locked, unregistered, moved. What lies at ``path`` but is not that worktree
+        is left, and named in ``kept``. Worktrees inside it go with it. Raises WorktreeChangedError when ``path`` holds the repository itself.
+        """
+        return await remove_worktree(self._git, repo, path, branch, delete_branch=delete_branch)
+
+    async def delete_tree(self, folder: Path) -> None:
+        """Delete a directory with all that is in it, also what may not be written to; nothing is done where there is none."""
+        await self._git.delete(delete_tree, folder)
+
+    async def tracked_below(self, worktree: Path, name: str) -> tuple[str, ...]:
+        """Paths in the worktree's index that have a part of this name, in any letter case."""
+        paths = (f":(icase,glob)**/{name}/**", f":(icase,glob)**/{name}")
+        listed = await self._git.process.read(worktree, "ls-files", "-z", "--", *paths)
+        return tuple(os.fsdecode(path) for path in listed.split(b"\0") if path)
+
+    async def tracked_among(self, worktree: Path, paths: Sequence[str]) -> frozenset[str]:
+        """Those of ``paths``, relative to the worktree's top, that its index has."""
+        return await tracked_among(self._git, worktree, paths)
+
+    async def ignored_files(self, worktree: Path) -> tuple[str, ...]:
+        """Untracked paths that git ignores; a directory that is ignored as a whole is one of them, and ends in ``/``."""
+        arguments = ("ls-files", "-z", "--others", "--ignored", "--exclude-standard", "--directory")
+        listed = await self._git.process.read(worktree, *arguments)
+        return tuple(os.fsdecode(path) for path in listed.split(b"\0") if path)
+
+    async def ignored_among(self, worktree: Path, paths: Sequence[str]) -> frozenset[str]:
+        """Of paths that need not be there, those that git would ignore and neither tracks itself nor as what is above them. One that ends in ``/`` is
+        meant as a directory, any other as a file or a link. None may lie beyond a link. Raises WorktreeChangedError."""
+        return await ignored_among(self._git, worktree, paths)

@@ -14,7 +14,7 @@ from pathlib import Path
 from rametd.config import Source, items
 from rametd.domain.models import Repo
 from rametd.domain.trust import UNBOUNDED
-from rametd.git.repository import RepositoryInfo
+from rametd.git import RepositoryInfo
 from rametd.platform.reading import read_regular
 from rametd.services.core import Core
 from rametd.services.plan_checks import plan_items
@@ -140,7 +140,7 @@ def _read_include(top: Path) -> bytes | None:
 
 async def claude_files_in(core: Core, tree: Path) -> dict[str, str]:
     """`claude_files` with those of `.claude` directories below the top that git tracks."""
-    return await asyncio.to_thread(claude_files, tree, await core.git.tracked_below(tree, CLAUDE))
+    return await asyncio.to_thread(claude_files, tree, await core.git.worktrees.tracked_below(tree, CLAUDE))
 
 
 async def settings_at(core: Core, repo: Repo, info: RepositoryInfo | None = None) -> tuple[Source, str]:
@@ -152,7 +152,7 @@ async def settings_at(core: Core, repo: Repo, info: RepositoryInfo | None = None
                 (_read_include(repo.root) or b"").decode("utf-8", "replace"),
             )
         )
-    files = await core.git.files_at(info or await info_of(core, repo), "HEAD", (SETTINGS_FILE, INCLUDE_FILE))
+    files = await core.git.commits.files_at(info or await info_of(core, repo), "HEAD", (SETTINGS_FILE, INCLUDE_FILE))
     settings, include = (files.get(name, b"").decode("utf-8", "replace") for name in (SETTINGS_FILE, INCLUDE_FILE))
     return Source(f"{SETTINGS_FILE} of HEAD", settings), include
 
@@ -198,14 +198,14 @@ def _files_below_hooks(root: Path, common_dir: Path, folder: Path) -> dict[str, 
 
 async def at_commit(core: Core, info: RepositoryInfo, commit: str) -> dict[str, str]:
     """All contents of a commit."""
-    files = await core.git.files_at(info, commit, (SETTINGS_FILE, INCLUDE_FILE))
+    files = await core.git.commits.files_at(info, commit, (SETTINGS_FILE, INCLUDE_FILE))
     settings = Source(SETTINGS_FILE, files.get(SETTINGS_FILE, b"").decode("utf-8", "replace"))
     include = files.get(INCLUDE_FILE, b"").decode("utf-8", "replace")
     return gather(settings, include, await _claude_files_at(core, info, commit))
 
 
 async def _claude_files_at(core: Core, info: RepositoryInfo, revision: str) -> dict[str, str]:
-    found = await core.git.files_at(info, revision, (*CLAUDE_FILES, *CLAUDE_FOLDERS), anywhere=CLAUDE)
+    found = await core.git.commits.files_at(info, revision, (*CLAUDE_FILES, *CLAUDE_FOLDERS), anywhere=CLAUDE)
     return {path: shown(data) for path, data in found.items() if runs(path)}
 
 

@@ -6,8 +6,7 @@ from pathlib import Path
 
 from ramet.v1 import session_pb2
 
-from rametd.git.registrations import existing_git_dir
-from rametd.git.underway import busy_with
+from rametd.git import busy_with, existing_git_dir
 from rametd.services.views import session_message
 from rametd.store import Reader
 from rametd.store.sessions import SessionStamp

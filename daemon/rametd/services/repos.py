@@ -15,7 +15,7 @@ from ramet.words import plural
 
 from rametd.domain.errors import NameTakenError, RepoNotFoundError, WrongStateError
 from rametd.domain.models import Repo
-from rametd.git.repository import RepositoryInfo
+from rametd.git import RepositoryInfo
 from rametd.services import events
 from rametd.services.core import Core
 from rametd.services.ids import new_id

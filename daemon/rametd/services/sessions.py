@@ -12,7 +12,7 @@ from rametd.config import Budget
 from rametd.domain.errors import BypassForbiddenError, NameTakenError, WrongStateError
 from rametd.domain.models import Event, Hold, Mode, Prompt, PromptState, Repo, Request, Session
 from rametd.domain.states import State
-from rametd.git.tree import Tree
+from rametd.git import Tree
 from rametd.services import budgets
 from rametd.services.agents.supervisor import Supervisor
 from rametd.services.agents.transcripts import Transcripts
@@ -63,7 +63,7 @@ class Sessions:
         session = await self._get(session_id)
         await require_tree(self._core, session)
         if session_id in self._core.live:  # a start looks by itself
-            await self._core.git.verify_worktree(session.worktree, None)
+            await self._core.git.worktrees.verify(session.worktree, None)
 
         def work(unit: Unit) -> tuple[Prompt, Session]:
             session = unit.sessions.get(session_id)
@@ -209,7 +209,7 @@ class Sessions:
             return session, reader.repos.get(session.repo_id)
 
         session, repo = await self._core.store.read(find)
-        return await self._core.git.files_of(await info_of(self._core, repo), session.base_commit)
+        return await self._core.git.commits.files(await info_of(self._core, repo), session.base_commit)
 
     async def update(self, session_id: str, changes: Changes, principal: str) -> Session:
         """Change settings; a running agent follows at once."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from rametd.config import Config, Source, combine, from_items, items
 from rametd.domain.errors import BadConfigError, RametError
 from rametd.domain.models import Repo, Session
-from rametd.git.repository import RepositoryInfo
+from rametd.git import RepositoryInfo
 from rametd.services.contents import INCLUDE_FILE, settings_at
 from rametd.services.core import Core
 

@@ -24,7 +24,7 @@ PERIOD_S = 60.0
 
 
 class Trackers:
-    """Owns what `Git.watch_changes` makes. A session without one is looked at by scans: slower, never wrong."""
+    """Owns what `Git.trackers.watch` makes. A session without one is looked at by scans: slower, never wrong."""
 
     def __init__(self, store: Store, git: Git, recovered: asyncio.Event) -> None:
         self._store = store
@@ -45,8 +45,8 @@ class Trackers:
             self._start(session).add_done_callback(_retrieve)
 
     async def get(self, session: Session) -> Tracker:
-        """Its tracker, begun unless it is there. Raises what `Git.watch_changes` raises."""
-        found = self._git.tracker(session.worktree)
+        """Its tracker, begun unless it is there. Raises what `Git.trackers.watch` raises."""
+        found = self._git.trackers.get(session.worktree)
         return found if found is not None else await asyncio.shield(self._start(session))
 
     @asynccontextmanager
@@ -60,7 +60,7 @@ class Trackers:
 
     def session_made(self, session: Session) -> None:
         """A session hook: the tracker of what was a spare is the session's from now on."""
-        if self._git.tracker(session.worktree) is not None:
+        if self._git.trackers.get(session.worktree) is not None:
             self.follow(session)
 
     async def before_prompt(self, session: Session) -> None:
@@ -117,7 +117,7 @@ class Trackers:
         with ExitStack() as undo:
             undo.callback(self._sessions.pop, session.id, None)
             try:
-                tracker = await self._git.watch_changes(session.worktree)
+                tracker = await self._git.trackers.watch(session.worktree)
             except RametError as error:
                 log.warning("changes cannot be followed", session=session.id, error=error.message)
                 raise
@@ -137,7 +137,7 @@ class Trackers:
             await asyncio.wait([starting])
         self._sessions.pop(session.id, None)
         self._resting.pop(session.id, None)
-        await self._git.unwatch_changes(session.worktree)
+        await self._git.trackers.unwatch(session.worktree)
 
 
 def _retrieve(task: "asyncio.Task[Tracker]") -> None:

@@ -8,7 +8,7 @@ from rametd.config import Config
 from rametd.domain.errors import NotTrustedError
 from rametd.domain.landing import Landing
 from rametd.domain.models import Repo
-from rametd.git.repository import RepositoryInfo
+from rametd.git import RepositoryInfo
 from rametd.services.contents import at_commit, claude_files_in, hook_files
 from rametd.services.core import Core
 from rametd.services.repos import info_of
@@ -62,8 +62,8 @@ async def changes_of_landing(core: Core, landing: Landing) -> str:
     if not repo.trusted:
         return ""
     info = await info_of(core, repo)
-    tip = await core.git.branch_tip(info, landing.branch)
-    base = await core.git.merge_base(info, landing.branch, landing.target) if tip is not None else None
+    tip = await core.git.branches.tip(info, landing.branch)
+    base = await core.git.commits.merge_base(info, landing.branch, landing.target) if tip is not None else None
     if tip is None or base is None:
         return ""
     before, after = await at_commit(core, info, base), await at_commit(core, info, tip)

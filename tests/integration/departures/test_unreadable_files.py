@@ -107,24 +107,24 @@ async def test_git_tells_of_closed_directories_everywhere_also_of_one_that_a_tra
     layer = Git(environment, threads=2)
     try:
         repo = await layer.discover(sample.path)
-        tracker = await layer.watch_changes(sample.path)
+        tracker = await layer.trackers.watch(sample.path)
         closed = closed_directory(sample.path)
         words = ("could not open directory 'closed/': Permission denied",)
         if os.geteuid():  # the tracker itself is kept out
             assert (await tracker.tree()).skipped == words
-        await layer.unwatch_changes(sample.path)
+        await layer.trackers.unwatch(sample.path)
 
         assert (await layer.snapshots.take(sample.path)).skipped == words
-        assert (await layer.work_at_risk(repo, sample.path, "main", None)).unread == words
+        assert (await layer.worktrees.work_at_risk(repo, sample.path, "main", None)).unread == words
 
-        tracker = await layer.watch_changes(sample.path)
+        tracker = await layer.trackers.watch(sample.path)
         assert (await tracker.tree()).skipped == words
         closed.chmod(0o700)
         opened = await tracker.tree()
         assert opened.skipped == ()
         (closed / "secret").write_text("changed\n")
         assert (await tracker.tree()).tree != opened.tree
-        await layer.unwatch_changes(sample.path)
+        await layer.trackers.unwatch(sample.path)
     finally:
         await layer.aclose()
 

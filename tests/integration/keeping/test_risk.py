@@ -13,7 +13,7 @@ from tests.support.worktrees import mess
 async def test_a_fresh_worktree_has_nothing_at_risk(
     git: Git, repo: RepositoryInfo, sample: Sample, tree: Sample
 ) -> None:
-    assert not await git.work_at_risk(repo, tree.path, "work", sample.head)
+    assert not await git.worktrees.work_at_risk(repo, tree.path, "work", sample.head)
 
 
 async def test_everything_at_risk_is_listed(git: Git, repo: RepositoryInfo, sample: Sample, tree: Sample) -> None:
@@ -21,7 +21,7 @@ async def test_everything_at_risk_is_listed(git: Git, repo: RepositoryInfo, samp
     tip = tree.commit("Fix it: now")
     mess(tree)
 
-    assert await git.work_at_risk(repo, tree.path, "work", base) == Risk(
+    assert await git.worktrees.work_at_risk(repo, tree.path, "work", base) == Risk(
         ("README.md", "src/app.py"), ("link", "new/", 'odd \n"name" ü', "run.sh"), ((tip, "Fix it: now"),)
     )
 
@@ -32,9 +32,9 @@ async def test_commits_known_elsewhere_are_not_at_risk(
     base = sample.head
     for keeper in ("branch copy", "tag keep", "update-ref refs/remotes/origin/work"):
         tip = tree.commit("more")
-        assert (await git.work_at_risk(repo, tree.path, "work", base)).unique_commits == ((tip, "more"),)
+        assert (await git.worktrees.work_at_risk(repo, tree.path, "work", base)).unique_commits == ((tip, "more"),)
         sample.git(*keeper.split(), tip)
-        assert (await git.work_at_risk(repo, tree.path, "work", base)).unique_commits == ()
+        assert (await git.worktrees.work_at_risk(repo, tree.path, "work", base)).unique_commits == ()
 
 
 async def test_our_own_refs_and_the_stash_do_not_count_as_elsewhere(
@@ -43,7 +43,7 @@ async def test_our_own_refs_and_the_stash_do_not_count_as_elsewhere(
     tip = tree.commit("work")
     sample.git("update-ref", "refs/ramet/checkpoints/x", tip)
 
-    assert len((await git.work_at_risk(repo, tree.path, "work", sample.head)).unique_commits) == 1
+    assert len((await git.worktrees.work_at_risk(repo, tree.path, "work", sample.head)).unique_commits) == 1
 
 
 async def test_commits_on_a_detached_head_are_at_risk(
@@ -52,7 +52,7 @@ async def test_commits_on_a_detached_head_are_at_risk(
     tree.git("checkout", "-q", "--detach")
     tip = tree.commit("adrift")
 
-    assert (await git.work_at_risk(repo, tree.path, "work", sample.head)).unique_commits == ((tip, "adrift"),)
+    assert (await git.worktrees.work_at_risk(repo, tree.path, "work", sample.head)).unique_commits == ((tip, "adrift"),)
 
 
 async def test_a_base_that_no_branch_holds_is_not_the_sessions_work(
@@ -61,8 +61,8 @@ async def test_a_base_that_no_branch_holds_is_not_the_sessions_work(
     base = sample.head
     sample.git("commit", "-q", "--amend", "-m", "amended")
 
-    assert not await git.work_at_risk(repo, tree.path, "work", base)
-    assert len((await git.work_at_risk(repo, tree.path, "work", None)).unique_commits) == 1
+    assert not await git.worktrees.work_at_risk(repo, tree.path, "work", base)
+    assert len((await git.worktrees.work_at_risk(repo, tree.path, "work", None)).unique_commits) == 1
 
 
 async def test_commits_are_at_risk_even_when_the_directory_is_gone(
@@ -71,11 +71,13 @@ async def test_commits_are_at_risk_even_when_the_directory_is_gone(
     tip = tree.commit("work")
     shutil.rmtree(tree.path)
 
-    assert await git.work_at_risk(repo, tree.path, "work", sample.head) == Risk((), (), ((tip, "work"),))
+    assert await git.worktrees.work_at_risk(repo, tree.path, "work", sample.head) == Risk((), (), ((tip, "work"),))
 
 
 async def test_changes_inside_a_submodule_are_at_risk(git: Git, tmp_path: Path, environment: dict[str, str]) -> None:
     sample = repositories.with_submodule(tmp_path / "sub", environment)
     sample.write("lib/new")
 
-    assert (await git.work_at_risk(await git.discover(sample.path), sample.path, "main", None)).uncommitted == ("lib",)
+    assert (
+        await git.worktrees.work_at_risk(await git.discover(sample.path), sample.path, "main", None)
+    ).uncommitted == ("lib",)

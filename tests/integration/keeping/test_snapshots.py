@@ -269,7 +269,7 @@ async def test_what_somebody_told_git_not_to_look_at_is_work_like_any_other(
 
     assert sample.git("show", f"{taken.files}:src/app.py") == "mine"
     assert sample.git("ls-tree", "--name-only", taken.files, "absent") == "absent", "not there, as in a sparse checkout"
-    assert "src/app.py" in (await git.work_at_risk(repo, sample.path, "main", None)).uncommitted
+    assert "src/app.py" in (await git.worktrees.work_at_risk(repo, sample.path, "main", None)).uncommitted
     assert sample.git("ls-files", "-v") == marks
 
     overwritten: list[str] = []

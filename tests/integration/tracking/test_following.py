@@ -146,19 +146,19 @@ async def test_snapshots_and_diffs_use_the_tracker_of_a_worktree(
     environment: dict[str, str], sample: Sample, scans: Scans
 ) -> None:
     git = Git(environment, threads=2)
-    tracker = await git.watch_changes(sample.path)
-    assert await git.watch_changes(sample.path) is tracker
+    tracker = await git.trackers.watch(sample.path)
+    assert await git.trackers.watch(sample.path) is tracker
     scans.count = 0
     sample.write("src/app.py", "changed\n")
 
-    assert await git.changed_files(sample.path, "HEAD") == ("src/app.py",)
-    assert [file.path for file in (await git.diff(sample.path, "HEAD")).files] == ["src/app.py"]
-    assert (await git.snapshots.take(sample.path)).files == await git.tree(sample.path)
+    assert await git.diffs.changed_files(sample.path, "HEAD") == ("src/app.py",)
+    assert [file.path for file in (await git.diffs.of_worktree(sample.path, "HEAD")).files] == ["src/app.py"]
+    assert (await git.snapshots.take(sample.path)).files == await git.diffs.tree(sample.path)
     assert scans.count == 0
 
-    await git.unwatch_changes(sample.path)
-    assert git.tracker(sample.path) is None
-    assert await git.changed_files(sample.path, "HEAD") == ("src/app.py",)
+    await git.trackers.unwatch(sample.path)
+    assert git.trackers.get(sample.path) is None
+    assert await git.diffs.changed_files(sample.path, "HEAD") == ("src/app.py",)
     await git.aclose()
 
 

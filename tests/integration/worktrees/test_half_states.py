@@ -89,7 +89,7 @@ async def test_undoing_a_creation_cut_short_leaves_nothing(
 ) -> None:
     half_made(kind, sample, trees / "s-1")
 
-    assert (await git.undo_create(repo, trees / "s-1", "one", sample.head)).kept == ()
+    assert (await git.worktrees.undo_create(repo, trees / "s-1", "one", sample.head)).kept == ()
 
     assert leftovers(sample, trees) == []
 
@@ -114,7 +114,7 @@ async def test_a_removal_completes_whatever_the_state(
 ) -> None:
     half_made(kind, sample, trees / "s-1")
 
-    assert (await git.remove_worktree(repo, trees / "s-1", "one", delete_branch=True)).kept == ()
+    assert (await git.worktrees.remove(repo, trees / "s-1", "one", delete_branch=True)).kept == ()
 
     assert leftovers(sample, trees) == []
 
@@ -151,6 +151,6 @@ async def test_a_git_killed_in_the_middle_is_undone(
     os.killpg(process.pid, signal.SIGKILL)
     await process.wait()
 
-    await git.undo_create(await git.discover(sample.path), trees / "s-1", "one", sample.head)
+    await git.worktrees.undo_create(await git.discover(sample.path), trees / "s-1", "one", sample.head)
 
     assert leftovers(sample, trees) == []

@@ -18,11 +18,11 @@ async def test_a_worktree_is_made_and_removed(git: Git, repo: RepositoryInfo, sa
 
     assert await create(git, repo, path, "feature/x") == ()
 
-    await git.verify_worktree(path, "feature/x")
+    await git.worktrees.verify(path, "feature/x")
     assert (path / "src" / "app.py").read_text() == "print('two')\nprint('three')\n"
     assert sample.git("status", "--porcelain", at=path) == ""
     assert sample.git("rev-parse", "HEAD", at=path) == sample.head
-    assert await git.remove_worktree(repo, path, "feature/x", delete_branch=True) == Removal(sample.head, ())
+    assert await git.worktrees.remove(repo, path, "feature/x", delete_branch=True) == Removal(sample.head, ())
     assert leftovers(sample, trees) == []
 
 
@@ -30,7 +30,7 @@ async def test_the_list_agrees_with_gits_own(git: Git, repo: RepositoryInfo, sam
     await create(git, repo, trees / "s-1", "one")
     sample.git("worktree", "add", "-q", "--detach", str(trees / "s-2"), "HEAD~1")
 
-    listed = await git.worktrees(repo)
+    listed = await git.worktrees.list(repo)
 
     theirs = sample.git("worktree", "list", "--porcelain").split("\n\n")
     ours = []
@@ -53,16 +53,16 @@ async def test_ten_at_once_all_succeed(tmp_path: Path, environment: dict[str, st
     await asyncio.gather(*(create(git, repo, trees / name, f"work/{name}") for name in names))
 
     assert directories(trees) == names
-    assert {(tree.path, tree.branch) for tree in await git.worktrees(repo) if not tree.is_main} == {
+    assert {(tree.path, tree.branch) for tree in await git.worktrees.list(repo) if not tree.is_main} == {
         (trees / n, f"work/{n}") for n in names
     }
-    assert {branch.name for branch in await git.branches(repo)} == {"main", *(f"work/{name}" for name in names)}
+    assert {branch.name for branch in await git.branches.list(repo)} == {"main", *(f"work/{name}" for name in names)}
     for name in names:
         assert sample.git("status", "--porcelain", at=trees / name) == ""
         assert sample.git("ls-files", "--", "*.txt", at=trees / name).count("\n") == 999
     assert "[branch" not in (sample.path / ".git" / "config").read_text()
     removed = await asyncio.gather(
-        *(git.remove_worktree(repo, trees / n, f"work/{n}", delete_branch=True) for n in names)
+        *(git.worktrees.remove(repo, trees / n, f"work/{n}", delete_branch=True) for n in names)
     )
     assert [removal.kept for removal in removed] == [()] * 10
     assert leftovers(sample, trees) == []
@@ -76,7 +76,7 @@ async def test_two_daemons_at_once_do_not_interleave(
     await asyncio.gather(*(create((git, other)[n % 2], repo, trees / f"s-{n}", f"b{n}") for n in range(6)))
     await other.aclose()
 
-    assert len(await git.worktrees(repo)) == 7
+    assert len(await git.worktrees.list(repo)) == 7
 
 
 async def test_hooks_do_not_run(git: Git, repo: RepositoryInfo, sample: Sample, trees: Path) -> None:
@@ -85,7 +85,7 @@ async def test_hooks_do_not_run(git: Git, repo: RepositoryInfo, sample: Sample, 
 
     await create(git, repo, trees / "s-1", "one")
 
-    await git.verify_worktree(trees / "s-1", "one")
+    await git.worktrees.verify(trees / "s-1", "one")
     assert [path.name for path in trees.iterdir()] == ["s-1"]
 
 
@@ -97,7 +97,7 @@ async def test_an_existing_branch_is_continued_and_never_deleted_by_undoing(
     await create(git, repo, trees / "s-1", "mine", new=False)
     assert sample.git("rev-parse", "HEAD", at=trees / "s-1") == sample.git("rev-parse", "HEAD~1")
 
-    await git.undo_create(repo, trees / "s-1", "mine", None)
+    await git.worktrees.undo_create(repo, trees / "s-1", "mine", None)
     assert leftovers(sample, trees) == ["refs/heads/mine"]
 
 
@@ -111,7 +111,7 @@ async def test_a_branch_that_exists_is_refused_and_left(
 
     assert "--existing mine" in caught.value.hint
     # Recovery may still undo the intent: the branch is at the very commit, but not made by us.
-    await git.undo_create(repo, trees / "s-1", "mine", sample.head)
+    await git.worktrees.undo_create(repo, trees / "s-1", "mine", sample.head)
     assert leftovers(sample, trees) == ["refs/heads/mine"]
 
 
@@ -158,7 +158,7 @@ async def test_nonsense_is_refused_before_anything_is_made(
     with pytest.raises(BadNameError):
         await create(git, repo, trees / "s-1", "--force")
     with pytest.raises(RefNotFoundError):
-        await git.create_worktree(repo, trees / "s-1", "one", "0" * 39 + "1", new_branch=True)
+        await git.worktrees.create(repo, trees / "s-1", "one", "0" * 39 + "1", new_branch=True)
     with pytest.raises(RefNotFoundError):
         await create(git, repo, trees / "s-1", "missing", new=False)
     assert leftovers(sample, trees) == []
@@ -171,7 +171,7 @@ async def test_what_lies_at_the_path_is_neither_used_nor_removed(
 
     with pytest.raises(PathTakenError):
         await create(git, repo, trees / "s-1", "one")
-    undone = await git.undo_create(repo, trees / "s-1", "one", sample.head)
+    undone = await git.worktrees.undo_create(repo, trees / "s-1", "one", sample.head)
 
     assert undone.kept == (f"{trees / 's-1'}: nothing says that it is a worktree",)
     assert (trees / "s-1" / "precious").exists()
@@ -185,10 +185,10 @@ async def test_a_users_own_worktree_is_never_cleaned_up(
 
     with pytest.raises(PathTakenError):
         await create(git, repo, trees / "mine", "one")
-    undone = await git.undo_create(repo, trees / "mine", "mine", sample.head)
+    undone = await git.worktrees.undo_create(repo, trees / "mine", "mine", sample.head)
 
     assert undone.kept == (f"{trees / 'mine'}: it is a worktree that was there before",)
-    await git.verify_worktree(trees / "mine", "mine")
+    await git.worktrees.verify(trees / "mine", "mine")
 
 
 async def test_an_empty_first_commit_works(tmp_path: Path, environment: dict[str, str], git: Git, trees: Path) -> None:
@@ -197,7 +197,7 @@ async def test_an_empty_first_commit_works(tmp_path: Path, environment: dict[str
     await create(git, repo, trees / "s-1", "one")
     await create(git, repo, trees / "s-1", "one")
 
-    await git.verify_worktree(trees / "s-1", "one")
+    await git.worktrees.verify(trees / "s-1", "one")
 
 
 async def test_a_bare_repository_works(tmp_path: Path, environment: dict[str, str], git: Git, trees: Path) -> None:
@@ -207,7 +207,7 @@ async def test_a_bare_repository_works(tmp_path: Path, environment: dict[str, st
         repo = await git.discover(place)
         await create(git, repo, trees / "s-1", "one")
         assert bare.git("status", "--porcelain", at=trees / "s-1") == ""
-        assert (await git.remove_worktree(repo, trees / "s-1", "one", delete_branch=True)).kept == ()
+        assert (await git.worktrees.remove(repo, trees / "s-1", "one", delete_branch=True)).kept == ()
 
 
 async def test_a_sparse_checkout_is_inherited(
@@ -236,7 +236,7 @@ async def test_submodules_are_populated_without_the_network(
     assert sample.git("status", "--porcelain", at=trees / "s-1") == ""
     origin = sample.git("config", "remote.origin.url", at=sample.path / "lib")
     assert sample.git("config", "remote.origin.url", at=trees / "s-1" / "lib") == origin
-    assert (await git.remove_worktree(repo, trees / "s-1", "one", delete_branch=True)).kept == ()
+    assert (await git.worktrees.remove(repo, trees / "s-1", "one", delete_branch=True)).kept == ()
     assert fingerprint(sample) == before
 
 
@@ -250,7 +250,7 @@ async def test_a_submodule_that_cannot_be_filled_is_a_warning(
     warnings = await create(git, await git.discover(sample.path), trees / "s-1", "one")
 
     assert [line.partition(":")[0] for line in warnings] == ["submodule lib is not populated"]
-    await git.verify_worktree(trees / "s-1", "one")
+    await git.worktrees.verify(trees / "s-1", "one")
 
 
 async def test_filters_of_the_user_apply(git: Git, tmp_path: Path, environment: dict[str, str], trees: Path) -> None:

@@ -19,7 +19,7 @@ async def test_a_deleted_directory_frees_the_branch(
     await create(git, repo, trees / "s-1", "one")
     shutil.rmtree(trees / "s-1")
 
-    assert (await git.remove_worktree(repo, trees / "s-1", "one", delete_branch=True)).kept == ()
+    assert (await git.worktrees.remove(repo, trees / "s-1", "one", delete_branch=True)).kept == ()
     assert leftovers(sample, trees) == []
 
 
@@ -29,7 +29,7 @@ async def test_a_pruned_entry_does_not_keep_the_directory(
     await create(git, repo, trees / "s-1", "one")
     shutil.rmtree(sample.path / ".git" / "worktrees" / "s-1")
 
-    assert (await git.remove_worktree(repo, trees / "s-1", "one", delete_branch=True)).kept == ()
+    assert (await git.worktrees.remove(repo, trees / "s-1", "one", delete_branch=True)).kept == ()
     assert leftovers(sample, trees) == []
 
 
@@ -39,7 +39,7 @@ async def test_a_deleted_git_file_does_not_keep_the_directory(
     await create(git, repo, trees / "s-1", "one")
     (trees / "s-1" / ".git").unlink()
 
-    assert (await git.remove_worktree(repo, trees / "s-1", "one", delete_branch=True)).kept == ()
+    assert (await git.worktrees.remove(repo, trees / "s-1", "one", delete_branch=True)).kept == ()
     assert leftovers(sample, trees) == []
 
 
@@ -50,10 +50,10 @@ async def test_a_worktree_that_was_moved_is_left_where_it_is(
     sample.git("worktree", "unlock", str(trees / "s-1"))
     sample.git("worktree", "move", str(trees / "s-1"), str(trees / "moved"))
 
-    removal = await git.remove_worktree(repo, trees / "s-1", "one", delete_branch=True)
+    removal = await git.worktrees.remove(repo, trees / "s-1", "one", delete_branch=True)
 
     assert removal == Removal(None, (f"branch one: it is checked out at {trees / 'moved'}",))
-    await git.verify_worktree(trees / "moved", "one")
+    await git.worktrees.verify(trees / "moved", "one")
 
 
 async def test_a_worktree_of_another_ramet_with_the_same_name_stays_locked_when_ours_goes(
@@ -76,12 +76,12 @@ async def test_a_copy_of_a_worktree_is_not_removed_for_it(
     await create(git, repo, trees / "s-1", "one")
     shutil.copytree(trees / "s-1", trees / "s-2")
 
-    removal = await git.remove_worktree(repo, trees / "s-2", "two", delete_branch=True)
+    removal = await git.worktrees.remove(repo, trees / "s-2", "two", delete_branch=True)
 
     assert removal.kept == (f"{trees / 's-2'}: it is a copy of another worktree",)
     with pytest.raises(WorktreeChangedError, match="copy of the worktree"):
-        await git.verify_worktree(trees / "s-2", "one")
-    await git.verify_worktree(trees / "s-1", "one")
+        await git.worktrees.verify(trees / "s-2", "one")
+    await git.worktrees.verify(trees / "s-1", "one")
 
 
 async def test_another_repository_at_the_path_is_not_removed(
@@ -91,7 +91,7 @@ async def test_another_repository_at_the_path_is_not_removed(
     shutil.rmtree(trees / "s-1")
     repositories.plain(trees / "s-1", environment)
 
-    removal = await git.remove_worktree(repo, trees / "s-1", "one", delete_branch=True)
+    removal = await git.worktrees.remove(repo, trees / "s-1", "one", delete_branch=True)
 
     assert removal == Removal(sample.head, (f"{trees / 's-1'}: it is a repository of its own",))
     assert (trees / "s-1" / "README.md").exists()
@@ -103,16 +103,16 @@ async def test_a_symbolic_link_at_the_path_is_not_followed(
     await create(git, repo, trees / "s-1", "one")
     (trees / "s-2").symlink_to(trees / "s-1")
 
-    removal = await git.remove_worktree(repo, trees / "s-2", "two", delete_branch=True)
+    removal = await git.worktrees.remove(repo, trees / "s-2", "two", delete_branch=True)
 
     assert removal.kept == (f"{trees / 's-2'}: it is a symbolic link",)
-    await git.verify_worktree(trees / "s-1", "one")
+    await git.worktrees.verify(trees / "s-1", "one")
 
 
 async def test_the_users_own_checkout_is_never_removed(git: Git, repo: RepositoryInfo, sample: Sample) -> None:
     for path in (sample.path, sample.path.parent):
         with pytest.raises(WorktreeChangedError, match="never removed"):
-            await git.remove_worktree(repo, path, "main", delete_branch=True)
+            await git.worktrees.remove(repo, path, "main", delete_branch=True)
 
 
 async def test_a_git_directory_inside_the_worktree_of_another_is_not_climbed_to(
@@ -135,7 +135,7 @@ async def test_read_only_folders_and_odd_names_are_removed(
     (path / "cache" / "deep").chmod(0o500)
     (path / "cache").chmod(0o500)
 
-    assert (await git.remove_worktree(repo, path, "one", delete_branch=True)).kept == ()
+    assert (await git.worktrees.remove(repo, path, "one", delete_branch=True)).kept == ()
     assert leftovers(sample, trees) == []
 
 
@@ -143,13 +143,13 @@ async def test_a_branch_that_moved_on_is_kept(git: Git, repo: RepositoryInfo, sa
     await create(git, repo, trees / "s-1", "one")
     tip = sample.commit("work", at=trees / "s-1")
 
-    assert (await git.undo_create(repo, trees / "s-1", "one", sample.head)).kept == (
+    assert (await git.worktrees.undo_create(repo, trees / "s-1", "one", sample.head)).kept == (
         f"branch one: it has moved on to {tip[:12]}",
     )
-    assert await git.delete_branch(repo, "one", sample.head) == f"branch one: it has moved on to {tip[:12]}"
-    assert await git.delete_branch(repo, "main", sample.head) == f"branch main: it is checked out at {sample.path}"
-    assert await git.delete_branch(repo, "one", tip) is None
-    assert await git.delete_branch(repo, "one", tip) is None
+    assert await git.branches.delete(repo, "one", sample.head) == f"branch one: it has moved on to {tip[:12]}"
+    assert await git.branches.delete(repo, "main", sample.head) == f"branch main: it is checked out at {sample.path}"
+    assert await git.branches.delete(repo, "one", tip) is None
+    assert await git.branches.delete(repo, "one", tip) is None
 
 
 async def test_settings_of_a_deleted_branch_go_with_it(
@@ -159,7 +159,7 @@ async def test_settings_of_a_deleted_branch_go_with_it(
     sample.git("config", "branch.one.two.remote", "origin")
     sample.git("config", "branch.one.remote", "origin")
 
-    await git.remove_worktree(repo, trees / "s-1", "one.two", delete_branch=True)
+    await git.worktrees.remove(repo, trees / "s-1", "one.two", delete_branch=True)
 
     assert sample.git("config", "--get-regexp", r"^branch\.") == "branch.one.remote origin"
     sample.git("config", "--remove-section", "branch.one")
@@ -176,7 +176,7 @@ async def test_git_itself_does_not_prune_or_remove_our_worktrees(
     sample.git("worktree", "prune", "--expire", "now")
     (trees / "away").rename(trees / "s-1")
 
-    await git.verify_worktree(trees / "s-1", "one")
+    await git.worktrees.verify(trees / "s-1", "one")
 
 
 async def test_verifying_says_which_end_is_wrong(git: Git, repo: RepositoryInfo, sample: Sample, trees: Path) -> None:
@@ -185,14 +185,14 @@ async def test_verifying_says_which_end_is_wrong(git: Git, repo: RepositoryInfo,
 
     sample.git("checkout", "-q", "--detach", at=path)
     with pytest.raises(WorktreeChangedError, match="checked out, not one"):
-        await git.verify_worktree(path, "one")
-    await git.verify_worktree(path, None)
+        await git.worktrees.verify(path, "one")
+    await git.worktrees.verify(path, None)
     (sample.path / ".git" / "worktrees" / "s-1" / "gitdir").unlink()
     with pytest.raises(WorktreeChangedError, match="half registered"):
-        await git.verify_worktree(path, None)
+        await git.worktrees.verify(path, None)
     shutil.rmtree(sample.path / ".git" / "worktrees" / "s-1")
     with pytest.raises(WorktreeChangedError, match="registered nowhere"):
-        await git.verify_worktree(path, None)
+        await git.worktrees.verify(path, None)
     shutil.rmtree(path)
     with pytest.raises(WorktreeChangedError, match="is gone"):
-        await git.verify_worktree(path, None)
+        await git.worktrees.verify(path, None)

@@ -25,7 +25,7 @@ from rametd.git.obstacles import additions, in_the_way, named, refuse_repositori
 from rametd.git.repository import Head, common_dir, head_of, open_repository
 from rametd.git.snapshot import has_no_links, private_index, scratch_index, write_tree
 from rametd.git.snapshots.model import Nested, Snapshot
-from rametd.git.unread import add_all, hidden, is_unborn, unread
+from rametd.git.unread import add_all, hidden, is_unborn, parse_unread
 
 # ── capture ──────────────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -119,7 +119,7 @@ async def _copy_files(
         staged = await git.process.read(directory, *there, "ls-files", "--stage", "-z", environment=environment)
     records = [record.partition(b"\t") for record in staged.split(b"\0") if record]
     links = [os.fsdecode(path) for fields, _, path in records if fields.startswith(b"160000 ")]
-    unborn = [each.place for each in map(unread, skipped) if is_unborn(each.words) and each.place is not None]
+    unborn = [each.place for each in map(parse_unread, skipped) if is_unborn(each.words) and each.place is not None]
     deeper: dict[str, str | None] = dict.fromkeys([*links, *unborn])
     made = Nested(place, "", tree.decode().strip(), repository=False) if records else None
     return made, skipped, deeper

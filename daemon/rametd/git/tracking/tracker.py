@@ -52,7 +52,7 @@ _EXPECTED: Final = (GitFailedError, KeyError)
 
 
 class Tracker:
-    """Made by `Git.track`, ended by `close`. ``live``: file events tell of changes; else ``note`` says why not, and `tree` scans."""
+    """Made by `Git.remotes.follow`, ended by `close`. ``live``: file events tell of changes; else ``note`` says why not, and `tree` scans."""
 
     def __init__(self, git: GitContext, worktree: Path, git_dir: Path) -> None:
         self.worktree = worktree
@@ -289,7 +289,7 @@ class Tracker:
 
 
 async def track(git: GitContext, worktree: Path) -> Tracker:
-    """See `Git.track`."""
+    """See `Git.remotes.follow`."""
     git_dir = await git.verified(worktree, None)
     tracker = Tracker(git, worktree, git_dir)
     async with contextlib.AsyncExitStack() as undo:
@@ -297,3 +297,39 @@ async def track(git: GitContext, worktree: Path) -> Tracker:
         await tracker.start()
         undo.pop_all()
     return tracker
+
+
+class Trackers:
+    """The trackers of worktrees, by path. Every method may raise what those of `Git` raise."""
+
+    def __init__(self, git: GitContext, by_worktree: dict[Path, Tracker]) -> None:
+        self._git = git
+        self._by_worktree = by_worktree  # resolved paths
+
+    async def aclose(self) -> None:
+        for worktree in list(self._by_worktree):
+            await self.unwatch(worktree)
+
+    async def watch(self, worktree: Path) -> Tracker:
+        """Follow what changes in a worktree from now on; snapshots and diffs of it are quick then. The same one when it is followed already.
+
+        Raises WorktreeChangedError. A system without file watches left makes a tracker that says so (`Tracker.live`).
+        """
+        found = self._by_worktree.get(worktree)
+        if found is not None:
+            return found
+        made = await track(self._git, worktree)
+        found = self._by_worktree.setdefault(worktree, made)
+        if found is not made:  # somebody else was faster
+            await made.close()
+        return found
+
+    async def unwatch(self, worktree: Path) -> None:
+        """Stop following it; one that is not followed is no error."""
+        tracker = self._by_worktree.pop(worktree, None)
+        if tracker is not None:
+            await tracker.close()
+
+    def get(self, worktree: Path) -> Tracker | None:
+        """The worktree's tracker, where it is followed."""
+        return self._by_worktree.get(worktree)

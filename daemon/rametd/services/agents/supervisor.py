@@ -138,7 +138,7 @@ class Supervisor:
             )
         )
         await require_tree(core, session)
-        await core.git.verify_worktree(session.worktree, None)
+        await core.git.worktrees.verify(session.worktree, None)
         await asyncio.to_thread(core.index.write, repo, session)
         await self._warn_of_untrusted_files(session, repo)
         around = await surroundings.of_session(core, session, repo)

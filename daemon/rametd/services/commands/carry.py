@@ -71,10 +71,10 @@ async def carry(core: Core, source: Path, tree: Path, config: Config, *, settle:
     done = Carried()
     order = Order(patterns, config.carry_rewrite, config.carry_limit)
     try:
-        candidates = await core.git.ignored_files(source)
+        candidates = await core.git.worktrees.ignored_files(source)
         chosen = await asyncio.to_thread(choose, source, tree, candidates, order, done)
         if chosen.paths:
-            ignored = await core.git.ignored_among(tree, chosen.paths)
+            ignored = await core.git.worktrees.ignored_among(tree, chosen.paths)
             given = await asyncio.to_thread(read_given, tree)
             await asyncio.to_thread(bring, source, tree, chosen, ignored, order, given, done)
             given.settled |= settle

@@ -8,7 +8,7 @@ import os
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from rametd.git.registrations import existing_git_dir
+from rametd.git import existing_git_dir
 
 NOTE = "ramet-carried"
 

@@ -9,7 +9,7 @@ from rametd.domain.errors import RametError, RefNotFoundError, WorktreeChangedEr
 from rametd.domain.models import WorktreeKind
 from rametd.domain.operations import Operation
 from rametd.domain.spares import Spare
-from rametd.git.repository import RepositoryInfo
+from rametd.git import RepositoryInfo
 from rametd.services.core import Core
 from rametd.services.creation.notes import Notes, notes
 from rametd.services.creation.pool import Pool
@@ -38,11 +38,11 @@ class Builder:
         if spare is not None:
             warnings = await self._claim(made, spare)
         else:
-            warnings = await git.create_worktree(
+            warnings = await git.worktrees.create(
                 info, session.worktree, session.branch, start.commit, new_branch=start.new_branch
             )
         if start.upstream is not None:
-            await git.track(info, session.branch, start.upstream)
+            await git.remotes.follow(info, session.branch, start.upstream)
         if made.wanted.new.with_changes and info.worktree_root is not None:
             changes = await git.snapshots.take(info.worktree_root, owner=session.id, apart=True)
             told = await git.snapshots.lay(info, session.worktree, changes)
@@ -63,10 +63,10 @@ class Builder:
         try:
             if spare.commit != start.commit:
                 self._pool.warmer.discard(spare.id)  # it has seen the other commit
-                warnings = await git.update_spare(info, spare.path, spare.commit, start.commit, background=False)
+                warnings = await git.spares.update(info, spare.path, spare.commit, start.commit, background=False)
             elif made.wanted.new.with_changes or made.wanted.new.fork is not None:  # which are laid over what is there
-                await git.require_untouched(info, spare.path, spare.commit)
-            await git.claim_spare(info, spare.path, session.branch, start.commit, new_branch=start.new_branch)
+                await git.spares.require_untouched(info, spare.path, spare.commit)
+            await git.spares.claim(info, spare.path, session.branch, start.commit, new_branch=start.new_branch)
         except WorktreeChangedError as error:
             log.warning("a spare could not be used", spare=spare.id, error=error.message)
             raise SpareLostError(error.message) from error
@@ -105,12 +105,12 @@ class Builder:
         git, created_at = self._core.git, operation.data["created_at"] or None
         if spare := operation.data.get("spare"):
             commits = (spare, operation.data["commit"])
-            removal = await git.remove_spare(
+            removal = await git.spares.remove(
                 info, path, *commits, branch=branch, created_branch_at=created_at, unfinished=True
             )
             await self._pool.spares.handwork.stays(removal.kept, path, operation.data["repo_id"])
             return
-        removal = await git.undo_create(info, path, branch, created_at)
+        removal = await git.worktrees.undo_create(info, path, branch, created_at)
         for kept in removal.kept:
             log.warning("unfinished creation left something", what=kept)
 

@@ -21,8 +21,7 @@ from rametd.domain.models import Hold, Mode, Session, SetupState, Tokens, Worktr
 from rametd.domain.operations import Kind, Operation
 from rametd.domain.spares import Spare
 from rametd.domain.states import State
-from rametd.git import names
-from rametd.git.repository import Base
+from rametd.git import Base, check_branch_name, slug
 from rametd.services import ports, repos
 from rametd.services.checks import check_budget, check_model, check_prompt
 from rametd.services.core import Core
@@ -140,7 +139,7 @@ class Creator:
         core.git.trust(info.common_dir)  # a person's own, or, as a child's, that of its parent
         # To refuse before anything is made; said again where the row is stored, when nobody else can come between.
         if new.owns and new.fork is None and info.head.commit is not None:
-            new = replace(new, tree=await core.git.files_of(info, info.head.commit))
+            new = replace(new, tree=await core.git.commits.files(info, info.head.commit))
         if not new.claims_later and new.fork is None:
             asked = new
             await core.store.read(
@@ -150,16 +149,16 @@ class Creator:
         fetched: Base | None = None
         if new.fetch:  # before anything is made: it may be refused, or have a base for a repository without a commit
             ref = new.existing_branch or new.base_ref or None
-            fetched = await core.git.fetch_base(info, ref, new.path, new.environment)
+            fetched = await core.git.remotes.fetch_base(info, ref, new.path, new.environment)
         if new.initial_commit and info.head.commit is None and fetched is None:
             # What its name and branch are refused for is refused before the commit is made; both are chosen later, in turn with others.
             await core.store.read(lambda reader: choose_name(reader, new, repo, "session"))
             if new.branch:
-                names.check_branch_name(new.branch)
-            commit = await core.git.initial_commit(info, "Initial commit")
+                check_branch_name(new.branch)
+            commit = await core.git.branches.initial_commit(info, "Initial commit")
             warnings = (f"{info.head.branch} had no commit: it begins with the empty commit {commit[:10]} now",)
             info = await core.git.discover(new.adopt or new.path)
-        warnings += tuple(pruned_by(info.root, remote) for remote in await core.git.mirrored(info))
+        warnings += tuple(pruned_by(info.root, remote) for remote in await core.git.upkeep.mirrored(info))
         return Wanted(new, config, mode, info, repo, parent, after, fetched, warnings)
 
     async def _draft(
@@ -180,10 +179,10 @@ class Creator:
         if not branch and start.kind == WorktreeKind.OWN:
             taken = stored | {each.branch for each in drafts}
             prefix = config.worktrees.branch_prefix
-            text = names.slug(new.name or name) or session_id
-            branch = await core.git.free_branch_name(info, prefix + text, fallback=prefix + session_id, taken=taken)
+            text = slug(new.name or name) or session_id
+            branch = await core.git.branches.free_name(info, prefix + text, fallback=prefix + session_id, taken=taken)
         if start.kind == WorktreeKind.OWN:
-            await core.git.require_free(info, branch, new=start.new_branch)
+            await core.git.branches.require_free(info, branch, new=start.new_branch)
         elif any(each.worktree == start.worktree for each in drafts):
             raise PathTakenError(
                 f"another session begins in {start.worktree} in this moment", hint="look at it with `rametctl ls`"

@@ -10,7 +10,7 @@ from ramet.v1 import event_pb2
 
 from rametd.domain.errors import RametError
 from rametd.domain.models import Session
-from rametd.git.repository import RepositoryInfo
+from rametd.git import RepositoryInfo
 from rametd.services import events
 from rametd.services.core import Core
 from rametd.services.words import listed
@@ -52,7 +52,7 @@ class Handwork:
         await asyncio.sleep(SETTLE_S)
         where = (session.worktree, session.branch, session.base_commit)
         try:
-            left = await self._core.git.left_in_spare(info, *where, session.create_time)
+            left = await self._core.git.spares.left(info, *where, session.create_time)
         except RametError as error:  # its tree may be gone already
             log.warning("spare", id=session.id, error=error.message)
             return

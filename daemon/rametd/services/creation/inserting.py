@@ -6,7 +6,7 @@ from rametd.domain.errors import ChangedError
 from rametd.domain.models import Repo, Session, WorktreeKind
 from rametd.domain.operations import Kind, Operation
 from rametd.domain.spares import Spare
-from rametd.git.repository import RepositoryInfo
+from rametd.git import RepositoryInfo
 from rametd.services import events
 from rametd.services.creation.start import require_alone
 from rametd.services.creation.wanted import Made, NewSession, Start

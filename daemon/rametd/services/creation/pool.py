@@ -17,7 +17,7 @@ from rametd.config import Config
 from rametd.domain.errors import BadConfigError, NotFoundError, RametError, UnbornBranchError
 from rametd.domain.models import Repo
 from rametd.domain.spares import Spare, SpareState
-from rametd.git.repository import RepositoryInfo
+from rametd.git import RepositoryInfo
 from rametd.platform.disk import free_bytes, tree_bytes
 from rametd.services.agents.warm import Warmer
 from rametd.services.core import Core
@@ -88,7 +88,7 @@ class Pool:
         if not config.pool.size:
             return None
         core = self._core
-        inherits = await core.git.inheritance(info)
+        inherits = await core.git.spares.inheritance(info)
         spares = await core.store.read(lambda reader: reader.spares.list(repo.id))
         # One that is no whole spare any more, since somebody works in it, is not to be taken back as a claim that failed.
         fitting = [
@@ -97,7 +97,8 @@ class Pool:
             if each.state == SpareState.READY and each.inherits == inherits and await self.spares.is_whole(each, info)
         ]
         differences = {
-            each: await core.git.files_between(info, each, commit) for each in {spare.commit for spare in fitting}
+            each: await core.git.commits.files_between(info, each, commit)
+            for each in {spare.commit for spare in fitting}
         }
         for spare in sorted(fitting, key=lambda each: (differences[each.commit], not self.warmer.has(each.id))):
             if spare.id not in self.spares.hands and differences[spare.commit] <= SMALL_DIFFERENCE:
@@ -232,7 +233,7 @@ class Pool:
             if held:
                 keep = 0
             try:
-                commit = (await core.git.resolve_base(info)).commit
+                commit = (await core.git.branches.resolve_base(info)).commit
             except UnbornBranchError:
                 self._held[repo_id] = "there is no commit to start from"
                 keep = 0
@@ -243,7 +244,7 @@ class Pool:
         self, repo: Repo, info: RepositoryInfo, config: Config, spares: list[Spare], keep: int, commit: str
     ) -> None:
         """Have ``keep`` spares at ``commit``: remove those that are too many or do not fit, update, make."""
-        inherits = await self._core.git.inheritance(info)
+        inherits = await self._core.git.spares.inheritance(info)
         good: list[Spare] = []
         for spare in spares:
             fits = spare.state == SpareState.READY and spare.inherits == inherits

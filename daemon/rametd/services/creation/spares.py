@@ -24,7 +24,7 @@ from rametd.config import Config
 from rametd.domain.errors import NotFoundError, RametError, WorktreeChangedError
 from rametd.domain.models import Repo, Session, SetupState
 from rametd.domain.spares import Spare, SpareState
-from rametd.git.repository import RepositoryInfo
+from rametd.git import RepositoryInfo
 from rametd.services.agents.warm import Warmer
 from rametd.services.core import Core
 from rametd.services.creation.handwork import Handwork
@@ -83,10 +83,8 @@ class Spares:
         """Whether it is as it was made: it stands at its commit, and its files are there; nobody has written to them, where that can be told at once."""
         git = self._core.git
         try:
-            await git.verify_spare(spare.path, spare.commit)
-            found = (
-                await git.work_in_spare(info, spare.path, spare.commit) if await self._is_written_to(spare) else None
-            )
+            await git.spares.verify(spare.path, spare.commit)
+            found = await git.spares.work(info, spare.path, spare.commit) if await self._is_written_to(spare) else None
         except RametError as error:
             found = error.message
         if found is not None:
@@ -94,7 +92,7 @@ class Spares:
         return found is None
 
     async def _is_written_to(self, spare: Spare) -> bool:
-        tracker, mark = self._core.git.tracker(spare.path), self._marks.get(spare.id)
+        tracker, mark = self._core.git.trackers.get(spare.path), self._marks.get(spare.id)
         if tracker is None or mark is None:
             return False
         changed = await tracker.since(mark)
@@ -129,7 +127,7 @@ class Spares:
                 await self._work(spare, repo, self._filled(spare, repo, info))
 
     async def _filled(self, spare: Spare, repo: Repo, info: RepositoryInfo) -> Spare:
-        for warning in await self._core.git.make_spare(info, spare.path, spare.commit):
+        for warning in await self._core.git.spares.make(info, spare.path, spare.commit):
             log.warning("spare", id=spare.id, warning=warning)
         self._core.failpoint.hit("spare.made")
         return await self._prepared(spare, repo, info)
@@ -155,7 +153,7 @@ class Spares:
     async def _brought_to(self, spare: Spare, repo: Repo, info: RepositoryInfo, commit: str) -> Spare:
         await self._warmer.end(spare.id)  # it has seen the commit that it was started at
         await self._unwatch(spare)
-        await self._core.git.update_spare(info, spare.path, spare.commit, commit, background=True)
+        await self._core.git.spares.update(info, spare.path, spare.commit, commit, background=True)
         self._core.failpoint.hit("spare.updated")
         return await self._prepared(replace(spare, commit=commit), repo, info)
 
@@ -165,7 +163,7 @@ class Spares:
         if prepared.words:
             log.warning("spare", id=spare.id, warning=prepared.words)
         spare = replace(spare, setup=prepared.state, setup_digest=prepared.digest)
-        await self._core.git.note_spare(info, spare.path, spare.commit)
+        await self._core.git.spares.note(info, spare.path, spare.commit)
         return spare
 
     async def _work(self, spare: Spare, repo: Repo, work: Awaitable[Spare]) -> None:
@@ -217,7 +215,7 @@ class Spares:
             there = await asyncio.to_thread(spare.path.exists)
             kept: tuple[str, ...] = (f"{spare.path}: its repository is gone",) if there else ()
         else:
-            kept = (await core.git.remove_spare(info, spare.path, spare.commit, unfinished=unfinished)).kept
+            kept = (await core.git.spares.remove(info, spare.path, spare.commit, unfinished=unfinished)).kept
         self.cold.pop(spare.id, None)
         core.failpoint.hit("spare.removed")
         await self.handwork.stays(kept, spare.path, repo.id)
@@ -255,9 +253,9 @@ class Spares:
     async def _watch(self, spare: Spare, repo: Repo) -> bool:
         """Follow its changes. False where somebody has worked in it before: then it is no spare any more."""
         git = self._core.git
-        tracker = await git.watch_changes(spare.path)
+        tracker = await git.trackers.watch(spare.path)
         mark = await tracker.mark()
-        if await git.work_in_spare(await info_of(self._core, repo), spare.path, spare.commit) is not None:
+        if await git.spares.work(await info_of(self._core, repo), spare.path, spare.commit) is not None:
             await self._destroy(spare, repo)
             return False
         if tracker.live:
@@ -266,7 +264,7 @@ class Spares:
 
     async def _unwatch(self, spare: Spare) -> None:
         self._marks.pop(spare.id, None)
-        await self._core.git.unwatch_changes(spare.path)
+        await self._core.git.trackers.unwatch(spare.path)
 
     @contextmanager
     def _in_hand(self, spare: Spare) -> Iterator[None]:

@@ -15,9 +15,7 @@ from rametd.domain.errors import (
     WorktreeChangedError,
 )
 from rametd.domain.models import Repo, WorktreeKind
-from rametd.git import check_branch_name, names
-from rametd.git.registrations import REASON
-from rametd.git.repository import Base, RepositoryInfo
+from rametd.git import REASON, Base, RepositoryInfo, check_branch_name, short_slug
 from rametd.services.checks import check_name
 from rametd.services.core import Core
 from rametd.services.creation.wanted import NewSession, Start
@@ -75,8 +73,8 @@ async def find_start(core: Core, repo: Repo, info: RepositoryInfo, new: NewSessi
         source = new.fork.source
         branch = check_branch_name(new.branch) if new.branch else ""
         return Start(source.base_ref, new.fork.head, source.base_commit, branch)
-    base = fetched or await core.git.resolve_base(info, new.base_ref or None, new.path)
-    if sender_of(new.principal) and new.base_ref and not await core.git.reachable(info, base.commit):
+    base = fetched or await core.git.branches.resolve_base(info, new.base_ref or None, new.path)
+    if sender_of(new.principal) and new.base_ref and not await core.git.commits.reachable(info, base.commit):
         # A checkpoint, or a commit that only a reflog or an object's name leads to.
         raise InvalidInputError(
             f"{new.base_ref} is on no branch, tag or remote branch", hint="start from a branch, or commit first"
@@ -87,14 +85,14 @@ async def find_start(core: Core, repo: Repo, info: RepositoryInfo, new: NewSessi
 
 async def _existing(core: Core, info: RepositoryInfo, new: NewSession) -> Start:
     branch = new.existing_branch
-    base = await core.git.resolve_base(info, new.base_ref, new.path) if new.base_ref else None
-    tip = await core.git.branch_tip(info, branch)
+    base = await core.git.branches.resolve_base(info, new.base_ref, new.path) if new.base_ref else None
+    tip = await core.git.branches.tip(info, branch)
     if tip is not None:
         return Start(new.base_ref or branch, tip, base.commit if base else tip, branch, new_branch=False)
-    remote = await core.git.find_remote_branch(info, branch)
+    remote = await core.git.remotes.find_branch(info, branch)
     if remote is None:
         raise RefNotFoundError(f"there is no branch {branch!r}", hint=await _near(core, info, new))
-    found = await core.git.resolve_base(info, f"refs/remotes/{remote.tracking}", None)
+    found = await core.git.branches.resolve_base(info, f"refs/remotes/{remote.tracking}", None)
     return Start(
         new.base_ref or remote.tracking,
         found.commit,
@@ -108,9 +106,9 @@ async def _near(core: Core, info: RepositoryInfo, new: NewSession) -> str:
     """What may have been meant by a branch that is not there."""
     name = new.existing_branch
     with suppress(RefNotFoundError, AmbiguousError):
-        found = await core.git.resolve_base(info, name, new.path)
+        found = await core.git.branches.resolve_base(info, name, new.path)
         return f"it names the commit {found.commit[:12]}: --base {name} makes a new branch from it"
-    names = sorted(await core.git.branch_names(info))
+    names = sorted(await core.git.branches.names(info))
     near = f"branches: {', '.join(names[:NAMED])}{', …' if len(names) > NAMED else ''}; " if names else ""
     if await core.git.remotes.list(info):
         return f"{near}one of a remote's that was not fetched yet: give --fetch too"
@@ -136,9 +134,9 @@ async def _adopted(core: Core, repo: Repo, info: RepositoryInfo) -> Start:
 
 
 async def _as_it_is(core: Core, repo: Repo, info: RepositoryInfo, worktree: Path, kind: WorktreeKind) -> Start:
-    await core.git.verify_worktree(worktree, None)
+    await core.git.worktrees.verify(worktree, None)
     await core.store.read(lambda reader: require_alone(reader, repo, worktree))
-    registered = {each.path: each for each in await core.git.worktrees(info)}
+    registered = {each.path: each for each in await core.git.worktrees.list(info)}
     known = registered.get(worktree)
     if known is not None and known.locked == REASON:
         raise WorktreeChangedError(
@@ -185,7 +183,7 @@ def choose_name(
             )
         return new.name
     branch = (new.branch or new.existing_branch).rsplit("/", 1)[-1]
-    wanted = branch or names.short_slug(new.prompt[:400]).replace("/", "-")
+    wanted = branch or short_slug(new.prompt[:400]).replace("/", "-")
     wanted = new.fork.source.name if new.fork is not None else wanted or fallback.rsplit("/", 1)[-1]
     name, number = wanted, 2
     while name in taken or reader.sessions.by_name(name, repo.id):

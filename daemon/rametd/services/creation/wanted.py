@@ -8,9 +8,7 @@ from rametd.config import Config
 from rametd.domain.models import Mode, Repo, Session, WorktreeKind
 from rametd.domain.operations import Operation
 from rametd.domain.spares import Spare
-from rametd.git import RemoteBranch
-from rametd.git.repository import Base, RepositoryInfo
-from rametd.git.tree import Tree
+from rametd.git import Base, RemoteBranch, RepositoryInfo, Tree
 from rametd.store import Unit
 
 

@@ -9,9 +9,7 @@ from ramet.words import plural
 from rametd.domain.errors import GitFailedError, NotFoundError, WorkAtRiskError
 from rametd.domain.models import Session, WorktreeKind
 from rametd.domain.states import State
-from rametd.git import RepositoryInfo, Snapshot
-from rametd.git.risk import Risk
-from rametd.git.unread import unread
+from rametd.git import RepositoryInfo, Risk, Snapshot, parse_unread
 from rametd.services.core import Core
 from rametd.services.departures.clearing import archive_ref
 from rametd.services.departures.whole import lost_archive, lost_checkpoint, not_whole
@@ -43,7 +41,7 @@ async def work_at_risk(core: Core, session: Session) -> Risk:
         return Risk((), (), ())
     # A branch that was there before us stays; so only what no branch has counts there.
     branch = session.branch if session.created_branch else ""
-    risk = await core.git.work_at_risk(info, session.worktree, branch, session.base_commit)
+    risk = await core.git.worktrees.work_at_risk(info, session.worktree, branch, session.base_commit)
     if session.state == State.ARCHIVED:
         risk = await _with_archive(core, info, session, risk)
     elif not await asyncio.to_thread(session.worktree.exists):
@@ -62,7 +60,7 @@ async def _with_archive(core: Core, info: RepositoryInfo, session: Session, risk
         return risk
     commits, starts = risk.unique_commits, risk.starts
     for commit in snapshot.facts.get("commits", ()):
-        if commit not in starts and not await core.git.reachable(info, commit):
+        if commit not in starts and not await core.git.commits.reachable(info, commit):
             commits, starts = (*commits, (commit, "kept by the archive alone")), (*starts, commit)
     apart = {each.place for each in snapshot.nested}  # at these the files only point
     changed = tuple(path for path in await core.git.snapshots.changed(info, snapshot) if path not in apart)
@@ -89,7 +87,7 @@ async def _with_checkpoint(core: Core, info: RepositoryInfo, session: Session, r
     changed: set[str] | None = None
     for commit in dict.fromkeys((stood.head or session.base_commit, *risk.starts)):
         if commit:
-            diff = await core.git.diff_commits(info, commit, stood.tree, patch=False)
+            diff = await core.git.diffs.between(info, commit, stood.tree, patch=False)
             paths = {path for each in diff.files for path in (each.path, each.old_path) if path}
             changed = paths if changed is None else changed & paths
     taken = await core.git.snapshots.read(info, stood.snapshot)
@@ -109,18 +107,18 @@ async def _is_elsewhere(
     """Whether what was not committed, and is in a snapshot, got into a branch by another way: it has landed, or one has these files."""
     if not changed:
         return True
-    targets = await core.git.landing_targets(info, session.base_ref, session.branch)
+    targets = await core.git.landing.targets_of(info, session.base_ref, session.branch)
     commit = await core.git.snapshots.as_commit(info, snapshot)
-    if await core.git.landed(info, commit, session.base_commit, targets):
+    if await core.git.landing.landed(info, commit, session.base_commit, targets):
         return True
     without = session.branch if session.created_branch else ""
-    return bool(await core.git.holder(info, snapshot.files, changed, without=without))
+    return bool(await core.git.commits.holder(info, snapshot.files, changed, without=without))
 
 
 async def _all_landed(core: Core, info: RepositoryInfo, session: Session, starts: tuple[str, ...]) -> bool:
-    targets = await core.git.landing_targets(info, session.base_ref, session.branch)
+    targets = await core.git.landing.targets_of(info, session.base_ref, session.branch)
     ahead = [start for start in starts if start != session.base_commit]
-    answers = [await core.git.landed(info, start, session.base_commit, targets) for start in ahead]
+    answers = [await core.git.landing.landed(info, start, session.base_commit, targets) for start in ahead]
     return bool(answers) and all(answers)
 
 
@@ -130,10 +128,10 @@ async def with_unstored(core: Core, session: Session, risk: Risk) -> Risk:
         return risk
     repo = await core.store.read(lambda reader: reader.repos.get(session.repo_id))
     try:
-        lines = await core.git.unstored(await info_of(core, repo), session.worktree)
+        lines = await core.git.worktrees.unstored(await info_of(core, repo), session.worktree)
     except GitFailedError as error:
         lines = (error.message,)
-    places = {unread(line).place for line in lines}
+    places = {parse_unread(line).place for line in lines}
     return replace(
         risk,
         unread=tuple(dict.fromkeys((*risk.unread, *lines))),

@@ -63,14 +63,14 @@ async def recorded_under(
     core: Core, info: RepositoryInfo, operation: Operation, session: Session, ref: str
 ) -> AsyncIterator[None]:
     """Inside, a snapshot is taken under ``ref`` and the worktree is shelved. What fails before that leaves no ref that was not there."""
-    before = (await core.git.refs_below(info, ref)).get(ref)
+    before = (await core.git.refs.below(info, ref)).get(ref)
     try:
         yield
     except RametError:
         if before is None and not await is_touched(core, operation, session):
             try:
-                if ref in await core.git.refs_below(info, ref):  # else whatever held us up would do so again
-                    await core.git.drop_ref(info, ref)
+                if ref in await core.git.refs.below(info, ref):  # else whatever held us up would do so again
+                    await core.git.refs.drop(info, ref)
             except RametError as error:
                 log.warning("ref stays", ref=ref, error=error.message)
         raise

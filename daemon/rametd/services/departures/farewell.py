@@ -47,8 +47,8 @@ async def what_is_ignored(core: Core, session: Session, main: Path) -> list[str]
     if session.worktree_kind != WorktreeKind.OWN:
         return []
     try:
-        await core.git.verify_worktree(tree, None)
-        places = await core.git.ignored_files(tree)
+        await core.git.worktrees.verify(tree, None)
+        places = await core.git.worktrees.ignored_files(tree)
     except RametError:  # no worktree any more: git does not say what it would ignore there
         return []
     files, taken = await asyncio.to_thread(_count, tree, places, main)

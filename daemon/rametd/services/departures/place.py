@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from rametd.domain.errors import BranchTakenError
 from rametd.domain.models import Session
-from rametd.git import RepositoryInfo, Snapshot, names
+from rametd.git import RepositoryInfo, Snapshot, branch_name
 from rametd.services.core import Core
 from rametd.store import Reader
 
@@ -25,12 +25,12 @@ async def place_of(core: Core, info: RepositoryInfo, session: Session, snapshot:
     branch = session.branch
     tip = str(snapshot.facts.get("branch") or snapshot.head)
     taken = await core.store.read(lambda reader: _holder(reader, session))
-    found = {each.name: each for each in await core.git.branches(info)}
+    found = {each.name: each for each in await core.git.branches.list(info)}
     here = found.get(branch)
     why = f"session {taken} has branch {branch}" if taken else ""
     if not why and here is None:
         try:
-            await core.git.require_free(info, branch, new=True)
+            await core.git.branches.require_free(info, branch, new=True)
         except BranchTakenError as error:
             why = error.message
         else:
@@ -42,13 +42,13 @@ async def place_of(core: Core, info: RepositoryInfo, session: Session, snapshot:
         elif here.commit == tip:
             return Place(branch, tip, new=False)
         else:
-            ahead, _ = await core.git.ahead_behind(info, tip, here.commit)
+            ahead, _ = await core.git.branches.ahead_behind(info, tip, here.commit)
             moved = f"branch {branch} has moved on from {tip[:12]} to {here.commit[:12]}"
             if not ahead and await _is_clean(core, info, session, snapshot):
                 return Place(branch, here.commit, new=False, warnings=(f"{moved}: its files are those of now",))
             why = moved
-    taken_names = await core.git.branch_names(info)
-    other = names.branch_name(f"{branch}-restored", fallback=f"ramet/{session.id}", taken=taken_names)
+    taken_names = await core.git.branches.names(info)
+    other = branch_name(f"{branch}-restored", fallback=f"ramet/{session.id}", taken=taken_names)
     return Place(other, tip, new=True, warnings=(f"{why}: the work is on {other}",))
 
 

@@ -122,7 +122,7 @@ class Remover:
             warnings += await git.snapshots.shelve(info, snapshot, session.worktree)
             # A branch that came after nothing was found to record was not recorded.
             if session.created_branch and shelved is not None and shelved.branch_commit:
-                why = await git.delete_branch(info, session.branch, shelved.branch_commit)
+                why = await git.branches.delete(info, session.branch, shelved.branch_commit)
                 warnings += [why] if why is not None else []
         warnings = list(dict.fromkeys(warnings))
         for words in warnings:
@@ -140,7 +140,7 @@ class Remover:
             if words := await lost_archive(core, info, session):
                 told.append(f"{words}; {archive_ref(session.id)} stays as it is")
             elif (moved := await core.git.snapshots.move(info, archive_ref(session.id), ref)) is not None:
-                tip = await core.git.branch_tip(info, session.branch)
+                tip = await core.git.branches.tip(info, session.branch)
                 # A person may have gone on with its branch, which goes too.
                 await core.git.snapshots.keep_commits(info, session.id, *([tip] if tip is not None else []))
                 return Shelved(moved, tip or str(moved.facts.get("branch", ""))), told

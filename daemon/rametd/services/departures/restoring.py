@@ -24,7 +24,7 @@ from rametd.domain.errors import (
 from rametd.domain.models import Hold, Restore, Session, SetupState, TrashEntry, WorktreeKind
 from rametd.domain.operations import Caller, Kind, Operation
 from rametd.domain.states import State
-from rametd.git.repository import RepositoryInfo
+from rametd.git import RepositoryInfo
 from rametd.services import events
 from rametd.services.agents.transcripts import Transcripts
 from rametd.services.core import Core
@@ -159,7 +159,7 @@ class Restorer:
         told: list[str] = json.loads(latest.data["warnings"])
         if operation.data["ref"]:
             try:
-                await core.git.drop_ref(await self._info(session), operation.data["ref"])
+                await core.git.refs.drop(await self._info(session), operation.data["ref"])
             except RametError as error:  # the session is back all the same
                 log.warning("a restored session's ref stays", session=session.id, error=error.message)
         core.failpoint.hit("restore.dropped")

@@ -135,11 +135,11 @@ class Trash:
         except NotFoundError as error:
             log.warning("repository of dropped trash is gone", trash=entry.id, error=error.message)
             if own:
-                await core.git.delete_tree(core.git.snapshots.shelf_of(session.worktree))
+                await core.git.worktrees.delete_tree(core.git.snapshots.shelf_of(session.worktree))
         else:
             if own:
                 await core.git.snapshots.drop_shelved(info, session.worktree)
-            await core.git.drop_refs(
+            await core.git.refs.drop_all(
                 info, *(f"{kind}{entry.session_id}" for kind in (TRASH_REFS, CHECKPOINTS, COMMITS))
             )
         await drop_checkpoints(core, entry.session_id)

@@ -26,7 +26,7 @@ async def lost_checkpoint(core: Core, info: RepositoryInfo, session: Session) ->
 
 async def lost_archive(core: Core, info: RepositoryInfo, session: Session) -> str:
     """What is missing of what an archived session was kept in, in words; "" where nothing is, or its ref is gone as a whole."""
-    commit = (await core.git.refs_below(info, archive_ref(session.id))).get(archive_ref(session.id))
+    commit = (await core.git.refs.below(info, archive_ref(session.id))).get(archive_ref(session.id))
     if commit is None or not (lost := await core.git.snapshots.lost(info, commit)):
         return ""
     return f"what was kept of {session.name} is not whole: {_words(lost)}"
@@ -34,14 +34,14 @@ async def lost_archive(core: Core, info: RepositoryInfo, session: Session) -> st
 
 async def archived_as(core: Core, info: RepositoryInfo, session: Session) -> str:
     """The snapshot of an archived session; "" where nothing knows it."""
-    known = session.archive_commit or await core.git.last_target(info, archive_ref(session.id))
+    known = session.archive_commit or await core.git.refs.last_target(info, archive_ref(session.id))
     return known or await core.git.snapshots.mark_of(info, session.worktree)
 
 
 async def ref_gone(core: Core, info: RepositoryInfo, session: Session, ref: str, commit: str) -> RefNotFoundError:
     """Why a session does not come back; ``commit`` is the object that the ref kept, "" where nothing knows it."""
     message = f"{ref}, which kept the work of {session.name}, is gone"
-    if commit and await core.git.has_object(info, commit):
+    if commit and await core.git.commits.exists(info, commit):
         again = shlex.join(("git", "-C", str(info.root), "update-ref", ref, commit))
         return RefNotFoundError(
             f"{message}; its snapshot, {commit[:12]}, is still there", hint=f"keep it again, then try again: {again}"
@@ -75,7 +75,7 @@ async def last_whole(core: Core, info: RepositoryInfo, session: Session) -> tupl
             told = [f"{words}; the files of checkpoint {each.number} are kept instead"] if tried and words else []
             return snapshot, told
     told = [f"{words}; none of its files are kept"] if words else []
-    if not await core.git.has_object(info, session.base_commit):
+    if not await core.git.commits.exists(info, session.base_commit):
         return None, told
     return await core.git.snapshots.of_commit(info, session.base_commit, session.branch), told
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from rametd.config import Config
 from rametd.domain.errors import CapReachedError
 from rametd.domain.models import Repo, SetupState
-from rametd.git.landing import LandingTree
+from rametd.git import LandingTree
 from rametd.services import ports
 from rametd.services.commands.scripts import CheckResult, digest_of
 from rametd.services.commands.setup import Setup

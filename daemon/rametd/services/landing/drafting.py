@@ -12,9 +12,7 @@ from rametd.domain.landing import Landing, LandingState
 from rametd.domain.models import Repo, Session, WorktreeKind
 from rametd.domain.states import BUSY_STATES, State
 from rametd.environment import build
-from rametd.git import Landed, Target
-from rametd.git.repository import RepositoryInfo
-from rametd.git.underway import ending_words
+from rametd.git import Landed, RepositoryInfo, Target, ending_words
 from rametd.services.core import Core
 from rametd.services.ids import new_id
 from rametd.services.plan_checks import trusted_check
@@ -98,7 +96,7 @@ async def check_target(core: Core, info: RepositoryInfo, config: Config, session
         raise InvalidInputError(
             f"{session.name} works on {target} itself", hint="name the branch to land on with --target"
         )
-    if await git.branch_tip(info, target) is None:
+    if await git.branches.tip(info, target) is None:
         raise RefNotFoundError(
             f"{target} is no local branch, so that {session.name} cannot be landed on it",
             hint=f"name one with --target, or `rametctl pr create {session.name}`",
@@ -132,7 +130,7 @@ async def check_work(
     Raises `WrongStateError` where there is nothing to land, or not all of it.
     """
     git = core.git
-    tip, onto = await git.branch_tip(info, session.branch), await git.branch_tip(info, target)
+    tip, onto = await git.branches.tip(info, session.branch), await git.branches.tip(info, target)
     if tip is None:
         raise RefNotFoundError(f"the branch {session.branch} of {session.name} is gone", hint="bring it back")
     if session.state in BUSY_STATES | {State.QUEUED, State.LOST}:
@@ -148,7 +146,7 @@ async def check_work(
             tip, warnings = await _committed(core, repo, info, session, tip, message)
     there = Landed(False, "")
     if onto is not None:
-        there = await git.landed(info, tip, session.base_commit, (Target(target, onto),))
+        there = await git.landing.landed(info, tip, session.base_commit, (Target(target, onto),))
     if there:
         raise WrongStateError(
             f"{session.name} has landed already: {there.reason}",

@@ -8,8 +8,7 @@ import structlog
 from rametd.domain.errors import RametError
 from rametd.domain.models import DAEMON, Session
 from rametd.domain.states import BUSY_STATES
-from rametd.git import Landed, Target
-from rametd.git.repository import RepositoryInfo
+from rametd.git import Landed, RepositoryInfo, Target
 from rametd.services.core import Core
 from rametd.services.lifecycle import close_reviews, log_update
 from rametd.services.repos import info_of
@@ -29,10 +28,10 @@ async def landed(core: Core, session: Session, *, pull_request_state: str | None
     """
     repo = await core.store.read(lambda reader: reader.repos.get(session.repo_id))
     info = await info_of(core, repo)
-    tip = await core.git.branch_tip(info, session.branch)
+    tip = await core.git.branches.tip(info, session.branch)
     if tip is None:
         return Landed(False, f"branch {session.branch} is gone")
-    targets = await core.git.landing_targets(info, session.base_ref, session.branch)
+    targets = await core.git.landing.targets_of(info, session.base_ref, session.branch)
     return await judge(core, session, info, tip, targets, pull_request_state=pull_request_state)
 
 
@@ -49,19 +48,21 @@ async def judge(
     """`landed` for whoever knows the commits."""
     if tip == session.start_commit:
         return Landed(False, "it has no commits of its own since the fork")
-    answer = await core.git.landed(
+    answer = await core.git.landing.landed(
         info, tip, session.base_commit, targets, pull_request_state=pull_request_state, background=background
     )
     if not answer:
         return answer
-    risk = await core.git.work_at_risk(info, session.worktree, session.branch, session.base_commit)
+    risk = await core.git.worktrees.work_at_risk(info, session.worktree, session.branch, session.base_commit)
     if risk.uncommitted or risk.untracked:
         count = len(risk.uncommitted) + len(risk.untracked)
         return Landed(False, f"its commits are {answer.reason}, but {count} changed files are not committed")
     if (
         risk.starts
         and risk.starts[-1] != tip
-        and not await core.git.landed(info, risk.starts[-1], session.base_commit, targets, background=background)
+        and not await core.git.landing.landed(
+            info, risk.starts[-1], session.base_commit, targets, background=background
+        )
     ):
         return Landed(False, f"its branch is {answer.reason}, but what it has checked out is not")
     return answer
@@ -107,7 +108,7 @@ class LandedTracker:
                 log.debug("landed is not known", repo=repo.name, error=error.message)
 
     async def _survey(self, info: RepositoryInfo, sessions: Sequence[Session]) -> None:
-        tips = {branch.name: branch.commit for branch in await self._core.git.branches(info)}
+        tips = {branch.name: branch.commit for branch in await self._core.git.branches.list(info)}
         targets: dict[tuple[str, str], tuple[Target, ...]] = {}
         changed: dict[str, str] = {}
         for session in sessions:
@@ -118,7 +119,7 @@ class LandedTracker:
                 # Only a session that is on its own target looks for another.
                 key = (session.base_ref, session.branch if session.branch == session.base_ref else "")
                 if key not in targets:
-                    targets[key] = await self._core.git.landing_targets(info, *key)
+                    targets[key] = await self._core.git.landing.targets_of(info, *key)
                 seen = (tip, targets[key], session.last_seq)
                 if self._seen.get(session.id) == seen:
                     continue

@@ -17,8 +17,7 @@ from rametd.domain.errors import RametError
 from rametd.domain.landing import AT_WORK, READY, LandingState
 from rametd.domain.models import Session
 from rametd.domain.states import BUSY_STATES, State
-from rametd.git.repository import RepositoryInfo
-from rametd.git.underway import ending_words
+from rametd.git import RepositoryInfo, ending_words
 from rametd.services.core import Core
 from rametd.services.landing import entries, words
 from rametd.services.landing.bisection import Bisection
@@ -82,7 +81,7 @@ class Lane:
         if not found:
             return Round.EMPTY
         ready = await self._ready(info)
-        old = await core.git.branch_tip(info, self._target)
+        old = await core.git.branches.tip(info, self._target)
         if old is None:
             for each in ready:
                 await self._outcomes.hold(each.landing, f"the branch {self._target} is gone")
@@ -184,7 +183,7 @@ class Lane:
             if in_hand:
                 await self._outcomes.change(landing, S.WAITING, in_hand)
                 continue
-            tip = await core.git.branch_tip(info, landing.branch)
+            tip = await core.git.branches.tip(info, landing.branch)
             if tip is None:
                 await self._outcomes.hold(landing, f"its branch {landing.branch} is gone")
             elif reason := await self._not_yet(session):
@@ -258,7 +257,7 @@ class Lane:
             elif entries.cannot_work(session):
                 await self._outcomes.hold(landing, f"{landing.reason}; {session.name} is {session.state}")
             elif session.state == State.IDLE and not has_prompts:
-                tip = await core.git.branch_tip(info, landing.branch)
+                tip = await core.git.branches.tip(info, landing.branch)
                 missing = await self._not_yet(session)
                 if tip == landing.commit:
                     missing = "its agent has ended the turn without a new commit"

@@ -8,7 +8,7 @@ from rametd.domain.errors import ChangedError, RametError
 from rametd.domain.landing import LandingState
 from rametd.domain.models import DAEMON
 from rametd.domain.operations import Caller, Kind, Operation
-from rametd.git.repository import RepositoryInfo
+from rametd.git import RepositoryInfo
 from rametd.services.core import Core
 from rametd.services.landing import entries
 from rametd.services.landing.outcomes import Outcomes
@@ -61,7 +61,7 @@ class Mover:
         if not why or await self._has_moved(info, operation):
             await self._moved(operation)
             return True
-        moved_on = await core.git.branch_tip(info, data["target"]) != data["old"]
+        moved_on = await core.git.branches.tip(info, data["target"]) != data["old"]
         state, reason = (S.QUEUED, "") if moved_on else (S.WAITING, why)
         await core.store.write(lambda unit: entries.undo_move(unit, operation, state, reason))
         return moved_on

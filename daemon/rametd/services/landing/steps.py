@@ -9,9 +9,7 @@ from rametd.domain.errors import RametError, UnavailableError, WrongStateError
 from rametd.domain.landing import Landing, LandingState
 from rametd.domain.models import Repo, Session
 from rametd.domain.states import BUSY_STATES
-from rametd.git import Target
-from rametd.git.landing import Combined, Conflict, LandingTree
-from rametd.git.repository import RepositoryInfo
+from rametd.git import Combined, Conflict, LandingTree, RepositoryInfo, Target
 from rametd.services.core import Core
 from rametd.services.landing import entries, words
 from rametd.services.landing.outcomes import Outcomes
@@ -137,7 +135,7 @@ class Composer:
     async def _has_landed(self, scene: Scene, each: Ready) -> str:
         """How its content came to be on the target without us, "" where it is not there: merging it again would be an empty commit."""
         onto = Target(self._target, scene.old)
-        there = await self._core.git.landed(scene.info, each.tip, each.session.base_commit, (onto,))
+        there = await self._core.git.landing.landed(scene.info, each.tip, each.session.base_commit, (onto,))
         return f"already: {there.reason}" if there else ""
 
     async def _already_there(self, each: Ready, reason: str) -> None:

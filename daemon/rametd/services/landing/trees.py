@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rametd.domain.models import Repo
-from rametd.git.repository import RepositoryInfo
+from rametd.git import RepositoryInfo
 from rametd.services.core import Core
 from rametd.services.worktrees.places import folders_of
 from rametd.store import Reader

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from rametd.domain.landing import Landing
 from rametd.domain.models import Session
-from rametd.git.landing import Commit
+from rametd.git import Commit
 from rametd.store import Reader
 
 SUBJECT = 72

@@ -58,7 +58,7 @@ class Watch:
         core = self._core
         claims = await claims_on(core, session.id)
         try:
-            tree = await core.git.files_tree(session.worktree) if claims else ""
+            tree = await core.git.diffs.tree(session.worktree) if claims else ""
         except RametError as error:
             log.warning("a call cannot be watched", session=session.id, error=error.message)
             return
@@ -81,7 +81,7 @@ class Watch:
             words = f"the checkout {root} changed while a command of {session.name} ran"
             await write_for_sure(core.store, lambda unit: warn(unit, session, words))
         try:
-            changed = await core.git.changed_files(session.worktree, before.tree) if before.tree else ()
+            changed = await core.git.diffs.changed_files(session.worktree, before.tree) if before.tree else ()
             found = await foreign_among(core, session, changed)
         except RametError as error:
             log.warning("a call cannot be judged", session=session.id, error=error.message)
@@ -111,7 +111,7 @@ async def foreign_among(core: Core, session: Session, paths: Iterable[str]) -> l
     claims = await claims_on(core, session.id)
     found = {path: foreign for path in paths if (foreign := claims.foreign(path)) is not None}
     for commit in await sources(core, session, found.values()) if found else []:
-        differing = await core.git.changed_files(session.worktree, commit)
+        differing = await core.git.diffs.changed_files(session.worktree, commit)
         found = {path: found[path] for path in differing if path in found}
     return list(found.values())
 
@@ -124,15 +124,15 @@ async def sources(core: Core, session: Session, found: Iterable[Foreign]) -> lis
     info = await info_of(core, repo)
     others = {each.owner.id: each.owner for each in found if each.owner is not None}
     others |= {each.id: each for each in before if each is not None}
-    tips = [await core.git.branch_tip(info, other.branch) for other in others.values()]
+    tips = [await core.git.branches.tip(info, other.branch) for other in others.values()]
     try:
-        tips.append((await core.git.resolve_base(info, session.base_ref)).commit)
+        tips.append((await core.git.branches.resolve_base(info, session.base_ref)).commit)
     except RametError as error:  # the base's branch is gone
         log.info("no base to compare with", session=session.id, error=error.message)
     commits = [tip for tip in tips if tip is not None]
-    head = await core.git.branch_tip(info, session.branch)
+    head = await core.git.branches.tip(info, session.branch)
     if head is not None:
-        parted = [await core.git.merge_base(info, head, commit) for commit in commits]
+        parted = [await core.git.commits.merge_base(info, head, commit) for commit in commits]
         commits += [commit for commit in parted if commit is not None]
     return list(dict.fromkeys(commits))
 
@@ -158,7 +158,7 @@ async def checkout_of(core: Core, session: Session, use: ToolUse) -> str:
     words = json.dumps(dict(use.input), ensure_ascii=False)
     if str(root) in words or ".." in words:
         try:
-            mark += await core.git.files_tree(root)
+            mark += await core.git.diffs.tree(root)
         except RametError as error:
             log.info("a checkout cannot be looked at", root=str(root), error=error.message)
     return mark
@@ -183,7 +183,7 @@ async def audit(core: Core, session: Session) -> None:
     """After a turn: whatever is still changed that is not the session's goes into the inbox, once for the same paths."""
     claims = await claims_on(core, session.id)
     try:
-        changed = await core.git.changed_files(session.worktree, session.base_commit) if claims else ()
+        changed = await core.git.diffs.changed_files(session.worktree, session.base_commit) if claims else ()
         found = await foreign_among(core, session, changed)
     except RametError as error:
         log.warning("a turn cannot be audited", session=session.id, error=error.message)

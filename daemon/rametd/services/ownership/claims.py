@@ -8,7 +8,7 @@ from pathlib import Path
 
 from rametd.domain.errors import InvalidInputError, PathsNotOwnedError, PathsOwnedError
 from rametd.domain.models import Session
-from rametd.git.tree import Tree
+from rametd.git import Tree
 from rametd.ownership import Patterns, contains, overlap
 from rametd.services.core import Core
 from rametd.services.family import ancestors

@@ -8,7 +8,7 @@ from ramet.v1 import event_pb2
 from rametd.domain.errors import PathsNotOwnedError, WrongStateError
 from rametd.domain.models import Request, RequestKind, Session
 from rametd.domain.states import State
-from rametd.git.tree import Tree
+from rametd.git import Tree
 from rametd.ownership import Patterns, overlap
 from rametd.services import events
 from rametd.services.lifecycle import log_update

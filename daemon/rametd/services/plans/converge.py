@@ -10,7 +10,7 @@ from rametd.domain.errors import RametError
 from rametd.domain.models import Session
 from rametd.domain.plans import Plan, PlanThread
 from rametd.domain.pull_requests import OPEN_STATES, PullRequest, PullState
-from rametd.git.repository import RepositoryInfo
+from rametd.git import RepositoryInfo
 from rametd.services.core import Core
 from rametd.services.plans.status import landed_of
 from rametd.services.pull_requests.requests import PullRequests, Wanted
@@ -98,7 +98,7 @@ class Converger:
         if pull is not None and pull.number and pull.state == PullState.MERGED:
             why = f"pull request #{number} is merged; what was committed since needs a thread of its own"
             return Step(thread.id, session.branch, base, "skipped", why, title, number, url)
-        ahead, _ = await core.git.ahead_behind(info, session.branch, plan.target)
+        ahead, _ = await core.git.branches.ahead_behind(info, session.branch, plan.target)
         if not ahead:
             return Step(thread.id, session.branch, base, "skipped", "it has no commit yet", title, number, url)
         if dry_run:
@@ -131,7 +131,7 @@ class Converger:
         title: str,
     ) -> Step:
         """What would be done, as far as can be told without asking anybody."""
-        tip = await self._core.git.branch_tip(info, session.branch)
+        tip = await self._core.git.branches.tip(info, session.branch)
         if pull is None or not pull.number or pull.state not in OPEN_STATES:
             draft = ", as a draft" if plan.draft else ""
             return Step(

@@ -9,8 +9,7 @@ from rametd.domain.models import Session
 from rametd.domain.plans import Plan, PlanThread
 from rametd.domain.pull_requests import PullState
 from rametd.domain.states import State
-from rametd.git import Landed
-from rametd.git.repository import RepositoryInfo
+from rametd.git import Landed, RepositoryInfo
 from rametd.ownership import Patterns
 from rametd.services.core import Core
 from rametd.services.landing.landed import judge
@@ -60,7 +59,7 @@ async def thread_status(core: Core, info: RepositoryInfo, plan: Plan, thread: Pl
         reason = thread.ended or "its session is gone"
         return ThreadStatus(thread, None, landed=bool(thread.ended), landed_reason=reason, landing=line)
     try:
-        ahead, behind = await core.git.ahead_behind(info, session.branch, plan.target)
+        ahead, behind = await core.git.branches.ahead_behind(info, session.branch, plan.target)
     except RefNotFoundError as error:  # of its branch or of the target: landed_reason tells the rest
         ahead, behind, line = 0, 0, line or error.message
     touched, dirty = await _touched(core, info, plan, session)
@@ -91,11 +90,11 @@ async def _touched(
     target as it is, is its own.
     """
     if session.state == State.ARCHIVED or not await asyncio.to_thread(session.worktree.exists):
-        tip = await core.git.branch_tip(info, session.branch)
+        tip = await core.git.branches.tip(info, session.branch)
         if tip is None:
             return (), ()
         diffs = [
-            await core.git.diff_commits(info, old, tip, patch=False)
+            await core.git.diffs.between(info, old, tip, patch=False)
             for old in await _origins(core, info, plan, session)
         ]
         return _in_all([change.path for change in diff.files] for diff in diffs), ()
@@ -103,11 +102,11 @@ async def _touched(
         return (
             _in_all(
                 [
-                    await core.git.changed_files(session.worktree, old)
+                    await core.git.diffs.changed_files(session.worktree, old)
                     for old in await _origins(core, info, plan, session)
                 ]
             ),
-            await core.git.changed_files(session.worktree, "HEAD"),
+            await core.git.diffs.changed_files(session.worktree, "HEAD"),
         )
     except RametError:  # the tree is no longer what was recorded: `doctor` tells, and the rest of the plan is shown
         return (), ()
@@ -116,10 +115,10 @@ async def _touched(
 async def _origins(core: Core, info: RepositoryInfo, plan: Plan, session: Session) -> list[str]:
     """The commits whose files are not a session's own work."""
     try:
-        met = await core.git.merge_base(info, session.branch, plan.target)
+        met = await core.git.commits.merge_base(info, session.branch, plan.target)
     except RefNotFoundError:  # the target or the branch is gone: its beginning is all there is
         return [session.base_commit]
-    tip = await core.git.branch_tip(info, plan.target)
+    tip = await core.git.branches.tip(info, plan.target)
     return list(dict.fromkeys(filter(None, (session.base_commit, met, tip))))
 
 
@@ -129,10 +128,10 @@ def _in_all(lists: Iterable[Iterable[str]]) -> tuple[str, ...]:
 
 async def landed_of(core: Core, info: RepositoryInfo, plan: Plan, session: Session) -> Landed:
     """Whether all of its work is on the plan's target; what is not committed never is."""
-    tip = await core.git.branch_tip(info, session.branch)
+    tip = await core.git.branches.tip(info, session.branch)
     if tip is None:
         return Landed(False, f"branch {session.branch} is gone")
-    targets = await core.git.landing_targets(info, plan.target, session.branch)
+    targets = await core.git.landing.targets_of(info, plan.target, session.branch)
     pull = await core.store.read(lambda reader: reader.pull_requests.find(session.id))
     merged = pull is not None and pull.state == PullState.MERGED and pull.head_commit == tip
     return await judge(core, session, info, tip, targets, pull_request_state="merged" if merged else None)

@@ -12,8 +12,7 @@ from rametd.domain.models import Repo, Session
 from rametd.domain.plans import Plan, PlanThread
 from rametd.domain.states import State
 from rametd.domain.trust import Trusted
-from rametd.git.repository import RepositoryInfo
-from rametd.git.tree import Tree
+from rametd.git import RepositoryInfo, Tree
 from rametd.plans import Known, PlanText, Problem, Reading, Thread, World, check, read, resolve
 from rametd.plans.keys import PLAN, THREAD
 from rametd.plans.model import ERROR, WARNING
@@ -121,15 +120,15 @@ async def _world(
     """What to check against, and the branch to land on."""
     branches = {
         branch.name: f"it is checked out at {branch.worktree}" if branch.worktree else "it exists"
-        for branch in await core.git.branches(info)
+        for branch in await core.git.branches.list(info)
     }
     living = [session for session in sessions if session.state != State.ARCHIVED]
     branches |= {session.branch: f"the session {session.name} works on it" for session in living}
     bases: dict[str, Tree | RametError] = {}
     for base in dict.fromkeys(thread.base for thread in plan.threads):
         try:
-            commit = (await core.git.resolve_base(info, base or None, path)).commit
-            bases[base] = await core.git.files_of(info, commit)
+            commit = (await core.git.branches.resolve_base(info, base or None, path)).commit
+            bases[base] = await core.git.commits.files(info, commit)
         except RametError as error:
             bases[base] = error
     target, missing = await _target(core, info, path, plan, stored)
@@ -150,14 +149,14 @@ async def _target(
     core: Core, info: RepositoryInfo, path: Path, plan: PlanText, stored: Plan | None
 ) -> tuple[str, RametError | None]:
     if plan.target:
-        if await core.git.branch_tip(info, plan.target) is None:
+        if await core.git.branches.tip(info, plan.target) is None:
             hint = "name a local branch: work is landed on one"
             return plan.target, RefNotFoundError(f"there is no branch {plan.target!r} to land on", hint=hint)
         return plan.target, None
     if stored is not None:
         return stored.target, None
     try:
-        return (await core.git.resolve_base(info, plan.base or None, path)).ref, None
+        return (await core.git.branches.resolve_base(info, plan.base or None, path)).ref, None
     except RametError:
         return plan.base, None  # that the base is missing is said where it stands
 
@@ -179,7 +178,7 @@ async def _prompt_files(core: Core, threads: tuple[Thread, ...], folder: Path, *
         lambda: {name: Path(os.path.realpath(folder / name)) for name in names if "\0" not in name}
     )
     places = {name: str(path.relative_to(top)) for name, path in real.items() if path.is_relative_to(top)}
-    tracked = await core.git.tracked_among(top, sorted(set(places.values())))
+    tracked = await core.git.worktrees.tracked_among(top, sorted(set(places.values())))
     return {name: real[name] for name, path in places.items() if path in tracked}
 
 

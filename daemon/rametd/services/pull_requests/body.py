@@ -46,7 +46,7 @@ async def describe(core: Core, session: Session, note: str = "") -> Text:
     """Made of the goal, or the first prompt, of what the session reported or last said, of its commits and cost, within the template."""
     repo = await core.store.read(lambda reader: reader.repos.get(session.repo_id))
     goal, title, summary = await core.store.read(lambda reader: _facts(reader, session))
-    template = await core.git.file_at(await info_of(core, repo), session.base_commit, TEMPLATES)
+    template = await core.git.commits.file_at(await info_of(core, repo), session.base_commit, TEMPLATES)
     parts = [f"## Goal\n\n{shortened(goal, GOAL_LIMIT)}"] if goal else []
     if summary:
         parts.append(f"## Summary\n\n{shortened(summary, SUMMARY_LIMIT)}")

@@ -60,7 +60,7 @@ class PullRequestCleaner:
             return CleanedUp(session, False, words + (f" as of the last look: {pull.error}" if pull.error else ""))
         repo = await core.store.read(lambda reader: reader.repos.get(session.repo_id))
         info = await info_of(core, repo)
-        tip = await core.git.branch_tip(info, session.branch)
+        tip = await core.git.branches.tip(info, session.branch)
         if (why := await self._why_not(session, pull, tip)) is not None:
             return CleanedUp(session, False, why)
         callers = await asyncio.to_thread(core.environments.read, session.id) or {}
@@ -87,7 +87,7 @@ class PullRequestCleaner:
             warnings = await self._archive(session, principal)
             core.failpoint.hit("pr.archived")
         if tip is not None and session.created_branch:
-            kept.append(await core.git.delete_branch(info, session.branch, tip))
+            kept.append(await core.git.branches.delete(info, session.branch, tip))
             core.failpoint.hit("pr.branch-deleted")
         if there:
             kept.append(
@@ -102,7 +102,7 @@ class PullRequestCleaner:
         if session.state in AT_WORK:
             return f"it is {session.state}: `rametctl stop {session.name}` first"
         if session.state != State.ARCHIVED and (
-            changed := await self._core.git.changed_files(session.worktree, "HEAD")
+            changed := await self._core.git.diffs.changed_files(session.worktree, "HEAD")
         ):
             return f"not committed: {', '.join(changed[:5])}{', …' if len(changed) > 5 else ''}"
         if tip is not None and tip != pull.head_commit and not await landed(self._core, session):

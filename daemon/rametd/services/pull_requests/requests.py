@@ -21,7 +21,7 @@ from rametd.domain.models import Prompt, Session
 from rametd.domain.operations import Caller, Kind
 from rametd.domain.pull_requests import PullRequest
 from rametd.domain.states import State
-from rametd.git.remotes import Pushed
+from rametd.git import Pushed
 from rametd.services.mail import post
 from rametd.services.operations.busy import new_operation
 from rametd.services.pull_requests.body import describe, marked, updated
@@ -71,7 +71,7 @@ class PullRequests(PullRequestBook):
         if session.created_branch:
             target = await self._target(session, wanted.remote)
             tip = await self._tip(session, target)
-            if (await core.git.ahead_behind(target.info, tip, session.base_commit))[0] == 0:
+            if (await core.git.branches.ahead_behind(target.info, tip, session.base_commit))[0] == 0:
                 raise WrongStateError(
                     f"{session.name} has no commit yet", hint="ask it to commit its work: a pull request holds commits"
                 )
@@ -265,7 +265,7 @@ class PullRequests(PullRequestBook):
     # ── parts ────────────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def _tip(self, session: Session, target: Target) -> str:
-        tip = await self._core.git.branch_tip(target.info, session.branch)
+        tip = await self._core.git.branches.tip(target.info, session.branch)
         if tip is None:
             raise WrongStateError(
                 f"the branch {session.branch} of {session.name} is gone",
@@ -276,7 +276,7 @@ class PullRequests(PullRequestBook):
     async def _uncommitted(self, session: Session) -> tuple[str, ...]:
         if session.state == State.ARCHIVED:
             return ()
-        changed = await self._core.git.changed_files(session.worktree, "HEAD")
+        changed = await self._core.git.diffs.changed_files(session.worktree, "HEAD")
         if not changed:
             return ()
         files = f"{plural(len(changed), 'file')} {'is' if len(changed) == 1 else 'are'}"

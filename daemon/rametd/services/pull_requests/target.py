@@ -9,9 +9,7 @@ from rametd.config import Config
 from rametd.domain.errors import InvalidInputError, RefNotFoundError, RemoteNotFoundError
 from rametd.domain.models import Session
 from rametd.environment import build
-from rametd.git.names import check_branch_name
-from rametd.git.remotes import Remote
-from rametd.git.repository import RepositoryInfo
+from rametd.git import Remote, RepositoryInfo, check_branch_name
 from rametd.services.core import Core
 from rametd.services.pull_requests.forges import Place, may_be_github, place_of
 from rametd.services.pull_requests.github import GitHub
@@ -128,10 +126,10 @@ async def base_branch(core: Core, session: Session, target: Target, wanted: str)
 
 
 async def _is_branch(core: Core, target: Target, name: str) -> bool:
-    if await core.git.branch_tip(target.info, name) is not None:
+    if await core.git.branches.tip(target.info, name) is not None:
         return True
     try:
-        await core.git.resolve_base(target.info, f"refs/remotes/{target.remote}/{name}")
+        await core.git.branches.resolve_base(target.info, f"refs/remotes/{target.remote}/{name}")
     except RefNotFoundError:
         return False
     return True

@@ -18,9 +18,7 @@ from rametd.domain.conflicts import FileConflict, PairConflict
 from rametd.domain.errors import RametError
 from rametd.domain.models import Repo, Session
 from rametd.domain.states import State
-from rametd.git import Tracker
-from rametd.git.matrix import Matrix, Pair, Work
-from rametd.git.repository import RepositoryInfo
+from rametd.git import Matrix, Pair, RepositoryInfo, Tracker, Work
 from rametd.services.core import Core
 from rametd.services.landing.order import landing_order
 from rametd.services.persistence import write_for_sure
@@ -177,8 +175,8 @@ class Radar:
         works: dict[str, Work] = {}
         for ref in {session.base_ref for session in sessions}:
             try:
-                tip = (await git.resolve_base(info, ref, None)).commit
-                works[base_key(ref)] = Work(await git.tree_of(info, tip), tip)
+                tip = (await git.branches.resolve_base(info, ref, None)).commit
+                works[base_key(ref)] = Work(await git.commits.tree(info, tip), tip)
             except RametError:
                 continue  # the base is gone: there is nothing to compare with
         for session in sessions:
@@ -189,9 +187,9 @@ class Radar:
                 works[session.id] = replace(known, base=tip)
                 continue
             try:
-                head = await git.head_commit(session.worktree)
+                head = await git.worktrees.head_commit(session.worktree)
                 if head is not None:
-                    works[session.id] = Work(await git.tree(session.worktree), head, tip)
+                    works[session.id] = Work(await git.diffs.tree(session.worktree), head, tip)
             except RametError as error:
                 # A tree that goes while it is looked at is none of a person's business; the next look knows.
                 stays = await self._core.store.read(partial(_stays, session_id=session.id))

@@ -146,7 +146,7 @@ class Collector:
             shelved = await core.git.snapshots.record(info, tree.name, f"{TRASH}{tree.name}", tree, "")
             return not await core.git.snapshots.shelve(info, shelved.snapshot, tree)
         if item.kind == "branch":
-            return await core.git.delete_branch(info, item.name, item.commit) is None
+            return await core.git.branches.delete(info, item.name, item.commit) is None
         # An archive that came back may have been archived again since it was judged.
         if not await core.store.read(lambda reader: is_orphan(reader, item.name)):
             return False

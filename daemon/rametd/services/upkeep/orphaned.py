@@ -7,9 +7,7 @@ from pathlib import Path
 from ramet.words import plural
 
 from rametd.domain.models import Repo
-from rametd.git import Inventory
-from rametd.git.repository import RepositoryInfo
-from rametd.git.risk import Risk
+from rametd.git import Inventory, RepositoryInfo, Risk
 from rametd.keeper.executor import Liveness
 from rametd.keeper.place import Place
 from rametd.platform.disk import tree_bytes
@@ -39,7 +37,7 @@ async def _trees(scene: Scene) -> AsyncIterator[Garbage]:
     for path in await asyncio.to_thread(_trees_of, core, scene.repo):
         if path.name in scene.known | scene.trash or await asyncio.to_thread(placed, path) in theirs:
             continue
-        risk = await core.git.work_at_risk(scene.info, path, "", None)
+        risk = await core.git.worktrees.work_at_risk(scene.info, path, "", None)
         size = await asyncio.to_thread(tree_bytes, path)
         verdict, reason = "orphaned", "no session has it"
         if risk:
@@ -87,9 +85,9 @@ async def _branches(scene: Scene) -> AsyncIterator[Garbage]:
 async def judge_branch(core: Core, info: RepositoryInfo, inventory: Inventory, branch: str) -> tuple[Risk, str]:
     """What deleting it would lose, and in words how it has landed; "" where it has not."""
     nowhere = inventory.made.get(branch, info.common_dir / "no-worktree")
-    risk = await core.git.work_at_risk(info, nowhere, branch, None)
-    targets = await core.git.landing_targets(info, "", branch)
-    answer = await core.git.landed(info, inventory.tips[branch], "", targets)
+    risk = await core.git.worktrees.work_at_risk(info, nowhere, branch, None)
+    targets = await core.git.landing.targets_of(info, "", branch)
+    answer = await core.git.landing.landed(info, inventory.tips[branch], "", targets)
     return risk, answer.reason if answer else ""
 
 
@@ -103,7 +101,7 @@ async def _refs(scene: Scene) -> AsyncIterator[Garbage]:
             continue  # doctor tells
         age = core.clock() - time
         verdict = "orphaned"
-        if await core.git.reachable(scene.info, refs[ref]):
+        if await core.git.commits.reachable(scene.info, refs[ref]):
             reason = "nothing needs it, and a branch has its commits"
         elif age > core.config.retention.trash:
             reason = f"nothing needs it for {plural(round(age / DAY_S), 'day')}"

@@ -77,7 +77,7 @@ class Power:
         core = self._core
         repo = await core.store.read(lambda reader: reader.repos.get(repo_id))
         try:
-            found = await core.git.sweep(await info_of(core, repo))
+            found = await core.git.upkeep.sweep(await info_of(core, repo))
         except RametError as error:
             log.warning("not swept after a new boot", repo=repo.name, error=error.message)
         else:
@@ -93,7 +93,7 @@ class Power:
             return
         repo = await core.store.read(lambda reader: reader.repos.get(session.repo_id))
         info = await info_of(core, repo)
-        kept = (await core.git.refs_below(info, newest.ref)).get(newest.ref)
+        kept = (await core.git.refs.below(info, newest.ref)).get(newest.ref)
         lost = await core.git.snapshots.lost(info, newest.snapshot)
         if not lost and kept == newest.snapshot:
             return

@@ -4,8 +4,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from rametd.domain.models import Repo, Session
-from rametd.git import Inventory
-from rametd.git.repository import RepositoryInfo
+from rametd.git import Inventory, RepositoryInfo
 from rametd.services.core import Core
 from rametd.services.repos import info_of
 from rametd.services.upkeep.rows import KINDS, is_departed, kind_and_id, known_ids
@@ -42,7 +41,7 @@ async def take_scene(core: Core, repo: Repo, checked: Counter[str]) -> Scene:
         )
     )
     info = await info_of(core, repo)
-    inventory = await core.git.inventory(info)
+    inventory = await core.git.upkeep.inventory(info)
     named = _ids_in(inventory)
 
     def look(reader: Reader) -> tuple[set[str], set[str], set[str]]:

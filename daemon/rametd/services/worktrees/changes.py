@@ -18,8 +18,7 @@ from rametd.domain.errors import (
 from rametd.domain.models import Session, WorktreeKind
 from rametd.domain.states import State
 from rametd.domain.text import utf8
-from rametd.git import ARCHIVE
-from rametd.git.diff import Diff, DiffOptions, FileChange
+from rametd.git import ARCHIVE, Diff, DiffOptions, FileChange
 from rametd.services.core import Core
 from rametd.services.lookup import find_session
 from rametd.services.missing import require_tree
@@ -89,12 +88,12 @@ async def against(core: Core, session: Session, name: str, *, sessions: bool = T
         return await files_of(core, other)
     info = await info_of(core, await core.store.read(lambda reader: reader.repos.get(session.repo_id)))
     if name == "target":
-        parted = await core.git.merge_base(info, session.base_ref or session.base_commit, session.branch)
+        parted = await core.git.commits.merge_base(info, session.base_ref or session.base_commit, session.branch)
         return Against(parted or session.base_commit, parted or session.base_commit)
     if name.startswith("refs/ramet/") and (snapshot := await core.git.snapshots.read(info, name)) is not None:
         return Against(snapshot.files, snapshot.files)
     try:
-        commit = (await core.git.resolve_base(info, name, None)).commit
+        commit = (await core.git.branches.resolve_base(info, name, None)).commit
     except (RefNotFoundError, AmbiguousError) as error:
         found = await core.store.read(lambda reader: _checkpoint(reader, session, name))
         if found is None and name.isascii() and name.isdigit() and len(name) < SHORT:
@@ -142,7 +141,7 @@ async def files_of(core: Core, session: Session) -> Against:
     """A session's files as they are; of an archived one as they were kept."""
     if session.state != State.ARCHIVED:
         await require_tree(core, session)
-        return Against(await core.git.tree(session.worktree), "")
+        return Against(await core.git.diffs.tree(session.worktree), "")
     if session.worktree_kind == WorktreeKind.OWN:
         info = await info_of(core, await core.store.read(lambda reader: reader.repos.get(session.repo_id)))
         ref = f"{ARCHIVE}{session.id}"
@@ -167,10 +166,12 @@ async def compare(
     """The diff from ``old`` to a session's files."""
     if session.state != State.ARCHIVED:
         await require_tree(core, session)
-        return await core.git.diff(session.worktree, old.tree, patch=patch, max_patch=max_patch, options=options)
+        return await core.git.diffs.of_worktree(
+            session.worktree, old.tree, patch=patch, max_patch=max_patch, options=options
+        )
     info = await info_of(core, await core.store.read(lambda reader: reader.repos.get(session.repo_id)))
     new = await files_of(core, session)
-    return await core.git.diff_commits(info, old.tree, new.tree, patch=patch, max_patch=max_patch, options=options)
+    return await core.git.diffs.between(info, old.tree, new.tree, patch=patch, max_patch=max_patch, options=options)
 
 
 def paths_inside(worktree: Path, paths: Sequence[str]) -> tuple[str, ...]:

@@ -146,7 +146,7 @@ class Checkpointer:
             and earlier.contents == kept.contents
             and not await core.git.snapshots.lost(info, before.snapshot)
         ):
-            await core.git.drop_refs(info, ref)
+            await core.git.refs.drop_all(info, ref)
             return before
         if reason not in UNASKED:  # somebody waits to rely on it
             await core.git.make_durable(info, session.worktree)
@@ -201,7 +201,7 @@ class Checkpointer:
             core.failpoint.hit("fork.dropped")
             if session is not None:
                 repo = await core.store.read(lambda reader: reader.repos.get(session.repo_id))
-                await core.git.drop_refs(await info_of(core, repo), checkpoint.ref)
+                await core.git.refs.drop_all(await info_of(core, repo), checkpoint.ref)
 
     def unread(self, session_id: str) -> tuple[str, ...]:
         """Git's words for what the newest checkpoint of a session does not have, since it could not be read."""

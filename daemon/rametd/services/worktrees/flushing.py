@@ -12,7 +12,7 @@ from ramet.v1 import event_pb2
 
 from rametd.domain.errors import RametError
 from rametd.domain.models import Session
-from rametd.git.repository import RepositoryInfo
+from rametd.git import RepositoryInfo
 from rametd.services import events
 from rametd.services.core import Core
 from rametd.services.persistence import write_for_sure

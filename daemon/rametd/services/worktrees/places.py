@@ -5,7 +5,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from rametd.domain.models import Repo, Session
-from rametd.git import names
+from rametd.git import slug
 from rametd.services.core import Core
 
 LINKS = "by-name"
@@ -14,8 +14,8 @@ LINKS = "by-name"
 def tree_of(core: Core, repo: Repo, session_id: str) -> Path:
     """``ROOT/REPO-ID/SESSION``: outside the repository and outside ``.claude``, unique when it is made into a folder name."""
     root = core.config.worktrees.root or core.state_dir / "worktrees"
-    slug = names.slug(repo.name, 32).replace("/", "-")
-    folder = f"{slug}-{repo.id}" if slug else repo.id
+    name = slug(repo.name, 32).replace("/", "-")
+    folder = f"{name}-{repo.id}" if name else repo.id
     return root / folder / session_id
 
 
@@ -29,10 +29,10 @@ def folders_of(core: Core, repo: Repo) -> Iterator[Path]:
 
 def link_by_name(session: Session) -> None:
     """Make the link, named as a shell likes it; where that name is taken (``a/b`` beside ``a-b``) the id follows on it."""
-    slug = names.slug(session.name, 48).replace("/", "-") or session.id
+    first = slug(session.name, 48).replace("/", "-") or session.id
     folder = session.worktree.parent / LINKS
     folder.mkdir(parents=True, exist_ok=True)
-    for name in (slug, f"{slug}-{session.id}"):
+    for name in (first, f"{first}-{session.id}"):
         with suppress(FileExistsError):
             (folder / name).symlink_to(Path("..") / session.worktree.name, target_is_directory=True)
             return

@@ -9,9 +9,7 @@ from itertools import pairwise
 from rametd.domain.checkpoints import Checkpoint, CheckpointReason
 from rametd.domain.errors import GitFailedError, RefNotFoundError
 from rametd.domain.models import Session
-from rametd.git import CHECKPOINTS, Numbered
-from rametd.git.diff import FileChange
-from rametd.git.repository import RepositoryInfo
+from rametd.git import CHECKPOINTS, FileChange, Numbered, RepositoryInfo
 from rametd.services.core import Core
 from rametd.services.ids import new_id
 from rametd.services.persistence import write_for_sure
@@ -78,7 +76,7 @@ async def changed_since(
     if before == tree:
         return ()
     try:
-        return (await core.git.diff_commits(info, before or session.base_commit, tree, patch=False)).files
+        return (await core.git.diffs.between(info, before or session.base_commit, tree, patch=False)).files
     except (RefNotFoundError, GitFailedError):
         # A history that was rewritten and collected, or that a loss of power has taken: the files are kept all the same.
         return ()

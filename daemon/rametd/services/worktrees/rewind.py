@@ -110,7 +110,7 @@ class Rewinder:
 
         async def keep(tree: str) -> None:
             noted = await core.store.read(lambda reader: noted_before(reader, operation))
-            head = await core.git.head_commit(session.worktree)
+            head = await core.git.worktrees.head_commit(session.worktree)
             if noted is not None and tree == checkpoint.tree and head in {noted.head, checkpoint.head}:
                 stood.append((head or "", noted))  # a daemon that was killed had got that far: nothing is overwritten
                 return
@@ -144,13 +144,13 @@ class Rewinder:
         # After a sync that is taken back its work is what it had beyond the older base again.
         base = None
         if moved == Moved(True) and checkpoint.head and session.base_commit:
-            base = await core.git.merge_base(info, session.base_commit, checkpoint.head)
+            base = await core.git.commits.merge_base(info, session.base_commit, checkpoint.head)
         core.failpoint.hit("rewind.branch-moved")
         before = await core.store.read(lambda reader: noted_before(reader, operation))
         assert before is not None, (
             "it was noted before anything was overwritten, and only this rewind ends its operation"
         )
-        files = (await core.git.diff_commits(info, before.tree, checkpoint.tree, patch=False)).files
+        files = (await core.git.diffs.between(info, before.tree, checkpoint.tree, patch=False)).files
         kept = before
         # As when it is found out of git that it could not write, or a daemon is killed, and somebody works there until it is begun again.
         since = await core.store.read(lambda reader: reader.checkpoints.list(session_id))

@@ -77,8 +77,8 @@ class Syncer:
         fetched: Base | None = None
         if wanted.fetch:
             environment = await asyncio.to_thread(core.environments.read, session.id) or {}
-            fetched = await core.git.fetch_base(info, ref, session.worktree, environment)
-        base = fetched or await core.git.resolve_base(info, ref, None)
+            fetched = await core.git.remotes.fetch_base(info, ref, session.worktree, environment)
+        base = fetched or await core.git.branches.resolve_base(info, ref, None)
         new = new_operation(
             Kind.SYNC,
             session.id,
@@ -108,7 +108,7 @@ class Syncer:
             core.failpoint.hit("sync.kept")
 
         await self._checkpointer.settle(session.id)
-        synced = await core.git.sync(
+        synced = await core.git.syncing.sync(
             session.worktree,
             session.branch or None,
             data["commit"],
@@ -157,7 +157,7 @@ class Syncer:
                 repo = await core.store.read(lambda reader: reader.repos.get(session.repo_id))
                 source = (await info_of(core, repo)).worktree_root
                 branch = session.branch or None
-                left = await core.git.settle_sync(session.worktree, branch, data["old"], data["new"], source)
+                left = await core.git.syncing.settle(session.worktree, branch, data["old"], data["new"], source)
                 words = words_for(left, session, data)
             except (RametError, OSError, pygit2.GitError) as error:
                 said = error.message if isinstance(error, RametError) else str(error)

@@ -9,8 +9,7 @@ from pathlib import Path
 
 from rametd.domain.models import Repo
 from rametd.domain.operations import Kind
-from rametd.git import TRASH
-from rametd.git.registrations import git_dir_of
+from rametd.git import TRASH, git_dir_of
 from rametd.services.core import Core
 from rametd.services.landing import trees as landing_trees
 from rametd.services.upkeep.finding import Finding, shell

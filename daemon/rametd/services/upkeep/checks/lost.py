@@ -22,7 +22,7 @@ class Lost:
 async def lost(scene: Scene, session: Session, ref: str, name: str) -> Lost:
     """``name`` is the object that the ref kept, "" where nothing knows it."""
     name = name or await scene.core.git.snapshots.mark_of(scene.info, session.worktree)
-    if name and await scene.core.git.has_object(scene.info, name):
+    if name and await scene.core.git.commits.exists(scene.info, name):
         again = shell("git", "-C", scene.info.root, "update-ref", ref, name)
         return Lost(f"is gone; its snapshot, {name[:12]}, is still there", f"keep it again: {again}")
     rest, instead = await _rest(scene, session, ref)
@@ -54,6 +54,6 @@ async def _last(scene: Scene, session: Session) -> Checkpoint | None:
         return [stood, *reader.checkpoints.list(session.id, before=stood.number)] if stood is not None else []
 
     for checkpoint in await scene.core.store.read(known):
-        if await scene.core.git.has_object(scene.info, checkpoint.snapshot):
+        if await scene.core.git.commits.exists(scene.info, checkpoint.snapshot):
             return checkpoint
     return None

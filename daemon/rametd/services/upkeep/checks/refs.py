@@ -25,7 +25,7 @@ async def refs(scene: Scene) -> AsyncIterator[Finding]:
     if (strangers := _of_strangers(scene, await maybe_of_strangers(scene))) is not None:
         yield strangers
     ours = {ref: commit for ref, commit in ours.items() if kind_and_id(ref)[1] not in scene.strangers}
-    there = {ref: commit for ref, commit in ours.items() if await scene.core.git.has_object(scene.info, commit)}
+    there = {ref: commit for ref, commit in ours.items() if await scene.core.git.commits.exists(scene.info, commit)}
     for ref in ours.keys() - there.keys():
         yield await _broken(scene, ref)
     orphans = await scene.core.store.read(lambda reader: [ref for ref in there if is_orphan(reader, ref)])
@@ -39,7 +39,7 @@ async def refs(scene: Scene) -> AsyncIterator[Finding]:
 async def _orphan(scene: Scene, ref: str, name: str, time: float) -> Finding:
     core, info = scene.core, scene.info
     expired = core.clock() - time > core.config.retention.trash
-    safe = expired or await core.git.reachable(info, name)
+    safe = expired or await core.git.commits.reachable(info, name)
 
     async def drop() -> None:
         if await core.store.read(lambda reader: is_orphan(reader, ref)):

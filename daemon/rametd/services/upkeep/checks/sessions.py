@@ -7,8 +7,7 @@ from pathlib import Path
 from rametd.domain.errors import RametError
 from rametd.domain.models import Session, WorktreeKind
 from rametd.domain.states import BUSY_STATES, State
-from rametd.git.registrations import Registration, existing_git_dir, locate
-from rametd.git.underway import busy_with, ending_commands
+from rametd.git import Registration, busy_with, ending_commands, existing_git_dir, locate
 from rametd.services.agents.transcripts import Transcripts
 from rametd.services.departures.clearing import archive_ref, last_known
 from rametd.services.departures.whole import archived_as
@@ -56,7 +55,7 @@ async def _living(scene: Scene, session: Session) -> AsyncIterator[Finding]:
         yield stranger
         return
     try:
-        await scene.core.git.verify_worktree(session.worktree, None)
+        await scene.core.git.worktrees.verify(session.worktree, None)
     except RametError as error:
         yield await _no_worktree(scene, session, error)
         return
@@ -200,7 +199,7 @@ async def _make_branch(scene: Scene, session: Session) -> str:
         return shell("git", "-C", session.worktree, "switch", "-c", session.branch)
     # HEAD is the branch that is no more, so that git would begin a history there that has no past: the commit has to be named.
     begun, _ = await scene.core.store.read(lambda reader: last_known(reader, session))
-    commit = await scene.core.git.last_checked_out(entry) or begun
+    commit = await scene.core.git.worktrees.last_checked_out(entry) or begun
     return shell("git", "-C", scene.info.root, "branch", session.branch, commit)
 
 

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 from rametd.domain.errors import WorktreeChangedError
-from rametd.git.registrations import Registration
+from rametd.git import Registration
 from rametd.services.departures.at_risk import describe
 from rametd.services.landing import trees as landing_trees
 from rametd.services.upkeep.finding import Finding, Fix, shell
@@ -78,7 +78,7 @@ def _ours(scene: Scene, entry: Registration, *, inside: bool) -> Finding:
 async def _stale(scene: Scene, entry: Registration) -> Finding:
     path, root = entry.path, scene.info.root
     assert path is not None
-    risk = await scene.core.git.work_at_risk(scene.info, path, "", None)
+    risk = await scene.core.git.worktrees.work_at_risk(scene.info, path, "", None)
     if not risk:
         advice = "doctor --fix takes it off"
         return Finding("warning", "registration-stale", str(path), "", STALE, advice, _prune(scene, entry))
@@ -134,6 +134,6 @@ def _prune(scene: Scene, entry: Registration) -> Fix:
         assert entry.path is not None
         if await asyncio.to_thread(entry.path.exists):  # it came back: it may hold work
             raise WorktreeChangedError(f"{entry.path} is there again", hint="look at it")
-        await scene.core.git.remove_worktree(scene.info, entry.path, "", delete_branch=False)
+        await scene.core.git.worktrees.remove(scene.info, entry.path, "", delete_branch=False)
 
     return prune

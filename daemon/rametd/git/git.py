@@ -1,0 +1,81 @@
+"""`Git`: everything the services ask of the git layer, a noun in each attribute."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from rametd.git.branches import Branches
+from rametd.git.commits import Commits
+from rametd.git.context import GitContext
+from rametd.git.diff import Diffs
+from rametd.git.hooks import hooks_folder
+from rametd.git.inventory import Upkeep
+from rametd.git.landing import Landing
+from rametd.git.matrix import Matrix
+from rametd.git.pool import Spares
+from rametd.git.refs import Refs
+from rametd.git.remotes import Remotes
+from rametd.git.repository import RepositoryInfo, discover
+from rametd.git.snapshots.snapshots import Snapshots
+from rametd.git.syncing import Syncing
+from rametd.git.tracking import Tracker, Trackers
+from rametd.git.tree import ignores_case
+from rametd.git.worktrees import Worktrees
+
+
+class Git:
+    """Made once by the application, closed by `aclose`.
+
+    ``environment`` is what git processes start from (PATH, HOME, SSH_AUTH_SOCK, ...; stray GIT_* variables are dropped),
+    ``lock_timeout`` the seconds to wait for a lock file that another git holds. Every method of every noun may raise
+    GitFailedError (git's own words), GitBusyError (try again later), and for a repository that cannot be opened
+    RepoNotFoundError or UnsupportedRepositoryError.
+    """
+
+    def __init__(self, environment: Mapping[str, str], *, threads: int = 4, lock_timeout: float = 10.0) -> None:
+        trackers: dict[Path, Tracker] = {}
+        context = self._context = GitContext(threads, environment, lock_timeout, trackers)
+        self.trackers = Trackers(context, trackers)
+        self.branches = Branches(context)
+        self.commits = Commits(context)
+        self.diffs = Diffs(context)
+        self.landing = Landing(context)
+        self.refs = Refs(context)
+        self.remotes = Remotes(context)
+        self.snapshots = Snapshots(context)
+        self.spares = Spares(context, self.trackers)
+        self.syncing = Syncing(context)
+        self.upkeep = Upkeep(context)
+        self.worktrees = Worktrees(context, self.trackers)
+
+    async def aclose(self) -> None:
+        """Wait for what runs in threads."""
+        await self.trackers.aclose()
+        await self._context.aclose()
+
+    async def discover(self, path: Path) -> RepositoryInfo:
+        """The repository around ``path``: any worktree, subdirectory or git directory of it. Raises RepoNotFoundError."""
+        return await self._context.compute(discover, path)
+
+    async def ignores_case(self, common_dir: Path) -> bool:
+        """Whether the repository lies where `A` and `a` are one file, as git found out when it was made."""
+        return await self._context.compute(ignores_case, common_dir)
+
+    def trust(self, common_dir: Path) -> None:
+        """Let what a repository's own configuration names run: a person registered it."""
+        self._context.trusted.add(common_dir)
+
+    async def hooks_folder(self, repo: RepositoryInfo, environment: Mapping[str, str]) -> Path:
+        """The directory from which the person's git runs hooks; it need not exist."""
+        return await hooks_folder(self._context, repo, environment)
+
+    async def make_durable(self, repo: RepositoryInfo, worktree: Path) -> None:
+        """Return once the repository and the files of a worktree would survive a loss of power.
+
+        Call it before an answer says that something is done which nothing would do again; what destroys here calls it itself.
+        `durability.make_durable` has the cost.
+        """
+        await self._context.make_durable(repo.common_dir, worktree.parent)
+
+    def matrix(self, repo: RepositoryInfo) -> Matrix:
+        """What compares the work of a repository's sessions, and caches what it computed; make one for each repository."""
+        return Matrix(self._context, repo.common_dir)
