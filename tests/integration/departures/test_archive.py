@@ -73,7 +73,7 @@ async def test_a_diff_of_an_archived_session_shows_what_a_restore_brings_back(cl
     archived = await archive(client, "put-away")
     git(repository, "update-ref", "-d", archived.ref)
     reason, words = await refusal(diff("put-away"))
-    assert (reason, words) == ("REF_NOT_FOUND", f"{archived.ref}, which kept the work of put-away, is gone")
+    assert (reason, words) == ("REF_NOT_FOUND", f"{archived.ref} with the work of put-away is gone")
 
 
 async def test_a_detached_head_comes_back_detached(client: Client, repository: Path) -> None:
@@ -102,7 +102,7 @@ async def test_a_branch_that_was_deleted_is_made_again(client: Client, repositor
 
     back = await restore(client, "gone")
 
-    assert [warning.split(":")[0] for warning in back.warnings] == [f"branch {made.branch} was deleted"]
+    assert [warning.split(";")[0] for warning in back.warnings] == [f"branch {made.branch} was deleted"]
     assert state_of(tree) == before
 
 
@@ -141,7 +141,7 @@ async def test_a_branch_that_went_on_from_where_all_was_committed_is_taken_up_wh
 
     back = await restore(client, "on")
 
-    assert "its files are those of now" in back.warnings[0]
+    assert "the worktree has its current files" in back.warnings[0]
     assert git(Path(made.worktree), "rev-parse", "HEAD") == tip
 
 
@@ -195,7 +195,7 @@ async def test_a_checkout_that_is_not_ours_stays_as_it_is_whatever_becomes_of_it
 
     answer = await archive(client, "guest")
     assert not answer.ref
-    assert "as it was" in answer.session.state_reason
+    assert "stays as it is" in answer.session.state_reason
     assert state_of(tree) == before
     assert not (await restore(client, "guest")).warnings
     assert state_of(tree) == before

@@ -28,10 +28,10 @@ async def test_a_command_and_a_turn_that_a_removal_ends_are_named(client: Client
     await start(client, "quiet", "sleep", "600")
 
     assert list((await remove(client, "busy", force=True)).warnings) == [
-        "its agent was in the middle of a turn, and is ended",
-        "`sh -c 'exec sleep 600'` ran in it, and is ended",
+        "ended its agent in the middle of a turn",
+        "ended `sh -c 'exec sleep 600'`, which ran in its worktree",
     ]
-    assert list((await archive(client, "quiet")).warnings) == ["`sleep 600` ran in it, and is ended"]
+    assert list((await archive(client, "quiet")).warnings) == ["ended `sleep 600`, which ran in its worktree"]
     assert list((await remove(client, quiet.id)).warnings) == []
 
 
@@ -57,7 +57,7 @@ async def test_ignored_files_that_go_are_counted_but_for_those_that_the_main_wor
     (tree / "new.log").touch()
 
     assert list((await gone(client, "built")).warnings) == [
-        "3 ignored files (3.0 KiB) go with it: git keeps nothing of them"
+        "deleted 3 ignored files (3.0 KiB), which cannot be restored"
     ]
 
 
@@ -75,9 +75,11 @@ async def test_what_a_ref_kept_that_was_deleted_is_named_with_the_command_that_k
     back = restore if way == "archive" else bring_back
 
     _, words = await refusal(back(client, "one"))
-    assert f"{ref}, which kept the work of one, is gone; its snapshot, {commit[:12]}, is still there" in words
+    assert f"{ref} with the work of one is gone; its snapshot, {commit[:12]}, is still there" in words
     command = shlex.join(("git", "-C", str(repository), "update-ref", ref, commit))
-    await follow(sandbox, repository, f"keep it again: {command}", "keep it again")
+    await follow(
+        sandbox, repository, f"create the ref again, then retry: {command}", "create the ref again, then retry"
+    )
 
     await back(client, "one")
     assert (tree / "only.txt").read_text() == "here\n"

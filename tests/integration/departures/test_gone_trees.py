@@ -147,7 +147,7 @@ async def test_what_is_staged_and_a_merge_under_way_in_a_worktree_that_was_moved
     reason, words = await refusal(remove(client, "moved"))
     assert reason == "WORK_AT_RISK"
     assert "2 uncommitted (open.txt, resolved.txt)" in words
-    assert "a merge that is under way" in words
+    assert "an unfinished merge" in words
     assert "1 commit on no other branch" in words or "2 commits on no other branch" in words
     advice = (await diagnose(client))["moved"].advice.replace("NEW-PATH", shlex.quote(str(place)))
 
@@ -194,7 +194,7 @@ async def test_an_index_that_cannot_be_read_is_told_and_keeps_no_removal_from_it
     shutil.rmtree(tree)
 
     _, words = await refusal(remove(client, "damaged"))
-    assert "what git cannot store (what was staged: " in words
+    assert "files that git cannot store (what was staged: " in words
     assert any("what was staged: " in line for line in (await remove(client, "damaged", force=True)).warnings)
     await bring_back(client, "damaged")
 
@@ -265,7 +265,7 @@ async def test_the_commits_of_a_detached_rebase_that_are_yet_to_come_are_kept(
         shutil.rmtree(tree)
 
     _, words = await refusal(remove(client, "rebasing"))
-    assert "a rebase that is under way" in words
+    assert "an unfinished rebase" in words
     assert tip[:8] in words
     await remove(client, "rebasing", force=True)
     collect_objects(repository)
@@ -306,7 +306,7 @@ async def test_what_an_archive_has_beside_files_and_branch_is_at_risk_too(client
     assert "what was staged of both.txt" in told["staged"]
     assert "the worktree side inside it" in told["inner"]
     assert f"what was uncommitted before a rebase that is under way ({stash[:12]})" in told["autostash"]
-    assert f"{made[:8]} kept by the archive alone" in told["own ref"]
+    assert f"{made[:8]} only in the archive" in told["own ref"]
     for name in trees:
         await remove(client, name, force=True)
     collect_objects(repository)

@@ -60,7 +60,7 @@ async def test_a_session_whose_checkpoint_git_has_lost_is_refused_in_one_line_an
     if there:
         assert "1 untracked (only.txt)" in words
     else:
-        assert f"checkpoint 2, at which one stood, is not whole: git has {lost[:12]} no more" in words
+        assert f"checkpoint 2, the last one of one, is damaged: git no longer has {lost[:12]}" in words
     item = (await client.worktrees.CollectGarbage(worktree_pb2.CollectGarbageRequest(dry_run=True))).items[0]
     assert (item.verdict, item.reason) == ("kept", words if not there else item.reason)
 
@@ -87,7 +87,7 @@ async def test_an_archived_session_whose_work_git_has_lost_goes_by_force(
         await remove(client, "one")
 
     assert reason_of(refused.value) == "WORK_AT_RISK", refused.value.details()
-    assert f"what was kept of one is not whole: git has {lost[:12]} no more" in (refused.value.details() or "")
+    assert f"the archive of one is damaged: git no longer has {lost[:12]}" in (refused.value.details() or "")
 
     removed = await remove(client, "one", force=True)
 

@@ -159,7 +159,7 @@ async def test_what_was_brought_back_by_a_call_whose_answer_was_not_heard_is_sai
     await bring_back(client, "heard")
 
     for name in ("heard", made.id, f"{made.repo}/heard"):
-        assert await refusal(bring_back(client, name)) == ("WRONG_STATE", "heard was brought back already")
+        assert await refusal(bring_back(client, name)) == ("WRONG_STATE", "heard was restored already")
     await client.create(repository, name="never")
     assert (await refusal(bring_back(client, "never")))[0] == "TRASH_ENTRY_NOT_FOUND"
     await remove(client, "heard")

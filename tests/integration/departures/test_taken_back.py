@@ -144,7 +144,7 @@ async def test_a_failure_of_any_kind_is_said_on_the_session_and_can_be_tried_aga
     assert caught.value.code() == grpc.StatusCode.INTERNAL
     reason = (await client.get("fails")).state_reason
     assert "Permission denied" in reason
-    assert "`rametctl archive fails` tries again" in reason
+    assert "retry with `rametctl archive fails`" in reason
 
     assert (await archive(client, "fails")).session.state == session_pb2.SESSION_STATE_ARCHIVED
     assert (await client.sessions.RestoreSession(session_pb2.RestoreSessionRequest(session=made.id))).session.id

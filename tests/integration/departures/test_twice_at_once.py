@@ -68,7 +68,7 @@ async def test_what_is_back_since_somebody_looked_is_not_brought_back_once_more(
     asked = await first(client.sessions.RestoreSession(request), bring_back_and_edit)
 
     reason, words = await refusal(asked)
-    assert (reason, "back already" in words) == ("WRONG_STATE", True)
+    assert (reason, "was restored already" in words) == ("WRONG_STATE", True)
     assert (tree / "draft").read_text() == "edited since\n"
 
 

@@ -95,7 +95,7 @@ async def test_a_file_that_cannot_be_stored_is_named_by_a_removal_that_touches_n
 
     words = await refused(remove(client, "kept"))
 
-    assert "1 untracked (other.txt), what git cannot store (secret: clean filter 'broken' failed)" in words
+    assert "1 untracked (other.txt), files that git cannot store (secret: clean filter 'broken' failed)" in words
     assert file.read_text() == "only here\n"
 
 

@@ -46,7 +46,7 @@ async def test_an_archive_whose_ref_is_gone_is_made_again_by_what_is_told(
     assert codes(found) == dict.fromkeys(refs, ("archive-ref-missing", "error"))
     for name in refs:
         assert f"its snapshot, {commits[name][:12]}, is still there" in found[name].message
-        await follow(sandbox, repository, found[name].advice, "keep it again")
+        await follow(sandbox, repository, found[name].advice, "create the ref again")
     assert not await diagnose(client)
     for name in refs:
         await client.sessions.RestoreSession(session_pb2.RestoreSessionRequest(session=name))

@@ -1,1 +1,1 @@
-"""Sessions that go and come back: archive, removal, trash, restoring."""
+"""Archive, remove and restore sessions; the trash."""

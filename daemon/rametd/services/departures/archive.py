@@ -38,7 +38,7 @@ def check_state(session: Session, *, force: bool) -> None:
     """Raises `WrongStateError` for a session that is archived, or, unless with ``force``, at work."""
     if session.state == State.ARCHIVED:
         raise WrongStateError(
-            f"{session.name} is archived already", hint=f"`rametctl restore {session.name}` brings it back"
+            f"{session.name} is archived already", hint=f"`rametctl restore {session.name}` restores it"
         )
     if session.state not in AT_REST and not force:
         raise WrongStateError(
@@ -67,31 +67,32 @@ class Archiver:
             now = unit.sessions.get(session_id)
             refuse_around(unit, now)
             if failed is None:
-                # A prompt may have come, or another call have archived it, since we looked: its tree is gone then, and what is kept of it is all there is.
+                # Since we looked, a prompt may have arrived, or another call may have archived the session and moved its worktree.
                 check_state(now, force=force)
 
         archived: Archived = await core.operations.run(new_operation(Kind.ARCHIVE, session_id, caller), admit)
         return archived
 
     async def _complete(self, operation: Operation) -> Archived:
-        """Archive the session; every step may have been done before."""
+        """Archive the session. An earlier run may have done any of the steps."""
         core = self._core
         session = await core.store.read(lambda reader: reader.sessions.get(operation.session_id))
         repo = await core.store.read(lambda reader: reader.repos.get(session.repo_id))
-        told = await what_ends(core, session)
+        warnings = await what_ends(core, session)
         await end_agent(core, self._supervisor, session, "archive")
         core.failpoint.hit("archive.agent-ended")
         await self._hooks.settle_checkpoint(session.id)
-        told += await self._hooks.tree_goes(session)
-        told += await what_is_ignored(core, session, repo.root)
+        warnings += await self._hooks.tree_goes(session)
+        warnings += await what_is_ignored(core, session, repo.root)
         shelved: Shelved | None = None
-        freed, warnings = 0, list[str]()
+        freed = 0
         if session.worktree_kind == WorktreeKind.OWN:
-            shelved, freed, warnings = await self._shelve(operation, session)
-        return await core.store.write(lambda unit: self._archived(unit, operation, shelved, freed, [*told, *warnings]))
+            shelved, freed, more = await self._shelve(operation, session)
+            warnings += more
+        return await core.store.write(lambda unit: self._archived(unit, operation, shelved, freed, warnings))
 
     async def _shelve(self, operation: Operation, session: Session) -> tuple[Shelved | None, int, list[str]]:
-        """Move the worktree to the shelf; the branch stays. Its snapshot, the bytes that were freed, and what is not as it should be."""
+        """Move the worktree to the shelf; the branch stays. Return its snapshot, the freed bytes, and warnings."""
         core, ref = self._core, archive_ref(session.id)
         repo = await core.store.read(lambda reader: reader.repos.get(session.repo_id))
         info = await info_of(core, repo)
@@ -112,7 +113,7 @@ class Archiver:
         freed = max(0, before - await asyncio.to_thread(tree_bytes, shelf))
         warnings = list(dict.fromkeys(warnings))
         for words in warnings:
-            log.warning("archived otherwise than it should be", session=session.id, what=words)
+            log.warning("archived with a warning", session=session.id, what=words)
         await asyncio.to_thread(unlink_by_name, session.worktree)
         core.failpoint.hit("archive.tree-removed")
         return shelved, freed, warnings
@@ -122,10 +123,14 @@ class Archiver:
     ) -> Archived:
         session = unit.sessions.get(operation.session_id)
         principal = operation.principal
-        # A prompt may have come meanwhile: it is kept, and begins a turn once the session is back.
+        # A prompt may have arrived meanwhile: it stays queued and starts a turn after the restore.
         if session.state not in AT_REST:
             session = change_state(unit, session, State.PAUSED, hold=Hold.STOPPED, principal=principal)
-        reason = "" if session.worktree_kind == WorktreeKind.OWN else f"{session.worktree} is as it was: it is not ours"
+        reason = (
+            ""
+            if session.worktree_kind == WorktreeKind.OWN
+            else f"{session.worktree} was not created by Ramet and stays as it is"
+        )
         ref, commit = (archive_ref(session.id), shelved.snapshot.id) if shelved is not None else ("", "")
         session = change_state(
             unit,
@@ -136,8 +141,8 @@ class Archiver:
             worktree_ready=session.worktree_kind != WorktreeKind.OWN,
             archive_commit=commit,
         )
-        told = event_pb2.SessionArchived(ref=ref, freed_bytes=freed, commit=commit)
-        unit.events.append(events.make(told, session_id=session.id, repo_id=session.repo_id, principal=principal))
+        archived = event_pb2.SessionArchived(ref=ref, freed_bytes=freed, commit=commit)
+        unit.events.append(events.make(archived, session_id=session.id, repo_id=session.repo_id, principal=principal))
         answer = Archived(session=one_session_message(unit, session), ref=ref, freed_bytes=freed, warnings=warnings)
         unit.operations.finish(operation, answer.SerializeToString())
         return answer

@@ -1,4 +1,4 @@
-"""What removing a session would lose, and the words for it."""
+"""Work that removing a session would lose, and the refusal that names it."""
 
 import asyncio
 from dataclasses import replace
@@ -20,26 +20,26 @@ LISTED = 20
 
 
 async def work_at_risk(core: Core, session: Session) -> Risk:
-    """What removing a session would lose: nothing of a worktree that stays, nor what is on the branch that it lands on by now."""
+    """Work that removing a session would lose. A worktree that stays loses nothing, nor does work that has landed."""
     if session.worktree_kind != WorktreeKind.OWN:
         return Risk((), (), ())
     if await asyncio.to_thread(session.worktree.is_symlink):
         raise WorkAtRiskError(
-            f"a symbolic link is in the place of the worktree of {session.name}: nobody can tell what its files have",
-            hint=f"put the directory back at {session.worktree}, or add --force",
+            f"the worktree of {session.name} was replaced by a symbolic link, so its files cannot be checked",
+            hint=f"move the directory back to {session.worktree}, or add --force",
         )
     repo = await core.store.read(lambda reader: reader.repos.get(session.repo_id))
     try:
         info = await info_of(core, repo)
     except NotFoundError as error:
-        # Nothing can be saved into it: what lies in the worktree stays there, and that is told.
+        # Nothing can be saved into the repository, so the worktree stays; the message says so.
         if await asyncio.to_thread(session.worktree.exists):
             raise WorkAtRiskError(
-                f"the repository of {session.name} is gone, so that nothing of {session.worktree} can be saved into it",
-                hint="move the repository back, or add --force: the session is removed and that directory stays",
+                f"the repository of {session.name} is gone, so the work in {session.worktree} cannot be saved",
+                hint="move the repository back, or add --force to remove the session and leave that directory",
             ) from error
         return Risk((), (), ())
-    # A branch that was there before us stays; so only what no branch has counts there.
+    # A branch that existed before the session stays; then only commits on no branch count.
     branch = session.branch if session.created_branch else ""
     risk = await core.git.worktrees.work_at_risk(info, session.worktree, branch, session.base_commit)
     if session.state == State.ARCHIVED:
@@ -52,7 +52,7 @@ async def work_at_risk(core: Core, session: Session) -> Risk:
 
 
 async def _with_archive(core: Core, info: RepositoryInfo, session: Session, risk: Risk) -> Risk:
-    """What only the archive holds: changes that were not committed, and commits whose branch was deleted since."""
+    """Add work that only the archive has: uncommitted changes, and commits whose branch was deleted since."""
     if words := await lost_archive(core, info, session):
         raise not_whole(words)
     snapshot = await core.git.snapshots.read(info, archive_ref(session.id))
@@ -61,15 +61,15 @@ async def _with_archive(core: Core, info: RepositoryInfo, session: Session, risk
     commits, starts = risk.unique_commits, risk.starts
     for commit in snapshot.facts.get("commits", ()):
         if commit not in starts and not await core.git.commits.reachable(info, commit):
-            commits, starts = (*commits, (commit, "kept by the archive alone")), (*starts, commit)
-    apart = {each.place for each in snapshot.nested}  # at these the files only point
+            commits, starts = (*commits, (commit, "only in the archive")), (*starts, commit)
+    apart = {each.place for each in snapshot.nested}  # `files` has only pointers there
     changed = tuple(path for path in await core.git.snapshots.changed(info, snapshot) if path not in apart)
     changed = () if await _is_elsewhere(core, info, session, snapshot, changed) else changed
     inside = (*risk.inside, *snapshot.facts.get("inside", ()))
-    told = tuple(f"the worktree {each.place} inside it" for each in snapshot.nested)
+    worktrees = tuple(f"the worktree {each.place} inside it" for each in snapshot.nested)
     inside += tuple(
         f"the repository {each.place} inside it"
-        for each, worktree in zip(snapshot.nested, told, strict=True)
+        for each, worktree in zip(snapshot.nested, worktrees, strict=True)
         if (each.own or (each.files and not each.clean)) and not any(line.startswith(worktree) for line in inside)
     )
     if staged := await core.git.snapshots.only_staged(info, snapshot):
@@ -78,7 +78,7 @@ async def _with_archive(core: Core, info: RepositoryInfo, session: Session, risk
 
 
 async def _with_checkpoint(core: Core, info: RepositoryInfo, session: Session, risk: Risk) -> Risk:
-    """What of a worktree that somebody deleted only the checkpoint that it stood at holds: what differs from both its commit and the branch."""
+    """Add work of a deleted worktree that only its current checkpoint has: what differs from both its commit and the branch."""
     if words := await lost_checkpoint(core, info, session):
         raise not_whole(words)
     stood = await core.store.read(lambda reader: reader.checkpoints.current(session))
@@ -93,7 +93,7 @@ async def _with_checkpoint(core: Core, info: RepositoryInfo, session: Session, r
     taken = await core.git.snapshots.read(info, stood.snapshot)
     apart = (
         [each.place for each in taken.nested if each.files] if taken is not None else []
-    )  # at these the files only point
+    )  # `files` has only pointers there
     held = tuple(sorted((changed or set()).difference(apart)))
     inside = tuple(f"the repository {place} inside it" for place in apart)
     held = () if taken is not None and await _is_elsewhere(core, info, session, taken, held) else held
@@ -104,7 +104,7 @@ async def _with_checkpoint(core: Core, info: RepositoryInfo, session: Session, r
 async def _is_elsewhere(
     core: Core, info: RepositoryInfo, session: Session, snapshot: Snapshot, changed: tuple[str, ...]
 ) -> bool:
-    """Whether what was not committed, and is in a snapshot, got into a branch by another way: it has landed, or one has these files."""
+    """Whether a branch has the uncommitted changes of a snapshot anyway: they landed, or it has the same files."""
     if not changed:
         return True
     targets = await core.git.landing.targets_of(info, session.base_ref, session.branch)
@@ -123,7 +123,7 @@ async def _all_landed(core: Core, info: RepositoryInfo, session: Session, starts
 
 
 async def with_unstored(core: Core, session: Session, risk: Risk) -> Risk:
-    """The same, and what git turns out to be unable to store, which costs the storing of the rest: for one that is about to be refused."""
+    """Add the files that git cannot store. This stores all others, so it is only for a removal that is about to be refused."""
     if session.worktree_kind != WorktreeKind.OWN:
         return risk
     repo = await core.store.read(lambda reader: reader.repos.get(session.repo_id))
@@ -141,9 +141,9 @@ async def with_unstored(core: Core, session: Session, risk: Risk) -> Risk:
 
 
 def at_risk(session: Session, risk: Risk) -> WorkAtRiskError:
-    """Why a session is not removed."""
-    aside = "; what git cannot store is kept as it is, and comes back too" if risk.unread else ""
-    first = "where it was moved by hand, have git find it: git worktree repair NEW-PATH; else " if risk.gone else ""
+    """Refuse a removal; the error lists the work."""
+    aside = "; files that git cannot store are restored too" if risk.unread else ""
+    first = "if you moved the worktree, run: git worktree repair NEW-PATH; else " if risk.gone else ""
     lists = {
         "uncommitted": risk.uncommitted,
         "untracked": risk.untracked,
@@ -153,7 +153,7 @@ def at_risk(session: Session, risk: Risk) -> WorkAtRiskError:
     lists |= {name: lines for name, lines in more.items() if lines}
     return WorkAtRiskError(
         f"{session.name} holds work that exists nowhere else: {describe(risk)}",
-        hint=f"{first}merge or push it, or add --force: it goes to the trash and can be brought back{aside}",
+        hint=f"{first}merge or push it, or add --force to move it to the trash, from where it can be restored{aside}",
         **{name: "\n".join(lines[:LISTED]) for name, lines in lists.items()},
     )
 
@@ -165,9 +165,9 @@ def describe(risk: Risk) -> str:
         if paths:
             parts.append(f"{len(paths)} {what} ({listed([Path(path).name or path for path in paths])})")
     if risk.unread:
-        parts.append(f"what git cannot store ({listed(list(risk.unread))})")
+        parts.append(f"files that git cannot store ({listed(list(risk.unread))})")
     parts += risk.inside
-    parts += [f"a {what} that is under way" for what in risk.under_way]
+    parts += [f"an unfinished {what}" for what in risk.under_way]
     if risk.unique_commits:
         commits = [f"{commit[:8]} {subject}" for commit, subject in risk.unique_commits]
         parts.append(f"{plural(len(commits), 'commit')} on no other branch ({listed(commits)})")

@@ -1,4 +1,4 @@
-"""What is told of a session that is back, and what its row can be again."""
+"""A restored session: its new row, and the answer to the call that restored it."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -16,11 +16,11 @@ from rametd.store import Reader, Unit
 
 TRASH = "trash"
 ARCHIVE = "archive"
-"""Where a session is brought back from, as its event says it."""
+"""Origins of a restored session, as in its event."""
 
 
 def answer_of(origin: str, session: session_pb2.Session, warnings: Sequence[str]) -> Message:
-    """What the call is answered that asked for it."""
+    """Answer to the call that restored the session."""
     if origin == TRASH:
         return worktree_pb2.RestoreTrashResponse(session=session, warnings=warnings)
     return session_pb2.RestoreSessionResponse(session=session, warnings=warnings)
@@ -32,22 +32,22 @@ def is_back(reader: Reader, session_id: str) -> bool:
 
 
 def not_laid(reader: Reader, session: Session, snapshot: Snapshot) -> tuple[str, ...]:
-    """A checkpoint that has files which the branch, as it is, may not have."""
+    """Warn of a checkpoint whose files the branch may not have by now."""
     return tuple(
-        f"its directory was deleted by hand, and its branch is not as it was at checkpoint {each.number}: `rametctl rewind {session.name} {each.number}`"
-        " brings back the files of then"
+        f"its directory was deleted by hand, and its branch has moved since checkpoint {each.number}: `rametctl rewind {session.name} {each.number}`"
+        " restores the files of that checkpoint"
         for each in reader.checkpoints.list(session.id)
         if each.snapshot == snapshot.facts.get("checkpoint")
     )
 
 
 def row(unit: Unit, core: Core, session: Session, warnings: list[str]) -> Session:
-    """The row of a removed session as it can be again; adds to ``warnings`` what cannot be the same."""
+    """New row of a removed session; adds to ``warnings`` each value that differs from before."""
     name, number = session.name, 2
     while unit.sessions.by_name(name, session.repo_id):
         name, number = f"{session.name}-{number}", number + 1
     if name != session.name:
-        warnings.append(f"another session is called {session.name} now: this one is {name}")
+        warnings.append(f"the name {session.name} is taken: the session is called {name} now")
     wanted = (session.port_base, session.port_count)
     base, count = 0, 0
     try:
@@ -56,7 +56,7 @@ def row(unit: Unit, core: Core, session: Session, warnings: list[str]) -> Sessio
         warnings.append(f"it has no ports: {error.message}")
     else:
         if (base, count) != wanted:
-            warnings.append(f"its ports are taken: it has those from {base} on instead of {session.port_base}")
+            warnings.append(f"its ports are taken: they start at {base} instead of {session.port_base}")
     if session.parent_id and unit.sessions.find(session.parent_id) is None:
         warnings.append("the session that spawned it is gone")
     return replace(

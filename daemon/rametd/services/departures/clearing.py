@@ -1,4 +1,4 @@
-"""Removing and archiving a session: what they have in common."""
+"""Steps that remove and archive share."""
 
 import asyncio
 import shlex
@@ -22,7 +22,7 @@ log = structlog.get_logger()
 
 
 def refuse_around(reader: Reader, session: Session) -> None:
-    """Raises `WrongStateError` while another session works inside the worktree that would go: its own would go with it, under its agent."""
+    """Raise `WrongStateError` if the worktree of another session is inside this one: it would be removed too."""
     if session.worktree_kind != WorktreeKind.OWN or session.state == State.ARCHIVED:
         return
     for other in reader.sessions.list():
@@ -34,13 +34,13 @@ def refuse_around(reader: Reader, session: Session) -> None:
 
 
 TREE_GOES = "tree-goes"
-"""The step from which on the worktree may be gone."""
+"""Step of the operation after which the worktree may be gone."""
 TREE = "tree"
-"""In the operation's data: "1" where the worktree was there at that step."""
+"""Key in the operation's data: "1" if the worktree existed at that step."""
 
 
 async def tree_goes(core: Core, operation: Operation, session: Session) -> None:
-    """Store that the worktree may be gone from here on."""
+    """Record that the worktree may be gone from now on."""
     there = "1" if await asyncio.to_thread(session.worktree.exists) else "0"
 
     def note(unit: Unit) -> None:
@@ -52,7 +52,7 @@ async def tree_goes(core: Core, operation: Operation, session: Session) -> None:
 
 
 async def is_touched(core: Core, operation: Operation, session: Session) -> bool:
-    """Whether something was removed already, so that there is no way back."""
+    """Whether the worktree is gone already, so that the operation cannot be undone."""
     now = await core.store.read(lambda reader: reader.operations.get(operation.id))
     noted = now.data.get(TREE) if now is not None else None
     return noted == "0" or (noted == "1" and not await asyncio.to_thread(session.worktree.exists))
@@ -62,22 +62,24 @@ async def is_touched(core: Core, operation: Operation, session: Session) -> bool
 async def recorded_under(
     core: Core, info: RepositoryInfo, operation: Operation, session: Session, ref: str
 ) -> AsyncIterator[None]:
-    """Inside, a snapshot is taken under ``ref`` and the worktree is shelved. What fails before that leaves no ref that was not there."""
+    """Around taking a snapshot under ``ref`` and shelving the worktree: if that fails early, delete the new ref."""
     before = (await core.git.refs.below(info, ref)).get(ref)
     try:
         yield
     except RametError:
         if before is None and not await is_touched(core, operation, session):
             try:
-                if ref in await core.git.refs.below(info, ref):  # else whatever held us up would do so again
+                if ref in await core.git.refs.below(
+                    info, ref
+                ):  # do not start a transaction that would fail like the first
                     await core.git.refs.drop(info, ref)
             except RametError as error:
-                log.warning("ref stays", ref=ref, error=error.message)
+                log.warning("ref not deleted", ref=ref, error=error.message)
         raise
 
 
 async def give_up(core: Core, operation: Operation, error: BaseException | None) -> None:
-    """Undo a removal or an archiving that failed, while the session is whole; else say on the session what waits to be tried again."""
+    """Undo a failed removal or archiving. If the worktree is gone already, record on the session how to retry."""
     session = await core.store.read(lambda reader: reader.sessions.find(operation.session_id))
     touched = session is not None and await is_touched(core, operation, session)
     words = error.message if isinstance(error, RametError) else str(error)
@@ -89,7 +91,7 @@ async def give_up(core: Core, operation: Operation, error: BaseException | None)
         elif (failed := unit.operations.fail(operation.id, words)) is not None:
             again = shlex.join(("rametctl", *failed.traits.retry, found.name))
             change_state(
-                unit, found, found.state, reason=f"{unfinished(failed)}; `{again}` tries again", hold=found.hold
+                unit, found, found.state, reason=f"{unfinished(failed)}; retry with `{again}`", hold=found.hold
             )
 
     await write_for_sure(core.store, work)
@@ -97,7 +99,7 @@ async def give_up(core: Core, operation: Operation, error: BaseException | None)
 
 
 def last_known(reader: Reader, session: Session) -> tuple[str, str]:
-    """The commit and the snapshot of the checkpoint that the session stood at; where it began, and "", without one."""
+    """Commit and snapshot of the current checkpoint; without one, the base commit and ""."""
     stood = reader.checkpoints.current(session)
     return (stood.head, stood.snapshot) if stood is not None else (session.base_commit, "")
 

@@ -1,4 +1,4 @@
-"""The end of a session's life, and the ways back: what the calls about it and recovery need."""
+"""The services that archive, remove and restore, as one value for the API and recovery."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""What nobody is asked about when a session goes, and is told of therefore: commands that run in its worktree, a turn, files that git ignores."""
+"""Warnings for losses that archive and remove do not ask about: running commands, a running turn, ignored files."""
 
 import asyncio
 import os
@@ -21,41 +21,42 @@ SHOWN = 60
 
 
 async def what_ends(core: Core, session: Session) -> list[str]:
-    """The turn and the commands that its end cuts short, in words."""
+    """Warn of the running turn and commands that end with the session."""
     living, background = await core.store.read(
         lambda reader: (reader.commands.living(session.id), in_background(reader, session.id))
     )
-    told = [
-        f"`{first_line(shlex.join(command.argv), SHOWN)}` ran in it, and is ended"
+    warnings = [
+        f"ended `{first_line(shlex.join(command.argv), SHOWN)}`, which ran in its worktree"
         for command in living
         if command.kind == CommandKind.RUN
     ]
-    told += [ends_with_agent(command) for command in background]
+    warnings += [ends_with_agent(command) for command in background]
     if session.state in {State.WORKING, State.WAITING}:
-        told.insert(0, "its agent was in the middle of a turn, and is ended")
-    return told
+        warnings.insert(0, "ended its agent in the middle of a turn")
+    return warnings
 
 
 def ends_with_agent(command: BackgroundCommand) -> str:
-    return f"`{first_line(command.description, SHOWN)}` ran in the background of its agent, and is ended"
+    return f"ended `{first_line(command.description, SHOWN)}`, which ran in the background of its agent"
 
 
 async def what_is_ignored(core: Core, session: Session, main: Path) -> list[str]:
-    """How many files go with the worktree of which git keeps nothing, in words. Those that were carried from ``main``, the main worktree, and are as they
-    are there do not count."""
+    """Warn of the ignored files that are deleted with the worktree.
+
+    Unchanged copies of files in ``main``, the main worktree, do not count.
+    """
     tree = session.worktree
     if session.worktree_kind != WorktreeKind.OWN:
         return []
     try:
         await core.git.worktrees.verify(tree, None)
         places = await core.git.worktrees.ignored_files(tree)
-    except RametError:  # no worktree any more: git does not say what it would ignore there
+    except RametError:  # no worktree, so git cannot list its ignored files
         return []
     files, taken = await asyncio.to_thread(_count, tree, places, main)
     if not files:
         return []
-    keeps = "git keeps nothing of it" if files == 1 else "git keeps nothing of them"
-    return [f"{plural(files, 'ignored file')} ({size(taken)}) {'goes' if files == 1 else 'go'} with it: {keeps}"]
+    return [f"deleted {plural(files, 'ignored file')} ({size(taken)}), which cannot be restored"]
 
 
 def _count(tree: Path, places: Sequence[str], main: Path) -> tuple[int, int]:
@@ -79,7 +80,7 @@ def _files_of(tree: Path, place: str) -> Iterator[str]:
 
 
 def _stat(path: Path) -> tuple[int, int] | None:
-    """Size and time of a file; None of a link, which leads to what stays, and where there is none."""
+    """Size and time of a file; None for a link, whose target stays, and for a missing file."""
     try:
         status = path.lstat()
     except OSError:

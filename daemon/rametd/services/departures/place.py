@@ -1,4 +1,4 @@
-"""Where the work of a session comes back: on its branch, or on one beside it."""
+"""Choose the branch for a restored session: its own, or a new one beside it."""
 
 from dataclasses import dataclass
 
@@ -11,7 +11,7 @@ from rametd.store import Reader
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """The branch that the work comes back on, at which commit, and whether it is to be made; what is to be told of it."""
+    """Branch and commit to restore on, and whether to create the branch."""
 
     branch: str
     commit: str
@@ -20,8 +20,10 @@ class Place:
 
 
 async def place_of(core: Core, info: RepositoryInfo, session: Session, snapshot: Snapshot, *, archived: bool) -> Place:
-    """On its branch where that is as it was, or went on from there and nothing else was kept. That an ``archived`` session's branch was
-    deleted is told; a removed one's always is."""
+    """Choose the session's branch if it has not moved, or has only moved forward and the snapshot has nothing else.
+
+    For an ``archived`` session a deleted branch is worth a warning; removal always deletes it.
+    """
     branch = session.branch
     tip = str(snapshot.facts.get("branch") or snapshot.head)
     taken = await core.store.read(lambda reader: _holder(reader, session))
@@ -34,7 +36,7 @@ async def place_of(core: Core, info: RepositoryInfo, session: Session, snapshot:
         except BranchTakenError as error:
             why = error.message
         else:
-            gone = (f"branch {branch} was deleted: it is made again at {tip[:12]}",)
+            gone = (f"branch {branch} was deleted; it was created again at {tip[:12]}",)
             return Place(branch, tip, new=True, warnings=gone if archived else ())
     if not why and here is not None:
         if here.worktree is not None:
@@ -45,7 +47,7 @@ async def place_of(core: Core, info: RepositoryInfo, session: Session, snapshot:
             ahead, _ = await core.git.branches.ahead_behind(info, tip, here.commit)
             moved = f"branch {branch} has moved on from {tip[:12]} to {here.commit[:12]}"
             if not ahead and await _is_clean(core, info, session, snapshot):
-                return Place(branch, here.commit, new=False, warnings=(f"{moved}: its files are those of now",))
+                return Place(branch, here.commit, new=False, warnings=(f"{moved}; the worktree has its current files",))
             why = moved
     taken_names = await core.git.branches.names(info)
     other = branch_name(f"{branch}-restored", fallback=f"ramet/{session.id}", taken=taken_names)
@@ -53,7 +55,7 @@ async def place_of(core: Core, info: RepositoryInfo, session: Session, snapshot:
 
 
 async def _is_clean(core: Core, info: RepositoryInfo, session: Session, snapshot: Snapshot) -> bool:
-    """Whether it has nothing but what its branch had."""
+    """Whether the snapshot has nothing beyond its branch."""
     if snapshot.branch != session.branch or snapshot.index or snapshot.facts.get("under_way"):
         return False
     return not snapshot.skipped and not await core.git.snapshots.changed(info, snapshot)

@@ -1,4 +1,4 @@
-"""Removing a session: refused while that would lose work, complete otherwise, and undoable for thirty days."""
+"""Remove a session: refused if it would lose work, complete otherwise, and undoable until the trash expires."""
 
 import asyncio
 import json
@@ -35,7 +35,7 @@ from rametd.store import Reader, Unit, dump_comment, dump_prompt, dump_rule, dum
 log = structlog.get_logger()
 
 Removed = session_pb2.DeleteSessionResponse
-"""The answer; it is stored with what it tells, so that a caller who asks again after a crash gets it too."""
+"""The answer; it is stored, so that a retry after a crash gets the same warnings."""
 
 
 class Remover:
@@ -46,10 +46,10 @@ class Remover:
         core.operations.handle(Kind.REMOVE, partial(give_up, core), self._complete)
 
     async def remove(self, session: Session, *, force: bool, caller: Caller) -> Removed:
-        """Raises `WorkAtRiskError` with a list unless ``force``, `WrongStateError` while it is at work unless ``force``."""
+        """Unless ``force``, raises `WorkAtRiskError` with a list, and `WrongStateError` for a session at work."""
         core = self._core
         begun = await core.store.read(lambda reader: reader.operations.exclusive(session.id))
-        # Of one whose removal is under way that was looked at when it began.
+        # A removal that is under way was checked when it began.
         judged = force or begun is None or begun.kind != Kind.REMOVE
         if judged and not force:
             if session.state in {State.STARTING, State.WORKING, State.WAITING}:
@@ -64,27 +64,26 @@ class Remover:
         def admit(unit: Unit, failed: Operation | None) -> None:
             refuse_around(unit, session)
             if failed is None and not judged:
-                # It was given up between our look and now: what it holds is at risk again.
-                raise WrongStateError(f"the removal of {session.name} came to nothing", hint="look at it and try again")
+                # The removal was undone since we looked, so its work is at risk again.
+                raise WrongStateError(f"the removal of {session.name} failed meanwhile", hint="run it again")
 
         removed: Removed = await core.operations.run(new, admit)
         return removed
 
     async def _complete(self, operation: Operation) -> Removed:
-        """Remove the session; every step may have been done before."""
+        """Remove the session. An earlier run may have done any of the steps."""
         core = self._core
         session = await core.store.read(lambda reader: reader.sessions.get(operation.session_id))
         repo = await core.store.read(lambda reader: reader.repos.get(session.repo_id))
-        told = await what_ends(core, session)
+        warnings = await what_ends(core, session)
         await end_agent(core, self._supervisor, session, "remove")
         core.failpoint.hit("remove.agent-ended")
         await self._hooks.settle_checkpoint(session.id)
-        told += await self._hooks.tree_goes(session)
-        told += await what_is_ignored(core, session, repo.root)
+        warnings += await self._hooks.tree_goes(session)
+        warnings += await what_is_ignored(core, session, repo.root)
         entry: TrashEntry | None = None
-        warnings: list[str] = []
         if session.worktree_kind != WorktreeKind.OWN:
-            # Somebody else's checkout: tree and branch stay as they are, and so need not be kept.
+            # Ramet did not create this checkout: worktree and branch stay, and need no snapshot.
             entry = self._entry(session)
         else:
             try:
@@ -92,17 +91,18 @@ class Remover:
             except NotFoundError as error:
                 log.warning("repository of a removed session is gone", session=session.id, error=error.message)
             else:
-                entry, warnings = await self._shelve(operation, session, info)
+                entry, more = await self._shelve(operation, session, info)
+                warnings += more
             core.failpoint.hit("remove.worktree-removed")
             await asyncio.to_thread(unlink_by_name, session.worktree)
-        if entry is None:  # else it is kept as long as the trash is
+        if entry is None:  # else they stay as long as the entry in the trash
             await asyncio.to_thread(core.environments.delete, session.id)
             await Transcripts(core).forget(session.id)
             await drop_checkpoints(core, session.id)
         await asyncio.to_thread(core.index.delete, session.id)
         await destroy_processes(core, session.id)
         core.failpoint.hit("remove.processes-destroyed")
-        removed = await core.store.write(lambda unit: self._forget(unit, session, entry, operation, [*told, *warnings]))
+        removed = await core.store.write(lambda unit: self._forget(unit, session, entry, operation, warnings))
         core.failpoint.hit("remove.forgotten")
         core.live.schedule()
         return removed
@@ -110,7 +110,7 @@ class Remover:
     async def _shelve(
         self, operation: Operation, session: Session, info: RepositoryInfo
     ) -> tuple[TrashEntry | None, list[str]]:
-        """Move the worktree to the shelf and delete the branch. What is in the trash, and what is not as it should be."""
+        """Move the worktree to the shelf and delete the branch. Return the entry of the trash, and warnings."""
         core, git = self._core, self._core.git
         if session.state == State.ARCHIVED:  # its snapshot moves to the trash first
             await tree_goes(core, operation, session)
@@ -120,38 +120,38 @@ class Remover:
             await tree_goes(core, operation, session)
             snapshot = shelved.snapshot if shelved is not None else None
             warnings += await git.snapshots.shelve(info, snapshot, session.worktree)
-            # A branch that came after nothing was found to record was not recorded.
+            # Keep a branch that was created after the snapshot was found to be empty: nothing records it.
             if session.created_branch and shelved is not None and shelved.branch_commit:
                 why = await git.branches.delete(info, session.branch, shelved.branch_commit)
                 warnings += [why] if why is not None else []
         warnings = list(dict.fromkeys(warnings))
         for words in warnings:
-            log.warning("removed otherwise than it should be", session=session.id, what=words)
+            log.warning("removed with a warning", session=session.id, what=words)
         if shelved is None:
             return None, warnings
         size = await git.snapshots.size(info, shelved.snapshot, session.worktree)
         return self._entry(session, shelved, size), warnings
 
     async def _record(self, session: Session, info: RepositoryInfo) -> tuple[Shelved | None, list[str]]:
-        """The snapshot in the trash, None where nothing is left; and what it is without because git does not have it any more."""
+        """Move or take the snapshot for the trash, None if nothing is left. Return it with warnings about lost objects."""
         core, ref = self._core, f"{TRASH}{session.id}"
-        told: list[str] = []
+        warnings: list[str] = []
         if session.state == State.ARCHIVED:
             if words := await lost_archive(core, info, session):
-                told.append(f"{words}; {archive_ref(session.id)} stays as it is")
+                warnings.append(f"{words}; {archive_ref(session.id)} stays as it is")
             elif (moved := await core.git.snapshots.move(info, archive_ref(session.id), ref)) is not None:
                 tip = await core.git.branches.tip(info, session.branch)
-                # A person may have gone on with its branch, which goes too.
+                # The branch, which is deleted too, may have newer commits of a person.
                 await core.git.snapshots.keep_commits(info, session.id, *([tip] if tip is not None else []))
-                return Shelved(moved, tip or str(moved.facts.get("branch", ""))), told
+                return Shelved(moved, tip or str(moved.facts.get("branch", ""))), warnings
         last, lost = await last_whole(core, info, session)
-        told += lost
+        warnings += lost
         try:
             shelved = await core.git.snapshots.record(info, session.id, ref, session.worktree, session.branch, last)
         except RefNotFoundError as error:
-            log.warning("nothing is left to keep", session=session.id, error=error.message)
-            return None, told
-        return shelved, [*told, *shelved.warnings]
+            log.warning("nothing is left to record", session=session.id, error=error.message)
+            return None, warnings
+        return shelved, [*warnings, *shelved.warnings]
 
     def _entry(self, session: Session, shelved: Shelved | None = None, size: int = 0) -> TrashEntry:
         now = self._core.clock()
@@ -173,7 +173,7 @@ class Remover:
     def _forget(
         self, unit: Unit, session: Session, entry: TrashEntry | None, operation: Operation, warnings: list[str]
     ) -> Removed:
-        # Here and not before: of a removal that comes to nothing its work is still queued.
+        # Only here: a removal that fails earlier leaves the landing in the queue.
         target = landing_entries.leave(unit, session.id, operation.principal)
         removed = Removed(
             session=one_session_message(unit, session),
@@ -199,7 +199,7 @@ class Remover:
 
 
 def belongings(reader: Reader, session: Session) -> str:
-    """What goes with the row and comes back with it: the session's rules, review comments, and prompts that its agent has not got. JSON."""
+    """Dump what is restored with the row: rules, review comments, and prompts that the agent did not receive. JSON."""
     rules = [rule for rule in reader.rules.list(session.repo_id) if rule.session_id == session.id]
     waiting = [
         prompt for prompt in reader.prompts.open(session.id) if prompt.state in {PromptState.QUEUED, PromptState.SENT}

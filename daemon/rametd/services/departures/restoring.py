@@ -1,7 +1,7 @@
-"""Restoring a session from the archive or the trash: branch, worktree, files, conversation.
+"""Restore a session from the archive or the trash: branch, worktree, files, conversation.
 
-What was kept is never overwritten: where the branch has moved or is taken, the work comes back on a branch beside it, and what could
-not be the same again is told. The branch is chosen before the operation is stored, so that a daemon that finds it does the same again.
+Nothing is overwritten: if the branch has moved or is taken, the work is restored on a new branch beside it. Warnings name
+every difference. The branch is chosen before the operation is stored, so that a restarted daemon makes the same choice.
 """
 
 import asyncio
@@ -51,7 +51,7 @@ class Restorer:
         core.operations.handle(Kind.RESTORE, self._undo, self._complete)
 
     async def from_archive(self, session_id: str, caller: Caller) -> session_pb2.RestoreSessionResponse:
-        """Raises `WrongStateError` for one that is not archived, `PathTakenError`, `RefNotFoundError` when nothing was kept."""
+        """Raises `WrongStateError` for a session that is not archived, `PathTakenError`, `RefNotFoundError` for a lost snapshot."""
         session = await self._core.store.read(lambda reader: reader.sessions.get(session_id))
         if session.state != State.ARCHIVED:
             raise WrongStateError(
@@ -62,7 +62,7 @@ class Restorer:
         return restored
 
     async def from_trash(self, entry: TrashEntry, caller: Caller) -> worktree_pb2.RestoreTrashResponse:
-        """The same for one that was removed; it has the id that it had, and its name unless that is taken by now."""
+        """Restore a removed session: with its id, and its name unless another session took it."""
         session = load_session(entry.session)
         restored = await self._restore(session, TRASH, entry.ref, caller, entry.commit, entry.branch_commit)
         assert isinstance(restored, worktree_pb2.RestoreTrashResponse)
@@ -71,10 +71,10 @@ class Restorer:
     async def _restore(
         self, session: Session, origin: str, ref: str, caller: Caller, commit: str = "", later: str = ""
     ) -> Message:
-        """``later``: what its branch was at when that was deleted, "" where it was not."""
+        """``later``: the commit of the branch when removal deleted it, "" if it did not."""
         core = self._core
         place = Place(session.branch, "", new=False)
-        went_on: list[str] = []
+        newer: list[str] = []
         tree = session.worktree_kind == WorktreeKind.OWN
         if tree:
             info = await self._info(session)
@@ -84,13 +84,13 @@ class Restorer:
             place = await place_of(core, info, session, snapshot, archived=origin == ARCHIVE)
             if later not in {"", place.commit, snapshot.facts.get("branch")}:
                 name = f"git branch NAME {later[:12]}"
-                went_on = [
-                    f"its branch had gone on to {later[:12]} after it was archived: `{name}` makes a branch of that"
+                newer = [
+                    f"its branch got newer commits after it was archived, up to {later[:12]}: `{name}` creates a branch of them"
                 ]
         elif not await asyncio.to_thread(session.worktree.is_dir):
             raise WorktreeChangedError(
-                f"{session.worktree}, in which {session.name} worked, is gone",
-                hint="it was not made by Ramet: bring the directory back first",
+                f"the worktree of {session.name} is gone: {session.worktree}",
+                hint="Ramet did not create it: move the directory back first",
                 worktree=str(session.worktree),
             )
         new = new_operation(
@@ -102,7 +102,7 @@ class Restorer:
             branch=place.branch,
             commit=place.commit,
             new="1" if place.new else "",
-            warnings=json.dumps([*place.warnings, *went_on]),
+            warnings=json.dumps([*place.warnings, *newer]),
             session=dump_session(session),
         )
 
@@ -110,10 +110,12 @@ class Restorer:
             if failed is not None:
                 return
             if origin == TRASH and unit.trash.get(session.id) is None:
-                raise TrashEntryNotFoundError(f"{session.name} is in the trash no more", hint="`rametctl trash ls`")
+                raise TrashEntryNotFoundError(
+                    f"{session.name} is not in the trash any more", hint="`rametctl trash ls` lists it"
+                )
             if origin == ARCHIVE and unit.sessions.get(session.id).state != State.ARCHIVED:
-                # Another call restored it since we looked: a second one would drop what that told to be kept.
-                raise WrongStateError(f"{session.name} is back already", hint="there is nothing to restore")
+                # Another call restored it since we looked. A second restore would drop the ref that the first one still needs.
+                raise WrongStateError(f"{session.name} was restored already", hint="there is nothing to restore")
             if tree:
                 refuse_landing(unit, session, place.branch)
 
@@ -121,11 +123,11 @@ class Restorer:
         return restored
 
     async def _undo(self, operation: Operation, error: BaseException | None) -> None:
-        """Take a restoring back that cannot be finished, whatever the error: the archive or the trash keeps what it has."""
-        log.warning("undoing a restoring", session=operation.session_id, error=str(error))
+        """Undo a restore that failed: the archive or the trash keeps its snapshot."""
+        log.warning("undoing a restore", session=operation.session_id, error=str(error))
         core, data = self._core, operation.data
         session = load_session(data["session"])
-        # Once the row is stored, the tree is the session's: what failed then is the clearing up alone.
+        # Once the row is stored, the worktree is the session's: only the cleanup failed.
         if data["ref"] and not await core.store.read(lambda reader: is_back(reader, session.id)):
             info = await self._info(session)
             created_at = data["commit"] if data["new"] else None
@@ -142,11 +144,11 @@ class Restorer:
             ) from error
 
     async def _complete(self, operation: Operation) -> Message:
-        """Restore the session; every step may have been done before."""
+        """Restore the session. An earlier run may have done any of the steps."""
         core = self._core
         session = load_session(operation.data["session"])
         if not await core.store.read(lambda reader: is_back(reader, session.id)):
-            warnings = [*json.loads(operation.data["warnings"]), *await self._bring_back(session, operation.data)]
+            warnings = [*json.loads(operation.data["warnings"]), *await self._unshelve(session, operation.data)]
             core.failpoint.hit("restore.tree-made")
             await core.store.write(lambda unit: self._store(unit, operation, session, warnings))
             core.failpoint.hit("restore.stored")
@@ -156,19 +158,19 @@ class Restorer:
         if restored.worktree_kind == WorktreeKind.OWN:
             await asyncio.to_thread(link_by_name, restored)
         latest = await core.store.read(lambda reader: reader.operations.get(operation.id)) or operation
-        told: list[str] = json.loads(latest.data["warnings"])
+        warnings = json.loads(latest.data["warnings"])
         if operation.data["ref"]:
             try:
                 await core.git.refs.drop(await self._info(session), operation.data["ref"])
-            except RametError as error:  # the session is back all the same
-                log.warning("a restored session's ref stays", session=session.id, error=error.message)
+            except RametError as error:  # the session is restored anyway
+                log.warning("ref of a restored session not deleted", session=session.id, error=error.message)
         core.failpoint.hit("restore.dropped")
-        if restored.worktree_kind == WorktreeKind.OWN:  # a new tree: setup, trackers
+        if restored.worktree_kind == WorktreeKind.OWN:  # a new worktree: it needs setup and a tracker
             self._hooks.created(restored)
 
         def finish(unit: Unit) -> Message:
             message = one_session_message(unit, unit.sessions.get(session.id))
-            answer = answer_of(operation.data["origin"], message, told)
+            answer = answer_of(operation.data["origin"], message, warnings)
             unit.operations.finish(operation, answer.SerializeToString())
             return answer
 
@@ -176,7 +178,7 @@ class Restorer:
         core.live.schedule()
         return answer
 
-    async def _bring_back(self, session: Session, data: Mapping[str, str]) -> tuple[str, ...]:
+    async def _unshelve(self, session: Session, data: Mapping[str, str]) -> tuple[str, ...]:
         core = self._core
         if not data["ref"]:
             lost = await Transcripts(core).warning(session)
@@ -184,7 +186,9 @@ class Restorer:
         info = await self._info(session)
         snapshot = await core.git.snapshots.read(info, data["ref"])
         if snapshot is None:
-            raise RefNotFoundError(f"{data['ref']} is gone", hint="somebody deleted it meanwhile")
+            raise RefNotFoundError(
+                f"{data['ref']} is gone", hint="another program deleted it; `rametctl doctor` lists what is left"
+            )
         warnings = await core.git.snapshots.unshelve(
             info,
             snapshot,
@@ -199,7 +203,7 @@ class Restorer:
         return (*warnings, lost) if lost else warnings
 
     def _store(self, unit: Unit, operation: Operation, session: Session, warnings: list[str]) -> None:
-        """Store that the session is back; adds to ``warnings`` what its row could not have again."""
+        """Store the restored session; adds to ``warnings`` each value of its row that differs from before."""
         data = operation.data
         own = session.worktree_kind == WorktreeKind.OWN
         created = session.created_branch or bool(data["new"])
@@ -229,11 +233,13 @@ class Restorer:
         )
         unit.restores.put(Restore(back.id, data["origin"], tuple(warnings), unit.now))
         if back.interrupted or unit.prompts.open(back.id):
-            # It does not go on by itself with what it was doing: whoever put it away did not want that.
-            reason = f"brought back: `rametctl resume {back.name}` goes on"
+            # It does not resume by itself: the person who archived or removed it had stopped it.
+            reason = f"restored: `rametctl resume {back.name}` continues it"
             back = change_state(
                 unit, back, State.PAUSED, reason=reason, hold=Hold.STOPPED, principal=operation.principal
             )
-        told = event_pb2.SessionRestored(origin=data["origin"], warnings=warnings)
-        unit.events.append(events.make(told, session_id=back.id, repo_id=back.repo_id, principal=operation.principal))
+        restored = event_pb2.SessionRestored(origin=data["origin"], warnings=warnings)
+        unit.events.append(
+            events.make(restored, session_id=back.id, repo_id=back.repo_id, principal=operation.principal)
+        )
         unit.operations.advance(operation.id, "stored", {"warnings": json.dumps(warnings)})

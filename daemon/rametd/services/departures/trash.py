@@ -1,4 +1,4 @@
-"""The trash: what was removed, until it is brought back, emptied, or expires."""
+"""The trash: removed sessions until they are restored, emptied, or expired."""
 
 import asyncio
 
@@ -25,7 +25,7 @@ log = structlog.get_logger()
 
 
 def find_entry(reader: Reader, name: str, repo_id: str | None = None) -> TrashEntry:
-    """By id, name where it is the only one, or unique prefix of an id. Raises `TrashEntryNotFoundError`, `AmbiguousError`."""
+    """Find an entry by id, unique name, or unique prefix of an id. Raises `TrashEntryNotFoundError`, `AmbiguousError`."""
     exact = reader.trash.get(name)
     if exact is not None:
         return exact
@@ -41,13 +41,13 @@ def find_entry(reader: Reader, name: str, repo_id: str | None = None) -> TrashEn
 
 
 def _not_there(reader: Reader, name: str, short: str, repo_id: str | None) -> RametError:
-    """Of what is brought back already, by a call whose answer somebody did not get, that is said."""
+    """Explain a missing entry: an earlier call may have restored it, and its answer got lost."""
     found = reader.sessions.find(name)
     for session in (found,) if found is not None else reader.sessions.by_name(short, repo_id):
         if reader.restores.get(session.id, TRASH) is not None:
             again = f"`rametctl show {session.name}` shows it"
-            return WrongStateError(f"{session.name} was brought back already", hint=again)
-    return TrashEntryNotFoundError(f"nothing called {name!r} is in the trash", hint="`rametctl trash ls` shows what is")
+            return WrongStateError(f"{session.name} was restored already", hint=again)
+    return TrashEntryNotFoundError(f"there is no {name!r} in the trash", hint="`rametctl trash ls` lists it")
 
 
 def message(reader: Reader, entry: TrashEntry) -> worktree_pb2.TrashEntry:
@@ -65,14 +65,14 @@ def message(reader: Reader, entry: TrashEntry) -> worktree_pb2.TrashEntry:
 
 
 class Trash:
-    """Drops what removed sessions had, for good."""
+    """Deletes the work of removed sessions for good."""
 
     def __init__(self, core: Core) -> None:
         self._core = core
         core.operations.handle(Kind.DROP, self._undo, self._complete)
 
     async def empty(self, response: worktree_pb2.EmptyTrashResponse, caller: Caller) -> None:
-        """Drop all entries of ``response``, which is the call's answer. The drops are stored together, so that a daemon that is killed does all of them.
+        """Drop all entries of ``response``, the call's answer. They are stored together, so a restarted daemon drops all of them.
 
         Raises `WrongStateError` while one of them is being restored.
         """
@@ -108,25 +108,25 @@ class Trash:
         def finish(unit: Unit) -> None:
             unit.trash.remove(operation.session_id)
             answer = bytes.fromhex(operation.data.get("answer", ""))
-            # The call is answered with the last of its entries.
+            # The last entry of the call stores its answer.
             unit.operations.finish(operation, None if _others_of_call(unit, operation) else answer)
 
         await core.store.write(finish)
         core.live.schedule()
 
     async def _undo(self, operation: Operation, error: BaseException | None) -> None:
-        """Leave the entry as far as it is dropped: the same call, or its expiry, drops the rest."""
+        """Keep what is left of the entry: the same call, or its expiry, drops it."""
 
         def work(unit: Unit) -> None:
             for other in _others_of_call(unit, operation):
-                unit.operations.take_over(other, Caller(other.principal))  # the call has no answer any more
+                unit.operations.take_over(other, Caller(other.principal))  # the call gets no answer
             unit.operations.undo(operation.id)
 
         await write_for_sure(self._core.store, work)
         self._core.live.schedule()
 
     async def _forget(self, entry: TrashEntry) -> None:
-        """Refs and files go before the row, so that nothing is left that no row knows of."""
+        """Delete refs and files before the row, so that no leftovers exist without a row."""
         core, session = self._core, load_session(entry.session)
         repo = await core.store.read(lambda reader: reader.repos.get(entry.repo_id))
         own = session.worktree_kind == WorktreeKind.OWN

@@ -148,7 +148,7 @@ async def files_of(core: Core, session: Session) -> Against:
         archived = await core.git.snapshots.read(info, ref)
         if archived is None:
             raise RefNotFoundError(
-                f"{ref}, which kept the work of {session.name}, is gone",
+                f"{ref} with the work of {session.name} is gone",
                 hint="`rametctl doctor` says what is left of it and how to have that",
             )
         return Against(archived.files, archived.files)

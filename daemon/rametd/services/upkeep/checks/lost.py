@@ -24,7 +24,7 @@ async def lost(scene: Scene, session: Session, ref: str, name: str) -> Lost:
     name = name or await scene.core.git.snapshots.mark_of(scene.info, session.worktree)
     if name and await scene.core.git.commits.exists(scene.info, name):
         again = shell("git", "-C", scene.info.root, "update-ref", ref, name)
-        return Lost(f"is gone; its snapshot, {name[:12]}, is still there", f"keep it again: {again}")
+        return Lost(f"is gone; its snapshot, {name[:12]}, is still there", f"create the ref again: {again}")
     rest, instead = await _rest(scene, session, ref)
     return Lost(f"is gone, and so is its snapshot{f', {name[:12]}' if name else ''}: {rest}", instead)
 
