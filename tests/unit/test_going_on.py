@@ -194,3 +194,20 @@ def test_bypass_that_was_taken_back_holds_for_no_session(unit: Unit) -> None:
     unit.sessions.insert(a_session("usual", mode=Mode.ACCEPT_EDITS))
     forbid_bypass(unit)
     assert {each.id: each.mode for each in unit.sessions.list()} == {"loose": Mode.DEFAULT, "usual": Mode.ACCEPT_EDITS}
+
+
+@pytest.mark.parametrize("begun", [False, True])
+def test_a_prompt_that_arrives_while_its_session_is_stopped_is_not_lost(unit: Unit, begun: bool) -> None:
+    session = unit.sessions.insert(a_session(state=State.PAUSED, hold=Hold.STOPPED, generation=1))
+    unit.agents.insert(an_agent(stop_intent="stop"))
+    unit.prompts.add("p1", session.id, "work", "owner")
+    unit.prompts.mark_sent("p1", 1)
+    # The agent reads the prompt, or does not, between the request to stop and its end.
+    if begun:
+        seen = {"type": "command_lifecycle", "command_uuid": "p1", "state": "started"}
+        project(unit, "one", 1, lines(seen, RUNNING), POLICY)
+    record_end(unit, Claude(), "one", 1, record=None, stderr_tail="", unterminated=b"", max_resumes=3)
+    now = unit.sessions.get("one")
+    assert now.state == State.PAUSED
+    assert now.interrupted or [each.state for each in unit.prompts.open("one")] == [PromptState.QUEUED]
+    assert now.interrupted is begun

@@ -66,12 +66,12 @@ def record_end(
     unit.requests.detach_answered(session_id, generation, unanswered | unwritten)
     unit.control.prune(session_id, generation)
     unit.requests.detach(session_id, generation)
+    if agent.in_turn and not session.interrupted:
+        # Also for an end that was asked for: the turn may have begun after the request, before the end.
+        session = unit.sessions.update(session_id, interrupted=True)
     if agent.stop_intent or session.state not in BUSY_STATES:
         return session
 
-    # A prompt that the agent has not shown is queued again: no turn of it was cut off.
-    interrupted = session.interrupted or (session.state in {State.WORKING, State.WAITING} and agent.in_turn)
-    session = unit.sessions.update(session_id, interrupted=interrupted)
     words = kind.exit_reason(stderr_tail)
     if kind.conversation_exists(stderr_tail):
         session = unit.sessions.update(session_id, conversation_begun=True)
