@@ -41,7 +41,7 @@ class App:
         """The way to the daemon, which is started when the first call finds none."""
         return self.connect(autostart=self.autostart)
 
-    def connect(self, *, autostart: bool) -> "Connection":
+    def connect(self, *, autostart: bool, lasting: bool = False) -> "Connection":
         from rametctl.connection import Connection
 
         made = Connection(
@@ -49,6 +49,7 @@ class App:
             self.environ,
             autostart=autostart,
             tell=lambda words: self.output.note(f"rametctl: {words}"),
+            lasting=lasting,
         )
         self.connections.append(made)
         return made

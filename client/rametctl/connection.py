@@ -14,6 +14,7 @@ import grpc
 from ramet.paths import Directories
 
 from rametctl import start
+from rametctl.environment import CallerEnvironment
 from rametctl.errors import (
     ClientError,
     ConnectionLostError,
@@ -69,7 +70,10 @@ class Method(Protocol[Request_contra, Response_co]):
     """A call of a generated stub, as far as it is used here."""
 
     def __call__(
-        self, request: Request_contra, timeout: float | None = None, metadata: tuple[tuple[str, str], ...] | None = None
+        self,
+        request: Request_contra,
+        timeout: float | None = None,
+        metadata: tuple[tuple[str, str | bytes], ...] | None = None,
     ) -> Response_co: ...
 
 
@@ -109,10 +113,16 @@ def call_metadata(environ: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
 
 class Connection:
     """One command's connection. ``autostart`` says whether a daemon that is not there is started; ``tell`` gets words for the person
-    where one has gone that only others start, and is waited for."""
+    where one has gone that only others start, and is waited for. ``lasting``: see `CallerEnvironment`."""
 
     def __init__(
-        self, directories: Directories, environ: Mapping[str, str], *, autostart: bool, tell: Callable[[str], None]
+        self,
+        directories: Directories,
+        environ: Mapping[str, str],
+        *,
+        autostart: bool,
+        tell: Callable[[str], None],
+        lasting: bool = False,
     ) -> None:
         self.directories = directories
         self.autostart = autostart
@@ -122,6 +132,7 @@ class Connection:
         self._listener: Listener | None = None  # that of the channel
         self._end: float | None = None  # see `within`
         self._metadata = call_metadata(environ)
+        self._environment = CallerEnvironment(environ, directories.config_file, lasting=lasting)
 
     @contextmanager
     def within(self, seconds: float | None) -> Iterator[None]:
@@ -238,7 +249,9 @@ class Connection:
             attempt = time.monotonic()
             try:
                 call = method(self)  # which may start a daemon
-                return call(request, timeout=self.left(), metadata=self._metadata)
+                return call(
+                    request, timeout=self.left(), metadata=(*self._metadata, *self._environment.metadata(request))
+                )
             except grpc.RpcError as error:
                 failure = from_rpc_error(error)
                 if not retry or not may_pass(failure):

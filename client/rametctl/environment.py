@@ -1,39 +1,72 @@
-"""Which of the person's variables a request carries: the client decides, by its own list and the person's configuration."""
+"""Which of the person's variables a call carries: the client decides, by its own list and the person's configuration."""
 
-import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ramet.environment import ALLOWED, FORGE, NEVER, matches
+from ramet.environment import CARRIED_BY, METADATA, NAME, NEVER, carried, encode, matches
 
-from rametctl.app import App
+from rametctl.errors import UsageError
+
+if TYPE_CHECKING:
+    from ramet.v1.session_pb2 import VariableChanges
+
+CREATING = frozenset({"CreateSession", "SpawnSession", "ApplyPlan"})
 
 
-def sent_environment(app: App) -> dict[str, str]:
-    """The part of the environment that requests which create sessions send to the daemon.
+class CallerEnvironment:
+    """The caller's variables as calls carry them: the names in `ramet.environment` and in the person's ``agents.claude.pass_env``.
 
-    A variable is sent if the daemon asks for it *and* the list in `ramet.environment` or the person's own
-    ``agents.claude.pass_env`` names it: a daemon cannot ask for more than that.
+    ``lasting`` is for a program that runs for long: its environment may be older than a shell's, so that only calls that create
+    sessions carry it. A session's calls carry none.
     """
-    ours = (*ALLOWED, *FORGE, *_pass_env(app.directories.config_file))
-    return selected(app.environ, ours, app.connection.info().environment_patterns)
+
+    def __init__(self, environ: Mapping[str, str], config_file: Path, *, lasting: bool) -> None:
+        self._environ, self._config_file = environ, config_file
+        self._methods = frozenset() if "RAMET_TOKEN" in environ else CREATING if lasting else CARRIED_BY
+        self._encoded: bytes | None = None
+
+    def metadata(self, request: object) -> tuple[tuple[str, bytes], ...]:
+        """Return the metadata that a call with ``request`` carries."""
+        if type(request).__name__.removesuffix("Request") not in self._methods:
+            return ()
+        if self._encoded is None:
+            self._encoded = encode(carried(self._environ, _pass_env(self._config_file)))
+        return ((METADATA, self._encoded),)
 
 
-def selected(environ: Mapping[str, str], ours: Iterable[str], asked: Iterable[str]) -> dict[str, str]:
-    """The variables whose names match both lists of patterns; a value that is not UTF-8 cannot be sent."""
-    ours, asked = tuple(ours), tuple(asked)
-    return {
-        name: value
-        for name, value in environ.items()
-        if matches(name, ours) and matches(name, asked) and not matches(name, NEVER) and _is_utf8(name + value)
-    }
+def variable_changes(
+    environ: Mapping[str, str], given: Iterable[str], removed: Iterable[str] = ()
+) -> "VariableChanges | None":
+    """Read ``--env NAME=VALUE``, ``--env NAME`` (taken from ``environ``) and ``--unset-env NAME``; None where there are none."""
+    from ramet.v1 import session_pb2
+
+    changes = session_pb2.VariableChanges(unset=list(removed))
+    for item in given:
+        name, equals, value = item.partition("=")
+        if equals:
+            changes.set[name] = _utf8(name, value)
+        elif name in environ:
+            changes.take[name] = _utf8(name, environ[name])
+        else:
+            raise UsageError(f"{name} is not set here", hint=f"export it, or give a value: --env {name}=VALUE")
+    for name in (*changes.set, *changes.take, *changes.unset):
+        if not NAME.fullmatch(name):
+            raise UsageError(f"{name!r} is not a name of an environment variable", hint="give NAME=VALUE or NAME")
+        if matches(name, NEVER):
+            raise UsageError(f"no session may have {name}", hint="leave it out")
+    return changes if changes.set or changes.take or changes.unset else None
 
 
 def _pass_env(file: Path) -> list[str]:
     """``agents.claude.pass_env`` of the configuration; the daemon is the one to report a broken file."""
     try:
-        value: Any = tomllib.loads(file.read_text(encoding="utf-8"))
+        text = file.read_text(encoding="utf-8")
+        if "pass_env" not in text:
+            return []
+        import tomllib
+
+        value: Any = tomllib.loads(text)
         for key in ("agents", "claude", "pass_env"):
             value = value[key]
     except (OSError, ValueError, KeyError, TypeError):
@@ -41,9 +74,9 @@ def _pass_env(file: Path) -> list[str]:
     return [item for item in value if isinstance(item, str)] if isinstance(value, list) else []
 
 
-def _is_utf8(text: str) -> bool:
+def _utf8(name: str, text: str) -> str:
     try:
         text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
+    except UnicodeEncodeError as error:
+        raise UsageError(f"the value of {name} is not UTF-8", hint="give another value") from error
+    return text

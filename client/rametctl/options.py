@@ -73,6 +73,15 @@ def repo_option(function: Function) -> Function:
     return click.option("--repo", metavar="REPO", help="Use this repository (path or name).")(function)
 
 
+def env_option(function: Function) -> Function:
+    return click.option(
+        "--env",
+        metavar="NAME[=VALUE]",
+        multiple=True,
+        help="Set an environment variable; NAME alone takes it from here.",
+    )(function)
+
+
 def mode_option(help_text: str) -> Callable[[Function], Function]:
     return click.option("--mode", type=click.Choice(list(MODES)), help=help_text)
 

@@ -36,11 +36,13 @@ def session_pages(
     return connection.pages(lambda daemon: daemon.sessions.ListSessions, request)
 
 
-def get_session(app: "App", session: str, *, disk_use: bool = False) -> "GetSessionResponse":
+def get_session(app: "App", session: str, *, disk_use: bool = False, variables: bool = False) -> "GetSessionResponse":
     """The session with what hangs on it; a name that fits several means the one of the repository around us."""
     from ramet.v1 import session_pb2
 
-    request = session_pb2.GetSessionRequest(session=session, path=app.repo_here() or "", include_disk_use=disk_use)
+    request = session_pb2.GetSessionRequest(
+        session=session, path=app.repo_here() or "", include_disk_use=disk_use, include_variables=variables
+    )
     return app.connection.call(lambda daemon: daemon.sessions.GetSession, request)
 
 

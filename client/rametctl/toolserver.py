@@ -51,7 +51,7 @@ class Caller:
     def _connection(self) -> Connection:
         made: Connection | None = getattr(self._own, "connection", None)
         if made is None:
-            made = self._own.connection = self._app.connect(autostart=self._app.autostart)
+            made = self._own.connection = self._app.connect(autostart=self._app.autostart, lasting=True)
         return made
 
 

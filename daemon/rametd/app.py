@@ -20,7 +20,7 @@ from rametd.agents.claude.kind import Claude
 from rametd.api.daemon import Facts
 from rametd.domain.errors import AlreadyRunningError
 from rametd.domain.models import NewEvent
-from rametd.environment import EnvironmentFiles, build
+from rametd.environment import EnvironmentFiles, Variables, build
 from rametd.failpoints import Failpoint
 from rametd.git import Git
 from rametd.keeper.executor import COMMAND_VARIABLE
@@ -153,7 +153,7 @@ class Daemon:
         store = await Store.open(
             places.home / "ramet.db", keepers=lambda: recovered(index, executor), describe=describe_rebuilt
         )
-        git = Git(build(self._environ, {}))
+        git = Git(build(self._environ, Variables()))
         hub = Hub(store)
         try:
             store.on_damaged = self._damaged

@@ -1,58 +1,143 @@
-"""The environment of an agent, built from the daemon's and the caller's.
+"""The environment of agents and commands: what the owner's calls brought, over what the daemon itself has.
 
 A service manager may have started the daemon last week with a minimal PATH; the person who types ``new`` has today's PATH,
-SSH agent socket and credentials. So one allow-list filters both, and the caller's values override the daemon's.
+SSH agent socket and credentials. `ramet.environment` says which variables count, and for how long.
 """
 
 import os
 import re
 import secrets
-from collections.abc import Iterable, Mapping
+import threading
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from ramet.environment import NAME, allowed
+from ramet.environment import NAME, NEVER, Kind, allowed, family_of, matches
 from ramet.paths import PathsError, open_private_directory
 
 from rametd.domain.errors import BadEnvironmentError, RuntimeDirectoryError
 
 UNSENDABLE = "remove it from the environment"
+SET, UNSET = "+", "-"
+"""How the record of a variable begins in a file that was set or removed by name; no name begins so."""
 
 _ID = re.compile(r"[a-z0-9][a-z0-9-]{0,47}")
 
 
+@dataclass(frozen=True, slots=True)
+class Variables:
+    """A session's variables. ``called``: brought by calls of its owner. ``given``: set by name, None for a removed one."""
+
+    called: Mapping[str, str] = field(default_factory=dict, repr=False)
+    given: Mapping[str, str | None] = field(default_factory=dict, repr=False)
+
+    def over(self, daemon_env: Mapping[str, str]) -> dict[str, str]:
+        """Return what calls brought over the daemon's own; of a family that they brought any of, the daemon adds none."""
+        families = {family_of(name) for name in self.called} - {None}
+        daemons = {name: value for name, value in daemon_env.items() if family_of(name) not in families}
+        return daemons | dict(self.called)
+
+    def refreshed(self, caller: Mapping[str, str]) -> "Variables":
+        """Replace each family of fresh variables that ``caller`` has any of."""
+        fresh = {name: value for name, value in caller.items() if family_of(name) is not None}
+        brought = {family_of(name) for name in fresh}
+        stays = {name: value for name, value in self.called.items() if family_of(name) not in brought}
+        return replace(self, called=stays | fresh)
+
+    def changed(self, values: Mapping[str, str], taken: Mapping[str, str], removed: Collection[str]) -> "Variables":
+        """Set ``values``, remove ``removed``, and take ``taken`` over from the caller.
+
+        A taken variable that a session inherits anyway follows the caller again; any other is set. Raises BadEnvironmentError.
+        """
+        for name in (*values, *taken, *removed):
+            if matches(name, NEVER):
+                raise BadEnvironmentError(f"no session may have {name}", name=name, hint="leave it out")
+        follows = allowed(taken)
+        given = {name: value for name, value in self.given.items() if name not in follows}
+        given |= {name: value for name, value in taken.items() if name not in follows}
+        given |= {**values, **dict.fromkeys(removed)}
+        _encode({name: value or "" for name, value in given.items()})
+        return Variables({**self.called, **{name: taken[name] for name in follows}}, given)
+
+    def differing(self, other: "Variables") -> list[str]:
+        """Return the names of the variables that differ."""
+        names = {*self.called, *self.given, *other.called, *other.given}
+        return sorted(
+            name
+            for name in names
+            if self.called.get(name) != other.called.get(name) or self.given.get(name) != other.given.get(name)
+        )
+
+    def kinds(self, pass_env: Iterable[str] = ()) -> dict[str, Kind]:
+        """Return how long each variable that processes of the session get is kept, by name."""
+        kinds = {
+            name: Kind.PINNED if family_of(name) is None else Kind.FRESH for name in allowed(self.called, pass_env)
+        }
+        return kinds | {name: Kind.UNSET if value is None else Kind.SET for name, value in self.given.items()}
+
+    def deciding(self, daemon_env: Mapping[str, str]) -> bytes:
+        """Return the variables for whose sake an idle agent gets a new process, in one piece that can be compared."""
+        fresh = {
+            name: value
+            for name, value in self.over(daemon_env).items()
+            if (family := family_of(name)) is not None and family.restarts
+        }
+        records = [f"{name}={value}" for name, value in fresh.items() if name not in self.given]
+        records += [UNSET + name if value is None else f"{SET}{name}={value}" for name, value in self.given.items()]
+        return "\0".join(sorted(records)).encode("utf-8", "surrogateescape")
+
+
 def build(
     daemon_env: Mapping[str, str],
-    caller_env: Mapping[str, str],
+    session: Variables,
     pass_env: Iterable[str] = (),
     fixed: Mapping[str, str] | None = None,
 ) -> dict[str, str]:
-    """Build the agent's environment: allowed variables of the daemon, overridden by the caller's, overridden by ``fixed``.
+    """Build a process's environment: allowed variables of the daemon, overridden by the session's, overridden by ``fixed``.
 
-    ``fixed`` (RAMET_SESSION, RAMET_TOKEN, …) is not filtered. Raises BadEnvironmentError for an invalid name or value.
+    Of a family of fresh variables that the session has any of, the daemon adds none. ``fixed`` (RAMET_SESSION, RAMET_TOKEN, …) is
+    not filtered. Raises BadEnvironmentError for an invalid name or value.
     """
-    pass_env = tuple(pass_env)
-    environment: dict[str, str] = {}
-    for source in (daemon_env, caller_env):
-        environment |= {name: source[name] for name in allowed(source, pass_env)}
+    all_of_them = session.over(daemon_env)
+    environment = {name: all_of_them[name] for name in allowed(all_of_them, tuple(pass_env))}
+    for name, value in session.given.items():
+        if value is None:
+            environment.pop(name, None)
+        else:
+            environment[name] = value
     environment |= fixed or {}
     _encode(environment)
     return environment
 
 
 class EnvironmentFiles:
-    """The environments of agents, one file per session, so that a restarted daemon can start the agents again.
+    """The variables of sessions, one file each, so that a restarted daemon can start the agents again.
 
     They contain secrets: the files are 0600 in a 0700 directory, and their content never enters the database, an event or a
-    log. Format: ``NAME=value`` and a zero byte, as in /proc/PID/environ. Calls block for a disk write.
+    log. Format: ``NAME=value`` and a zero byte, as in /proc/PID/environ; `SET` and `UNSET` begin the record of a variable that was
+    given by name. Calls block for a disk write.
     """
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
+        self._changing = threading.Lock()
 
-    def write(self, session: str, environment: Mapping[str, str]) -> None:
+    def change(self, session: str, change: Callable[[Variables], Variables]) -> Variables:
+        """Store what ``change`` makes of the variables of ``session``, unless that is what is stored; return it."""
+        with self._changing:
+            before = self.read(session)
+            after = change(before)
+            if after != before:
+                self.write(session, after)
+            return after
+
+    def write(self, session: str, variables: Variables) -> None:
         """Replace the file of ``session`` (an id) atomically. Raises BadEnvironmentError, RuntimeDirectoryError, OSError."""
-        content = _encode(environment)
+        given = {name: value for name, value in variables.given.items() if value is not None}
+        removed = {name: "" for name, value in variables.given.items() if value is None}
+        parts = (("", variables.called), (SET, given), (UNSET, removed))
+        content = b"".join(prefix.encode() + record + b"\0" for prefix, part in parts for record in _encode(part))
         name = _file_name(session)
         temporary = f".{name}.{secrets.token_hex(8)}"
         directory = self._open()
@@ -71,19 +156,27 @@ class EnvironmentFiles:
         finally:
             os.close(directory)
 
-    def read(self, session: str) -> dict[str, str] | None:
-        """Read the environment of ``session``; None if none was written."""
+    def read(self, session: str) -> Variables:
+        """Read the variables of ``session``; none where none were written."""
         name = _file_name(session)
         directory = self._open()
         try:
             descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=directory)
         except FileNotFoundError:
-            return None
+            return Variables()
         finally:
             os.close(directory)
         with os.fdopen(descriptor, "rb") as file:
             records = file.read().decode("utf-8", "surrogateescape").split("\0")
-        return dict(record.split("=", 1) for record in records if record)
+        called: dict[str, str] = {}
+        given: dict[str, str | None] = {}
+        for record in filter(None, records):
+            name, _, value = record.partition("=")
+            if name[0] in (SET, UNSET):
+                given[name[1:]] = value if name[0] == SET else None
+            else:
+                called[name] = value
+        return Variables(called, given)
 
     def delete(self, session: str) -> None:
         """Delete the file of ``session``, if it exists."""
@@ -108,7 +201,8 @@ def _file_name(session: str) -> str:
     return f"{session}.env"
 
 
-def _encode(environment: Mapping[str, str]) -> bytes:
+def _encode(environment: Mapping[str, str]) -> list[bytes]:
+    """Return a record ``NAME=value`` for each variable. Raises BadEnvironmentError where no process could have it."""
     records: list[bytes] = []
     for name, value in environment.items():
         if not NAME.fullmatch(name):
@@ -121,5 +215,5 @@ def _encode(environment: Mapping[str, str]) -> bytes:
             raise BadEnvironmentError(f"the value of {name} is not valid text", name=name, hint=UNSENDABLE) from error
         if b"\0" in record:
             raise BadEnvironmentError(f"the value of {name} contains a zero byte", name=name, hint=UNSENDABLE)
-        records.append(record + b"\0")
-    return b"".join(records)
+        records.append(record)
+    return records

@@ -45,6 +45,8 @@ from rametd.api.worktree import WorktreeServicer
 from rametd.parts import Parts
 
 MESSAGE_LIMIT = 64 << 20
+METADATA_LIMIT = 4 << 20
+"""A call may carry its caller's environment."""
 
 CONTRACT = tuple(
     service
@@ -122,6 +124,7 @@ def server_factory(
         server = grpc.aio.server(
             interceptors=[Gate(core, serving)],
             options=[
+                ("grpc.max_metadata_size", METADATA_LIMIT),
                 ("grpc.max_receive_message_length", MESSAGE_LIMIT),
                 ("grpc.max_send_message_length", MESSAGE_LIMIT),
                 ("grpc.so_reuseport", 0),

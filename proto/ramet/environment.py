@@ -1,85 +1,146 @@
-"""Which variables of a person's environment agents may inherit. The client sends no other, and the daemon passes no other on."""
+"""Which variables of a person's environment reach agents and commands, and how long a session keeps each.
+
+*Pinned* variables come from the call that creates a session. *Fresh* variables (credentials, sockets, identity) come from every later
+call of the owner too. No process of a session inherits a variable in `NEVER`. `rametctl set --env` sets single variables of a session.
+
+Fresh variables form families. A call that has any variable of a family replaces the whole family, because a new AWS_ACCESS_KEY_ID with
+the AWS_SESSION_TOKEN of another day is a mixture that no account accepts. A call that has none of a family leaves it as it is.
+"""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
 from fnmatch import fnmatchcase
+from functools import lru_cache
 
-ALLOWED = (
+METADATA = "ramet-environment-bin"
+"""Call metadata with the caller's variables: ``NAME=value`` and a zero byte each, as in /proc/PID/environ."""
+
+
+class Kind(StrEnum):
+    """How long a session keeps a variable."""
+
+    PINNED = "pinned"
+    FRESH = "fresh"
+    SET = "set"
+    """Set by name, with ``--env``."""
+    UNSET = "unset"
+    """Removed by name, with ``--unset-env``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """Fresh variables that belong together. ``restarts``: a change is worth a new process for an idle agent."""
+
+    name: str
+    patterns: tuple[str, ...]
+    restarts: bool = True
+
+
+IDENTITY = ("GIT_AUTHOR_NAME", "GIT_AUTHOR_EMAIL", "GIT_COMMITTER_NAME", "GIT_COMMITTER_EMAIL")
+
+FORGE = Family(
+    "forge",
+    ("GH_CONFIG_DIR", "GH_TOKEN", "GH_ENTERPRISE_TOKEN", "GH_HOST", "GITHUB_TOKEN", "GITHUB_ENTERPRISE_TOKEN"),
+)
+"""For `gh` and for pushing. Agents and commands get these only through ``agents.claude.pass_env`` or ``--env``."""
+
+FAMILIES = (
+    Family(
+        "Claude",
+        (
+            "ANTHROPIC_*",
+            "CLAUDE_CODE_OAUTH_TOKEN",
+            "CLAUDE_CODE_USE_*",
+            "CLAUDE_CODE_SKIP_*_AUTH",
+            "CLAUDE_CODE_CLIENT_*",
+        ),
+    ),
+    Family("AWS", ("AWS_*",)),
+    Family("Google Cloud", ("GOOGLE_*", "CLOUDSDK_*", "GCLOUD_PROJECT", "CLOUD_ML_REGION", "VERTEX_*")),
+    Family("Azure", ("AZURE_*",)),
+    FORGE,
+    Family("SSH agent", ("SSH_AUTH_SOCK", "SSH_AGENT_PID")),
+    Family("GnuPG", ("GPG_TTY", "GNUPGHOME"), restarts=False),  # GPG_TTY differs in each terminal
+    Family("git identity", (*IDENTITY, "EMAIL")),
+    Family("git configuration", ("GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM", "GIT_CONFIG_NOSYSTEM")),
+    # VS Code's GIT_ASKPASS is a script that reaches its window by the variables beside it.
+    Family("git transport", ("GIT_SSH", "GIT_SSH_COMMAND", "GIT_SSH_VARIANT", "GIT_ASKPASS", "VSCODE_GIT_*")),
+    Family(
+        "proxy",
+        ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "all_proxy", "no_proxy"),
+    ),
+    Family(
+        "certificates",
+        ("SSL_CERT_FILE", "SSL_CERT_DIR", "NODE_EXTRA_CA_CERTS", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"),
+    ),
+    Family("desktop", ("DBUS_SESSION_BUS_ADDRESS", "DISPLAY", "WAYLAND_DISPLAY", "XAUTHORITY"), restarts=False),
+)
+
+PINNED = (
     # the person and the machine
     *("PATH", "HOME", "USER", "LOGNAME", "SHELL", "TERM", "COLORTERM", "NO_COLOR", "TZ", "TMPDIR", "HOSTNAME"),
     *("LANG", "LANGUAGE", "LC_*", "XDG_*_HOME", "XDG_*_DIRS", "XDG_RUNTIME_DIR"),
-    # keys and identities
-    *("SSH_AUTH_SOCK", "SSH_AGENT_PID", "GPG_TTY", "GNUPGHOME", "DBUS_SESSION_BUS_ADDRESS"),
-    *("GIT_SSH", "GIT_SSH_COMMAND", "GIT_ASKPASS", "GIT_AUTHOR_*", "GIT_COMMITTER_*", "EMAIL"),
-    # the way out
-    *("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "all_proxy", "no_proxy"),
-    *("SSL_CERT_FILE", "SSL_CERT_DIR", "NODE_EXTRA_CA_CERTS", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"),
-    # Claude Code, and the clouds that serve its models
-    *("ANTHROPIC_*", "CLAUDE_*", "IS_SANDBOX", "DISABLE_*", "DO_NOT_TRACK", "API_TIMEOUT_MS", "MAX_THINKING_TOKENS"),
+    # Claude Code
+    *("CLAUDE_*", "IS_SANDBOX", "DISABLE_*", "DO_NOT_TRACK", "API_TIMEOUT_MS", "MAX_THINKING_TOKENS"),
     *("BASH_DEFAULT_TIMEOUT_MS", "BASH_MAX_TIMEOUT_MS", "BASH_MAX_OUTPUT_LENGTH"),
     *("MCP_TIMEOUT", "MCP_TOOL_TIMEOUT", "MAX_MCP_OUTPUT_TOKENS"),
-    *("AWS_*", "GOOGLE_*", "CLOUDSDK_*", "GCLOUD_PROJECT", "CLOUD_ML_REGION", "VERTEX_*", "AZURE_*"),
     # where toolchains live
-    *(
-        "ASDF_*",
-        "BUN_INSTALL",
-        "CARGO_HOME",
-        "GOPATH",
-        "GOROOT",
-        "JAVA_HOME",
-        "NVM_DIR",
-        "PNPM_HOME",
-        "PYENV_ROOT",
-        "RBENV_ROOT",
-    ),
-    *("RUSTUP_HOME", "VOLTA_HOME", "NIX_*", "HOMEBREW_*", "DOCKER_HOST", "DEVELOPER_DIR", "SDKROOT"),
+    *("ASDF_*", "BUN_INSTALL", "CARGO_HOME", "GOPATH", "GOROOT", "JAVA_HOME", "NVM_DIR", "PNPM_HOME", "PYENV_ROOT"),
+    *("RBENV_ROOT", "RUSTUP_HOME", "VOLTA_HOME", "NIX_*", "HOMEBREW_*", "DOCKER_HOST", "DEVELOPER_DIR", "SDKROOT"),
 )
-"""Names, or patterns with ``*``, of what an agent may inherit. ``agents.claude.pass_env`` adds to them."""
+"""Names, or patterns with ``*``. ``agents.claude.pass_env`` adds to them; a name of a family that it lists stays fresh."""
 
-FORGE = (*("GH_CONFIG_DIR", "GH_TOKEN", "GH_ENTERPRISE_TOKEN", "GH_HOST", "GITHUB_TOKEN", "GITHUB_ENTERPRISE_TOKEN"),)
-"""What `gh`, and git's pushing, may inherit besides: an agent works without the keys to the forge unless it is given them."""
+ALLOWED = (*PINNED, *(pattern for family in FAMILIES if family is not FORGE for pattern in family.patterns))
+"""What agents and commands may inherit without further configuration."""
 
 NEVER = (
     # An outer session: its identity, its sockets, and what its own host told it.
     *("RAMET_*", "CLAUDECODE", "CLAUDE_PID", "CLAUDE_AGENT_SDK_*", "CLAUDE_CODE_ENTRYPOINT", "CLAUDE_CODE_SESSION*"),
-    *(
-        "CLAUDE_CODE_CHILD_*",
-        "CLAUDE_CODE_PARENT_*",
-        "CLAUDE_CODE_MESSAGING_*",
-        "CLAUDE_CODE_RESUME_*",
-        "CLAUDE_CODE_SSE_PORT",
-    ),
-    *(
-        "CLAUDE_CODE_SDK_*",
-        "CLAUDE_CODE_TEE_SDK_STDOUT",
-        "CLAUDE_CODE_ENABLE_SDK_*",
-        "CLAUDE_CODE_REMOTE*",
-        "TRACEPARENT",
-    ),
+    *("CLAUDE_CODE_CHILD_*", "CLAUDE_CODE_PARENT_*", "CLAUDE_CODE_MESSAGING_*", "CLAUDE_CODE_RESUME_*"),
+    *("CLAUDE_CODE_SSE_PORT", "CLAUDE_CODE_SDK_*", "CLAUDE_CODE_TEE_SDK_STDOUT", "CLAUDE_CODE_ENABLE_SDK_*"),
+    *("CLAUDE_CODE_REMOTE*", "TRACEPARENT"),
     # The daemon's own service manager: an agent must not report for the daemon.
     *("NOTIFY_SOCKET", "WATCHDOG_*", "LISTEN_*", "INVOCATION_ID", "JOURNAL_STREAM", "SYSTEMD_EXEC_PID", "MAINPID"),
-    # What points git at another repository than the one around the agent (`git rev-parse --local-env-vars`).
+    # What git sets for its own processes, hooks included (`git rev-parse --local-env-vars`, and what a push or a rebase adds).
     *("GIT_ALTERNATE_OBJECT_DIRECTORIES", "GIT_COMMON_DIR", "GIT_CONFIG", "GIT_CONFIG_COUNT", "GIT_CONFIG_PARAMETERS"),
-    *(
-        "GIT_CONFIG_KEY_*",
-        "GIT_CONFIG_VALUE_*",
-        "GIT_DIR",
-        "GIT_GRAFT_FILE",
-        "GIT_IMPLICIT_WORK_TREE",
-        "GIT_INDEX_FILE",
-    ),
-    *("GIT_INTERNAL_SUPER_PREFIX", "GIT_NAMESPACE", "GIT_NO_REPLACE_OBJECTS", "GIT_OBJECT_DIRECTORY", "GIT_PREFIX"),
-    *("GIT_REPLACE_REF_BASE", "GIT_SHALLOW_FILE", "GIT_WORK_TREE"),
-    # Another process's place.
-    *("PWD", "OLDPWD", "SHLVL", "_"),
+    *("GIT_CONFIG_KEY_*", "GIT_CONFIG_VALUE_*", "GIT_DIR", "GIT_GRAFT_FILE", "GIT_IMPLICIT_WORK_TREE"),
+    *("GIT_INDEX_FILE", "GIT_INTERNAL_*", "GIT_NAMESPACE", "GIT_NO_REPLACE_OBJECTS", "GIT_OBJECT_DIRECTORY"),
+    *("GIT_PREFIX", "GIT_PUSH_OPTION_*", "GIT_QUARANTINE_PATH", "GIT_REFLOG_ACTION", "GIT_REPLACE_REF_BASE"),
+    *("GIT_SHALLOW_FILE", "GIT_WORK_TREE", "GIT_CEILING_DIRECTORIES"),
+    "GIT_*_DATE",  # of one commit: a session that inherited it would date all its commits alike
+    # Another process's place, and another terminal's.
+    *("PWD", "OLDPWD", "SHLVL", "_", "TMUX", "TMUX_PANE", "STY", "WINDOW", "ZELLIJ", "ZELLIJ_*"),
+    *("DIRENV_*", "__MISE_*"),
 )
 """Stronger than any allow-list, the configured one included."""
+
+OF_GIT = (
+    "GIT_DIR",
+    "GIT_INDEX_FILE",
+    "GIT_AUTHOR_DATE",
+    "GIT_COMMITTER_DATE",
+    "GIT_QUARANTINE_PATH",
+    "GIT_REFLOG_ACTION",
+)
+"""Set where git runs the caller, as a hook does: the identity beside it is that of one commit, not the person's."""
+
+CARRIED_BY = frozenset(
+    {
+        *("CreateSession", "ForkSession", "SendPrompt", "ResumeSession", "UpdateSession", "RestoreSession"),
+        *("RestoreTrash", "RewindSession", "SyncSession", "SendComments", "StartCommand", "SetUpSession"),
+        *("ResolveRequest", "SendMessage", "SpawnSession", "ApplyPlan", "ConvergePlan", "LandSessions", "RetryLanding"),
+        *("CreatePullRequest", "LinkPullRequest", "FixPullRequest", "CleanUpPullRequests"),
+    }
+)
+"""Methods whose calls carry the caller's environment: those that can lead to a process of a session, or to a commit or push for it."""
 
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 def allowed(names: Iterable[str], pass_env: Iterable[str] = ()) -> frozenset[str]:
-    """Those of ``names`` that an agent may inherit. ``pass_env``: further names or patterns."""
+    """Return those of ``names`` that an agent may inherit. ``pass_env``: further names or patterns."""
     patterns = (*ALLOWED, *pass_env)
     return frozenset(
         name for name in names if NAME.fullmatch(name) and matches(name, patterns) and not matches(name, NEVER)
@@ -87,4 +148,37 @@ def allowed(names: Iterable[str], pass_env: Iterable[str] = ()) -> frozenset[str
 
 
 def matches(name: str, patterns: Iterable[str]) -> bool:
-    return any(fnmatchcase(name, pattern) for pattern in patterns)
+    names, wild = _split(tuple(patterns))
+    return name in names or any(name.startswith(head) and fnmatchcase(name, pattern) for head, pattern in wild)
+
+
+@lru_cache(maxsize=64)
+def _split(patterns: tuple[str, ...]) -> tuple[frozenset[str], tuple[tuple[str, str], ...]]:
+    """Tell plain names from patterns, each with what it begins with: every call of a client compares a hundred names."""
+    heads = {pattern: re.split(r"[*?[]", pattern, maxsplit=1)[0] for pattern in patterns}
+    plain = frozenset(pattern for pattern, head in heads.items() if head == pattern)
+    return plain, tuple((head, pattern) for pattern, head in heads.items() if head != pattern)
+
+
+def family_of(name: str) -> Family | None:
+    """Return the family of a fresh variable; None for a pinned one."""
+    return next((family for family in FAMILIES if matches(name, family.patterns)), None)
+
+
+def carried(environ: Mapping[str, str], pass_env: Iterable[str] = ()) -> dict[str, str]:
+    """Return what a call carries of its caller's environment."""
+    inside_git = any(name in environ for name in OF_GIT)
+    names = allowed(environ, (*FORGE.patterns, *pass_env))
+    return {name: environ[name] for name in environ if name in names and not (inside_git and name in IDENTITY)}
+
+
+def encode(environment: Mapping[str, str]) -> bytes:
+    """Return the variables as `METADATA` carries them. A name or value with a zero byte is not valid and is left out."""
+    records = (f"{name}={value}" for name, value in environment.items())
+    return b"".join(record.encode("utf-8", "surrogateescape") + b"\0" for record in records if "\0" not in record)
+
+
+def decode(data: bytes) -> dict[str, str]:
+    """Return the variables that `encode` wrote."""
+    records = data.decode("utf-8", "surrogateescape").split("\0")
+    return dict(record.split("=", 1) for record in records if "=" in record)

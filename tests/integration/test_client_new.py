@@ -34,10 +34,13 @@ def test_new_sends_everything_and_prints_three_lines(world: World) -> None:
     (sent,) = world.state.called("CreateSession")
     assert sent.request_id
     sent.request_id = ""
+    carried = world.state.carried("CreateSession")
+    assert carried["ANTHROPIC_API_KEY"] == "key"
+    assert "SECRET" not in carried
     assert sent == session_pb2.CreateSessionRequest(
         path=str(world.cwd), prompt="fix the login", name="fix", branch="b", base_ref="main", model="opus",
         mode=common_pb2.PERMISSION_MODE_ACCEPT_EDITS, budget_usd=2.5, owns=["src/**", "docs/**"], forbids=["x"],
-        parent="p", priority=-3, after=["a1", "a2"], environment={"ANTHROPIC_API_KEY": "key"},
+        parent="p", priority=-3, after=["a1", "a2"],
     )  # fmt: skip
 
 

@@ -25,6 +25,7 @@ from typing import Any
 
 import grpc
 import psutil
+from ramet.environment import METADATA, encode
 from ramet.paths import Directories, directories
 from ramet.v1 import (
     attention_pb2_grpc,
@@ -304,10 +305,11 @@ class Client:
         self.orchestration = orchestration_pb2_grpc.OrchestrationServiceStub(self.channel)
 
     async def create(self, path: Path, prompt: str = "", **fields: Any) -> session_pb2.Session:
-        """A session with the sandbox's usual mode (everything that edits is allowed)."""
+        """A session with the sandbox's usual mode (everything that edits is allowed); ``environment`` is what the call carries."""
         fields.setdefault("request_id", str(uuid.uuid4()))
+        carried = ((METADATA, encode(fields.pop("environment"))),) if "environment" in fields else ()
         request = session_pb2.CreateSessionRequest(path=str(path), prompt=prompt, **fields)
-        return (await self.sessions.CreateSession(request, metadata=self.metadata)).session
+        return (await self.sessions.CreateSession(request, metadata=(*self.metadata, *carried))).session
 
     async def trust(self, path: Path, *, trusted: bool = True) -> repo_pb2.Repo:
         """Trust what a repository has now, as `rametctl repo trust` does, or take the trust back."""

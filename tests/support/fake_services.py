@@ -86,7 +86,6 @@ class Daemon(Servicer, daemon_pb2_grpc.DaemonServiceServicer):
             socket=str(self.daemon.socket),
             state_dir=str(self.daemon.home),
             serving=True,
-            environment_patterns=self.state.environment_patterns,
             log_file=str(self.daemon.home / "logs" / "rametd.log"),
         )
 

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from ramet.environment import METADATA, decode
 from ramet.v1 import (
     attention_pb2,
     common_pb2,
@@ -36,7 +37,12 @@ class Call:
 
     method: str
     request: Any
-    metadata: dict[str, str]
+    metadata: dict[str, Any]
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """The variables that it carried."""
+        return decode(self.metadata.get(METADATA, b""))
 
 
 @dataclass
@@ -59,7 +65,6 @@ class State:
     idle_interrupts: bool = False
     elsewhere: int = 0
     trash_ref: str = ""
-    environment_patterns: tuple[str, ...] = ("ANTHROPIC_*",)
     warnings: tuple[str, ...] = ()
     refusals: dict[str, list[Refusal]] = field(default_factory=dict)
     calls: list[Call] = field(default_factory=list)
@@ -134,3 +139,7 @@ class State:
     def called(self, method: str) -> list[Any]:
         """The requests of all calls of ``method``."""
         return [call.request for call in self.calls if call.method == method]
+
+    def carried(self, method: str) -> dict[str, str]:
+        """The environment that the last call of ``method`` carried."""
+        return next(call.environment for call in reversed(self.calls) if call.method == method)

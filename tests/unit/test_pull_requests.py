@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from ramet.environment import ALLOWED, FORGE, NEVER, allowed
 from rametd.domain.errors import ForgeLoginError, ForgeRefusedError, ForgeUnavailableError
-from rametd.environment import build
+from rametd.environment import Variables, build
 from rametd.git.remotes import Remote
 from rametd.services.pull_requests.body import BEGIN, END, code, marked, one_line, updated
 from rametd.services.pull_requests.feedback import fenced
@@ -162,5 +162,9 @@ def test_refusals_of_each_kind_are_told_apart(output: bytes, error: type[Excepti
 def test_the_keys_to_the_forge_reach_gh_and_no_agent() -> None:
     callers = {"GH_TOKEN": "secret", "GH_CONFIG_DIR": "/x", "PATH": "/bin", "GH_REPO": "other/repo"}
     assert allowed(callers) == {"PATH"}
-    assert build({}, callers, FORGE) == {"GH_TOKEN": "secret", "GH_CONFIG_DIR": "/x", "PATH": "/bin"}
-    assert not set(FORGE) & {*ALLOWED, *NEVER}
+    assert build({}, Variables(callers), FORGE.patterns) == {
+        "GH_TOKEN": "secret",
+        "GH_CONFIG_DIR": "/x",
+        "PATH": "/bin",
+    }
+    assert not set(FORGE.patterns) & {*ALLOWED, *NEVER}

@@ -46,7 +46,6 @@ def command(
     from ramet.v1 import session_pb2
 
     from rametctl.commands.new import report_one
-    from rametctl.environment import sent_environment
 
     text = read_prompt(prompt, file, sys.stdin)
     place = app.absolute(path)
@@ -62,7 +61,6 @@ def command(
         request_id=new_request_id(),
     )
     with app.output.spinner("creating the session …"):
-        request.environment.update(sent_environment(app))
         answer = app.connection.call(lambda daemon: daemon.sessions.CreateSession, request)
     for warning in answer.warnings:
         app.output.note(f"rametctl: warning: {warning}")

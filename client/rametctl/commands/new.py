@@ -7,9 +7,17 @@ from typing import TYPE_CHECKING, TypedDict, Unpack
 import click
 
 from rametctl.app import App
-from rametctl.environment import sent_environment
+from rametctl.environment import variable_changes
 from rametctl.errors import ClientError
-from rametctl.options import complete_session, mode_number, mode_option, new_request_id, repo_option, repo_path
+from rametctl.options import (
+    complete_session,
+    env_option,
+    mode_number,
+    mode_option,
+    new_request_id,
+    repo_option,
+    repo_path,
+)
 from rametctl.prompts import PromptCommand, read_prompt
 
 if TYPE_CHECKING:
@@ -41,6 +49,7 @@ class Options(TypedDict):
     count: int
     wait: bool
     watch: bool
+    env: tuple[str, ...]
     repo: str | None
 
 
@@ -75,6 +84,7 @@ class Options(TypedDict):
 @click.option(
     "--count", type=click.IntRange(1, 100), default=1, metavar="N", help="Create N sessions with the same prompt."
 )
+@env_option
 @click.option("--wait", is_flag=True, help="Wait until the turn ends; exit with 4 if it needs your input.")
 @click.option("-w", "--watch", is_flag=True, help="Watch the session afterwards.")
 @repo_option
@@ -114,10 +124,11 @@ def command(app: App, /, **options: Unpack[Options]) -> None:
         raise UsageError("there is nothing to wait for without a prompt", hint="give a prompt", reason="EMPTY_PROMPT")
     base = _request(options, text or "")
     base.path = repo_path(app, options["repo"])
+    if (variables := variable_changes(app.environ, options["env"])) is not None:
+        base.variables.CopyFrom(variables)
     with app.output.spinner(
         "creating the session …" if options["count"] == 1 else f"creating {options['count']} sessions …"
     ):
-        base.environment.update(sent_environment(app))
         made = [_create(app, request) for request in numbered(base, options["count"])]
     if _lacks_commit(made) and _make_first_commit(app):
         base.initial_commit = True

@@ -79,7 +79,6 @@ def apply(app: App, file: str | None, dry_run: bool, repo: str | None) -> None:
     from ramet.jsonify import to_json
     from ramet.v1 import plan_pb2
 
-    from rametctl.environment import sent_environment
     from rametctl.errors import RefusedError
     from rametctl.render.plan import applied_lines, problem_lines
 
@@ -87,7 +86,6 @@ def apply(app: App, file: str | None, dry_run: bool, repo: str | None) -> None:
     request = plan_pb2.ApplyPlanRequest(
         path=repo_path(app, repo), text=text, file=name, dry_run=dry_run, request_id=new_request_id()
     )
-    request.environment.update(sent_environment(app))
     try:
         with app.output.spinner("applying it …"):
             answer = app.connection.call(lambda daemon: daemon.plans.ApplyPlan, request)

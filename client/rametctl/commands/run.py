@@ -113,7 +113,10 @@ def _start(app: App, session: str, argv: tuple[str, ...], options: Options) -> i
     if options["timeout"] is not None:
         request.timeout.FromNanoseconds(int(options["timeout"] * 1e9))
     with app.output.spinner("starting …"):
-        started = app.connection.call(lambda daemon: daemon.terminals.StartCommand, request).command
+        answer = app.connection.call(lambda daemon: daemon.terminals.StartCommand, request)
+    started = answer.command
+    for warning in answer.warnings:
+        app.output.note(f"rametctl: {warning}")
     stop = f"rametctl run {started.session_name or session} --stop {started.id}"
     if options["detach"]:
         return _detach(app, started, stop)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rametctl.app import App
-from rametctl.options import Verb, mode_name, mode_number, mode_option, new_request_id, session_argument
+from rametctl.options import Verb, env_option, mode_name, mode_number, mode_option, new_request_id, session_argument
 
 if TYPE_CHECKING:
     from ramet.v1.session_pb2 import Session
@@ -19,7 +19,7 @@ class Budget(click.FloatRange):
         return 0.0 if value == "none" else super().convert(value, param, ctx)
 
 
-@click.command("set", cls=Verb, short_help="Change a session's model, mode, budget, name, priority, paths.")
+@click.command("set", cls=Verb, short_help="Change a session: model, mode, budget, paths, variables.")
 @session_argument
 @click.option("-m", "--model", help='Model; "" for the agent\'s default.')
 @mode_option("Permission mode.")
@@ -35,13 +35,16 @@ class Budget(click.FloatRange):
 @click.option("--disown", metavar="GLOB", multiple=True, help="Remove owned paths.")
 @click.option("--forbid", metavar="GLOB", multiple=True, help="Add forbidden paths.")
 @click.option("--allow", metavar="GLOB", multiple=True, help="Remove forbidden paths.")
+@env_option
+@click.option("--unset-env", metavar="NAME", multiple=True, help="Remove an environment variable.")
 @click.pass_obj
 def command(
     app: App, session: str, model: str | None, mode: str | None, budget: float | None, name: str | None,
     priority: int | None, own: tuple[str, ...], disown: tuple[str, ...], forbid: tuple[str, ...],
-    allow: tuple[str, ...],
+    allow: tuple[str, ...], env: tuple[str, ...], unset_env: tuple[str, ...],
 ) -> None:  # fmt: skip
-    """Change SESSION. A running agent applies the changes at once.
+    """Change SESSION. A running agent applies the changes at once; new environment
+    variables reach it with the first prompt after its turn.
 
     \b
     Examples:
@@ -49,17 +52,20 @@ def command(
       rametctl set fix-login --budget 5 --name login
       rametctl set fix-login --budget none
       rametctl set fix-login --own 'docs/**' --disown src/api/
+      rametctl set fix-login --env AWS_PROFILE=test --unset-env ANTHROPIC_API_KEY
     """
     from google.protobuf.field_mask_pb2 import FieldMask
     from ramet.v1 import session_pb2
 
+    from rametctl.environment import variable_changes
     from rametctl.errors import UsageError
     from rametctl.sessions import get_session
 
     changes = {"model": model, "mode": mode, "budget_usd": budget, "name": name, "priority": priority}
     paths = [field for field, value in changes.items() if value is not None]
     paths += [field for field, given in (("owns", own or disown), ("forbids", forbid or allow)) if given]
-    if not paths:
+    variables = variable_changes(app.environ, env, unset_env)
+    if not paths and variables is None:
         raise UsageError("no changes were given", hint="see: rametctl set --help")
     found = get_session(app, session).session
     # A mask that names the budget with no value in the message takes the limit away.
@@ -71,9 +77,12 @@ def command(
         session_id=found.id,
         session=values,
         update_mask=FieldMask(paths=paths),
+        variables=variables,
         request_id=new_request_id(),
     )
     answer = app.connection.call(lambda daemon: daemon.sessions.UpdateSession, request)
+    for warning in answer.warnings:
+        app.output.note(f"rametctl: {warning}")
     if app.output.json_mode:
         from ramet.jsonify import to_json
 
@@ -81,8 +90,11 @@ def command(
         return
     from rametctl.lines import line
 
-    said = ", ".join(_said(path, answer.session) for path in paths)
-    app.output.show(line((found.name, "bold"), f": {said}"))
+    said = [_said(path, answer.session) for path in paths]
+    if variables is not None:
+        said += [f"{name} set" for name in sorted({*variables.set, *variables.take})]
+        said += [f"{name} removed" for name in variables.unset]
+    app.output.show(line((found.name, "bold"), f": {', '.join(said)}"))
 
 
 def _changed(patterns: Sequence[str], more: Sequence[str], less: Sequence[str]) -> list[str]:

@@ -14,8 +14,9 @@ LAST_EVENTS = 100
 @click.command("show", cls=Verb, short_help="Show a session's details.")
 @session_argument
 @click.option("--disk", is_flag=True, help="Measure the worktree's disk usage too.")
+@click.option("--env", is_flag=True, help="List its environment variables: names, not values.")
 @click.pass_obj
-def command(app: App, session: str, disk: bool) -> None:
+def command(app: App, session: str, disk: bool, env: bool) -> None:
     """Show the details of SESSION: state, cost and remaining budget, process, parent and
     children, reports, undelivered prompts, its last words, and open requests with the
     commands that answer them.
@@ -29,12 +30,12 @@ def command(app: App, session: str, disk: bool) -> None:
 
     from rametctl.errors import RefusedError
     from rametctl.render.request import request_lines
-    from rametctl.render.session import details
+    from rametctl.render.session import details, variable_lines
     from rametctl.render.transcript import last_words
     from rametctl.sessions import descendants, get_session
     from rametctl.transcripts import newest
 
-    answer = get_session(app, session, disk_use=disk)
+    answer = get_session(app, session, disk_use=disk, variables=env)
     if app.output.json_mode:
         data = to_json(answer)
         app.output.json(data.pop("session") | data)
@@ -57,3 +58,6 @@ def command(app: App, session: str, disk: bool) -> None:
     for request in answer.open_requests:
         app.output.text("")
         app.output.show(*request_lines(request, time.time(), answer.open_requests))
+    if env:
+        app.output.text("")
+        app.output.show(*variable_lines(app.output, answer.variables))

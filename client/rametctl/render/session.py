@@ -16,7 +16,7 @@ from rametctl.render.format import age, local_time, money, seconds_of
 
 if TYPE_CHECKING:
     from ramet.v1.common_pb2 import Tokens
-    from ramet.v1.session_pb2 import GetSessionResponse, Session
+    from ramet.v1.session_pb2 import GetSessionResponse, Session, Variable
 
 HEADERS = ("NAME", "STATE", "SINCE", "COST", "BRANCH", "NOW")
 SHRINK = (("NOW", 24), ("BRANCH", 12), ("NAME", 20), ("NOW", 10), ("BRANCH", 6), ("NAME", 8))
@@ -173,6 +173,12 @@ def outcome(session: "Session") -> Line:
     if session.state_reason:
         spans.append((f": {session.state_reason}", ""))
     return line(*spans)
+
+
+def variable_lines(output: Output, variables: Iterable["Variable"]) -> list[Line]:
+    """Names of a session's environment variables, with how long each value is kept."""
+    rows = [[(each.name, ""), (enum_name(each, "kind") or "", "dim")] for each in variables]
+    return output.table(["VARIABLE", "KIND"], rows, shrink=[]) if rows else [line("no environment variables")]
 
 
 def details(answer: "GetSessionResponse", *, parent: str = "", spent_below: float = 0.0) -> list[Line]:

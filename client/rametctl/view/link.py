@@ -19,6 +19,7 @@ from rametctl.connection import (
     may_pass,
     unanswered,
 )
+from rametctl.environment import CallerEnvironment
 from rametctl.errors import ConnectionLostError, UnreachableError, from_rpc_error
 from rametctl.listener import Listener, listens
 
@@ -47,7 +48,7 @@ Request_contra = TypeVar("Request_contra", contravariant=True)
 Response_co = TypeVar("Response_co", covariant=True)
 Request = TypeVar("Request")
 Response = TypeVar("Response")
-Metadata = tuple[tuple[str, str], ...]
+Metadata = tuple[tuple[str, str | bytes], ...]
 
 
 class AsyncMethod(Protocol[Request_contra, Response_co]):
@@ -143,6 +144,7 @@ class Link:
         self._socket = directories.socket
         self._autostart = autostart
         self._metadata = call_metadata(environ)
+        self._environment = CallerEnvironment(environ, directories.config_file, lasting=True)
         self._starter = Connection(directories, environ, autostart=autostart, tell=lambda words: None)
         self._opening = asyncio.Lock()
         self._listener: Listener | None = None
@@ -160,7 +162,7 @@ class Link:
             stubs: Stubs | None = None
             try:
                 stubs = await self._open()
-                return await method(stubs)(request, metadata=self._metadata)
+                return await method(stubs)(request, metadata=(*self._metadata, *self._environment.metadata(request)))
             except grpc.RpcError as error:
                 failure = from_rpc_error(error)
                 if not may_pass(failure):

@@ -7,7 +7,7 @@ import grpc
 from ramet.v1 import attention_pb2, attention_pb2_grpc
 
 from rametd.api.calls import Call, Calls
-from rametd.api.context import principal
+from rametd.api.context import environment, freshen, principal
 from rametd.api.paging import offset, position_of, size_of, token_of
 from rametd.api.repo import resolve_repo
 from rametd.domain.errors import InvalidInputError
@@ -82,6 +82,10 @@ class AttentionServicer(attention_pb2_grpc.AttentionServiceServicer):
         who = principal.get()
 
         async def work(call: Call) -> attention_pb2.ResolveRequestResponse:
+            if environment.get():
+                asked = await self._core.store.read(lambda reader: attention.find_request(reader, request.request))
+                await freshen(self._core, asked.session_id)  # its yes may start an agent
+
             def resolve(unit: Unit) -> tuple[Request, attention_pb2.ResolveRequestResponse]:
                 answered, response = attention.resolve(
                     unit, request.request, request.resolution, who, self._core.policy, self._resolvers

@@ -6,7 +6,7 @@ import grpc
 from ramet.v1 import worktree_pb2
 
 from rametd.api.calls import Call, Calls
-from rametd.api.context import principal
+from rametd.api.context import freshen, principal
 from rametd.api.paging import offset, position_of, size_of, token_of
 from rametd.domain.checkpoints import CheckpointReason
 from rametd.domain.models import Session
@@ -71,6 +71,7 @@ class CheckpointCalls:
             checkpoint = await self._core.store.read(
                 lambda reader: find_checkpoint(reader, session, request.checkpoint)
             )
+            await freshen(self._core, session.id)
             return await self._rewinder.rewind(
                 session, checkpoint, files_only=request.files_only, caller=call.caller(who)
             )

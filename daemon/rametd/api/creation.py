@@ -6,16 +6,18 @@ import grpc
 from ramet.v1 import session_pb2
 
 from rametd.api.calls import Call
-from rametd.api.context import principal
+from rametd.api.context import environment, principal
 from rametd.api.modes import mode_of
 from rametd.api.repo import absolute
 from rametd.api.session_calls import SessionCalls
 from rametd.domain.errors import NotAllowedError
 from rametd.domain.models import Session
+from rametd.environment import Variables
 from rametd.services.creation.creator import Creator
 from rametd.services.creation.forking import Forker, Wanted
 from rametd.services.creation.wanted import NewSession
 from rametd.services.delivery import sender_of
+from rametd.services.environments import Given
 from rametd.services.lookup import find_session
 from rametd.services.orchestration import Orchestration, Spawn
 from rametd.services.views import one_session_message
@@ -34,6 +36,8 @@ def spawn_of(request: session_pb2.CreateSessionRequest) -> Spawn:
             "a session's children start from a base, in worktrees of their own",
             hint="leave --in-place, --with-changes, --fetch and --initial-commit out",
         )
+    if request.HasField("variables"):
+        raise NotAllowedError("a session's children have its environment", hint="leave --env out")
     if request.existing_branch or request.parent:
         raise NotAllowedError(
             "a session makes children of its own, on new branches", hint="leave --existing and --parent out"
@@ -52,6 +56,10 @@ def spawn_of(request: session_pb2.CreateSessionRequest) -> Spawn:
     )
 
 
+def given_of(changes: session_pb2.VariableChanges) -> Given:
+    return Given(dict(changes.set), dict(changes.take), tuple(changes.unset))
+
+
 class CreationCalls(SessionCalls):
     """The other fields are set by the class that takes these calls in."""
 
@@ -68,6 +76,8 @@ class CreationCalls(SessionCalls):
             def remember(unit: Unit, session: Session) -> None:
                 call.remember(unit, session_pb2.CreateSessionResponse(session=one_session_message(unit, session)))
 
+            given = given_of(request.variables)
+            variables = given.applied_to(Variables(environment.get()))
             if sender_of(who):
                 created = await self._orchestration.spawn(sender_of(who), spawn_of(request), remember)
                 message = await self._message(created.session.id)
@@ -94,7 +104,7 @@ class CreationCalls(SessionCalls):
                     adopt=absolute(request.adopt_path) if request.adopt_path else None,
                     fetch=request.fetch,
                     initial_commit=request.initial_commit,
-                    environment=dict(request.environment),
+                    environment=variables,
                     principal=who,
                     remember=remember,
                 )
@@ -114,7 +124,7 @@ class CreationCalls(SessionCalls):
                 call.remember(unit, session_pb2.ForkSessionResponse(session=one_session_message(unit, session)))
 
             session = await self._core.store.read(lambda reader: find_session(reader, request.session))
-            wanted = Wanted(request.prompt, request.checkpoint, request.name, request.branch)
+            wanted = Wanted(request.prompt, request.checkpoint, request.name, request.branch, environment.get())
             created = await self._forker.fork(session, wanted, who, remember)
             message = await self._message(created.session.id)
             return session_pb2.ForkSessionResponse(session=message, warnings=created.warnings)

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import grpc
-from ramet.environment import ALLOWED, FORGE
 from ramet.v1 import common_pb2, daemon_pb2, daemon_pb2_grpc
 
 from rametd.api.interceptor import CONTRACT_VERSION
@@ -68,7 +67,6 @@ class DaemonServicer(daemon_pb2_grpc.DaemonServiceServicer):
             state_dir=str(core.state_dir),
             serving=self._serving(),
             start_time=stamp(facts.start_time),
-            environment_patterns=[*ALLOWED, *FORGE, *core.config.agents.claude.pass_env],
             log_file=str(facts.log_file),
             read_only=core.store.read_only,
             quarantine=str(quarantined) if quarantined else "",

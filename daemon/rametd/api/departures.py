@@ -6,7 +6,7 @@ import grpc
 from ramet.v1 import session_pb2
 
 from rametd.api.calls import Call
-from rametd.api.context import principal
+from rametd.api.context import freshen, principal
 from rametd.api.session_calls import SessionCalls
 from rametd.services.departures.departures import Departures
 from rametd.services.listing import SessionMessages
@@ -39,7 +39,10 @@ class DepartureCalls(SessionCalls):
 
         async def work(call: Call) -> session_pb2.RestoreSessionResponse:
             session_id = await self._find(request.session)
-            return await self._departures.restorer.from_archive(session_id, call.caller(who))
+            warnings = await freshen(self._core, session_id)
+            response = await self._departures.restorer.from_archive(session_id, call.caller(who))
+            response.warnings.extend(warnings)
+            return response
 
         return await self._calls.once("RestoreSession", request, session_pb2.RestoreSessionResponse, work)
 

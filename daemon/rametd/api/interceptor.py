@@ -7,6 +7,7 @@ from typing import Any
 
 import grpc
 import structlog
+from ramet.environment import METADATA, carried, decode
 from ramet.v1 import event_pb2
 
 from rametd.api import context as calls
@@ -94,6 +95,7 @@ class Gate(grpc.aio.ServerInterceptor):
             if not self._serving():
                 raise RecoveringError("the daemon is taking up its sessions", hint="try again in a moment")
         token = metadata.get("ramet-token")
+        calls.environment.set({})
         calls.principal.set(OWNER)  # until it is known: what is refused before is nobody's else
         if token is not None:
             calls.principal.set(await self._principal_of(str(token)))
@@ -101,6 +103,9 @@ class Gate(grpc.aio.ServerInterceptor):
         if not allowed(method, who):
             noun = "a landing check or a spare's setup" if who == COMMAND else "a session"
             raise NotAllowedError(f"{noun} may not call {method.rpartition('/')[2]}", hint="ask the person, who can")
+        if who == OWNER and METADATA in metadata:
+            pass_env = self._core.config.agents.claude.pass_env
+            calls.environment.set(carried(decode(metadata[METADATA]), pass_env))
 
     async def _principal_of(self, token: str) -> str:
         session_id = self._core.tokens.check(token)

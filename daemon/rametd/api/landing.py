@@ -6,7 +6,7 @@ import grpc
 from ramet.v1 import landing_pb2, landing_pb2_grpc
 
 from rametd.api.calls import Call, Calls
-from rametd.api.context import principal
+from rametd.api.context import freshen, principal
 from rametd.api.paging import offset, position_of, size_of, token_of
 from rametd.api.pull_requests import PullRequestCalls
 from rametd.api.repo import repo_id_around, resolve_repo
@@ -14,8 +14,9 @@ from rametd.domain.errors import InvalidInputError
 from rametd.domain.landing import Landing
 from rametd.services.core import Core
 from rametd.services.landing.drafting import NewLandings
-from rametd.services.landing.entries import message
+from rametd.services.landing.entries import find_landing, message
 from rametd.services.landing.queue import LandingQueue, listed
+from rametd.services.lookup import find_session
 from rametd.services.pull_requests.cleanup import PullRequestCleaner
 from rametd.services.pull_requests.requests import PullRequests
 from rametd.services.views import in_background
@@ -57,6 +58,11 @@ class LandingCalls:
                 commit_message=request.commit_message,
                 repo_id=await repo_id_around(self._core, request.path),
             )
+
+            def named(reader: Reader) -> list[str]:
+                return [find_session(reader, name, repo_id=new.repo_id).id for name in new.sessions]
+
+            await freshen(self._core, *await self._core.store.read(named))
             return await self._queue.land(new, answer)
 
         return await self._calls.once("LandSessions", request, landing_pb2.LandSessionsResponse, work)
@@ -110,6 +116,9 @@ class LandingCalls:
         who = principal.get()
 
         async def work(call: Call) -> landing_pb2.RetryLandingResponse:
+            landing = await self._core.store.read(lambda reader: find_landing(reader, request.landing))
+            await freshen(self._core, landing.session_id)
+
             def answer(unit: Unit, landing: Landing) -> landing_pb2.RetryLandingResponse:
                 response = landing_pb2.RetryLandingResponse(landing=message(unit, landing))
                 call.remember(unit, response)

@@ -7,13 +7,14 @@ from ramet.v1 import orchestration_pb2, orchestration_pb2_grpc
 
 from rametd.api.attention import messages as request_messages
 from rametd.api.calls import Call, Calls
-from rametd.api.context import principal
+from rametd.api.context import environment, freshen, principal
 from rametd.api.modes import mode_named
 from rametd.api.ownership import OwnershipCalls
 from rametd.api.paging import offset, position_of, token_of
 from rametd.api.repo import absolute
 from rametd.domain.errors import InvalidInputError
 from rametd.domain.models import Session
+from rametd.environment import Variables
 from rametd.git import EVERYTHING
 from rametd.services import family
 from rametd.services.core import Core
@@ -93,6 +94,7 @@ class OrchestrationServicer(OwnershipCalls, orchestration_pb2_grpc.Orchestration
                         mode=mode,
                         budget_usd=budget,
                         owns=tuple(request.owns),
+                        environment=Variables(environment.get()),
                         after=tuple(request.after),
                         principal=who,
                         remember=remember,
@@ -179,6 +181,9 @@ class OrchestrationServicer(OwnershipCalls, orchestration_pb2_grpc.Orchestration
         caller_id = sender_of(who)
 
         async def work(call: Call) -> orchestration_pb2.SendMessageResponse:
+            if not caller_id:
+                found = await self._core.store.read(lambda reader: self._member(reader, None, request.session))
+                await freshen(self._core, found.id)
             return await self._orchestration.send(caller_id, request.session, request.text, call.remember)
 
         return await self._calls.once("SendMessage", request, orchestration_pb2.SendMessageResponse, work)

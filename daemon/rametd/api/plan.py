@@ -7,12 +7,13 @@ import grpc
 from ramet.v1 import common_pb2, plan_pb2, plan_pb2_grpc
 
 from rametd.api.calls import Call, Calls
-from rametd.api.context import principal
+from rametd.api.context import environment, freshen, principal
 from rametd.api.paging import position_of, size_of, time_and_id, token_of
 from rametd.api.repo import absolute, resolve_repo
 from rametd.domain.errors import InvalidInputError, RepoNotFoundError
 from rametd.domain.models import OWNER, Mode, Repo
 from rametd.domain.plans import Plan, PlanThread
+from rametd.environment import Variables
 from rametd.plans import Problem, Thread
 from rametd.services import repos
 from rametd.services.core import Core
@@ -54,7 +55,7 @@ class PlanServicer(plan_pb2_grpc.PlanServiceServicer):
             text=request.text,
             file=file_of(request.file),
             principal=principal.get(),
-            environment=dict(request.environment),
+            environment=Variables(environment.get()),
         )
 
         async def work(call: Call) -> plan_pb2.ApplyPlanResponse:
@@ -67,6 +68,8 @@ class PlanServicer(plan_pb2_grpc.PlanServiceServicer):
             applied = await self._plans.apply(application, remember, dry_run=request.dry_run)
             if request.dry_run:
                 return await self._core.store.read(lambda reader: applied_message(reader, applied))
+            threads = await self._core.store.read(lambda reader: sessions_of(reader, applied.plan_id))
+            await freshen(self._core, *threads)  # those that the plan had before
             del stored.warnings[:]
             stored.warnings.extend(applied.warnings)
             return stored
@@ -104,6 +107,7 @@ class PlanServicer(plan_pb2_grpc.PlanServiceServicer):
 
         async def work(call: Call) -> plan_pb2.ConvergePlanResponse:
             plan = await self._find(request.plan, request.path)
+            await freshen(self._core, *await self._core.store.read(lambda reader: sessions_of(reader, plan.id)))
             steps = await self._converger.converge(plan, who, remote=request.remote, dry_run=request.dry_run)
             return plan_pb2.ConvergePlanResponse(
                 steps=[
@@ -264,3 +268,9 @@ def cleaned_message(steps: list[CleanedUp], removed: bool) -> plan_pb2.CleanUpPl
         ],
         plan_removed=removed,
     )
+
+
+def sessions_of(reader: Reader, plan_id: str) -> list[str]:
+    """Return the sessions of a plan's threads that exist."""
+    threads = reader.plans.threads(plan_id)
+    return [each.session_id for each in threads if reader.sessions.find(each.session_id) is not None]

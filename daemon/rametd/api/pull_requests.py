@@ -8,7 +8,7 @@ import grpc
 from ramet.v1 import landing_pb2
 
 from rametd.api.calls import Call, Calls
-from rametd.api.context import principal
+from rametd.api.context import freshen, principal
 from rametd.api.paging import offset, position_of, size_of, token_of
 from rametd.api.repo import resolve_repo
 from rametd.domain.errors import InvalidInputError
@@ -50,7 +50,7 @@ class PullRequestCalls:
         )
 
         async def work(call: Call) -> landing_pb2.CreatePullRequestResponse:
-            session = await self._session(request.session)
+            session = await self._called(request.session)
             opened = await self._pulls.create(session, wanted, who)
             message = await self._core.store.read(lambda reader: pull_message(reader, opened.pull_request))
             action = "updated" if opened.action == "unchanged" else opened.action
@@ -64,7 +64,7 @@ class PullRequestCalls:
         who = principal.get()
 
         async def work(call: Call) -> landing_pb2.LinkPullRequestResponse:
-            session = await self._session(request.session)
+            session = await self._called(request.session)
             if not 0 < request.number <= LARGEST_NUMBER:
                 raise InvalidInputError("no number of a pull request", hint="give the number that GitHub shows")
             pull = await self._pulls.link(session, request.number, who)
@@ -109,7 +109,7 @@ class PullRequestCalls:
         who = principal.get()
 
         async def work(call: Call) -> landing_pb2.FixPullRequestResponse:
-            session = await self._session(request.session)
+            session = await self._called(request.session)
 
             def remember(unit: Unit, feedback: Feedback, prompt: Prompt | None) -> None:
                 call.remember(unit, _fix_answer(feedback, prompt))
@@ -124,8 +124,10 @@ class PullRequestCalls:
         who = principal.get()
 
         async def work(call: Call) -> landing_pb2.CleanUpPullRequestsResponse:
+            sessions = await self._to_clean(request.sessions, request.repo)
+            await freshen(self._core, *(session.id for session in sessions))
             cleaned = await self._cleaner.clean(
-                await self._to_clean(request.sessions, request.repo),
+                sessions,
                 remote_branches=request.remote_branches,
                 dry_run=request.dry_run,
                 principal=who,
@@ -145,6 +147,12 @@ class PullRequestCalls:
         return await self._core.store.read(
             lambda reader: [reader.sessions.get(pull.session_id) for pull in reader.pull_requests.list(repo_id)]
         )
+
+    async def _called(self, name: str) -> Session:
+        """Find the session that a call is about, and give it the call's environment."""
+        session = await self._session(name)
+        await freshen(self._core, session.id)
+        return session
 
     async def _session(self, name: str, repo_id: str | None = None) -> Session:
         return await self._core.store.read(lambda reader: find_session(reader, name, repo_id=repo_id))

@@ -6,7 +6,7 @@ import grpc
 from ramet.v1 import worktree_pb2
 
 from rametd.api.calls import Call, Calls
-from rametd.api.context import principal
+from rametd.api.context import freshen, principal
 from rametd.api.paging import offset, position_of, size_of, token_of
 from rametd.domain.comments import Comment
 from rametd.domain.models import Prompt
@@ -85,6 +85,7 @@ class ReviewCalls:
 
         async def work(call: Call) -> worktree_pb2.SendCommentsResponse:
             session = await self._core.store.read(lambda reader: find_session(reader, request.session))
+            await freshen(self._core, session.id)
 
             def answer(prompt: Prompt, sent: list[Comment]) -> worktree_pb2.SendCommentsResponse:
                 return worktree_pb2.SendCommentsResponse(
@@ -105,6 +106,7 @@ class ReviewCalls:
 
         async def work(call: Call) -> worktree_pb2.SyncSessionResponse:
             session = await self._core.store.read(lambda reader: find_session(reader, request.session))
+            await freshen(self._core, session.id)
             wanted = Sync(
                 base_ref=request.base_ref,
                 rebase=request.method == worktree_pb2.SYNC_METHOD_REBASE,

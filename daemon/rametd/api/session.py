@@ -6,8 +6,8 @@ import grpc
 from ramet.v1 import orchestration_pb2, session_pb2
 
 from rametd.api.calls import Call, Calls
-from rametd.api.context import principal
-from rametd.api.creation import CreationCalls
+from rametd.api.context import environment, freshen, principal
+from rametd.api.creation import CreationCalls, given_of
 from rametd.api.departures import DepartureCalls
 from rametd.api.modes import mode_of
 from rametd.api.standing import StandingCalls
@@ -19,6 +19,7 @@ from rametd.services.creation.forking import Forker
 from rametd.services.delivery import sender_of
 from rametd.services.departures.departures import Departures
 from rametd.services.departures.farewell import ends_with_agent
+from rametd.services.environments import refresh
 from rametd.services.listing import SessionMessages
 from rametd.services.orchestration import Orchestration
 from rametd.services.sessions import Changes, Sessions
@@ -59,7 +60,7 @@ class SessionServicer(CreationCalls, StandingCalls, DepartureCalls):
         self, request: session_pb2.UpdateSessionRequest, context: Context
     ) -> session_pb2.UpdateSessionResponse:
         fields = set(request.update_mask.paths)
-        if not fields or fields - UPDATABLE:
+        if fields - UPDATABLE or not (fields or request.HasField("variables")):
             raise InvalidInputError(
                 f"update_mask takes {', '.join(sorted(UPDATABLE))}", hint="name at least one of them, and no other"
             )
@@ -81,8 +82,10 @@ class SessionServicer(CreationCalls, StandingCalls, DepartureCalls):
 
         async def work(call: Call) -> session_pb2.UpdateSessionResponse:
             session_id = await self._find(request.session_id)
-            await self._sessions.update(session_id, changes, who)
-            return session_pb2.UpdateSessionResponse(session=await self._message(session_id))
+            warnings = await refresh(self._core, session_id, environment.get(), who, given_of(request.variables))
+            if fields:
+                await self._sessions.update(session_id, changes, who)
+            return session_pb2.UpdateSessionResponse(session=await self._message(session_id), warnings=warnings)
 
         return await self._calls.once("UpdateSession", request, session_pb2.UpdateSessionResponse, work)
 
@@ -117,6 +120,7 @@ class SessionServicer(CreationCalls, StandingCalls, DepartureCalls):
                 )
                 return await self._core.store.read(lambda reader: sent_message(reader, answer))
             session_id = await self._find(request.session)
+            warnings += await freshen(self._core, session_id)
             warnings += await self._sessions.warnings(session_id)
             prompt, session = await self._sessions.send(session_id, request.prompt, who, remember)
             return await self._core.store.read(lambda reader: sent(reader, prompt, session))
@@ -162,7 +166,7 @@ class SessionServicer(CreationCalls, StandingCalls, DepartureCalls):
 
         async def work(call: Call) -> session_pb2.ResumeSessionResponse:
             session_id = await self._find(request.session)
-            warnings = await self._sessions.warnings(session_id)
+            warnings = [*await freshen(self._core, session_id), *await self._sessions.warnings(session_id)]
             await self._sessions.resume(session_id, who)
             return session_pb2.ResumeSessionResponse(session=await self._message(session_id), warnings=warnings)
 

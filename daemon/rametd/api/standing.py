@@ -5,17 +5,20 @@ from pathlib import Path
 from typing import Any
 
 import grpc
+from ramet.environment import FORGE, Kind
 from ramet.v1 import common_pb2, session_pb2
 
 from rametd.api.attention import messages as request_messages
+from rametd.api.context import principal
 from rametd.api.paging import position_of, size_of, time_and_id, token_of
 from rametd.api.repo import repo_id_around, resolve_repo
 from rametd.api.session_calls import SessionCalls
 from rametd.domain.errors import InvalidInputError
-from rametd.domain.models import Agent
+from rametd.domain.models import OWNER, Agent
 from rametd.platform.disk import tree_bytes
 from rametd.services.commands.setup import why_failed
 from rametd.services.departures.departures import Departures
+from rametd.services.environments import variables_of
 from rametd.services.listing import SessionMessages, mark_gone
 from rametd.services.lookup import find_session
 from rametd.services.views import STATES_BACK, one_session_message, prompt_message, sessions_messages, stamp
@@ -30,6 +33,13 @@ CONDITIONS = {
     session_pb2.WAIT_CONDITION_WAITING: Condition.WAITING,
     session_pb2.WAIT_CONDITION_ENDED: Condition.ENDED,
     session_pb2.WAIT_CONDITION_SETTLED: Condition.SETTLED,
+}
+
+VARIABLE_KINDS = {
+    Kind.PINNED: session_pb2.VARIABLE_KIND_PINNED,
+    Kind.FRESH: session_pb2.VARIABLE_KIND_FRESH,
+    Kind.SET: session_pb2.VARIABLE_KIND_SET,
+    Kind.UNSET: session_pb2.VARIABLE_KIND_UNSET,
 }
 
 OUTCOMES = {
@@ -68,6 +78,12 @@ class StandingCalls(SessionCalls):
         await asyncio.to_thread(mark_gone, [response.session])
         if request.include_disk_use:
             response.disk_bytes = await asyncio.to_thread(tree_bytes, Path(response.session.worktree))
+        if request.include_variables and principal.get() in {OWNER, f"session:{response.session.id}"}:
+            variables = await variables_of(self._core, response.session.id)
+            kinds = variables.kinds((*FORGE.patterns, *self._core.config.agents.claude.pass_env))
+            response.variables.extend(
+                session_pb2.Variable(name=name, kind=VARIABLE_KINDS[kind]) for name, kind in sorted(kinds.items())
+            )
         if agent is not None:
             response.process.CopyFrom(await self._process(agent))
         return response

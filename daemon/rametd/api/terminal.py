@@ -8,7 +8,7 @@ import grpc
 from ramet.v1 import terminal_pb2, terminal_pb2_grpc
 
 from rametd.api.calls import Call, Calls
-from rametd.api.context import principal
+from rametd.api.context import freshen, principal
 from rametd.api.paging import position_of, size_of, time_and_id, token_of
 from rametd.domain.commands import Command
 from rametd.domain.errors import (
@@ -62,6 +62,7 @@ class TerminalServicer(terminal_pb2_grpc.TerminalServiceServicer):
         async def work(call: Call) -> terminal_pb2.StartCommandResponse:
             session, repo = await self._session(request.session, who)
             await self._core.git.worktrees.verify(session.worktree, None)
+            warnings = await freshen(self._core, session.id)
             if who != OWNER:
                 await self._check_living(session)
             argv, more = tuple(request.argv), {}
@@ -71,7 +72,7 @@ class TerminalServicer(terminal_pb2_grpc.TerminalServiceServicer):
                 if (port := ports.port_of(session, request.name, settings.config.run)) is not None:
                     more = {"PORT": str(port)}
 
-            answer = terminal_pb2.StartCommandResponse()
+            answer = terminal_pb2.StartCommandResponse(warnings=warnings)
 
             def remember(unit: Unit, command: Command) -> None:
                 answer.command.CopyFrom(command_message(unit, command))
@@ -163,6 +164,7 @@ class TerminalServicer(terminal_pb2_grpc.TerminalServiceServicer):
 
         async def work(call: Call) -> terminal_pb2.SetUpSessionResponse:
             session, _ = await self._session(request.session, who)
+            await freshen(self._core, session.id)
 
             answer = terminal_pb2.SetUpSessionResponse()
 

@@ -6,7 +6,7 @@ import grpc
 from ramet.v1 import worktree_pb2
 
 from rametd.api.calls import Call, Calls
-from rametd.api.context import principal
+from rametd.api.context import freshen, principal
 from rametd.api.paging import position_of, size_of, time_and_id, token_of
 from rametd.api.repo import resolve_repo
 from rametd.services.core import Core
@@ -49,7 +49,9 @@ class TrashCalls:
 
         async def work(call: Call) -> worktree_pb2.RestoreTrashResponse:
             entry = await self._core.store.read(lambda reader: find_entry(reader, request.entry))
-            return await self._departures.restorer.from_trash(entry, call.caller(who))
+            response = await self._departures.restorer.from_trash(entry, call.caller(who))
+            response.warnings.extend(await freshen(self._core, entry.session_id))
+            return response
 
         return await self._calls.once("RestoreTrash", request, worktree_pb2.RestoreTrashResponse, work)
 

@@ -154,6 +154,7 @@ class Session:
     state_time: float = 0.0  # when it entered its state
     start_commit: str = ""  # where the branch of a fork began, with its original's commits; "" if that is `base_commit`
     conversation_lost: bool = False  # its conversation is gone: the next prompt begins a new one, with a summary
+    environment: str = ""  # digest of the variables that its next agent gets (`services.environments`)
 
     @property
     def checkpoint_due(self) -> bool:
@@ -212,6 +213,7 @@ class Agent:
     )
     in_turn: bool = False  # it has shown that a turn runs: what it was given may have been read
     conversation_home: str = ""  # the directory below which it keeps the conversation, "" when unknown
+    environment: str = ""  # digest of the variables that it was started with
 
 
 class PromptState(StrEnum):

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from ramet.environment import IDENTITY
 from ramet.words import plural
 
 from rametd.domain.errors import GitFailedError, WorktreeChangedError, WrongStateError
@@ -35,6 +36,10 @@ _REBASE: Final = (
     *("-c", "rebase.updateRefs=false"),  # it would move branches that point into what is replayed
     *("-c", "rerere.enabled=false", "-c", "commit.gpgSign=false", "-c", "sequence.editor=false"),
 )
+OF_PERSON: Final = frozenset(
+    {*IDENTITY, "EMAIL", "HOME", "XDG_CONFIG_HOME", "GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM", "GIT_CONFIG_NOSYSTEM"}
+)
+"""Variables on which the identity of a commit depends."""
 _IDENT: Final = re.compile(r"(?P<name>.*) <(?P<email>[^>]*)> \d+ [+-]\d+")
 
 
@@ -189,7 +194,8 @@ class Landing:
             )
         await git.verified(worktree, branch)
         await git.process.write(worktree, *there, "add", "--all")
-        author = await identity(git, worktree)
+        author = await identity(git, worktree, environment, "AUTHOR")
+        committer = await identity(git, worktree, environment)
         hooks = await find_hooks(git, repo, environment, COMMIT)
         options = hooks.options if trusted else ()
         # Hooks see the variables that the person's own `git commit` there would give them, so git finds the repository itself.
@@ -199,7 +205,7 @@ class Landing:
             *("-c", "commit.gpgSign=false", "commit", "--quiet", "--cleanup=whitespace", "--file=-"),
             stdin=message.encode(),
             environment=clean_environment(environment)
-            | dict(by(author, author))
+            | dict(by(author, committer))
             | {"GIT_CEILING_DIRECTORIES": str(worktree.parent)},
         )
         said = words_of_hooks(done) if options else ""
@@ -270,34 +276,34 @@ class LandingTree:
             warnings = await populate_submodules(self._git, tree, self.path)
         return warnings
 
-    async def merge(self, onto: str, tip: str, message: str) -> Combined | Conflict:
+    async def merge(self, onto: str, tip: str, message: str, environment: Mapping[str, str]) -> Combined | Conflict:
         """A merge commit of ``tip`` on ``onto``, also where it could be a fast-forward: it says whose work it is."""
         if await self._holds(onto, tip):
             return Combined(onto)
         merged = await self._merged(onto, tip)
         if isinstance(merged, Conflict):
             return merged
-        person = await identity(self._git, self.path)
+        person = await identity(self._git, self.path, environment)
         return Combined(await self._commit(merged, (onto, tip), message, person, person))
 
-    async def squash(self, onto: str, tip: str, message: str) -> Combined | Conflict:
+    async def squash(self, onto: str, tip: str, message: str, environment: Mapping[str, str]) -> Combined | Conflict:
         """One commit on ``onto`` with all that ``tip`` changes, by whoever wrote most of its commits."""
         merged = await self._merged(onto, tip)
         if isinstance(merged, Conflict):
             return merged
         if merged == (await self._read("rev-parse", f"{onto}^{{tree}}")):
             return Combined(onto)
-        person = await identity(self._git, self.path)
+        person = await identity(self._git, self.path, environment)
         authors = Counter((each.name, each.email) for each in await Landing(self._git).commits(self._repo, onto, tip))
         author = max(authors, key=lambda who: authors[who]) if authors else person
         return Combined(await self._commit(merged, (onto,), message, author, person))
 
-    async def rebase(self, onto: str, tip: str) -> Combined | Conflict:
+    async def rebase(self, onto: str, tip: str, environment: Mapping[str, str]) -> Combined | Conflict:
         """The commits of ``tip`` again on top of ``onto``, their authors kept; merges and what ``onto`` has already are left out."""
         if await self._holds(onto, tip):
             return Combined(onto)
         there = await self._there()
-        person = await identity(self._git, self.path)
+        person = await identity(self._git, self.path, environment)
         done = await self._git.process.run(
             self.path,
             *there,
@@ -359,9 +365,14 @@ class LandingTree:
         return f"--git-dir={git_dir}", f"--work-tree={self.path}"
 
 
-async def identity(git: GitContext, where: Path) -> tuple[str, str]:
-    """Name and address that git would commit with, as configured by the person; ours where they never said."""
-    done = await git.process.run(where, "-c", "user.useConfigOnly=true", "var", "GIT_COMMITTER_IDENT")
+async def identity(
+    git: GitContext, where: Path, environment: Mapping[str, str], role: str = "COMMITTER"
+) -> tuple[str, str]:
+    """Return the name and address that the person's git would commit with in ``environment``; ours where they never said."""
+    persons = {name: value for name, value in environment.items() if name in OF_PERSON}
+    done = await git.process.run(
+        where, "-c", "user.useConfigOnly=true", "var", f"GIT_{role}_IDENT", environment=persons
+    )
     found = _IDENT.fullmatch(done.stdout.decode(errors="surrogateescape").strip()) if done.returncode == 0 else None
     return (found["name"], found["email"]) if found is not None and found["name"] else RAMET
 

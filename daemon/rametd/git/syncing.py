@@ -10,11 +10,12 @@ nor after a kill, which leaves one of these:
 """
 
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final
 
 from rametd.domain.errors import GitBusyError, GitFailedError, WorktreeChangedError
@@ -67,6 +68,7 @@ async def sync(
     rebase: bool,
     message: str,
     source: Path | None = None,
+    environment: Mapping[str, str] = MappingProxyType({}),
     before_changing: Callable[[Synced], Awaitable[None]] | None = None,
 ) -> Synced:
     """See `Git.syncing.sync`."""
@@ -84,7 +86,9 @@ async def sync(
     if not missing:
         return Synced(old, old, 0)
     new = await (
-        _rebased(git, worktree, git_dir, old, commit) if rebase else _merged(git, worktree, there, old, commit, message)
+        _rebased(git, worktree, git_dir, old, commit, environment)
+        if rebase
+        else _merged(git, worktree, there, old, commit, message, environment)
     )
     if not isinstance(new, str):
         return Synced(old, old, 0, new)
@@ -169,7 +173,13 @@ async def _alone(git: GitContext, git_dir: Path) -> AsyncIterator[int]:
 
 
 async def _merged(
-    git: GitContext, worktree: Path, there: tuple[str, ...], old: str, commit: str, message: str
+    git: GitContext,
+    worktree: Path,
+    there: tuple[str, ...],
+    old: str,
+    commit: str,
+    message: str,
+    environment: Mapping[str, str],
 ) -> str | tuple[str, ...]:
     """The merge of a commit, made among objects, or the paths in conflict; where nothing was done since, the commit itself."""
     if await _is_set(git, worktree, there, "merge.verifySignatures"):
@@ -186,7 +196,7 @@ async def _merged(
     if trial.returncode:
         raise failed(trial, ("merge",))
     signed = ("-S",) if await _is_set(git, worktree, there, "commit.gpgSign") else ()
-    person = await identity(git, worktree)
+    person = await identity(git, worktree, environment)
     made = await git.process.write(
         worktree,
         *(*there, "commit-tree", *signed, "-p", old, "-p", commit, "-F", "-", os.fsdecode(tree)),
@@ -196,11 +206,13 @@ async def _merged(
     return made.decode().strip()
 
 
-async def _rebased(git: GitContext, worktree: Path, git_dir: Path, old: str, commit: str) -> str | tuple[str, ...]:
+async def _rebased(
+    git: GitContext, worktree: Path, git_dir: Path, old: str, commit: str, environment: Mapping[str, str]
+) -> str | tuple[str, ...]:
     """The last of the commits since ``commit``, made again on top of it, or the paths in conflict."""
     async with without_files(git, git_dir, old) as scratch:
         folder = scratch.folder / "files"
-        who = by(None, await identity(git, worktree))
+        who = by(None, await identity(git, worktree, environment))
         words = (*_REBASE, "rebase", "--quiet", "--no-autostash", commit)
         done = await git.process.run(folder, *scratch.there, *words, environment=who)
         if done.returncode == 0:
@@ -275,10 +287,12 @@ class Syncing:
         rebase: bool,
         message: str,
         source: Path | None = None,
+        environment: Mapping[str, str] = MappingProxyType({}),
         before_changing: Callable[[Synced], Awaitable[None]] | None = None,
     ) -> Synced:
         """Bring the commits of ``commit`` into the branch checked out, by a merge or by a rebase onto it; where that conflicts nothing was touched.
         Submodules follow the commits that it brings, from what ``source``, the person's checkout, has of them.
+        Commits are made in the name that the person has in ``environment``.
         ``before_changing`` is awaited with what it comes to, once it is known that it will succeed and before git writes a file.
 
         Raises WorktreeChangedError in the middle of a merge or the like, and where uncommitted changes or untracked or ignored files are in the way.
@@ -291,6 +305,7 @@ class Syncing:
             rebase=rebase,
             message=message,
             source=source,
+            environment=environment,
             before_changing=before_changing,
         )
 

@@ -1,6 +1,5 @@
 """What an agent may do with the sessions of its family. The owner, for whom every session is family, may do it too."""
 
-import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -14,6 +13,7 @@ from rametd.services.core import Core
 from rametd.services.creation.creator import Creator
 from rametd.services.creation.wanted import Created, NewSession
 from rametd.services.delivery import SESSION, sender_of
+from rametd.services.environments import variables_of
 from rametd.services.family import find_member
 from rametd.services.lifecycle import log_update
 from rametd.services.mail import outcome, post
@@ -74,7 +74,7 @@ class Orchestration:
             family.check_rate(unit, parent, core.config.caps, core.clock())
             unit.spawns.add(session.id, session.root_id, parent.id)
 
-        environment = await asyncio.to_thread(core.environments.read, parent.id) or {}
+        environment = await variables_of(core, parent.id)
         return await self._creator.create(
             NewSession(
                 path=parent.worktree,

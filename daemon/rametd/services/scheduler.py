@@ -6,10 +6,13 @@ from collections.abc import Sequence
 from contextlib import suppress
 from itertools import count
 
+import structlog
+
 from rametd.domain.models import DAEMON, Agent, AgentState, Hold, PromptState, RequestKind, Session
 from rametd.domain.states import BUSY_STATES, SLOT_STATES, State
 from rametd.services import budgets
 from rametd.services.agents.launching import environment_of
+from rametd.services.agents.stopping import end_agent
 from rametd.services.agents.supervisor import Supervisor
 from rametd.services.core import Core
 from rametd.services.delivery import deliver
@@ -21,6 +24,8 @@ from rametd.services.sessions import release
 from rametd.services.trackers import Trackers
 from rametd.services.worktrees.checkpoints import Checkpointer
 from rametd.store import Unit
+
+log = structlog.get_logger()
 
 PERIOD_S = 30.0
 """Days end without anybody telling."""
@@ -37,11 +42,26 @@ class Scheduler:
         self._trackers = trackers
         self._supervisor = supervisor
         self._turns = count(1)
+        self._outdated: list[Session] = []  # queued sessions whose living agent has another environment than they
+        self._endings: set[asyncio.Task[None]] = set()
         self._unkept: list[str] = []  # sessions of whose last turn there is no checkpoint yet
         self._served: dict[str, int] = {}  # repository → when it last got a slot, in turns
         self._logged_out: dict[str, Session] = {}  # kind of agent → the first session that waits for its login
         self._credentials: dict[str, str] = {}  # kind of agent → their digest when they were first found lapsed
         self._login_asked = True  # a request about a login may be open
+
+    def _end(self, session: Session) -> None:
+        task = asyncio.create_task(
+            end_agent(self._core, self._supervisor, session, "environment"), name=f"end-outdated-{session.id}"
+        )
+        self._endings.add(task)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: "asyncio.Task[None]") -> None:
+        self._endings.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("an agent with an old environment was not ended", task=task.get_name(), exc_info=error)
+        self._core.live.schedule()
 
     async def run(self) -> None:
         rest = 0.0
@@ -50,10 +70,13 @@ class Scheduler:
                 await asyncio.wait_for(self._core.live.startable.wait(), rest)
             self._core.live.startable.clear()
             self._unkept.clear()
+            self._outdated.clear()
             await self._watch_logins()
             to_launch, to_send, rest = await write_for_sure(self._core.store, self._claim)
             for session_id in self._unkept:
                 self._checkpointer.catch_up(session_id)
+            for session in self._outdated:
+                self._end(session)
             for session, agent in to_launch:
                 self._supervisor.launch(session, agent)
             for session_id in to_send:
@@ -138,6 +161,11 @@ class Scheduler:
             if agent is not None and agent.state in {AgentState.STARTING, AgentState.LIVE}:
                 if agent.stop_intent:  # it is being ended; its end wakes us
                     continue
+                if agent.environment != session.environment and not (agent.background or agent.background_commands):
+                    # It has credentials of another day; nothing of it runs, so that its successor can have the new ones at once.
+                    unit.agents.update(session.id, agent.generation, stop_intent="environment")
+                    self._outdated.append(session)
+                    continue
                 deliver(unit, self._core.kind(session.agent), session, begin=True)
                 to_send.append(session.id)
             else:
@@ -191,6 +219,7 @@ class Scheduler:
                 start_time=unit.now,
                 mode=session.mode,
                 model=session.model,
+                environment=session.environment,  # read from the file later, so that the process has this one or a newer one
             )
         )
         return session, agent

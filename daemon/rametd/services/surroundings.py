@@ -1,13 +1,12 @@
 """What every process in a worktree finds in its environment: the agent, commands, setup, a person's shell."""
 
-import asyncio
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from rametd import environment
 from rametd.domain.errors import BadConfigError
 from rametd.domain.models import COMMAND, Repo, Session
-from rametd.services import ports
+from rametd.environment import Variables, build
+from rametd.services import environments, ports
 from rametd.services.core import Core
 from rametd.services.settings import for_session
 
@@ -44,7 +43,6 @@ async def run_names(core: Core, session: Session, repo: Repo) -> tuple[str, ...]
 
 async def for_command(core: Core, session: Session, repo: Repo, more: Mapping[str, str]) -> dict[str, str]:
     """The whole environment of a command: the session's, and it acts as the session, with no more rights than that has."""
-    callers = await asyncio.to_thread(core.environments.read, session.id) or {}
     fixed = {
         "RAMET_SESSION": session.id,
         "RAMET_TOKEN": core.tokens.give(session.id),
@@ -52,7 +50,7 @@ async def for_command(core: Core, session: Session, repo: Repo, more: Mapping[st
         **await of_session(core, session, repo),
         **more,
     }
-    return environment.build(core.daemon_environment, callers, core.config.agents.claude.pass_env, fixed)
+    return await environments.for_process(core, session.id, fixed)
 
 
 def for_tree(core: Core, repo: Repo, tree: Path, more: Mapping[str, str]) -> dict[str, str]:
@@ -65,7 +63,7 @@ def for_tree(core: Core, repo: Repo, tree: Path, more: Mapping[str, str]) -> dic
         **ceiling(tree),
         **more,
     }
-    return environment.build(core.daemon_environment, {}, core.config.agents.claude.pass_env, fixed)
+    return build(core.daemon_environment, Variables(), core.config.agents.claude.pass_env, fixed)
 
 
 def _ours(core: Core) -> dict[str, str]:

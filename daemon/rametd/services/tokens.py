@@ -45,5 +45,9 @@ class Tokens:
             )
         return session_id
 
+    def digest(self, secret: bytes) -> str:
+        """Return a digest of ``secret`` that only this daemon can compute, so that storing it gives nothing away."""
+        return hmac.new(self._key, b"digest:" + secret, hashlib.sha256).hexdigest()[:32]
+
     def _mac(self, session_id: str) -> str:
         return hmac.new(self._key, session_id.encode("utf-8", "surrogatepass"), hashlib.sha256).hexdigest()[:40]

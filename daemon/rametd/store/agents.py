@@ -34,6 +34,7 @@ class AgentColumns(TypedDict, total=False):
     api_error: str
     in_turn: bool
     conversation_home: str
+    environment: str
 
 
 class AgentReads(Table):

@@ -63,6 +63,7 @@ class SessionColumns(TypedDict, total=False):
     setup_reason: str
     archive_commit: str
     conversation_lost: bool
+    environment: str
     worktree_kind: WorktreeKind
 
 

@@ -82,7 +82,6 @@ class GetInfoResponse(_message.Message):
     SERVING_FIELD_NUMBER: _builtins.int
     START_TIME_FIELD_NUMBER: _builtins.int
     CAPABILITIES_FIELD_NUMBER: _builtins.int
-    ENVIRONMENT_PATTERNS_FIELD_NUMBER: _builtins.int
     LOG_FILE_FIELD_NUMBER: _builtins.int
     READ_ONLY_FIELD_NUMBER: _builtins.int
     QUARANTINE_FIELD_NUMBER: _builtins.int
@@ -118,10 +117,6 @@ class GetInfoResponse(_message.Message):
     def capabilities(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """What this daemon can do beyond the first release, by stable names."""
 
-    @_builtins.property
-    def environment_patterns(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Patterns of the environment variables that CreateSession wants from its caller, such as "ANTHROPIC_*"."""
-
     def __init__(
         self,
         *,
@@ -135,14 +130,13 @@ class GetInfoResponse(_message.Message):
         serving: _builtins.bool = ...,
         start_time: _timestamp_pb2.Timestamp | None = ...,
         capabilities: _abc.Iterable[_builtins.str] | None = ...,
-        environment_patterns: _abc.Iterable[_builtins.str] | None = ...,
         log_file: _builtins.str = ...,
         read_only: _builtins.bool = ...,
         quarantine: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["cursor", b"cursor", "start_time", b"start_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["capabilities", b"capabilities", "contract_version", b"contract_version", "cursor", b"cursor", "environment_patterns", b"environment_patterns", "instance_id", b"instance_id", "log_file", b"log_file", "pid", b"pid", "quarantine", b"quarantine", "read_only", b"read_only", "serving", b"serving", "socket", b"socket", "start_time", b"start_time", "state_dir", b"state_dir", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["capabilities", b"capabilities", "contract_version", b"contract_version", "cursor", b"cursor", "instance_id", b"instance_id", "log_file", b"log_file", "pid", b"pid", "quarantine", b"quarantine", "read_only", b"read_only", "serving", b"serving", "socket", b"socket", "start_time", b"start_time", "state_dir", b"state_dir", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -27,15 +27,13 @@ from ramet.v1 import common_pb2 as ramet_dot_v1_dot_common__pb2
 from ramet.v1 import session_pb2 as ramet_dot_v1_dot_session__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x13ramet/v1/plan.proto\x12\x08ramet.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x15ramet/v1/common.proto\x1a\x16ramet/v1/session.proto\"\x8a\x01\n\x0bPlanProblem\x12\x10\n\x08severity\x18\x01 \x01(\t\x12\x0c\n\x04\x63ode\x18\x02 \x01(\t\x12\x0c\n\x04line\x18\x03 \x01(\r\x12\x0b\n\x03key\x18\x04 \x01(\t\x12\x0f\n\x07threads\x18\x05 \x03(\t\x12\x0f\n\x07message\x18\x06 \x01(\t\x12\x0c\n\x04hint\x18\x07 \x01(\t\x12\x10\n\x08\x65xamples\x18\x08 \x03(\t\"\x9e\x02\n\x06Thread\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x0e\n\x06\x62ranch\x18\x03 \x01(\t\x12\x0c\n\x04goal\x18\x04 \x01(\t\x12\x0e\n\x06prompt\x18\x05 \x01(\t\x12\x0c\n\x04\x62\x61se\x18\x06 \x01(\t\x12\x0c\n\x04owns\x18\x07 \x03(\t\x12\x0f\n\x07\x66orbids\x18\x08 \x03(\t\x12\x13\n\x0bmerge_order\x18\t \x01(\x05\x12\r\n\x05model\x18\n \x01(\t\x12&\n\x04mode\x18\x0b \x01(\x0e\x32\x18.ramet.v1.PermissionMode\x12\r\n\x05\x61gent\x18\x0c \x01(\t\x12\x17\n\nbudget_usd\x18\r \x01(\x01H\x00\x88\x01\x01\x12\r\n\x05\x61\x66ter\x18\x0e \x03(\t\x12\r\n\x05\x63heck\x18\x0f \x03(\tB\r\n\x0b_budget_usd\"<\n\x10\x43heckPlanRequest\x12\x0c\n\x04path\x18\x01 \x01(\t\x12\x0c\n\x04text\x18\x02 \x01(\t\x12\x0c\n\x04\x66ile\x18\x03 \x01(\t\"y\n\x11\x43heckPlanResponse\x12\'\n\x08problems\x18\x01 \x03(\x0b\x32\x15.ramet.v1.PlanProblem\x12!\n\x07threads\x18\x02 \x03(\x0b\x32\x10.ramet.v1.Thread\x12\n\n\x02ok\x18\x03 \x01(\x08\x12\x0c\n\x04name\x18\x04 \x01(\t\"\xd7\x01\n\x10\x41pplyPlanRequest\x12\x0c\n\x04path\x18\x01 \x01(\t\x12\x0c\n\x04text\x18\x02 \x01(\t\x12\x0c\n\x04\x66ile\x18\x03 \x01(\t\x12\x0f\n\x07\x64ry_run\x18\x04 \x01(\x08\x12@\n\x0b\x65nvironment\x18\x05 \x03(\x0b\x32+.ramet.v1.ApplyPlanRequest.EnvironmentEntry\x12\x12\n\nrequest_id\x18\x06 \x01(\t\x1a\x32\n\x10\x45nvironmentEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"Q\n\nPlanChange\x12\x0e\n\x06\x61\x63tion\x18\x01 \x01(\t\x12\x0e\n\x06thread\x18\x02 \x01(\t\x12\x0f\n\x07message\x18\x03 \x01(\t\x12\x12\n\nsession_id\x18\x04 \x01(\t\"\x82\x01\n\x11\x41pplyPlanResponse\x12\x0f\n\x07plan_id\x18\x01 \x01(\t\x12%\n\x07\x63hanges\x18\x02 \x03(\x0b\x32\x14.ramet.v1.PlanChange\x12#\n\x08sessions\x18\x03 \x03(\x0b\x32\x11.ramet.v1.Session\x12\x10\n\x08warnings\x18\x04 \x03(\t\",\n\x0eGetPlanRequest\x12\x0c\n\x04plan\x18\x01 \x01(\t\x12\x0c\n\x04path\x18\x02 \x01(\t\"\xea\x01\n\x0cThreadStatus\x12 \n\x06thread\x18\x01 \x01(\x0b\x32\x10.ramet.v1.Thread\x12\"\n\x07session\x18\x02 \x01(\x0b\x32\x11.ramet.v1.Session\x12\r\n\x05\x61head\x18\x03 \x01(\r\x12\x0e\n\x06\x62\x65hind\x18\x04 \x01(\r\x12\r\n\x05\x64irty\x18\x05 \x01(\r\x12\x0e\n\x06inside\x18\x06 \x03(\t\x12\x0f\n\x07outside\x18\x07 \x03(\t\x12\x0e\n\x06landed\x18\x08 \x01(\x08\x12\x15\n\rlanded_reason\x18\t \x01(\t\x12\r\n\x05place\x18\n \x01(\r\x12\x0f\n\x07landing\x18\x0b \x01(\t\"X\n\x0fGetPlanResponse\x12\x1c\n\x04plan\x18\x01 \x01(\x0b\x32\x0e.ramet.v1.Plan\x12\'\n\x07threads\x18\x02 \x03(\x0b\x32\x16.ramet.v1.ThreadStatus\"\xc1\x01\n\x04Plan\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x0c\n\x04repo\x18\x03 \x01(\t\x12\x0c\n\x04\x66ile\x18\x04 \x01(\t\x12\x0f\n\x07threads\x18\x05 \x01(\r\x12/\n\x0b\x63reate_time\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12/\n\x0bupdate_time\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x10\n\x08\x63ost_usd\x18\x08 \x01(\x01\"G\n\x10ListPlansRequest\x12\x0c\n\x04repo\x18\x01 \x01(\t\x12\x11\n\tpage_size\x18\x02 \x01(\r\x12\x12\n\npage_token\x18\x03 \x01(\t\"K\n\x11ListPlansResponse\x12\x1d\n\x05plans\x18\x01 \x03(\x0b\x32\x0e.ramet.v1.Plan\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"f\n\x13\x43onvergePlanRequest\x12\x0c\n\x04plan\x18\x01 \x01(\t\x12\x0c\n\x04path\x18\x02 \x01(\t\x12\x0f\n\x07\x64ry_run\x18\x03 \x01(\x08\x12\x0e\n\x06remote\x18\x04 \x01(\t\x12\x12\n\nrequest_id\x18\x05 \x01(\t\"\x8f\x01\n\x0c\x43onvergeStep\x12\x0e\n\x06thread\x18\x01 \x01(\t\x12\x0e\n\x06\x62ranch\x18\x02 \x01(\t\x12\x0c\n\x04\x62\x61se\x18\x03 \x01(\t\x12\x0e\n\x06\x61\x63tion\x18\x04 \x01(\t\x12\x0f\n\x07message\x18\x05 \x01(\t\x12\r\n\x05title\x18\x06 \x01(\t\x12\x14\n\x0cpull_request\x18\x07 \x01(\r\x12\x0b\n\x03url\x18\x08 \x01(\t\"M\n\x14\x43onvergePlanResponse\x12%\n\x05steps\x18\x01 \x03(\x0b\x32\x16.ramet.v1.ConvergeStep\x12\x0e\n\x06\x66\x61iled\x18\x02 \x01(\r\"U\n\x12\x43leanUpPlanRequest\x12\x0c\n\x04plan\x18\x01 \x01(\t\x12\x0c\n\x04path\x18\x02 \x01(\t\x12\x0f\n\x07\x64ry_run\x18\x03 \x01(\x08\x12\x12\n\nrequest_id\x18\x04 \x01(\t\"P\n\x0b\x43leanUpStep\x12\x0e\n\x06thread\x18\x01 \x01(\t\x12\x0f\n\x07removed\x18\x02 \x01(\x08\x12\x0e\n\x06reason\x18\x03 \x01(\t\x12\x10\n\x08warnings\x18\x04 \x03(\t\"Q\n\x13\x43leanUpPlanResponse\x12$\n\x05steps\x18\x01 \x03(\x0b\x32\x15.ramet.v1.CleanUpStep\x12\x14\n\x0cplan_removed\x18\x02 \x01(\x08\x32\xba\x03\n\x0bPlanService\x12\x44\n\tCheckPlan\x12\x1a.ramet.v1.CheckPlanRequest\x1a\x1b.ramet.v1.CheckPlanResponse\x12\x44\n\tApplyPlan\x12\x1a.ramet.v1.ApplyPlanRequest\x1a\x1b.ramet.v1.ApplyPlanResponse\x12>\n\x07GetPlan\x12\x18.ramet.v1.GetPlanRequest\x1a\x19.ramet.v1.GetPlanResponse\x12\x44\n\tListPlans\x12\x1a.ramet.v1.ListPlansRequest\x1a\x1b.ramet.v1.ListPlansResponse\x12M\n\x0c\x43onvergePlan\x12\x1d.ramet.v1.ConvergePlanRequest\x1a\x1e.ramet.v1.ConvergePlanResponse\x12J\n\x0b\x43leanUpPlan\x12\x1c.ramet.v1.CleanUpPlanRequest\x1a\x1d.ramet.v1.CleanUpPlanResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x13ramet/v1/plan.proto\x12\x08ramet.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x15ramet/v1/common.proto\x1a\x16ramet/v1/session.proto\"\x8a\x01\n\x0bPlanProblem\x12\x10\n\x08severity\x18\x01 \x01(\t\x12\x0c\n\x04\x63ode\x18\x02 \x01(\t\x12\x0c\n\x04line\x18\x03 \x01(\r\x12\x0b\n\x03key\x18\x04 \x01(\t\x12\x0f\n\x07threads\x18\x05 \x03(\t\x12\x0f\n\x07message\x18\x06 \x01(\t\x12\x0c\n\x04hint\x18\x07 \x01(\t\x12\x10\n\x08\x65xamples\x18\x08 \x03(\t\"\x9e\x02\n\x06Thread\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x0e\n\x06\x62ranch\x18\x03 \x01(\t\x12\x0c\n\x04goal\x18\x04 \x01(\t\x12\x0e\n\x06prompt\x18\x05 \x01(\t\x12\x0c\n\x04\x62\x61se\x18\x06 \x01(\t\x12\x0c\n\x04owns\x18\x07 \x03(\t\x12\x0f\n\x07\x66orbids\x18\x08 \x03(\t\x12\x13\n\x0bmerge_order\x18\t \x01(\x05\x12\r\n\x05model\x18\n \x01(\t\x12&\n\x04mode\x18\x0b \x01(\x0e\x32\x18.ramet.v1.PermissionMode\x12\r\n\x05\x61gent\x18\x0c \x01(\t\x12\x17\n\nbudget_usd\x18\r \x01(\x01H\x00\x88\x01\x01\x12\r\n\x05\x61\x66ter\x18\x0e \x03(\t\x12\r\n\x05\x63heck\x18\x0f \x03(\tB\r\n\x0b_budget_usd\"<\n\x10\x43heckPlanRequest\x12\x0c\n\x04path\x18\x01 \x01(\t\x12\x0c\n\x04text\x18\x02 \x01(\t\x12\x0c\n\x04\x66ile\x18\x03 \x01(\t\"y\n\x11\x43heckPlanResponse\x12\'\n\x08problems\x18\x01 \x03(\x0b\x32\x15.ramet.v1.PlanProblem\x12!\n\x07threads\x18\x02 \x03(\x0b\x32\x10.ramet.v1.Thread\x12\n\n\x02ok\x18\x03 \x01(\x08\x12\x0c\n\x04name\x18\x04 \x01(\t\"a\n\x10\x41pplyPlanRequest\x12\x0c\n\x04path\x18\x01 \x01(\t\x12\x0c\n\x04text\x18\x02 \x01(\t\x12\x0c\n\x04\x66ile\x18\x03 \x01(\t\x12\x0f\n\x07\x64ry_run\x18\x04 \x01(\x08\x12\x12\n\nrequest_id\x18\x06 \x01(\t\"Q\n\nPlanChange\x12\x0e\n\x06\x61\x63tion\x18\x01 \x01(\t\x12\x0e\n\x06thread\x18\x02 \x01(\t\x12\x0f\n\x07message\x18\x03 \x01(\t\x12\x12\n\nsession_id\x18\x04 \x01(\t\"\x82\x01\n\x11\x41pplyPlanResponse\x12\x0f\n\x07plan_id\x18\x01 \x01(\t\x12%\n\x07\x63hanges\x18\x02 \x03(\x0b\x32\x14.ramet.v1.PlanChange\x12#\n\x08sessions\x18\x03 \x03(\x0b\x32\x11.ramet.v1.Session\x12\x10\n\x08warnings\x18\x04 \x03(\t\",\n\x0eGetPlanRequest\x12\x0c\n\x04plan\x18\x01 \x01(\t\x12\x0c\n\x04path\x18\x02 \x01(\t\"\xea\x01\n\x0cThreadStatus\x12 \n\x06thread\x18\x01 \x01(\x0b\x32\x10.ramet.v1.Thread\x12\"\n\x07session\x18\x02 \x01(\x0b\x32\x11.ramet.v1.Session\x12\r\n\x05\x61head\x18\x03 \x01(\r\x12\x0e\n\x06\x62\x65hind\x18\x04 \x01(\r\x12\r\n\x05\x64irty\x18\x05 \x01(\r\x12\x0e\n\x06inside\x18\x06 \x03(\t\x12\x0f\n\x07outside\x18\x07 \x03(\t\x12\x0e\n\x06landed\x18\x08 \x01(\x08\x12\x15\n\rlanded_reason\x18\t \x01(\t\x12\r\n\x05place\x18\n \x01(\r\x12\x0f\n\x07landing\x18\x0b \x01(\t\"X\n\x0fGetPlanResponse\x12\x1c\n\x04plan\x18\x01 \x01(\x0b\x32\x0e.ramet.v1.Plan\x12\'\n\x07threads\x18\x02 \x03(\x0b\x32\x16.ramet.v1.ThreadStatus\"\xc1\x01\n\x04Plan\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x0c\n\x04repo\x18\x03 \x01(\t\x12\x0c\n\x04\x66ile\x18\x04 \x01(\t\x12\x0f\n\x07threads\x18\x05 \x01(\r\x12/\n\x0b\x63reate_time\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12/\n\x0bupdate_time\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x10\n\x08\x63ost_usd\x18\x08 \x01(\x01\"G\n\x10ListPlansRequest\x12\x0c\n\x04repo\x18\x01 \x01(\t\x12\x11\n\tpage_size\x18\x02 \x01(\r\x12\x12\n\npage_token\x18\x03 \x01(\t\"K\n\x11ListPlansResponse\x12\x1d\n\x05plans\x18\x01 \x03(\x0b\x32\x0e.ramet.v1.Plan\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"f\n\x13\x43onvergePlanRequest\x12\x0c\n\x04plan\x18\x01 \x01(\t\x12\x0c\n\x04path\x18\x02 \x01(\t\x12\x0f\n\x07\x64ry_run\x18\x03 \x01(\x08\x12\x0e\n\x06remote\x18\x04 \x01(\t\x12\x12\n\nrequest_id\x18\x05 \x01(\t\"\x8f\x01\n\x0c\x43onvergeStep\x12\x0e\n\x06thread\x18\x01 \x01(\t\x12\x0e\n\x06\x62ranch\x18\x02 \x01(\t\x12\x0c\n\x04\x62\x61se\x18\x03 \x01(\t\x12\x0e\n\x06\x61\x63tion\x18\x04 \x01(\t\x12\x0f\n\x07message\x18\x05 \x01(\t\x12\r\n\x05title\x18\x06 \x01(\t\x12\x14\n\x0cpull_request\x18\x07 \x01(\r\x12\x0b\n\x03url\x18\x08 \x01(\t\"M\n\x14\x43onvergePlanResponse\x12%\n\x05steps\x18\x01 \x03(\x0b\x32\x16.ramet.v1.ConvergeStep\x12\x0e\n\x06\x66\x61iled\x18\x02 \x01(\r\"U\n\x12\x43leanUpPlanRequest\x12\x0c\n\x04plan\x18\x01 \x01(\t\x12\x0c\n\x04path\x18\x02 \x01(\t\x12\x0f\n\x07\x64ry_run\x18\x03 \x01(\x08\x12\x12\n\nrequest_id\x18\x04 \x01(\t\"P\n\x0b\x43leanUpStep\x12\x0e\n\x06thread\x18\x01 \x01(\t\x12\x0f\n\x07removed\x18\x02 \x01(\x08\x12\x0e\n\x06reason\x18\x03 \x01(\t\x12\x10\n\x08warnings\x18\x04 \x03(\t\"Q\n\x13\x43leanUpPlanResponse\x12$\n\x05steps\x18\x01 \x03(\x0b\x32\x15.ramet.v1.CleanUpStep\x12\x14\n\x0cplan_removed\x18\x02 \x01(\x08\x32\xba\x03\n\x0bPlanService\x12\x44\n\tCheckPlan\x12\x1a.ramet.v1.CheckPlanRequest\x1a\x1b.ramet.v1.CheckPlanResponse\x12\x44\n\tApplyPlan\x12\x1a.ramet.v1.ApplyPlanRequest\x1a\x1b.ramet.v1.ApplyPlanResponse\x12>\n\x07GetPlan\x12\x18.ramet.v1.GetPlanRequest\x1a\x19.ramet.v1.GetPlanResponse\x12\x44\n\tListPlans\x12\x1a.ramet.v1.ListPlansRequest\x1a\x1b.ramet.v1.ListPlansResponse\x12M\n\x0c\x43onvergePlan\x12\x1d.ramet.v1.ConvergePlanRequest\x1a\x1e.ramet.v1.ConvergePlanResponse\x12J\n\x0b\x43leanUpPlan\x12\x1c.ramet.v1.CleanUpPlanRequest\x1a\x1d.ramet.v1.CleanUpPlanResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'ramet.v1.plan_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_APPLYPLANREQUEST_ENVIRONMENTENTRY']._loaded_options = None
-  _globals['_APPLYPLANREQUEST_ENVIRONMENTENTRY']._serialized_options = b'8\001'
   _globals['_PLANPROBLEM']._serialized_start=114
   _globals['_PLANPROBLEM']._serialized_end=252
   _globals['_THREAD']._serialized_start=255
@@ -44,38 +42,36 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_CHECKPLANREQUEST']._serialized_end=603
   _globals['_CHECKPLANRESPONSE']._serialized_start=605
   _globals['_CHECKPLANRESPONSE']._serialized_end=726
-  _globals['_APPLYPLANREQUEST']._serialized_start=729
-  _globals['_APPLYPLANREQUEST']._serialized_end=944
-  _globals['_APPLYPLANREQUEST_ENVIRONMENTENTRY']._serialized_start=894
-  _globals['_APPLYPLANREQUEST_ENVIRONMENTENTRY']._serialized_end=944
-  _globals['_PLANCHANGE']._serialized_start=946
-  _globals['_PLANCHANGE']._serialized_end=1027
-  _globals['_APPLYPLANRESPONSE']._serialized_start=1030
-  _globals['_APPLYPLANRESPONSE']._serialized_end=1160
-  _globals['_GETPLANREQUEST']._serialized_start=1162
-  _globals['_GETPLANREQUEST']._serialized_end=1206
-  _globals['_THREADSTATUS']._serialized_start=1209
-  _globals['_THREADSTATUS']._serialized_end=1443
-  _globals['_GETPLANRESPONSE']._serialized_start=1445
-  _globals['_GETPLANRESPONSE']._serialized_end=1533
-  _globals['_PLAN']._serialized_start=1536
-  _globals['_PLAN']._serialized_end=1729
-  _globals['_LISTPLANSREQUEST']._serialized_start=1731
-  _globals['_LISTPLANSREQUEST']._serialized_end=1802
-  _globals['_LISTPLANSRESPONSE']._serialized_start=1804
-  _globals['_LISTPLANSRESPONSE']._serialized_end=1879
-  _globals['_CONVERGEPLANREQUEST']._serialized_start=1881
-  _globals['_CONVERGEPLANREQUEST']._serialized_end=1983
-  _globals['_CONVERGESTEP']._serialized_start=1986
-  _globals['_CONVERGESTEP']._serialized_end=2129
-  _globals['_CONVERGEPLANRESPONSE']._serialized_start=2131
-  _globals['_CONVERGEPLANRESPONSE']._serialized_end=2208
-  _globals['_CLEANUPPLANREQUEST']._serialized_start=2210
-  _globals['_CLEANUPPLANREQUEST']._serialized_end=2295
-  _globals['_CLEANUPSTEP']._serialized_start=2297
-  _globals['_CLEANUPSTEP']._serialized_end=2377
-  _globals['_CLEANUPPLANRESPONSE']._serialized_start=2379
-  _globals['_CLEANUPPLANRESPONSE']._serialized_end=2460
-  _globals['_PLANSERVICE']._serialized_start=2463
-  _globals['_PLANSERVICE']._serialized_end=2905
+  _globals['_APPLYPLANREQUEST']._serialized_start=728
+  _globals['_APPLYPLANREQUEST']._serialized_end=825
+  _globals['_PLANCHANGE']._serialized_start=827
+  _globals['_PLANCHANGE']._serialized_end=908
+  _globals['_APPLYPLANRESPONSE']._serialized_start=911
+  _globals['_APPLYPLANRESPONSE']._serialized_end=1041
+  _globals['_GETPLANREQUEST']._serialized_start=1043
+  _globals['_GETPLANREQUEST']._serialized_end=1087
+  _globals['_THREADSTATUS']._serialized_start=1090
+  _globals['_THREADSTATUS']._serialized_end=1324
+  _globals['_GETPLANRESPONSE']._serialized_start=1326
+  _globals['_GETPLANRESPONSE']._serialized_end=1414
+  _globals['_PLAN']._serialized_start=1417
+  _globals['_PLAN']._serialized_end=1610
+  _globals['_LISTPLANSREQUEST']._serialized_start=1612
+  _globals['_LISTPLANSREQUEST']._serialized_end=1683
+  _globals['_LISTPLANSRESPONSE']._serialized_start=1685
+  _globals['_LISTPLANSRESPONSE']._serialized_end=1760
+  _globals['_CONVERGEPLANREQUEST']._serialized_start=1762
+  _globals['_CONVERGEPLANREQUEST']._serialized_end=1864
+  _globals['_CONVERGESTEP']._serialized_start=1867
+  _globals['_CONVERGESTEP']._serialized_end=2010
+  _globals['_CONVERGEPLANRESPONSE']._serialized_start=2012
+  _globals['_CONVERGEPLANRESPONSE']._serialized_end=2089
+  _globals['_CLEANUPPLANREQUEST']._serialized_start=2091
+  _globals['_CLEANUPPLANREQUEST']._serialized_end=2176
+  _globals['_CLEANUPSTEP']._serialized_start=2178
+  _globals['_CLEANUPSTEP']._serialized_end=2258
+  _globals['_CLEANUPPLANRESPONSE']._serialized_start=2260
+  _globals['_CLEANUPPLANRESPONSE']._serialized_end=2341
+  _globals['_PLANSERVICE']._serialized_start=2344
+  _globals['_PLANSERVICE']._serialized_end=2786
 # @@protoc_insertion_point(module_scope)

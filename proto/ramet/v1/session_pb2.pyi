@@ -168,6 +168,38 @@ PROMPT_STATE_CANCELLED: PromptState.ValueType  # 4
 """It was withdrawn before the agent got it."""
 Global___PromptState: _TypeAlias = PromptState  # noqa: Y015
 
+class _VariableKind:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _VariableKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_VariableKind.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    VARIABLE_KIND_UNSPECIFIED: _VariableKind.ValueType  # 0
+    """Not set."""
+    VARIABLE_KIND_PINNED: _VariableKind.ValueType  # 1
+    """From the call that created the session."""
+    VARIABLE_KIND_FRESH: _VariableKind.ValueType  # 2
+    """From the newest call of the owner that had one."""
+    VARIABLE_KIND_SET: _VariableKind.ValueType  # 3
+    """Set by name."""
+    VARIABLE_KIND_UNSET: _VariableKind.ValueType  # 4
+    """Removed by name."""
+
+class VariableKind(_VariableKind, metaclass=_VariableKindEnumTypeWrapper):
+    """VariableKind says how long a session keeps the value of a variable."""
+
+VARIABLE_KIND_UNSPECIFIED: VariableKind.ValueType  # 0
+"""Not set."""
+VARIABLE_KIND_PINNED: VariableKind.ValueType  # 1
+"""From the call that created the session."""
+VARIABLE_KIND_FRESH: VariableKind.ValueType  # 2
+"""From the newest call of the owner that had one."""
+VARIABLE_KIND_SET: VariableKind.ValueType  # 3
+"""Set by name."""
+VARIABLE_KIND_UNSET: VariableKind.ValueType  # 4
+"""Removed by name."""
+Global___VariableKind: _TypeAlias = VariableKind  # noqa: Y015
+
 class _WaitCondition:
     ValueType = _typing.NewType("ValueType", _builtins.int)
     V: _TypeAlias = ValueType  # noqa: Y015
@@ -572,26 +604,6 @@ class CreateSessionRequest(_message.Message):
 
     DESCRIPTOR: _descriptor.Descriptor
 
-    @_typing.final
-    class EnvironmentEntry(_message.Message):
-        DESCRIPTOR: _descriptor.Descriptor
-
-        KEY_FIELD_NUMBER: _builtins.int
-        VALUE_FIELD_NUMBER: _builtins.int
-        key: _builtins.str
-        value: _builtins.str
-        def __init__(
-            self,
-            *,
-            key: _builtins.str = ...,
-            value: _builtins.str = ...,
-        ) -> None: ...
-        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
-        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-        def WhichOneof(self, oneof_group: _Never) -> None: ...
-
     PATH_FIELD_NUMBER: _builtins.int
     PROMPT_FIELD_NUMBER: _builtins.int
     NAME_FIELD_NUMBER: _builtins.int
@@ -607,7 +619,7 @@ class CreateSessionRequest(_message.Message):
     PARENT_FIELD_NUMBER: _builtins.int
     PRIORITY_FIELD_NUMBER: _builtins.int
     AFTER_FIELD_NUMBER: _builtins.int
-    ENVIRONMENT_FIELD_NUMBER: _builtins.int
+    VARIABLES_FIELD_NUMBER: _builtins.int
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     WITH_CHANGES_FIELD_NUMBER: _builtins.int
     IN_PLACE_FIELD_NUMBER: _builtins.int
@@ -663,8 +675,8 @@ class CreateSessionRequest(_message.Message):
         """Sessions that must have ended a turn well before this one starts."""
 
     @_builtins.property
-    def environment(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
-        """The caller's environment, filtered by GetInfoResponse.environment_patterns. Kept in a file of its own, never in the database or the log."""
+    def variables(self) -> Global___VariableChanges:
+        """Variables to set or remove, beside those of the caller's environment (see VariableChanges)."""
 
     def __init__(
         self,
@@ -684,7 +696,7 @@ class CreateSessionRequest(_message.Message):
         parent: _builtins.str = ...,
         priority: _builtins.int = ...,
         after: _abc.Iterable[_builtins.str] | None = ...,
-        environment: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+        variables: Global___VariableChanges | None = ...,
         request_id: _builtins.str = ...,
         with_changes: _builtins.bool = ...,
         in_place: _builtins.bool = ...,
@@ -692,9 +704,9 @@ class CreateSessionRequest(_message.Message):
         adopt_path: _builtins.str = ...,
         initial_commit: _builtins.bool = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_budget_usd", b"_budget_usd", "budget_usd", b"budget_usd"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_budget_usd", b"_budget_usd", "budget_usd", b"budget_usd", "variables", b"variables"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_budget_usd", b"_budget_usd", "adopt_path", b"adopt_path", "after", b"after", "agent", b"agent", "base_ref", b"base_ref", "branch", b"branch", "budget_usd", b"budget_usd", "environment", b"environment", "existing_branch", b"existing_branch", "fetch", b"fetch", "forbids", b"forbids", "in_place", b"in_place", "initial_commit", b"initial_commit", "mode", b"mode", "model", b"model", "name", b"name", "owns", b"owns", "parent", b"parent", "path", b"path", "priority", b"priority", "prompt", b"prompt", "request_id", b"request_id", "with_changes", b"with_changes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_budget_usd", b"_budget_usd", "adopt_path", b"adopt_path", "after", b"after", "agent", b"agent", "base_ref", b"base_ref", "branch", b"branch", "budget_usd", b"budget_usd", "existing_branch", b"existing_branch", "fetch", b"fetch", "forbids", b"forbids", "in_place", b"in_place", "initial_commit", b"initial_commit", "mode", b"mode", "model", b"model", "name", b"name", "owns", b"owns", "parent", b"parent", "path", b"path", "priority", b"priority", "prompt", b"prompt", "request_id", b"request_id", "variables", b"variables", "with_changes", b"with_changes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__budget_usd: _TypeAlias = _typing.Literal["budget_usd"]  # noqa: Y015
     _WhichOneofArgType__budget_usd: _TypeAlias = _typing.Literal["_budget_usd", b"_budget_usd"]  # noqa: Y015
@@ -733,6 +745,114 @@ class CreateSessionResponse(_message.Message):
 Global___CreateSessionResponse: _TypeAlias = CreateSessionResponse  # noqa: Y015
 
 @_typing.final
+class VariableChanges(_message.Message):
+    """VariableChanges sets and removes environment variables of a session by name.
+
+    Whatever a call changes here, a call of the owner that can lead to a process of a session carries the caller's environment in the
+    metadata `ramet-environment-bin`: NAME=value and a zero byte for each variable. CreateSession takes over all that
+    `ramet.environment` allows; later calls take over the fresh ones (credentials, sockets, identity). Values are stored in a file of mode
+    0600, never in the database or the log.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class SetEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    @_typing.final
+    class TakeEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    SET_FIELD_NUMBER: _builtins.int
+    TAKE_FIELD_NUMBER: _builtins.int
+    UNSET_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def set(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
+        """Values to set. They stay until they are set again or removed."""
+
+    @_builtins.property
+    def take(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
+        """Values from the caller's environment. A variable that the session inherits anyway follows the caller again; any other is set."""
+
+    @_builtins.property
+    def unset(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Names of variables that the session's processes do not get."""
+
+    def __init__(
+        self,
+        *,
+        set: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+        take: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+        unset: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["set", b"set", "take", b"take", "unset", b"unset"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___VariableChanges: _TypeAlias = VariableChanges  # noqa: Y015
+
+@_typing.final
+class Variable(_message.Message):
+    """Variable names an environment variable of a session, without its value."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    KIND_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """Its name."""
+    kind: Global___VariableKind.ValueType
+    """How long its value is kept."""
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        kind: Global___VariableKind.ValueType = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["kind", b"kind", "name", b"name"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Variable: _TypeAlias = Variable  # noqa: Y015
+
+@_typing.final
 class GetSessionRequest(_message.Message):
     """GetSessionRequest names a session."""
 
@@ -741,22 +861,26 @@ class GetSessionRequest(_message.Message):
     SESSION_FIELD_NUMBER: _builtins.int
     PATH_FIELD_NUMBER: _builtins.int
     INCLUDE_DISK_USE_FIELD_NUMBER: _builtins.int
+    INCLUDE_VARIABLES_FIELD_NUMBER: _builtins.int
     session: _builtins.str
     """Id, prefix, name or REPO/NAME."""
     path: _builtins.str
     """A path inside the repository whose sessions are meant where a name fits several."""
     include_disk_use: _builtins.bool
     """Measure what the worktree takes on disk."""
+    include_variables: _builtins.bool
+    """Name the variables of its environment."""
     def __init__(
         self,
         *,
         session: _builtins.str = ...,
         path: _builtins.str = ...,
         include_disk_use: _builtins.bool = ...,
+        include_variables: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["include_disk_use", b"include_disk_use", "path", b"path", "session", b"session"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["include_disk_use", b"include_disk_use", "include_variables", b"include_variables", "path", b"path", "session", b"session"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -775,6 +899,7 @@ class GetSessionResponse(_message.Message):
     CHILDREN_FIELD_NUMBER: _builtins.int
     DISK_BYTES_FIELD_NUMBER: _builtins.int
     SETUP_FAILURE_FIELD_NUMBER: _builtins.int
+    VARIABLES_FIELD_NUMBER: _builtins.int
     disk_bytes: _builtins.int
     """Bytes that its worktree takes on disk, where asked for."""
     setup_failure: _builtins.str
@@ -799,6 +924,10 @@ class GetSessionResponse(_message.Message):
     def children(self) -> _containers.RepeatedCompositeFieldContainer[Global___Session]:
         """Sessions it spawned."""
 
+    @_builtins.property
+    def variables(self) -> _containers.RepeatedCompositeFieldContainer[Global___Variable]:
+        """Variables that its processes get beside the daemon's own, by name, where asked for."""
+
     def __init__(
         self,
         *,
@@ -809,10 +938,11 @@ class GetSessionResponse(_message.Message):
         children: _abc.Iterable[Global___Session] | None = ...,
         disk_bytes: _builtins.int = ...,
         setup_failure: _builtins.str = ...,
+        variables: _abc.Iterable[Global___Variable] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["process", b"process", "session", b"session"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["children", b"children", "disk_bytes", b"disk_bytes", "open_requests", b"open_requests", "pending_prompts", b"pending_prompts", "process", b"process", "session", b"session", "setup_failure", b"setup_failure"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["children", b"children", "disk_bytes", b"disk_bytes", "open_requests", b"open_requests", "pending_prompts", b"pending_prompts", "process", b"process", "session", b"session", "setup_failure", b"setup_failure", "variables", b"variables"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -906,6 +1036,7 @@ class UpdateSessionRequest(_message.Message):
     SESSION_FIELD_NUMBER: _builtins.int
     UPDATE_MASK_FIELD_NUMBER: _builtins.int
     REQUEST_ID_FIELD_NUMBER: _builtins.int
+    VARIABLES_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
     """Which session."""
     request_id: _builtins.str
@@ -918,6 +1049,10 @@ class UpdateSessionRequest(_message.Message):
     def update_mask(self) -> _field_mask_pb2.FieldMask:
         """Which fields change: "name", "model", "mode", "budget_usd", "priority", "owns", "forbids"."""
 
+    @_builtins.property
+    def variables(self) -> Global___VariableChanges:
+        """Environment variables to set or remove."""
+
     def __init__(
         self,
         *,
@@ -925,10 +1060,11 @@ class UpdateSessionRequest(_message.Message):
         session: Global___Session | None = ...,
         update_mask: _field_mask_pb2.FieldMask | None = ...,
         request_id: _builtins.str = ...,
+        variables: Global___VariableChanges | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["session", b"session", "update_mask", b"update_mask"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["session", b"session", "update_mask", b"update_mask", "variables", b"variables"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["request_id", b"request_id", "session", b"session", "session_id", b"session_id", "update_mask", b"update_mask"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["request_id", b"request_id", "session", b"session", "session_id", b"session_id", "update_mask", b"update_mask", "variables", b"variables"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -941,18 +1077,24 @@ class UpdateSessionResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     SESSION_FIELD_NUMBER: _builtins.int
+    WARNINGS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def session(self) -> Global___Session:
         """The session as it is now."""
+
+    @_builtins.property
+    def warnings(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """What the person should know of the session's environment."""
 
     def __init__(
         self,
         *,
         session: Global___Session | None = ...,
+        warnings: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["session", b"session"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["session", b"session"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["session", b"session", "warnings", b"warnings"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

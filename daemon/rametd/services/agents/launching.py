@@ -1,13 +1,12 @@
 """What an agent's program is started with: computed in one way for a session, and for a spare that waits for one."""
 
-import asyncio
 from collections.abc import Mapping
 
-from rametd import environment
 from rametd.agents.base import Launch
 from rametd.domain.checkpoints import ConversationCut
 from rametd.domain.models import Repo, Session
 from rametd.keeper.executor import LaunchSpec
+from rametd.services import environments
 from rametd.services.core import Core
 from rametd.services.trust import untrusted_files
 
@@ -38,7 +37,6 @@ async def environment_of(
     core: Core, session: Session, around: Mapping[str, str], *, caller: str = ""
 ) -> dict[str, str]:
     """The environment of a session's agent, without what its program needs besides."""
-    callers = await asyncio.to_thread(core.environments.read, caller or session.id) or {}
     claude = core.config.agents.claude
     fixed = {
         "RAMET_SESSION": session.id,
@@ -49,7 +47,7 @@ async def environment_of(
     }
     if claude.config_dir is not None:
         fixed["CLAUDE_CONFIG_DIR"] = str(claude.config_dir)
-    return environment.build(core.daemon_environment, callers, claude.pass_env, fixed)
+    return await environments.for_process(core, caller or session.id, fixed)
 
 
 def spec_of(core: Core, session: Session, launch: Launch, generation: int) -> LaunchSpec:

@@ -21,6 +21,7 @@ from rametd.domain.models import Hold, Mode, Session, SetupState, Tokens, Worktr
 from rametd.domain.operations import Kind, Operation
 from rametd.domain.spares import Spare
 from rametd.domain.states import State
+from rametd.environment import build
 from rametd.git import Base, check_branch_name, slug
 from rametd.services import ports, repos
 from rametd.services.checks import check_budget, check_model, check_prompt
@@ -30,6 +31,7 @@ from rametd.services.creation.inserting import begin, insert, operation_of
 from rametd.services.creation.pool import Pool
 from rametd.services.creation.start import check_start, choose_name, find_start
 from rametd.services.creation.wanted import Created, Made, NewSession, Start, Wanted
+from rametd.services.environments import digest_of
 from rametd.services.hooks import SessionHooks
 from rametd.services.ids import new_id
 from rametd.services.lookup import find_session
@@ -149,7 +151,8 @@ class Creator:
         fetched: Base | None = None
         if new.fetch:  # before anything is made: it may be refused, or have a base for a repository without a commit
             ref = new.existing_branch or new.base_ref or None
-            fetched = await core.git.remotes.fetch_base(info, ref, new.path, new.environment)
+            caller = build(core.daemon_environment, new.environment)
+            fetched = await core.git.remotes.fetch_base(info, ref, new.path, caller)
         if new.initial_commit and info.head.commit is None and fetched is None:
             # What its name and branch are refused for is refused before the commit is made; both are chosen later, in turn with others.
             await core.store.read(lambda reader: choose_name(reader, new, repo, "session"))
@@ -230,6 +233,7 @@ class Creator:
             worktree_kind=start.kind,
             setup=spare.setup if spare is not None else SetupState.NONE,
             setup_digest=spare.setup_digest if spare is not None else "",
+            environment=digest_of(core, new.environment),
         )
 
     async def _make(self, wanted: Wanted, before: Sequence[Session], undoing: AsyncExitStack) -> Made:

@@ -5,8 +5,8 @@ is killed before it is made, nothing is left.
 """
 
 import asyncio
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 
 from rametd.domain.checkpoints import Checkpoint, CheckpointReason, ConversationCut
 from rametd.domain.errors import WrongStateError
@@ -17,6 +17,7 @@ from rametd.services.agents.transcripts import Transcripts, gone
 from rametd.services.core import Core
 from rametd.services.creation.creator import Creator
 from rametd.services.creation.wanted import Created, Fork, NewSession
+from rametd.services.environments import variables_of
 from rametd.services.missing import require_tree
 from rametd.services.operations.busy import new_operation
 from rametd.services.worktrees.checkpoints import Checkpointer
@@ -32,6 +33,7 @@ class Wanted:
     checkpoint: str = ""
     name: str = ""
     branch: str = ""
+    environment: Mapping[str, str] = field(default_factory=dict, repr=False)  # the caller's
 
 
 class Forker:
@@ -89,7 +91,7 @@ class Forker:
         remember: Callable[[Unit, Session], None],
     ) -> Created:
         core = self._core
-        environment = await asyncio.to_thread(core.environments.read, session.id) or {}
+        environment = (await variables_of(core, session.id)).refreshed(wanted.environment)
         # A checkpoint is in the repository: the tree that it was made of may be gone.
         there = await asyncio.to_thread(session.worktree.is_dir)
         repo = await core.store.read(lambda reader: reader.repos.get(session.repo_id))

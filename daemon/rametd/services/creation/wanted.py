@@ -1,6 +1,6 @@
 """What a new session is to be, and what it is while it is made: in the world, and not in the store yet."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -8,6 +8,7 @@ from rametd.config import Config
 from rametd.domain.models import Mode, Repo, Session, WorktreeKind
 from rametd.domain.operations import Operation
 from rametd.domain.spares import Spare
+from rametd.environment import Variables
 from rametd.git import Base, RemoteBranch, RepositoryInfo, Tree
 from rametd.store import Unit
 
@@ -46,7 +47,7 @@ class NewSession:
     fetch: bool = False  # fetch the base first
     fork: Fork | None = None
     initial_commit: bool = False  # make an empty first commit where there is none
-    environment: Mapping[str, str] = field(default_factory=dict, repr=False)
+    environment: Variables = field(default_factory=Variables, repr=False)
     principal: str = ""
     notify_parent: bool = False
     plan_id: str = ""

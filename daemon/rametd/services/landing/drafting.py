@@ -11,8 +11,8 @@ from rametd.domain.errors import InvalidInputError, ProtectedBranchError, RefNot
 from rametd.domain.landing import Landing, LandingState
 from rametd.domain.models import Repo, Session, WorktreeKind
 from rametd.domain.states import BUSY_STATES, State
-from rametd.environment import build
 from rametd.git import Landed, RepositoryInfo, Target, ending_words
+from rametd.services import environments
 from rametd.services.core import Core
 from rametd.services.ids import new_id
 from rametd.services.plan_checks import trusted_check
@@ -180,8 +180,7 @@ async def _committed(
             hint="commit it first: tell the agent to, or add --commit MESSAGE",
             files="\n".join(dirty),
         )
-    callers = await asyncio.to_thread(core.environments.read, session.id) or {}
-    environment = build(core.daemon_environment, callers)
+    environment = await environments.for_git(core, session.id)
     made = await core.git.landing.commit_all(
         *(info, session.worktree, session.branch, message),
         trusted=await hooks_trusted(core, repo, info, environment),

@@ -11,6 +11,7 @@ from rametd.domain.models import Repo, Session
 from rametd.domain.states import BUSY_STATES
 from rametd.git import Combined, Conflict, LandingTree, RepositoryInfo, Target
 from rametd.services.core import Core
+from rametd.services.environments import for_git
 from rametd.services.landing import entries, words
 from rametd.services.landing.outcomes import Outcomes
 from rametd.services.operations.busy import holder_of, name_of
@@ -123,14 +124,17 @@ class Composer:
     async def _combine(self, scene: Scene, each: Ready, onto: str) -> Combined | Conflict:
         landing, session = each.landing, each.session
         goal = await self._core.store.read(lambda reader: words.goal_of(reader, session))
+        environment = await for_git(self._core, session.id)
         match landing.method:
             case "rebase":
-                return await scene.tree.rebase(onto, each.tip)
+                return await scene.tree.rebase(onto, each.tip, environment)
             case "squash":
                 commits = await self._core.git.landing.commits(scene.info, onto, each.tip)
-                return await scene.tree.squash(onto, each.tip, words.squash_message(session, goal, commits))
+                message = words.squash_message(session, goal, commits)
+                return await scene.tree.squash(onto, each.tip, message, environment)
             case _:
-                return await scene.tree.merge(onto, each.tip, words.merge_message(session, self._target, goal))
+                message = words.merge_message(session, self._target, goal)
+                return await scene.tree.merge(onto, each.tip, message, environment)
 
     async def _has_landed(self, scene: Scene, each: Ready) -> str:
         """How its content came to be on the target without us, "" where it is not there: merging it again would be an empty commit."""

@@ -48,7 +48,7 @@ class Surroundings:
     home: Path
 
     def of_children(self) -> dict[str, str]:
-        found = environment.build(self.environment, {}, DESKTOP_VARIABLES)
+        found = environment.build(self.environment, environment.Variables(), DESKTOP_VARIABLES)
         bus = Path(f"/run/user/{os.getuid()}/bus")
         if "DBUS_SESSION_BUS_ADDRESS" not in found and bus.exists():
             found["DBUS_SESSION_BUS_ADDRESS"] = f"unix:path={bus}"  # a daemon started over SSH was not told of it

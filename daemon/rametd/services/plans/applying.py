@@ -1,13 +1,14 @@
 """Applying plans: all of what one says, in one unit of work, or nothing; and applied again, just what differs."""
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from rametd.domain.errors import BadPlanError
 from rametd.domain.models import Mode, Session
 from rametd.domain.plans import PlanThread
+from rametd.environment import Variables
 from rametd.services.core import Core
 from rametd.services.creation.creator import Creator
 from rametd.services.creation.wanted import NewSession
@@ -39,7 +40,7 @@ class Application:
     text: str
     file: str
     principal: str
-    environment: Mapping[str, str] = field(default_factory=dict, repr=False)
+    environment: Variables = field(default_factory=Variables, repr=False)
 
 
 class Plans:

@@ -18,10 +18,11 @@ from rametd.domain.models import Session
 from rametd.domain.operations import Kind, Operation
 from rametd.domain.pull_requests import OPEN_STATES, PullRequest
 from rametd.services.core import Core
+from rametd.services.environments import for_git
 from rametd.services.pull_requests.github import GitHub
 from rametd.services.pull_requests.look import look, seen
 from rametd.services.pull_requests.messages import store
-from rametd.services.pull_requests.target import Target, environment_of, find_target
+from rametd.services.pull_requests.target import Target, find_target
 from rametd.store import Reader, Unit
 
 
@@ -82,8 +83,7 @@ class PullRequestBook:
         return await self._core.store.write(work)
 
     async def github_of(self, pull: PullRequest) -> GitHub:
-        callers = await asyncio.to_thread(self._core.environments.read, pull.session_id) or {}
-        return GitHub(pull.host, environment_of(self._core, callers))
+        return GitHub(pull.host, await for_git(self._core, pull.session_id, forge=True))
 
     async def _undo(self, operation: Operation, error: BaseException | None) -> None:
         """Forget what the other side refused. Of anything else only the other side knows whether it was done: the tracker asks it."""
@@ -151,8 +151,7 @@ class PullRequestBook:
     async def _target(self, session: Session, remote: str) -> Target:
         core = self._core
         known = await core.store.read(lambda reader: reader.pull_requests.find(session.id))
-        callers = await asyncio.to_thread(core.environments.read, session.id) or {}
-        return await find_target(core, session, callers, remote or (known.remote if known is not None else ""))
+        return await find_target(core, session, remote or (known.remote if known is not None else ""))
 
 
 def first(session: Session, target: Target) -> PullRequest:

@@ -1,6 +1,5 @@
 """What goes once a pull request is merged: the session into the archive, its branch here, and there on request."""
 
-import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
@@ -9,9 +8,9 @@ from rametd.domain.models import Session
 from rametd.domain.pull_requests import PullRequest, PullState
 from rametd.domain.states import State
 from rametd.services.core import Core
+from rametd.services.environments import for_git
 from rametd.services.landing.landed import landed
 from rametd.services.pull_requests.book import PullRequestBook
-from rametd.services.pull_requests.target import environment_of
 from rametd.services.repos import info_of
 
 AT_WORK = frozenset({State.STARTING, State.WORKING, State.WAITING})
@@ -63,8 +62,7 @@ class PullRequestCleaner:
         tip = await core.git.branches.tip(info, session.branch)
         if (why := await self._why_not(session, pull, tip)) is not None:
             return CleanedUp(session, False, why)
-        callers = await asyncio.to_thread(core.environments.read, session.id) or {}
-        environment = environment_of(core, callers)
+        environment = await for_git(core, session.id, forge=True)
         there = await core.git.remotes.tip(info, pull.remote, pull.branch, environment) if remote_branches else ""
         if there and (based := await self._pulls.based_on(pull)):
             # GitHub closes a pull request whose base is deleted, for good.

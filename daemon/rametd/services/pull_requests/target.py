@@ -3,14 +3,12 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ramet.environment import FORGE
-
 from rametd.config import Config
 from rametd.domain.errors import InvalidInputError, RefNotFoundError, RemoteNotFoundError
 from rametd.domain.models import Session
-from rametd.environment import build
 from rametd.git import Remote, RepositoryInfo, check_branch_name
 from rametd.services.core import Core
+from rametd.services.environments import for_git
 from rametd.services.pull_requests.forges import Place, may_be_github, place_of
 from rametd.services.pull_requests.github import GitHub
 from rametd.services.repos import info_of
@@ -42,12 +40,7 @@ class Target:
         return f"{self.place.owner}:{branch}"
 
 
-def environment_of(core: Core, callers: Mapping[str, str]) -> dict[str, str]:
-    """What git and `gh` run with: the environment of whoever made the session, over the daemon's own."""
-    return build(core.daemon_environment, callers, FORGE)
-
-
-async def find_target(core: Core, session: Session, callers: Mapping[str, str], wanted: str) -> Target:
+async def find_target(core: Core, session: Session, wanted: str) -> Target:
     """``wanted`` names a remote, or is empty. Raises `RemoteNotFoundError`."""
     repo = await core.store.read(lambda reader: reader.repos.get(session.repo_id))
     info = await info_of(core, repo)
@@ -55,7 +48,7 @@ async def find_target(core: Core, session: Session, callers: Mapping[str, str], 
     found = {remote.name: remote for remote in await core.git.remotes.list(info)}
     base_remote = await remote_of_base(core, info, session.base_ref, found)
     remote = choose(found, wanted, config.pr.remote, base_remote)
-    environment = environment_of(core, callers)
+    environment = await for_git(core, session.id, forge=True)
     address = await core.git.remotes.push_address(info, remote.name, environment)
     place, github = await identify((remote.address, address), environment)
     upstream: Place | None = None

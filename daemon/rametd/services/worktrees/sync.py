@@ -4,7 +4,6 @@ The operation keeps the scheduler from starting a turn meanwhile, and stores wha
 or taken back, as a person may have edited the files since: what git had done counts, and a warning says what it had half done.
 """
 
-import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
@@ -20,6 +19,7 @@ from rametd.domain.states import BUSY_STATES, State
 from rametd.git import Base, CutOff, Synced
 from rametd.services import events
 from rametd.services.core import Core
+from rametd.services.environments import for_git
 from rametd.services.lifecycle import log_update
 from rametd.services.mail import post
 from rametd.services.missing import require_tree
@@ -76,7 +76,7 @@ class Syncer:
         ref = wanted.base_ref or session.base_ref
         fetched: Base | None = None
         if wanted.fetch:
-            environment = await asyncio.to_thread(core.environments.read, session.id) or {}
+            environment = await for_git(core, session.id)
             fetched = await core.git.remotes.fetch_base(info, ref, session.worktree, environment)
         base = fetched or await core.git.branches.resolve_base(info, ref, None)
         new = new_operation(
@@ -115,6 +115,7 @@ class Syncer:
             rebase=bool(data["rebase"]),
             message=f"Merge {data['base']} into {session.branch}",
             source=info.worktree_root,
+            environment=await for_git(core, session.id),
             before_changing=keep,
         )
         core.failpoint.hit("sync.synced")

@@ -80,7 +80,8 @@ CREATE TABLE sessions (
     doing TEXT NOT NULL DEFAULT '',
     state_time REAL NOT NULL DEFAULT 0,
     setup_reason TEXT NOT NULL DEFAULT '',
-    archive_commit TEXT NOT NULL DEFAULT ''
+    archive_commit TEXT NOT NULL DEFAULT '',
+    environment TEXT NOT NULL DEFAULT '' -- digest of the variables that its next agent gets
 ) STRICT;
 -- Ids that this Ramet has assigned: objects named by other ids belong to another Ramet.
 CREATE TABLE given_ids (
@@ -117,6 +118,7 @@ CREATE TABLE agents (
     api_error TEXT NOT NULL DEFAULT '',
     in_turn INTEGER NOT NULL DEFAULT 0,
     conversation_home TEXT NOT NULL DEFAULT '',
+    environment TEXT NOT NULL DEFAULT '', -- digest of the variables that it was started with
     PRIMARY KEY (session_id, generation)
 ) STRICT;
 -- One process per conversation: the database refuses a second one that is alive.

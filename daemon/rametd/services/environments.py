@@ -1,0 +1,116 @@
+"""Environments of sessions: what their processes and git commands get, and how calls of the owner bring new values."""
+
+import asyncio
+import shlex
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ramet.environment import FORGE
+
+from rametd.domain.models import OWNER, Agent, AgentState, Session
+from rametd.domain.states import State
+from rametd.environment import Variables, build
+from rametd.services.core import Core
+from rametd.services.lifecycle import log_update
+from rametd.services.words import listed
+from rametd.store import Reader, Unit
+
+SOCKETS = ("SSH_AUTH_SOCK", "VSCODE_GIT_IPC_HANDLE")
+"""Variables with the path of a socket, which ends with the login or the window that made it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """Variables that a person names: ``values`` to set, ``taken`` from the caller, ``removed``."""
+
+    values: Mapping[str, str] = field(default_factory=dict, repr=False)
+    taken: Mapping[str, str] = field(default_factory=dict, repr=False)
+    removed: Collection[str] = ()
+
+    def applied_to(self, variables: Variables) -> Variables:
+        return variables.changed(self.values, self.taken, self.removed)
+
+
+async def variables_of(core: Core, session_id: str) -> Variables:
+    return await asyncio.to_thread(core.environments.read, session_id)
+
+
+async def for_process(core: Core, session_id: str, fixed: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment of an agent or a command of a session."""
+    variables = await variables_of(core, session_id)
+    return build(core.daemon_environment, variables, core.config.agents.claude.pass_env, fixed)
+
+
+async def for_git(core: Core, session_id: str, *, forge: bool = False) -> dict[str, str]:
+    """Return the environment of git in the person's name; with ``forge`` that of pushing and of `gh`."""
+    variables = await variables_of(core, session_id)
+    return build(core.daemon_environment, variables, FORGE.patterns if forge else ())
+
+
+def digest_of(core: Core, variables: Variables) -> str:
+    """Return what tells whether an agent has the present environment, without telling any value."""
+    return core.tokens.digest(variables.deciding(core.daemon_environment))
+
+
+async def refresh(
+    core: Core, session_id: str, caller: Mapping[str, str], principal: str, given: Given | None = None
+) -> list[str]:
+    """Give a session and its descendants the fresh variables of a call of the owner; returns warnings.
+
+    The file is on disk before the row tells of it: a daemon killed in between has the new values at the next start of an agent, and a
+    living agent gets them after the next call. A session's own call changes nothing; neither does one that brings nothing new.
+    """
+    if principal != OWNER:
+        return []
+    session, descendants, agent = await core.store.read(lambda reader: _members(reader, session_id))
+    digests: dict[str, str] = {}
+    before = await variables_of(core, session_id)
+    after = await asyncio.to_thread(core.environments.change, session_id, lambda own: _renewed(own, caller, given))
+    if (digest := digest_of(core, after)) != session.environment:
+        digests[session_id] = digest
+    for each in descendants:
+        variables = await asyncio.to_thread(core.environments.change, each.id, lambda own: own.refreshed(caller))
+        if (digest := digest_of(core, variables)) != each.environment:
+            digests[each.id] = digest
+    core.failpoint.hit("environment.written")
+    if digests:
+
+        def note(unit: Unit) -> None:
+            for changed, digest in digests.items():
+                log_update(unit, unit.sessions.update(changed, environment=digest), ["environment"], principal)
+
+        await core.store.write(note)
+    warnings = await asyncio.to_thread(gone_sockets, session, after)
+    in_turn = session.state in {State.WORKING, State.WAITING}
+    if session_id in digests and in_turn and agent is not None and agent.state == AgentState.LIVE:
+        names = listed(after.differing(before)) or "variables"
+        warnings.append(f"{session.name} is in a turn: its agent gets the new {names} with the first prompt after it")
+    return warnings
+
+
+def _members(reader: Reader, session_id: str) -> tuple[Session, list[Session], Agent | None]:
+    """Return a session, its descendants that are not archived, and its newest agent."""
+    session = reader.sessions.get(session_id)
+    below: dict[str, Session] = {}
+    for each in reader.sessions.family(session.root_id or session.id):  # parents come before their children
+        if each.parent_id == session.id or each.parent_id in below:
+            below[each.id] = each
+    descendants = [each for each in below.values() if each.state != State.ARCHIVED]
+    return session, descendants, reader.agents.latest(session_id)
+
+
+def _renewed(own: Variables, caller: Mapping[str, str], given: Given | None) -> Variables:
+    renewed = own.refreshed(caller)
+    return renewed if given is None else given.applied_to(renewed)
+
+
+def gone_sockets(session: Session, variables: Variables) -> list[str]:
+    """Return a warning for each socket of a session that does not exist any more. Blocks."""
+    values = {**variables.called, **variables.given}
+    return [
+        f"{name} of {session.name} no longer exists ({path}); from a shell that has one: "
+        f"rametctl set {shlex.quote(session.name)} --env {name}"
+        for name in SOCKETS
+        if (path := values.get(name)) and not Path(path).exists()
+    ]
