@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from ramet.words import plural
 
-from rametctl.lines import Line, Span, line, truncated
+from rametctl.lines import Line, Look, Span, line, truncated
 from rametctl.render.calls import result_texts, words
 from rametctl.render.format import duration, seconds_of
 from rametctl.render.transcript import (
@@ -282,7 +282,7 @@ class Printer:
     def _status(self, session_id: str, conversation: Conversation) -> Line:
         status = conversation.status
         name = self.names.get(session_id, session_id)
-        spans: list[Span] = [(truncated(name, 30), "bold"), (" ", "")]
+        spans: list[Span] = []
         took = elapsed(status.since)
         waits = [each for each in self._detached.get(session_id, ()) if isinstance(each, Asked | Call) and each.waits]
         if waits:
@@ -293,7 +293,7 @@ class Printer:
             tokens = f" · {count_words(status.written)} tokens" if status.written else ""
             doing = " thinking" if status.thinking and not status.text else " working"
             spans += [(doing.strip(), "green"), (f" {took}{tokens}", "dim")]
-            spans.append((f" · to interrupt: rametctl interrupt {shlex.quote(name)}", "dim"))
+            spans.append((f" · interrupt: rametctl interrupt {shlex.quote(name)}", "dim"))
         else:
             reason = f": {status.reason}" if status.reason else ""
             state = "idle" if status.state in {"", "working", "waiting"} else status.state
@@ -333,11 +333,8 @@ def begins_paragraph(entry: Entry, before: Entry) -> bool:
     return isinstance(entry, Words) and not entry.thinking and not isinstance(before, Said | Words)
 
 
-def transcript_lines(
-    conversation: Conversation, entries: Sequence[Entry], look_of: "Output", *, folded: bool
-) -> list[Line]:
+def drawn(conversation: Conversation, entries: Sequence[Entry], look: Look) -> list[Line]:
     """Entries as a page: all of them as they are now, and prompts that the agent does not have yet."""
-    look = look_of.look(folded=folded)
     lines: list[Line] = []
     before: Entry | None = None
     for entry in entries:

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from ramet.v1 import event_pb2, session_pb2, worktree_pb2
+from ramet.v1 import attention_pb2, event_pb2, session_pb2, worktree_pb2
 
 from tests.support.client import World
 from tests.support.client import world as make_world
@@ -158,3 +158,81 @@ def test_json_on_a_terminal_is_json_alone(world: World) -> None:
         assert terminal.ends() == 0
         assert terminal.lines[0].startswith('[{"id"')
         assert b"\x1b[" not in terminal.raw
+
+
+def test_a_watch_shows_words_as_they_come_and_leaves_a_clean_line(world: World) -> None:
+    session = fill(world)
+    world.state.event(session, turn_started=event_pb2.TurnStarted(cwd="/tree"))
+    with world.terminal("watch", session.name) as terminal:
+        terminal.shows("interrupt: rametctl interrupt fix")
+        for word in ("one ", "two ", "three"):
+            world.state.event(session, partial=event_pb2.Partial(text=word))
+        terminal.shows("● one two three")
+        block = event_pb2.ContentBlock(text="one **two** three four")
+        world.state.event(session, assistant_message=event_pb2.AssistantMessage(blocks=[block]))
+        terminal.shows("● one two three four")
+        assert sum("one two" in line for line in terminal.lines) == 1, "the words that came are replaced by the message"
+        terminal.interrupt()
+        assert terminal.ends() == 130
+        assert terminal.screen.cursor.x == 0
+        assert not any("interrupt" in line or "^C" in line for line in terminal.lines)
+
+
+def test_a_watch_shows_the_last_lines_of_a_running_command(world: World, tmp_path: Path) -> None:
+    session = fill(world)
+    output = tmp_path / "output"
+    output.write_text("".join(f"line {number}\n" for number in range(100)))
+    call = event_pb2.ToolCall(tool="Bash", tool_use_id="t1", input_json='{"command": "make"}')
+    said = event_pb2.AssistantMessage(blocks=[event_pb2.ContentBlock(tool_call=call)])
+    world.state.event(session, assistant_message=said)
+    task = event_pb2.BackgroundTask(
+        task_id="b1", status="started", foreground=True, tool_use_id="t1", output_file=str(output)
+    )
+    with world.terminal("watch", session.name) as terminal:
+        world.state.event(session, background_task=task)
+        terminal.shows("line 99")
+        assert not any("line 94" in line or "background" in line for line in terminal.lines)
+        output.unlink()
+        output.symlink_to("/dev/zero")
+        result = event_pb2.ToolResult(tool_use_id="t1", text="made")
+        world.state.event(session, user_message=event_pb2.UserMessage(results=[result]))
+        terminal.shows("  made")
+        terminal.interrupt()
+        assert terminal.ends() == 130
+
+
+def test_a_request_is_printed_once_and_its_decision_below_it(world: World) -> None:
+    session = fill(world)
+    call = event_pb2.ToolCall(tool="Bash", tool_use_id="t1", input_json='{"command": "make"}')
+    said = event_pb2.AssistantMessage(blocks=[event_pb2.ContentBlock(tool_call=call)])
+    asked = attention_pb2.AttentionRequest(
+        id="r1234567", session_id=session.id, kind=attention_pb2.ATTENTION_KIND_PERMISSION, tool="Bash",
+        input_json='{"command": "make"}', state=attention_pb2.ATTENTION_STATE_OPEN, tool_use_id="t1",
+    )  # fmt: skip
+    with world.terminal("watch", session.name) as terminal:
+        world.state.event(session, assistant_message=said)
+        world.state.event(session, request_opened=event_pb2.RequestOpened(request=asked))
+        terminal.shows("→ rametctl approve r1234567")
+        asked.state, asked.answered_by = attention_pb2.ATTENTION_STATE_ANSWERED, "owner"
+        asked.resolution.approve.SetInParent()
+        world.state.event(session, request_closed=event_pb2.RequestClosed(request=asked))
+        terminal.shows("✓ approved by you")
+        result = event_pb2.ToolResult(tool_use_id="t1", text="made")
+        world.state.event(session, user_message=event_pb2.UserMessage(results=[result]))
+        terminal.shows("  made")
+        terminal.interrupt()
+        assert terminal.ends() == 130
+        shown = [line.rstrip() for line in terminal.lines if line.strip()]
+        assert shown[-5:] == [
+            "▸ Bash make", "  ? waits for you", "  → rametctl approve r1234567   or: rametctl deny r1234567 -m WHY",
+            "  ✓ approved by you", "  made",
+        ]  # fmt: skip
+
+
+def test_a_conversation_is_read_in_the_pager(world: World) -> None:
+    session = fill(world)
+    block = event_pb2.ContentBlock(text="a **bold** word")
+    world.state.event(session, assistant_message=event_pb2.AssistantMessage(blocks=[block]))
+    with world.terminal("logs", session.name, env={"PAGER": "sed s/^/paged:/"}) as terminal:
+        assert terminal.ends() == 0
+        assert any(line.startswith("paged:● a bold word") for line in terminal.lines)

@@ -242,7 +242,7 @@ def test_an_interrupt_is_told_as_one_and_not_as_a_failure() -> None:
     refused = "The user doesn't want to proceed with this tool use. STOP what you are doing"
     assert transcript(
         assistant(call("Bash", {"command": "sleep 9"})), results(refused, is_error=True), event_pb2.Event(turn_ended=ended)
-    ) == ["▸ Bash sleep 9", "  ■ interrupted", "■ interrupted by you  15s · $0.01"]  # fmt: skip
+    ) == ["▸ Bash sleep 9", "■ interrupted by you  15s · $0.01"]  # fmt: skip
 
 
 def test_the_checkpoint_of_a_turn_is_told_with_its_end() -> None:

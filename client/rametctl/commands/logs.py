@@ -29,7 +29,7 @@ def command(app: App, session: str, follow: bool, turns: int | None, full: bool,
     from rametctl.commands.watch import watch_sessions
     from rametctl.render.transcript import Conversation
     from rametctl.sessions import get_session
-    from rametctl.transcripts import read_turns, transcript_lines
+    from rametctl.transcripts import drawn, read_turns
 
     if follow:
         watch_sessions(app, [session], turns=turns, full=full)
@@ -46,7 +46,7 @@ def command(app: App, session: str, follow: bool, turns: int | None, full: bool,
         first = entries[0].seq if entries else 0
         app.output.json([to_json(event) for event in events if event.seq >= first])
         return
-    lines = transcript_lines(conversation, entries, app.output, folded=not full)
+    lines = drawn(conversation, entries, app.output.look(folded=not full))
     app.output.page(app.output.fitted(lines), paged=not no_pager, at_end=True)
 
 

@@ -17,7 +17,7 @@ from rametctl.render.calls import COUNTED, OWN, counted, result_texts, todos, wo
 from rametctl.render.diff import edit_counts, edit_lines
 from rametctl.render.event import PROTOCOL, one_line, summary_spans
 from rametctl.render.format import duration, local_time, money, parsed, seconds_of
-from rametctl.render.request import answer_line, body_lines, kind_name, shown_decision, title
+from rametctl.render.request import answer_line, body_lines, kind_name, questions, shown_decision, title
 from rametctl.render.session import HELD
 
 if TYPE_CHECKING:
@@ -627,18 +627,16 @@ def _words_lines(entry: Words, look: Look) -> list[Line]:
 def _call_parts(entry: Call, look: Look, conversation: Conversation, *, asked: bool) -> list[list[Line]]:
     call, request = entry.call, entry.request
     if request is not None and kind_name(request) in {"question", "plan"}:
-        parts = (
-            [list(_asked_lines(request))] if entry.waits or asked else [[line((f"? {title(request)}", "bold yellow"))]]
-        )
-        parts += [[_decision_line(request)]] if not is_open(request) else []
-        return parts
+        shown = list(_asked_lines(request)) if entry.waits or asked else _asked_before_lines(request, look)
+        return [shown, *([[_decision_line(request)]] if not is_open(request) else [])]
     folds_whole = call.tool in COUNTED or call.tool.startswith(OWN)
     if folds_whole and not entry.settled and request is None:
         return []  # one line, once its count or its answer is known
     parts = [_head_lines(entry, look, conversation)]
     if request is not None and (entry.waits or asked):
         parts.append(list(_permission_lines(entry, conversation.worktree)))
-    if request is not None and not is_open(request):
+    withdrawn = request is not None and request.resolution.WhichOneof("decision") is None and entry.settled
+    if request is not None and not is_open(request) and not withdrawn:
         parts.append([_decision_line(request)])
     if entry.settled:
         parts.append(_result_lines(entry, look, conversation, asked=asked))
@@ -703,6 +701,16 @@ def _asked_lines(request: "AttentionRequest") -> Iterator[Line]:
     yield answer_line(request, indent=2)
 
 
+def _asked_before_lines(request: "AttentionRequest", look: Look) -> list[Line]:
+    """A question or a plan that was answered: what was asked, without the choices and the command."""
+    asked = questions(parsed(request.input_json)) if kind_name(request) == "question" else []
+    if asked:
+        texts = [str(each.get("question", "")) for each in asked]
+        return [line(("? ", "bold yellow"), (text, "bold"), hang=2) for text in texts]
+    body = _folded(list(body_lines(request)), COMMAND_LINES, look)
+    return [line(("? ", "bold yellow"), (title(request), "bold yellow")), *body]
+
+
 def _decision_line(request: "AttentionRequest") -> Line:
     mark, style = {"approve": ("✓", "green"), "reply": ("✓", "green"), "deny": ("✗", "yellow")}.get(
         request.resolution.WhichOneof("decision") or "", ("○", "dim")
@@ -713,12 +721,10 @@ def _decision_line(request: "AttentionRequest") -> Line:
 def _result_lines(entry: Call, look: Look, conversation: Conversation, *, asked: bool) -> list[Line]:
     call, result, request = entry.call, entry.result, entry.request
     if result is None:
-        return [line(("■ interrupted", "yellow"), indent=2)] if entry.cut_off else []
-    denied = request is not None and request.resolution.WhichOneof("decision") == "deny"
-    if result.is_error and denied:
         return []
-    if result.is_error and result.text.startswith(REFUSED):
-        return [line(("■ interrupted", "yellow"), indent=2)]
+    denied = request is not None and request.resolution.WhichOneof("decision") == "deny"
+    if result.is_error and (denied or result.text.startswith(REFUSED)):
+        return []  # the decision above, or the end of the turn below, says it
     if result.HasField("edit") and not result.is_error:
         if asked and request is not None and request.edit.patch == result.edit.patch:
             return []
