@@ -22,7 +22,7 @@ GROUPS: Mapping[str, Mapping[str, str]] = {
     "Answer": {
         "inbox": "what waits for you, in all repositories",
         "approve deny answer": "answer a request",
-        "rules": "what agents may do unasked",
+        "done rules": "close finished turns; what agents may do unasked",
     },
     "Worktree": {
         "diff comment": "see changes; comment on their lines",

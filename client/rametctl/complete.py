@@ -8,8 +8,8 @@ from rametctl.errors import ClientError
 TIMEOUT = 1.0
 
 
-def session_names(app: object, incomplete: str) -> list[str]:
-    """Names that begin with ``incomplete``; none where no daemon answers."""
+def session_names(app: object, incomplete: str, *, asking: bool = False) -> list[str]:
+    """Names that begin with ``incomplete``, of those with an open request if ``asking``; none where no daemon answers."""
     if not isinstance(app, App):
         return []
     from ramet.v1 import session_pb2
@@ -24,5 +24,9 @@ def session_names(app: object, incomplete: str) -> list[str]:
     except ClientError:
         # Words on the terminal would land in the middle of the line that is being typed.
         return []
-    names = {session.name for session in page.sessions if session.name.startswith(incomplete)}
+    names = {
+        session.name
+        for session in page.sessions
+        if session.name.startswith(incomplete) and (session.attention or not asking)
+    }
     return sorted(name for name in names if visible(name) == name)

@@ -65,8 +65,21 @@ def sessions_argument(*, required: bool) -> Callable[[Function], Function]:
     )
 
 
+def complete_asking(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Return the names of sessions with an open request; never starts a daemon."""
+    from rametctl.complete import session_names
+
+    return [CompletionItem(name) for name in session_names(ctx.find_object(object), incomplete, asking=True)]
+
+
 def request_argument(function: Function) -> Function:
-    return click.argument("request", metavar="REQUEST", shell_complete=complete_session)(function)
+    return click.argument("request", metavar="REQUEST", shell_complete=complete_asking)(function)
+
+
+def requests_argument(function: Function) -> Function:
+    return click.argument("requests", metavar="REQUEST...", nargs=-1, required=True, shell_complete=complete_asking)(
+        function
+    )
 
 
 def repo_option(function: Function) -> Function:

@@ -39,28 +39,64 @@ def by_urgency(requests: "Sequence[AttentionRequest]") -> "tuple[list[AttentionR
     return blocking, [request for request in requests if kind_name(request) == "review"]
 
 
-def resolve(app: "App", reference: str, resolution: "Resolution") -> None:
-    """Answer a request and say so."""
+def resolve(app: "App", reference: str, resolution: "Resolution") -> object:
+    """Answer a request, print the outcome for people, and return it as JSON."""
+    from ramet.jsonify import to_json
     from ramet.v1 import attention_pb2
 
     request = attention_pb2.ResolveRequestRequest(request=reference, resolution=resolution, request_id=new_request_id())
     response = app.connection.call(lambda daemon: daemon.attention.ResolveRequest, request)
     answer = response.request
-    has_rule = response.HasField("rule")
-    if app.output.json_mode:
-        from ramet.jsonify import to_json
+    rules = list(response.rules) or ([response.rule] if response.HasField("rule") else [])
+    if not app.output.json_mode:
+        from rametctl.lines import line
+        from rametctl.render.request import shown_decision, title
 
-        app.output.json(to_json(answer) | {"rule": to_json(response.rule) if has_rule else None})
-        return
-    from rametctl.lines import line
-    from rametctl.render.request import shown_decision, title
+        name = answer.session_name or answer.session_id
+        app.output.show(line((name, "bold"), f"  {title(answer)}  ", (shown_decision(answer), "green")))
+        if rules:
+            from rametctl.render.rule import rule_text
 
-    name = answer.session_name or answer.session_id
-    app.output.show(line((name, "bold"), f"  {title(answer)}  ", (shown_decision(answer), "green")))
-    if has_rule:
-        from rametctl.render.rule import rule_text
+            for rule in rules:
+                app.output.show(line(f"from now on: {rule_text(rule, answer.session_name)}", indent=2))
+            ids = " ".join(rule.id for rule in rules)
+            app.output.show(line((f"to take it back: rametctl rules rm {ids}", "dim"), indent=2))
+    return to_json(answer) | {
+        "rule": to_json(rules[0]) if rules else None,
+        "rules": [to_json(rule) for rule in rules],
+    }
 
-        app.output.show(
-            line(f"from now on: {rule_text(response.rule, answer.session_name)}", indent=2),
-            line((f"to take it back: rametctl rules rm {response.rule.id}", "dim"), indent=2),
-        )
+
+def seen_request(app: "App", reference: str) -> str:
+    """The request to answer: ``reference`` itself, unless it names a session whose request was not shown on this terminal.
+
+    That one is shown, and the person is asked. Raises ClientError where the answer is no, or nobody can be asked.
+    """
+    import sys
+    import time
+
+    from rametctl.errors import ClientError
+    from rametctl.shown import remember, was_shown
+
+    if not app.output.terminal:
+        return reference  # a script names what it means
+    request = get_request(app, reference)
+    if request.id.startswith(reference) or was_shown(app, request):
+        return request.id
+    from rametctl.render.request import request_lines, short_id
+
+    app.output.show(*request_lines(request, time.time()))
+    remember(app, [request])
+    if sys.stdin is None or not sys.stdin.isatty():
+        hint = f"it is above; to answer it: rametctl approve {short_id(request)}"
+        raise ClientError(f"you have not been shown this request of {request.session_name}", hint=hint)
+    if not app.output.confirm("This came after you last looked. Answer it?"):
+        raise ClientError("not answered", hint="it still waits: rametctl inbox", reason="NOT_ANSWERED")
+    return request.id
+
+
+def finished_turns(requests: "Sequence[AttentionRequest]") -> "list[AttentionRequest]":
+    """Those that only want a look at a finished turn."""
+    from rametctl.render.request import kind_name
+
+    return [request for request in requests if kind_name(request) == "review"]

@@ -172,13 +172,19 @@ def report(app: "App", session: "Session", *, note: str = "", **extra: object) -
 
     ``note`` is for people, ``extra`` goes into the JSON.
     """
+    shown = told(app, session, note=note, **extra)
     if app.output.json_mode:
-        from ramet.jsonify import to_json
+        app.output.json(shown)
 
-        app.output.json(to_json(session) | extra)
-    else:
-        from rametctl.render.session import outcome
 
+def told(app: "App", session: "Session", *, note: str = "", **extra: object) -> dict[str, object]:
+    """As `report`, for one of several sessions: print for people, and return the JSON."""
+    from ramet.jsonify import to_json
+
+    from rametctl.render.session import outcome
+
+    if not app.output.json_mode:
         app.output.show(outcome(session))
         if note:
             app.output.text(note)
+    return to_json(session) | extra

@@ -134,3 +134,134 @@ def test_the_inbox_shows_all_and_json_has_the_input_as_json(world: World) -> Non
     assert (shown["kind"], shown["tool"], shown["input"], shown["reason"]) == (
         "permission", "Bash", {"command": "make"}, "asks",
     )  # fmt: skip
+
+
+# Several at once, and never one that was not shown
+
+
+def test_several_are_approved_and_a_failure_does_not_stop_the_others(world: World) -> None:
+    for name in ("a", "b"):
+        world.state.request(world.state.session(name), tool="Bash", input_json="{}")
+    result = world.run("approve", "a", "nix", "b", "a", "--json")
+    assert result.code == 3
+    shown = json.loads(result.out)
+    assert [each.get("session_name", "error" in each) for each in shown] == ["a", True, "b"]
+    assert len(world.state.called("ResolveRequest")) == 3
+
+
+@pytest.mark.parametrize("verb", ["interrupt", "pause", "resume", "stop"])
+def test_verbs_on_sessions_take_several(world: World, verb: str) -> None:
+    world.state.session("a")
+    world.state.session("b")
+    result = world.run(verb, "a", "b", "--json")
+    assert (result.code, [each["name"] for each in json.loads(result.out)]) == (0, ["a", "b"])
+
+
+def test_a_name_stands_only_for_a_request_that_was_shown_on_the_terminal(world: World) -> None:
+    (world.home / "state").mkdir()
+    session = world.state.session("fix")
+    first = world.state.request(session, tool="Bash", input_json='{"command": "make"}')
+    refused = world.run("approve", "fix", terminal=True)
+    assert refused.code == 1
+    assert "$ make" in refused.out
+    assert "you have not been shown this request of fix" in refused.err
+    assert world.run("approve", "fix", terminal=True).code == 0, "now it was"
+    first.state = attention_pb2.ATTENTION_STATE_OPEN
+    assert world.run("approve", "fix", terminal=True).code == 0
+    world.state.requests.clear()
+    later = world.state.request(session, id="fe00beef", tool="Bash", input_json='{"command": "rm -rf /"}')
+    assert world.run("approve", "fix", terminal=True).code == 1, "another one has come"
+    assert world.run("deny", later.id[:6], terminal=True).code == 0, "an id can mean nothing else"
+    assert world.run("approve", "fix").code == 0, "a script has no eyes"
+
+
+@pytest.mark.parametrize("how", [("inbox",), ("inbox", "fix"), ("inbox", "--full")])
+def test_the_inbox_counts_as_shown(world: World, how: tuple[str, ...]) -> None:
+    (world.home / "state").mkdir()
+    world.state.request(world.state.session("fix"), tool="Bash", input_json='{"command": "make"}')
+    assert world.run(*how, terminal=True, env={"PAGER": "cat"}).code == 0
+    assert world.run("approve", "fix", terminal=True).code == 0
+
+
+def test_done_closes_finished_turns_and_nothing_else(world: World) -> None:
+    for name in ("a", "b", "c"):
+        kind = attention_pb2.ATTENTION_KIND_PERMISSION if name == "c" else attention_pb2.ATTENTION_KIND_REVIEW
+        world.state.request(world.state.session(name), kind=kind)
+    assert world.run("done", "c").code == 1
+    assert world.run("done").code == 2
+    assert world.run("done", "a").out == "a  review  approved by owner\n"
+    assert len(json.loads(world.run("done", "--all", "--json").out)) >= 1
+    assert world.state.requests["03beef00-1111-2222"].state == attention_pb2.ATTENTION_STATE_OPEN
+
+
+OFFERS = [
+    attention_pb2.RuleOffer(rules=["Bash(git add:*)", "Bash(git commit:*)"]),
+    attention_pb2.RuleOffer(rules=["Bash(git add -A && git commit)"]),
+]
+
+
+@pytest.mark.parametrize(
+    ("typed", "scope", "rules"),
+    [
+        (["--always", "fix"], attention_pb2.APPROVAL_SCOPE_ALWAYS, []),
+        (["fix", "--always"], attention_pb2.APPROVAL_SCOPE_ALWAYS, []),
+        (["fix", "--always=1"], attention_pb2.APPROVAL_SCOPE_ALWAYS, ["Bash(git add:*)", "Bash(git commit:*)"]),
+        (["fix", "--always=2"], attention_pb2.APPROVAL_SCOPE_ALWAYS, ["Bash(git add -A && git commit)"]),
+        (["--always", "git commit *", "fix"], attention_pb2.APPROVAL_SCOPE_ALWAYS, ["git commit *"]),
+        (["fix", "--session", "Bash(git:*)"], attention_pb2.APPROVAL_SCOPE_SESSION, ["Bash(git:*)"]),
+    ],
+)
+def test_a_rule_is_the_first_offer_one_by_number_or_as_typed(
+    world: World, typed: list[str], scope: attention_pb2.ApprovalScope.ValueType, rules: list[str]
+) -> None:
+    world.state.request(world.state.session("fix"), tool="Bash", input_json="{}", offers=OFFERS)
+    result = world.run("approve", *typed)
+    assert result.code == 0, result.err
+    (sent,) = world.state.called("ResolveRequest")
+    assert (sent.resolution.approve.scope, list(sent.resolution.approve.rules)) == (scope, rules)
+
+
+def test_an_offer_that_is_not_there_is_refused_and_the_inbox_shows_those_that_are(world: World) -> None:
+    world.state.request(world.state.session("fix"), tool="Bash", input_json="{}", offers=OFFERS)
+    assert "offers are 1 to 2" in world.run("approve", "fix", "--always=3").err
+    shown = world.run("inbox", "fix").out
+    assert "1) Bash(git add:*), Bash(git commit:*)" in shown
+    assert world.state.called("ResolveRequest") == []
+
+
+def test_an_answer_is_chosen_with_the_arrow_keys(world: World) -> None:
+    data = {"questions": [{"question": "Which?", "options": [{"label": "A"}, {"label": "B"}]}]}
+    asked = world.state.request(
+        world.state.session("fix"), kind=attention_pb2.ATTENTION_KIND_QUESTION, input_json=json.dumps(data)
+    )
+    with world.terminal("answer", asked.id[:8]) as terminal:
+        terminal.shows("❯ 1) A")
+        terminal.type("\x1b[B")
+        terminal.shows("❯ 2) B")
+        terminal.type("\r")
+        assert terminal.ends() == 0
+    (sent,) = world.state.called("ResolveRequest")
+    assert list(sent.resolution.reply.answers) == ["B"]
+
+
+def test_leaving_a_choice_answers_nothing_and_words_can_be_typed(world: World) -> None:
+    data = {"questions": [{"question": "Which?", "options": [{"label": "A"}]}]}
+    asked = world.state.request(
+        world.state.session("fix"), kind=attention_pb2.ATTENTION_KIND_QUESTION, input_json=json.dumps(data)
+    )
+    with world.terminal("answer", asked.id[:8]) as terminal:
+        terminal.shows("❯ 1) A")
+        terminal.type("q")
+        assert terminal.ends() == 1
+    assert world.state.called("ResolveRequest") == []
+    with world.terminal("answer", asked.id[:8]) as terminal:
+        terminal.shows("❯ 1) A")
+        terminal.type("\x1b[A")
+        terminal.shows("❯ something else")
+        terminal.type("\r")
+        terminal.shows("> ")
+        terminal.type("neither\r")
+        assert terminal.ends() == 0
+    (sent,) = world.state.called("ResolveRequest")
+    assert list(sent.resolution.reply.answers) == ["neither"]
+    assert world.run("answer", asked.id[:8]).code == 2, "nobody can be asked"

@@ -22,6 +22,12 @@ def lines(text: str) -> list[str]:
     return text.splitlines()
 
 
+def repository_here(world: World) -> None:
+    for name in ("objects", "refs"):
+        (world.cwd / ".git" / name).mkdir(parents=True)
+    (world.cwd / ".git" / "HEAD").touch()
+
+
 # ls and show
 
 
@@ -42,7 +48,7 @@ def test_ls_prints_names_alone_for_scripts(world: World) -> None:
 
 
 def test_ls_tells_how_many_sessions_other_repositories_have(world: World) -> None:
-    (world.cwd / ".git").mkdir()
+    repository_here(world)
     world.state.session("fix")
     world.state.elsewhere = 18
     assert lines(world.run("ls", terminal=True).out)[-1].endswith("(18 in other repositories: --all)\x1b[0m")
@@ -56,7 +62,7 @@ def test_an_empty_list_says_how_to_begin(world: World) -> None:
 
 def test_ls_lists_the_repository_around_the_current_directory(world: World) -> None:
     world.run("ls")
-    (world.cwd / ".git").mkdir()
+    repository_here(world)
     world.run("ls")
     world.run("ls", "--all")
     world.run("ls", "--repo", "shop", "--state", "archived")
@@ -66,7 +72,7 @@ def test_ls_lists_the_repository_around_the_current_directory(world: World) -> N
 
 
 def test_a_repository_without_sessions_is_an_empty_list_and_no_error(world: World) -> None:
-    (world.cwd / ".git").mkdir()
+    repository_here(world)
     world.state.refusals["ListSessions"] = [Refusal("NOT_FOUND", "unknown", "REPO_NOT_FOUND")]
     result = world.run("ls")
     assert (result.code, result.err) == (0, "")
@@ -300,7 +306,7 @@ def test_rm_tells_what_was_kept_and_how_it_comes_back(world: World) -> None:
     world.state.trash_ref = "refs/ramet/trash/fix-1"
     assert lines(world.run("rm", "fix", "--force").out) == [
         "removed fix",
-        "to restore it, until 2023-11-15 22:13:20: rametctl trash restore fix",
+        "to restore it, until 2023-11-15 22:13:20: rametctl restore fix",
     ]
     assert world.state.called("DeleteSession")[0].force
 

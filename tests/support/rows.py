@@ -90,6 +90,7 @@ def a_request(request_id: str = "ask", session_id: str = "one", **fields: Any) -
         reason="",
         suggestions="[]",
         edit=b"",
+        offers=(),
         state=RequestState.OPEN,
         answer="",
         answered_by="",

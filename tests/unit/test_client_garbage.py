@@ -53,7 +53,7 @@ def test_what_was_done_is_told_in_the_same_words() -> None:
     lines = [line.text for line in done(output, answer(*ITEMS[:5], removed=True))]
     assert lines[-2:] == [
         "moved 1 session to the trash and deleted 2 branches and 1 ref in shop; 2.0 KiB freed",
-        "to bring a session back: rametctl trash restore NAME",
+        "to bring a session back: rametctl restore NAME",
     ]
     assert [line.text for line in done(output, answer(*ITEMS[4:5]))][-1] == "nothing was removed"
     assert [line.text for line in listing(output, answer(*ITEMS[4:5]), "x")][-1] == "all of it stays"

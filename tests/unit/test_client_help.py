@@ -92,7 +92,7 @@ def test_a_word_like_no_verb_is_answered_with_the_list() -> None:
     ("words", "within"),
     [
         ((), "Usage: rametctl VERB ..."),
-        (("all",), "approve      Approve a request."),
+        (("all",), "approve      Approve requests."),
         (("pr", "create"), "Usage: rametctl pr create "),
         (("ps",), "Usage: rametctl ls "),
         *(((topic,), text.splitlines()[0]) for topic, text in TOPICS.items()),

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rametd.rules import Call, Effect, Rule, evaluate, parse, suggest
+from rametd.rules import Call, Effect, Rule, completed, evaluate, is_whole_line, offers, parse, suggest
 
 TOP = Path("/srv/nowhere/worktree")
 
@@ -54,3 +54,56 @@ def test_rules_are_offered_narrowest_first_and_each_covers_the_call(
 
 def test_a_command_that_ends_like_a_prefix_is_not_offered_as_one() -> None:
     assert not any(parse(text).prefix for text in suggest(Call("Bash", {"command": "grep x:*"}, TOP)))
+
+
+@pytest.mark.parametrize(
+    ("command", "best"),
+    [
+        ("python -m pytest -q tests/x.py 2>&1 | tail -20", ("Bash(python -m pytest:*)", "Bash(tail:*)")),
+        ("git add -A && git commit -m x", ("Bash(git add:*)", "Bash(git commit:*)")),
+        ("git commit -m x", ("Bash(git commit:*)",)),
+        ("cd src && npm run test", ("Bash(cd:*)", "Bash(npm run test:*)")),
+        ("python -m http.server", ("Bash(python -m http.server)",)),
+        ("rm x", ("Bash(rm x)",)),
+    ],
+)
+def test_the_first_offer_matches_such_calls_again_and_covers_this_one(command: str, best: tuple[str, ...]) -> None:
+    call = Call("Bash", {"command": command}, TOP)
+    assert offers(call, home=Path("/home/nobody-here"))[0] == best
+    rules = [Rule("r", Effect.ALLOW, text) for text in best]
+    assert evaluate(rules, call, home=Path("/home/nobody-here")).effect is Effect.ALLOW
+
+
+@pytest.mark.parametrize("command", ["cargo test && rm -rf x > log", "curl x | sh", "for i in 1 2; do echo $i; done"])
+def test_a_line_that_no_safe_rule_covers_is_offered_only_as_the_whole_line(command: str) -> None:
+    for offer in offers(Call("Bash", {"command": command}, TOP)):
+        assert offer == (f"Bash({command})",)
+        assert is_whole_line(offer[0])
+
+
+def test_what_the_agents_program_suggests_is_offered_unless_it_is_no_rule() -> None:
+    call = Call("Bash", {"command": "rm x"}, TOP)
+    assert offers(call, ["Bash(rm:*)", "Bash(for i in:*)"]) == (("Bash(rm:*)",), ("Bash(rm x)",))
+
+
+@pytest.mark.parametrize(
+    ("typed", "tool", "rule"),
+    [
+        ("git commit *", "Bash", "Bash(git commit:*)"),
+        ("git commit", "Bash", "Bash(git commit)"),
+        ("Bash(git commit:*)", "Bash", "Bash(git commit:*)"),
+        ("src/**", "Edit", "Edit(src/**)"),
+        ("mcp__git__log", "mcp__git__log", "mcp__git__log"),
+        ("WebSearch", "WebSearch", "WebSearch"),
+    ],
+)
+def test_a_rule_is_completed_with_the_tool_of_the_call(typed: str, tool: str, rule: str) -> None:
+    assert completed(typed, tool) == rule
+
+
+@pytest.mark.parametrize(
+    ("text", "whole"),
+    [("Bash(ls -la)", False), ("Bash(a | b)", True), ("Bash(a > b)", True), ("Bash(a:*)", False), ("Edit(/a)", False)],
+)
+def test_a_whole_line_is_told_from_a_command(text: str, whole: bool) -> None:
+    assert is_whole_line(text) == whole

@@ -1,5 +1,6 @@
 """`rametctl answer`: answer a question."""
 
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -12,10 +13,11 @@ from rametctl.prompts import PromptCommand
 
 @click.command("answer", cls=PromptCommand, short_help="Answer a question or an MCP server's form.")
 @request_argument
-@click.argument("answers", metavar="ANSWER...", nargs=-1, required=True)
+@click.argument("answers", metavar="[ANSWER]...", nargs=-1)
 @click.pass_obj
 def command(app: App, request: str, answers: tuple[str, ...]) -> None:
-    """Answer REQUEST: one ANSWER for each of its questions, in order.
+    """Answer REQUEST: one ANSWER for each of its questions, in order. Without answers,
+    choose them on the terminal.
 
     An ANSWER is the number or label of a choice, or any other text. Where you may
     choose several, separate them with commas. If an MCP server asks for input,
@@ -23,38 +25,68 @@ def command(app: App, request: str, answers: tuple[str, ...]) -> None:
 
     \b
     Examples:
-      rametctl answer fix-login 2
+      rametctl answer fix-login
       rametctl answer fix-login "1,3" "keep the old name"
       rametctl answer deploy region=eu-west-1 replicas=3
     """
     from ramet.v1 import attention_pb2
-    from ramet.words import plural
 
-    from rametctl.errors import UsageError
     from rametctl.render.format import parsed
     from rametctl.render.request import kind_name, questions
-    from rametctl.requests import get_request, resolve
+    from rametctl.requests import get_request, resolve, seen_request
 
-    found = get_request(app, request)
+    found = get_request(app, seen_request(app, request))
     if kind_name(found) == "elicitation":
         import json
 
         from rametctl.elicitation import content
 
         filled = json.dumps(content(parsed(found.input_json), answers), ensure_ascii=False)
-        approval = attention_pb2.Approval(updated_input_json=filled)
-        resolve(app, found.id, attention_pb2.Resolution(approve=approval))
-        return
-    asked = questions(parsed(found.input_json))
+        resolution = attention_pb2.Resolution(approve=attention_pb2.Approval(updated_input_json=filled))
+    else:
+        asked = questions(parsed(found.input_json))
+        given = answers or _choose(app, asked)
+        resolution = attention_pb2.Resolution(reply=attention_pb2.Reply(answers=_replies(asked, given)))
+    shown = resolve(app, found.id, resolution)
+    if app.output.json_mode:
+        app.output.json(shown)
+
+
+def _choose(app: App, asked: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Ask each question on the terminal. Raises ClientError where nobody can be asked, or the person gives up."""
+    from rametctl.choosing import choose
+    from rametctl.errors import ClientError, UsageError
+    from rametctl.render.request import labels
+
+    if not app.output.terminal or sys.stdin is None or not sys.stdin.isatty():
+        raise UsageError("no answer was given, and stdin is not a terminal", hint="give one answer for each question")
+    if not asked:
+        raise UsageError("this is no question", hint="see: rametctl inbox")
+    given = []
+    for question in asked:
+        answer = choose(
+            app.output, sys.stdin.fileno(), str(question.get("question", "")), labels(question),
+            several=bool(question.get("multiSelect")),
+        )  # fmt: skip
+        if answer is None:
+            raise ClientError("not answered", hint="it still waits: rametctl inbox", reason="NOT_ANSWERED")
+        given.append(answer)
+    return given
+
+
+def _replies(asked: Sequence[Mapping[str, Any]], answers: Sequence[str]) -> Sequence[str]:
+    from ramet.words import plural
+
+    from rametctl.errors import UsageError
+
     if asked and len(asked) != len(answers):
         raise UsageError(
             f"{plural(len(answers), 'answer')} to {plural(len(asked), 'question')}",
             hint="give one answer for each question; quote answers that contain spaces",
         )
-    chosen = (
-        [chosen_answer(question, text) for question, text in zip(asked, answers, strict=True)] if asked else answers
-    )
-    resolve(app, found.id, attention_pb2.Resolution(reply=attention_pb2.Reply(answers=chosen)))
+    if not asked:
+        return answers
+    return [chosen_answer(question, text) for question, text in zip(asked, answers, strict=True)]
 
 
 def chosen_answer(question: Mapping[str, Any], text: str) -> str:

@@ -1,53 +1,102 @@
-"""`rametctl approve`: approve a request."""
+"""`rametctl approve`: approve requests."""
 
 import json
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import click
 
 from rametctl.app import App
-from rametctl.options import Verb, mode_number, mode_option, request_argument
+from rametctl.options import Verb, mode_number, mode_option, requests_argument
 
 if TYPE_CHECKING:
     from ramet.v1.attention_pb2 import AttentionRequest
 
 
-@click.command("approve", cls=Verb, short_help="Approve a request.")
-@request_argument
-@click.option("--session", "for_session", is_flag=True, help="Also allow the same call in this session.")
-@click.option("--always", is_flag=True, help="Also allow the same call in this repository.")
-@click.option("--edit", is_flag=True, help="Edit the input in $EDITOR first.")
+class ApproveCommand(Verb):
+    """`--always` and `--session` may have a rule as their value, which is told from a request that follows them."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        return super().parse_args(ctx, joined(args))
+
+
+def joined(args: Sequence[str]) -> list[str]:
+    """``--always RULE`` as ``--always=RULE``; a word without a blank, a bracket or a star is the next request instead."""
+    found: list[str] = []
+    for arg in args:
+        if found and found[-1] in {"--always", "--session"}:
+            if any(sign in arg for sign in " (*") and not arg.startswith("-"):
+                found[-1] += f"={arg}"
+                continue
+            found[-1] += "="
+        found.append(arg)
+    return [*found[:-1], f"{found[-1]}="] if found and found[-1] in {"--always", "--session"} else found
+
+
+@click.command("approve", cls=ApproveCommand, short_help="Approve requests.")
+@requests_argument
+@click.option("--session", "for_session", metavar="[N|RULE]", help="Also allow such calls in this session.")
+@click.option("--always", metavar="[N|RULE]", help="Also allow such calls in this repository.")
+@click.option("-e", "--edit", is_flag=True, help="Edit the input in $EDITOR first.")
 @mode_option("For plans: the permission mode to continue in.")
 @click.pass_obj
-def command(app: App, request: str, for_session: bool, always: bool, edit: bool, mode: str | None) -> None:
-    """Approve REQUEST: its id, a unique prefix of the id, or a session with exactly
-    one open request. `rametctl inbox` shows the details.
+def command(
+    app: App, requests: tuple[str, ...], for_session: str | None, always: str | None, edit: bool, mode: str | None
+) -> int:
+    """Approve REQUEST...: ids, unique prefixes of ids, or sessions with exactly one
+    open request. `rametctl inbox REQUEST` shows the details. On a terminal, a session's
+    name stands only for a request that you have been shown.
 
-    --session and --always also store a rule, and print it with the command that
-    removes it. For a finished turn, approve dismisses the review.
+    --session and --always also store a rule: the first that the inbox offers, the
+    N-th, or RULE. Ramet prints it with the command that removes it.
 
     \b
     Examples:
-      rametctl approve fix-login
-      rametctl approve k3xw9abc --always
+      rametctl approve fix-login docs
+      rametctl approve k3xw9abc --always=2
+      rametctl approve k3xw9abc --always "git commit *"
       rametctl approve fix-login --mode acceptEdits
     """
     from ramet.v1 import attention_pb2
 
     from rametctl.errors import UsageError
-    from rametctl.requests import get_request, resolve
+    from rametctl.requests import get_request, resolve, seen_request
+    from rametctl.several import each
 
-    if for_session and always:
+    if for_session is not None and always is not None:
         raise UsageError("--session and --always were both given", hint="--always includes the session")
+    chosen = always if always is not None else for_session
     scope = attention_pb2.APPROVAL_SCOPE_ONCE
-    if for_session or always:
-        scope = attention_pb2.APPROVAL_SCOPE_ALWAYS if always else attention_pb2.APPROVAL_SCOPE_SESSION
-    approval = attention_pb2.Approval(scope=scope, mode=mode_number(mode))
-    if edit:
-        found = get_request(app, request)
-        request = found.id
-        approval.updated_input_json = edited_input(app, found)
-    resolve(app, request, attention_pb2.Resolution(approve=approval))
+    if chosen is not None:
+        scope = attention_pb2.APPROVAL_SCOPE_SESSION if always is None else attention_pb2.APPROVAL_SCOPE_ALWAYS
+    if len(set(requests)) > 1 and (edit or chosen):
+        raise UsageError("--edit and a rule are for one request", hint="approve the others without it")
+
+    def act(reference: str) -> object:
+        reference = seen_request(app, reference)
+        approval = attention_pb2.Approval(scope=scope, mode=mode_number(mode))
+        if edit or (chosen or "").isdecimal():
+            found = get_request(app, reference)
+            reference = found.id
+            if edit:
+                approval.updated_input_json = edited_input(app, found)
+        if chosen and chosen.isdecimal():
+            approval.rules.extend(offered(found, int(chosen)))
+        elif chosen:
+            approval.rules.append(chosen)
+        return resolve(app, reference, attention_pb2.Resolution(approve=approval))
+
+    return each(app, requests, act)
+
+
+def offered(request: "AttentionRequest", number: int) -> Sequence[str]:
+    """The rules that the inbox shows under ``number``. Raises UsageError."""
+    from rametctl.errors import UsageError
+
+    if not 1 <= number <= len(request.offers):
+        hint = f"offers are 1 to {len(request.offers)}" if request.offers else "none is offered; give a rule"
+        raise UsageError(f"there is no offer {number}", hint=hint)
+    return request.offers[number - 1].rules
 
 
 def edited_input(app: App, request: "AttentionRequest") -> str:

@@ -3,41 +3,44 @@
 import click
 
 from rametctl.app import App
-from rametctl.options import Verb, new_request_id, session_argument
+from rametctl.options import Verb, new_request_id, sessions_argument
 
 
 @click.command("archive", cls=Verb, short_help="Remove the worktree, keep the work.")
-@session_argument
+@sessions_argument(required=True)
 @click.option("-f", "--force", is_flag=True, help="Interrupt a running turn instead of refusing.")
 @click.pass_obj
-def command(app: App, session: str, force: bool) -> None:
-    """Archive SESSION: stop its agent and remove its worktree. Ramet keeps the branch,
+def command(app: App, sessions: tuple[str, ...], force: bool) -> int:
+    """Archive SESSION...: stop its agent and remove its worktree. Ramet keeps the branch,
     checkpoints, uncommitted changes, conversation and environment;
     `rametctl restore` restores them. A checkout that Ramet did not create stays.
 
     \b
     Example:
-      rametctl archive fix-login
+      rametctl archive fix-login docs
     """
     from ramet.v1 import session_pb2
     from ramet.words import size
 
     from rametctl.render.session import reference
-    from rametctl.sessions import get_session, report
+    from rametctl.sessions import get_session, told
+    from rametctl.several import each
 
-    found = get_session(app, session).session
-    request = session_pb2.ArchiveSessionRequest(session=found.id, force=force, request_id=new_request_id())
-    with app.output.spinner("archiving …"):
-        answer = app.connection.call(lambda daemon: daemon.sessions.ArchiveSession, request)
-    for warning in answer.warnings:
-        app.output.note(f"rametctl: {warning}")
-    freed = f"{size(answer.freed_bytes)} freed; " if answer.freed_bytes else ""
-    note = f"{freed}to restore it: rametctl restore {reference(answer.session)}"
-    report(
-        app,
-        answer.session,
-        note=note,
-        ref=answer.ref,
-        freed_bytes=str(answer.freed_bytes),
-        warnings=list(answer.warnings),
-    )
+    def act(session: str) -> object:
+        found = get_session(app, session).session
+        request = session_pb2.ArchiveSessionRequest(session=found.id, force=force, request_id=new_request_id())
+        with app.output.spinner("archiving …"):
+            answer = app.connection.call(lambda daemon: daemon.sessions.ArchiveSession, request)
+        for warning in answer.warnings:
+            app.output.note(f"rametctl: {warning}")
+        freed = f"{size(answer.freed_bytes)} freed; " if answer.freed_bytes else ""
+        return told(
+            app,
+            answer.session,
+            note=f"{freed}to restore it: rametctl restore {reference(answer.session)}",
+            ref=answer.ref,
+            freed_bytes=str(answer.freed_bytes),
+            warnings=list(answer.warnings),
+        )
+
+    return each(app, sessions, act)

@@ -1,27 +1,29 @@
-"""`rametctl deny`: deny a request."""
+"""`rametctl deny`: deny requests."""
 
 import click
 
 from rametctl.app import App
-from rametctl.options import request_argument
-from rametctl.prompts import PromptCommand
+from rametctl.options import Verb, requests_argument
 
 
-@click.command("deny", cls=PromptCommand, short_help="Deny a request.")
-@request_argument
+@click.command("deny", cls=Verb, short_help="Deny requests.")
+@requests_argument
 @click.option("-m", "--message", default="", metavar="WHY", help="Reason, sent to the agent.")
 @click.pass_obj
-def command(app: App, request: str, message: str) -> None:
-    """Deny REQUEST: its id, a unique prefix of the id, or a session with exactly one
-    open request. The agent continues with your answer. For a finished turn, WHY is
-    the next prompt.
+def command(app: App, requests: tuple[str, ...], message: str) -> int:
+    """Deny REQUEST...: ids, unique prefixes of ids, or sessions with exactly one open
+    request. The agent continues with your answer. For a finished turn, WHY is the
+    next prompt.
 
     \b
-    Example:
+    Examples:
       rametctl deny fix-login -m "use the staging database"
+      rametctl deny k3xw9abc docs
     """
     from ramet.v1 import attention_pb2
 
-    from rametctl.requests import resolve
+    from rametctl.requests import resolve, seen_request
+    from rametctl.several import each
 
-    resolve(app, request, attention_pb2.Resolution(deny=attention_pb2.Denial(message=message)))
+    resolution = attention_pb2.Resolution(deny=attention_pb2.Denial(message=message))
+    return each(app, requests, lambda reference: resolve(app, seen_request(app, reference), resolution))

@@ -1,57 +1,109 @@
 """`rametctl inbox`: list open requests."""
 
 import time
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 import click
 
 from rametctl.app import App
-from rametctl.options import Verb
+from rametctl.errors import ClientError, RefusedError
+from rametctl.options import Verb, complete_asking
+
+if TYPE_CHECKING:
+    from ramet.v1.attention_pb2 import AttentionRequest
+
+    from rametctl.lines import Line
 
 
 @click.command("inbox", cls=Verb, short_help="List what waits for your answer.")
+@click.argument("requests", metavar="[REQUEST]...", nargs=-1, shell_complete=complete_asking)
+@click.option("--full", is_flag=True, help="Show everything in full; paged on a terminal.")
 @click.option("-w", "--watch", is_flag=True, help="Follow until Ctrl-C.")
 @click.pass_obj
-def command(app: App, watch: bool) -> None:
-    """List the open requests of all repositories: commands in full, edits as diffs,
-    questions with their choices, and plans, each with the command that answers it.
-    Requests that block work come first, then finished turns to review; the oldest
-    first. Requests never expire.
+def command(app: App, requests: tuple[str, ...], full: bool, watch: bool) -> None:
+    """List the open requests of all repositories, one line each, first those that block
+    work, then finished turns; the oldest first. REQUEST (an id, the beginning of one,
+    or a session) shows it in full: the command, the edit as a diff, the choices, the
+    rules that --always would store, and the command that answers. Away from a
+    terminal everything is shown in full. Requests never expire.
 
     \b
     Examples:
       rametctl inbox
+      rametctl inbox fix-login
       rametctl inbox --json | jq -r '.[].id'
     """
     from ramet.jsonify import to_json
 
+    from rametctl.render.inbox import inbox_lines
     from rametctl.requests import by_urgency, open_requests
+    from rametctl.shown import remember
 
     if watch:
         _watch(app)
         return
     blocking, reviews = by_urgency(open_requests(app.connection))
-    requests = blocking + reviews
+    waiting = blocking + reviews
+    if requests:
+        waiting = _named(app, waiting, requests)
+        blocking, reviews = by_urgency(waiting)
     if app.output.json_mode:
-        app.output.json([to_json(request) for request in requests])
+        app.output.json([to_json(request) for request in waiting])
         return
+    if not waiting:
+        app.output.text("nothing waits for you")
+    elif requests or full or not app.output.terminal:
+        lines = list(_in_full(blocking, reviews))
+        if full:
+            app.output.page(lines)
+        else:
+            app.output.show(*lines)
+        remember(app, waiting)
+    else:
+        room = max(app.output.height - len(blocking) - 4, 3)
+        app.output.show(*inbox_lines(app.output, blocking, reviews, time.time(), room=room))
+        remember(app, [*blocking, *reviews[:room]])
+
+
+def _named(app: App, waiting: "Sequence[AttentionRequest]", names: Sequence[str]) -> "list[AttentionRequest]":
+    """The requests with these ids, and all of these sessions. Raises ClientError for one that has none."""
+    from rametctl.requests import get_request
+    from rametctl.sessions import get_session
+
+    found: dict[str, AttentionRequest] = {}
+    for name in names:
+        of_it = [request for request in waiting if request.id.startswith(name)]
+        if len(of_it) != 1:
+            try:
+                session = get_session(app, name).session
+            except RefusedError:
+                of_it = [get_request(app, name)]
+            else:
+                of_it = [request for request in waiting if request.session_id == session.id]
+                if not of_it:
+                    raise ClientError(f"nothing of {session.name} waits for you", hint="see: rametctl inbox")
+        found.update((request.id, request) for request in of_it)
+    return list(found.values())
+
+
+def _in_full(blocking: "Sequence[AttentionRequest]", reviews: "Sequence[AttentionRequest]") -> "Iterator[Line]":
     from ramet.words import plural
 
     from rametctl.lines import line
     from rametctl.render.request import request_lines
 
-    if not requests:
-        app.output.text("nothing waits for you")
-        return
+    waiting = [*blocking, *reviews]
     headings = {0: f"work waits for you: {plural(len(blocking), 'request')}"} if blocking else {}
     if reviews:
         headings[len(blocking)] = f"to look at: {plural(len(reviews), 'finished turn')}"
-    for index, request in enumerate(requests):
+    for index, request in enumerate(waiting):
         if index:
-            app.output.text("")
+            yield line("")
         if index in headings:
-            app.output.show(line((headings[index], "bold")))
-            app.output.text("")
-        app.output.show(*request_lines(request, time.time(), requests))
+            yield line((headings[index], "bold"))
+            yield line("")
+        yield from request_lines(request, time.time(), waiting)
 
 
 def _watch(app: App) -> None:

@@ -1,16 +1,16 @@
-"""`rametctl pause`: pause a session."""
+"""`rametctl pause`: pause sessions."""
 
 import click
 
 from rametctl.app import App
-from rametctl.options import Verb, new_request_id, session_argument
+from rametctl.options import Verb, new_request_id, sessions_argument
 
 
 @click.command("pause", cls=Verb, short_help="Pause a session; prompts wait.")
-@session_argument
+@sessions_argument(required=True)
 @click.pass_obj
-def command(app: App, session: str) -> None:
-    """Pause SESSION: interrupt the running turn, and hold new prompts until
+def command(app: App, sessions: tuple[str, ...]) -> int:
+    """Pause SESSION...: interrupt the running turn, and hold new prompts until
     `rametctl resume`.
 
     \b
@@ -19,10 +19,14 @@ def command(app: App, session: str) -> None:
     """
     from ramet.v1 import session_pb2
 
-    from rametctl.sessions import get_session, report
+    from rametctl.sessions import get_session, told
+    from rametctl.several import each
 
-    found = get_session(app, session).session
-    request = session_pb2.PauseSessionRequest(session=found.id, request_id=new_request_id())
-    with app.output.spinner("working on it …"):
-        answer = app.connection.call(lambda daemon: daemon.sessions.PauseSession, request)
-    report(app, answer.session)
+    def act(session: str) -> object:
+        found = get_session(app, session).session
+        request = session_pb2.PauseSessionRequest(session=found.id, request_id=new_request_id())
+        with app.output.spinner("pausing …"):
+            answer = app.connection.call(lambda daemon: daemon.sessions.PauseSession, request)
+        return told(app, answer.session)
+
+    return each(app, sessions, act)

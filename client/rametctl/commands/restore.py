@@ -1,31 +1,52 @@
-"""`rametctl restore`: restore an archived session."""
+"""`rametctl restore`: restore archived and removed sessions."""
 
 import click
 
 from rametctl.app import App
-from rametctl.options import Verb, new_request_id, session_argument
+from rametctl.errors import RefusedError
+from rametctl.options import Verb, new_request_id, sessions_argument
 
 
-@click.command("restore", cls=Verb, short_help="Restore an archived session.")
-@session_argument
+@click.command("restore", cls=Verb, short_help="Restore an archived or removed session.")
+@sessions_argument(required=True)
 @click.pass_obj
-def command(app: App, session: str) -> None:
-    """Restore archived SESSION: its worktree at the same path, on its branch, with its
-    uncommitted changes. Warns about differences, such as a moved branch. No work is
-    lost.
+def command(app: App, sessions: tuple[str, ...]) -> int:
+    """Restore SESSION... from the archive or the trash: the worktree, on its branch, with
+    its uncommitted changes and its conversation. Warns about differences, such as a
+    moved branch. No work is lost.
 
     \b
-    Example:
+    Examples:
       rametctl restore fix-login
+      rametctl trash ls
     """
-    from ramet.v1 import session_pb2
+    from rametctl.several import each
 
-    from rametctl.sessions import get_session, report
+    return each(app, sessions, lambda session: _restore(app, session))
 
-    found = get_session(app, session).session
-    request = session_pb2.RestoreSessionRequest(session=found.id, request_id=new_request_id())
-    with app.output.spinner("restoring the session …"):
-        answer = app.connection.call(lambda daemon: daemon.sessions.RestoreSession, request)
-    for warning in answer.warnings:
+
+def _restore(app: App, session: str) -> object:
+    from ramet.v1 import session_pb2, worktree_pb2
+
+    from rametctl.sessions import get_session, told
+
+    try:
+        found = get_session(app, session).session
+    except RefusedError as error:
+        if error.reason != "SESSION_NOT_FOUND":
+            raise
+        removed = worktree_pb2.RestoreTrashRequest(entry=session, request_id=new_request_id())
+        try:
+            with app.output.spinner("restoring the session …"):
+                from_trash = app.connection.call(lambda daemon: daemon.worktrees.RestoreTrash, removed)
+        except RefusedError as other:
+            raise (error if other.reason == "TRASH_ENTRY_NOT_FOUND" else other) from other
+        restored, warnings = from_trash.session, list(from_trash.warnings)
+    else:
+        archived = session_pb2.RestoreSessionRequest(session=found.id, request_id=new_request_id())
+        with app.output.spinner("restoring the session …"):
+            from_archive = app.connection.call(lambda daemon: daemon.sessions.RestoreSession, archived)
+        restored, warnings = from_archive.session, list(from_archive.warnings)
+    for warning in warnings:
         app.output.note(f"rametctl: {warning}")
-    report(app, answer.session, note=answer.session.worktree, warnings=list(answer.warnings))
+    return told(app, restored, note=restored.worktree, warnings=warnings)

@@ -1,16 +1,16 @@
-"""`rametctl resume`: resume a paused, lost or failed session."""
+"""`rametctl resume`: resume paused, lost or failed sessions."""
 
 import click
 
 from rametctl.app import App
-from rametctl.options import Verb, new_request_id, session_argument
+from rametctl.options import Verb, new_request_id, sessions_argument
 
 
 @click.command("resume", cls=Verb, short_help="Resume a paused, lost or failed session.")
-@session_argument
+@sessions_argument(required=True)
 @click.pass_obj
-def command(app: App, session: str) -> None:
-    """Resume SESSION if it is paused, lost or failed.
+def command(app: App, sessions: tuple[str, ...]) -> int:
+    """Resume each SESSION that is paused, lost or failed.
 
     \b
     Example:
@@ -19,13 +19,17 @@ def command(app: App, session: str) -> None:
     from ramet.v1 import session_pb2
 
     from rametctl.render.session import HELD, state_name
-    from rametctl.sessions import get_session, report
+    from rametctl.sessions import get_session, told
+    from rametctl.several import each
 
-    found = get_session(app, session).session
-    request = session_pb2.ResumeSessionRequest(session=found.id, request_id=new_request_id())
-    with app.output.spinner("working on it …"):
-        answer = app.connection.call(lambda daemon: daemon.sessions.ResumeSession, request)
-    for warning in answer.warnings:
-        app.output.note(f"rametctl: {warning}")
-    note = "" if state_name(found) in HELD else "nothing to resume: the session was not paused, lost or failed"
-    report(app, answer.session, note=note)
+    def act(session: str) -> object:
+        found = get_session(app, session).session
+        request = session_pb2.ResumeSessionRequest(session=found.id, request_id=new_request_id())
+        with app.output.spinner("resuming …"):
+            answer = app.connection.call(lambda daemon: daemon.sessions.ResumeSession, request)
+        for warning in answer.warnings:
+            app.output.note(f"rametctl: {warning}")
+        note = "" if state_name(found) in HELD else "nothing to resume: the session was not paused, lost or failed"
+        return told(app, answer.session, note=note)
+
+    return each(app, sessions, act)

@@ -14,54 +14,51 @@ if TYPE_CHECKING:
 
 @click.command("rm", cls=Verb, short_help="Remove sessions, their worktrees and branches.")
 @sessions_argument(required=True)
-@click.option("-f", "--force", is_flag=True, help="Remove sessions with unmerged work too; the trash keeps it.")
+@click.option("--stop", is_flag=True, help="End a running turn instead of refusing.")
+@click.option("-f", "--force", is_flag=True, help="Remove unmerged work too; the trash keeps it.")
 @click.pass_obj
-def command(app: App, sessions: tuple[str, ...], force: bool) -> int:
-    """Remove SESSION... with their worktrees and branches. Refuses a session whose work
-    exists nowhere else, unless you give --force: then that work goes to the trash too.
-    `rametctl trash restore SESSION` restores a removed session. If one cannot be
-    removed, the others still are. A checkout that Ramet did not create stays.
+def command(app: App, sessions: tuple[str, ...], stop: bool, force: bool) -> int:
+    """Remove SESSION... with their worktrees and branches; names must be whole. Refuses a
+    session with a running turn, unless you give --stop, and one whose work exists
+    nowhere else, unless you give --force: then that work goes to the trash too.
+    `rametctl restore SESSION` restores a removed session. If one cannot be removed,
+    the others still are. A checkout that Ramet did not create stays.
 
     \b
     Examples:
       rametctl rm fix-login
-      rametctl rm fix-login docs --force
+      rametctl rm fix-login docs --stop --force
     """
     from ramet.jsonify import to_json
 
-    if len(sessions) == 1:
-        answer = _remove(app, sessions[0], force)
-        if app.output.json_mode:
-            app.output.json(to_json(answer))
-        else:
-            _show(app, answer)
-        return 0
-    status = 0
-    shown: list[object] = []
-    for session in dict.fromkeys(sessions):
-        try:
-            answer = _remove(app, session, force)
-        except ClientError as error:
-            status = status or error.exit_code
-            app.output.note(f"rametctl: {session}: {error.message}" + (f"; {error.hint}" if error.hint else ""))
-            shown.append({"error": {"reason": error.reason, "message": error.message, "hint": error.hint}})
-            continue
-        shown.append(to_json(answer))
+    from rametctl.several import each
+
+    def act(session: str) -> object:
+        answer = _remove(app, session, stop=stop, force=force)
         if not app.output.json_mode:
             _show(app, answer)
-    if app.output.json_mode:
-        app.output.json(shown)
-    return status
+        return to_json(answer)
+
+    return each(app, sessions, act)
 
 
-def _remove(app: App, session: str, force: bool) -> "DeleteSessionResponse":
+def _remove(app: App, session: str, *, stop: bool, force: bool) -> "DeleteSessionResponse":
     """Remove one. What it would lose is told before the error."""
     from ramet.v1 import session_pb2
 
-    from rametctl.errors import RefusedError
+    from rametctl.errors import RefusedError, UsageError
+    from rametctl.render.session import state_name
     from rametctl.sessions import get_session
 
     found = get_session(app, session).session
+    if session != found.name and not session.endswith(f"/{found.name}") and not found.id.startswith(session):
+        raise UsageError(f"{session!r} is only the beginning of {found.name}", hint="remove it by its whole name")
+    if state_name(found) in {"starting", "working", "waiting"}:
+        if not stop:
+            hint = "add --stop to end its turn first"
+            raise ClientError(f"{found.name} is {state_name(found)}", hint=hint, reason="WRONG_STATE")
+        request_stop = session_pb2.StopSessionRequest(session=found.id, request_id=new_request_id())
+        app.connection.call(lambda daemon: daemon.sessions.StopSession, request_stop)
     request = session_pb2.DeleteSessionRequest(session=found.id, force=force, request_id=new_request_id())
     try:
         with app.output.spinner("removing …"):
@@ -90,6 +87,4 @@ def _show(app: App, answer: "DeleteSessionResponse") -> None:
     if session.worktree_kind in {session_pb2.WORKTREE_KIND_IN_PLACE, session_pb2.WORKTREE_KIND_ADOPTED}:
         app.output.text(f"{session.worktree} and its branch are as they were")
     if answer.HasField("expire_time"):
-        app.output.text(
-            f"to restore it, until {local_time(answer.expire_time)}: rametctl trash restore {reference(session)}"
-        )
+        app.output.text(f"to restore it, until {local_time(answer.expire_time)}: rametctl restore {reference(session)}")

@@ -6,35 +6,41 @@ from typing import TYPE_CHECKING
 import click
 
 from rametctl.app import App
-from rametctl.options import Verb, new_request_id, session_argument
+from rametctl.options import Verb, new_request_id, sessions_argument
 
 if TYPE_CHECKING:
     from ramet.v1.session_pb2 import Session
 
 
 @click.command("stop", cls=Verb, short_help="Stop the agent; keep the session.")
-@session_argument
+@sessions_argument(required=True)
 @click.option("--descendants", is_flag=True, help="Stop all its descendants too.")
 @click.option("--alone", is_flag=True, help="Stop only this session (default: ask).")
 @click.pass_obj
-def command(app: App, session: str, descendants: bool, alone: bool) -> None:
-    """Stop the agent of SESSION with all its processes. Worktree, branch, conversation and
-    prompts stay. `rametctl resume` or the next prompt starts it again.
+def command(app: App, sessions: tuple[str, ...], descendants: bool, alone: bool) -> int:
+    """Stop the agent of SESSION... with all its processes. Worktree, branch, conversation
+    and prompts stay. `rametctl resume` or the next prompt starts it again.
 
     \b
     Examples:
       rametctl stop fix-login
       rametctl stop lead --descendants
     """
-    from ramet.jsonify import to_json
-    from ramet.words import plural
-
     from rametctl.errors import UsageError
-    from rametctl.sessions import descendants as descendants_of
-    from rametctl.sessions import get_session, is_living, report
+    from rametctl.several import each
 
     if descendants and alone:
         raise UsageError("--descendants and --alone were both given", hint="give one of them")
+    return each(app, sessions, lambda session: _stop_family(app, session, descendants, alone))
+
+
+def _stop_family(app: App, session: str, descendants: bool, alone: bool) -> object:
+    from ramet.jsonify import to_json
+    from ramet.words import plural
+
+    from rametctl.sessions import descendants as descendants_of
+    from rametctl.sessions import get_session, is_living, told
+
     found = get_session(app, session).session
     living = [] if alone else [each for each in descendants_of(app.connection, found) if is_living(each)]
     names = ", ".join(" ".join(each.name.split()) for each in living)
@@ -43,14 +49,14 @@ def command(app: App, session: str, descendants: bool, alone: bool) -> None:
             descendants = app.output.confirm(f"Stop its {plural(len(living), 'descendant')} too ({names})?")
         else:
             app.output.note(f"rametctl: {names} of its family keep running; --descendants stops them too")
-    with app.output.spinner("working on it …"):
+    with app.output.spinner("stopping …"):
         # From the top down: one that is stopped spawns nothing more.
-        stopped = [_stop(app, each.id) for each in [found, *(living if descendants else [])]]
-    if app.output.json_mode:
-        report(app, stopped[0], descendants=[to_json(each) for each in stopped[1:]])
-    else:
-        for each in stopped:
-            report(app, each)
+        first, *others = [_stop(app, each.id) for each in [found, *(living if descendants else [])]]
+    note = "stopped; the next prompt or `rametctl resume` starts its agent again"
+    shown = told(app, first, note=note, descendants=[to_json(each) for each in others])
+    for each in others:
+        told(app, each)
+    return shown
 
 
 def _stop(app: App, session_id: str) -> "Session":

@@ -45,7 +45,7 @@ def ls(app: App, repo: str | None = None) -> None:
         app.output.text("the trash is empty")
     else:
         _show(app, entries)
-        app.output.hint("to restore one: rametctl trash restore NAME")
+        app.output.hint("to restore one: rametctl restore NAME")
 
 
 @command.command("restore", cls=Verb, short_help="Restore a removed session.")

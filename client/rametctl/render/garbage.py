@@ -36,7 +36,7 @@ def done(output: "Output", answer: "CollectGarbageResponse") -> list[Line]:
     room = f"; {size(answer.bytes)} freed" if answer.bytes else ""
     lines = [*_tables(output, answer.items), line(", ".join(what) + room, hang=2)]
     if any(item.kind == "session" for item in gone):
-        lines.append(line("to bring a session back: rametctl trash restore NAME"))
+        lines.append(line("to bring a session back: rametctl restore NAME"))
     return lines
 
 

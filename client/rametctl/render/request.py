@@ -70,6 +70,10 @@ def request_lines(request: "AttentionRequest", now: float, others: Sequence["Att
     if request.reason and kind_name(request) not in {*OF_THE_DAEMON, "elicitation"}:
         for text in visible(request.reason).splitlines():
             yield line((f"why: {text}", "dim"), indent=2)
+    if request.offers:
+        yield line(("--always would allow:", "dim"), indent=2)
+        for number, offer in enumerate(request.offers, 1):
+            yield line((f"{number}) ", "cyan"), (", ".join(offer.rules), "dim"), indent=4)
     yield answer_line(request, which)
 
 

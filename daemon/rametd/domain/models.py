@@ -288,6 +288,7 @@ class Request:
     reason: str
     suggestions: str  # JSON list: rules that the agent suggests
     edit: bytes  # a FileEdit message: what an editing tool would change; b"" for none
+    offers: tuple[str, ...]  # what an approval can remember: rules, several joined by newlines
     state: RequestState
     answer: str  # JSON object, "" while open
     answered_by: str

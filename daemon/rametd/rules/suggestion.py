@@ -1,8 +1,9 @@
 """Suggest rules that allow calls like an approved one, narrowest first; warn about rules that allow much."""
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from rametd.domain.errors import BadRuleError
 from rametd.rules import web
@@ -12,6 +13,7 @@ from rametd.rules.files import named
 from rametd.rules.model import Call, Effect, Rule
 from rametd.rules.parsing import AGENTS, EDITING, READING, SHELL_TOOLS, parse
 from rametd.rules.shell import read
+from rametd.rules.words import Word
 from rametd.rules.wrappers import base, runs_another
 
 # Commands for which no prefix rule is suggested, with the reason.
@@ -50,6 +52,8 @@ UNSAFE_SUBCOMMANDS = {
 # Here the third word names the script.
 _RUNNERS = frozenset(
     {
+        ("python", "-m"),
+        ("python3", "-m"),
         ("npm", "run"),
         ("pnpm", "run"),
         ("yarn", "run"),
@@ -59,6 +63,11 @@ _RUNNERS = frozenset(
         ("docker", "compose"),
     }
 )
+_MODULES = frozenset(
+    (python, "-m", module) for python in ("python", "python3") for module in ("pytest", "unittest", "mypy")
+)
+_FILTERS = frozenset({"cat", "cd", "echo", "grep", "head", "ls", "pwd", "tail", "true", "wc"})
+"""Commands that only read or print: in a line of several, they are allowed along with the others."""
 _SUBCOMMAND = re.compile(r"[a-z][a-z0-9_:-]*", re.ASCII)
 _LONGEST = 500
 
@@ -103,6 +112,62 @@ def suggest(
     return tuple(text for text in dict.fromkeys(_candidates(call, resolve)) if covers(text))
 
 
+def offers(call: Call, asked: Sequence[str] = (), **where: Any) -> tuple[tuple[str, ...], ...]:
+    """What an approval can remember, the best first: each is a set of rules, and the last may be the exact call.
+
+    ``asked`` are rules that the agent's program suggests, ``where`` as for `suggest`.
+    """
+    narrow = suggest(call, **where)
+    exact = tuple(text for text in narrow if call.tool in SHELL_TOOLS and not parse(text, Effect.ALLOW).prefix)
+    wide: list[tuple[str, ...]] = [(text,) for text in narrow if text not in exact]
+    if together := _parts(call):
+        rules = [Rule("", Effect.ALLOW, text) for text in together]
+        if evaluate(rules, call, **where).effect is Effect.ALLOW:
+            wide.append(together)
+    wide += [(text,) for text in asked if _is_rule(text) and text not in exact]
+    if call.tool not in SHELL_TOOLS:
+        return tuple(dict.fromkeys(wide))
+    return tuple(dict.fromkeys([*wide, *((text,) for text in exact)]))
+
+
+def completed(text: str, tool: str) -> str:
+    """A rule as a person writes it for a call of ``tool``: ``git commit *`` stands for ``Bash(git commit:*)``."""
+    text = text.strip()
+    if re.fullmatch(r"\w+\(.*\)|mcp__\w+|[A-Z]\w*", text, re.DOTALL):
+        return text
+    return f"{tool}({text.removesuffix(' *')}:*)" if tool in SHELL_TOOLS and text.endswith(" *") else f"{tool}({text})"
+
+
+def is_whole_line(text: str) -> bool:
+    """Whether a rule is the exact text of several commands, which hardly ever come again as they are."""
+    parsed = parse(text, Effect.ALLOW)
+    if parsed.tool not in SHELL_TOOLS or parsed.prefix:
+        return False
+    script = read(parsed.exact)
+    return bool(script.doubts) or len(script.commands) != 1 or bool(script.commands[0].writes)
+
+
+def _is_rule(text: str) -> bool:
+    try:
+        parse(text, Effect.ALLOW)
+    except BadRuleError:
+        return False
+    return True
+
+
+def _parts(call: Call) -> tuple[str, ...]:
+    """A prefix rule for each command of a line of several; none where one has no safe prefix."""
+    text = str(call.input.get("command", "")) if call.tool in SHELL_TOOLS else ""
+    script = read(text)
+    if script.doubts or len(script.commands) < 2 or len(text) > _LONGEST:
+        return ()
+    found = []
+    for each in script.commands:
+        names = [word.text for word in each.words]
+        found.append(f"Bash({names[0]}:*)" if names and names[0] in _FILTERS else _prefix(names, each.words))
+    return tuple(dict.fromkeys(found)) if all(found) else ()
+
+
 def _candidates(call: Call, resolve: Callable[[Path], Path]) -> Iterator[str]:
     if call.tool in SHELL_TOOLS:
         yield from _commands(call)
@@ -128,18 +193,24 @@ def _commands(call: Call) -> Iterator[str]:
     if script.doubts or len(script.commands) != 1:
         return
     words = script.commands[0].words
-    names = [word.text for word in words]
+    if prefix := _prefix([word.text for word in words], words):
+        yield prefix
+
+
+def _prefix(names: Sequence[str], words: Sequence[Word]) -> str:
+    """A rule for all commands that begin like this one; "" where that would allow too much."""
     size = 3 if tuple(names[:2]) in _RUNNERS else 2
     if (
         len(words) < size
-        or base(names[0]) in UNSAFE
+        or (base(names[0]) in UNSAFE and tuple(names[:3]) not in _MODULES)
         or runs_another(base(names[0]))
         or tuple(names[:2]) in UNSAFE_SUBCOMMANDS
     ):
-        return
-    plain = all(word.literal and _SUBCOMMAND.fullmatch(word.text) for word in words[1:size])
+        return ""
+    plain = all(word.literal and (_SUBCOMMAND.fullmatch(word.text) or word.text == "-m") for word in words[1:size])
     if plain and names[size - 1] not in UNSAFE and re.fullmatch(r"[\w./-]+", names[0]):
-        yield f"Bash({' '.join(names[:size])}:*)"
+        return f"Bash({' '.join(names[:size])}:*)"
+    return ""
 
 
 def _files(call: Call, resolve: Callable[[Path], Path]) -> Iterator[str]:

@@ -107,7 +107,8 @@ def resolve(
     if (resolver := resolvers.get(request.kind)) is not None:
         resolver(unit, request, resolution, principal)
         session = unit.sessions.get(session.id)
-    rule = permissions.remember(unit, session, request, int(answer.get("scope", 0)))
+    wanted = resolution.approve.rules if resolution.WhichOneof("decision") == "approve" else ()
+    rules = permissions.remember(unit, session, request, int(answer.get("scope", 0)), wanted)
     if request.kind == RequestKind.REVIEW and answer["decision"] == "deny":
         _, session = post(unit, policy.kinds[session.agent], session, answer["message"], principal)
     if request.kind == RequestKind.PLAN and answer["decision"] == "approve":
@@ -118,8 +119,9 @@ def resolve(
         session = change_state(unit, session, State.WORKING, principal=principal)
     repo = unit.repos.get(session.repo_id).name
     response = attention_pb2.ResolveRequestResponse(request=request_message(request, session=session.name, repo=repo))
-    if rule is not None:
-        response.rule.CopyFrom(rule_message(rule, repo=repo))
+    response.rules.extend(rule_message(rule, repo=repo) for rule in rules)
+    if rules:
+        response.rule.CopyFrom(response.rules[0])
     return request, response
 
 

@@ -93,6 +93,7 @@ def ask_person(unit: Unit, session: Session, kind: RequestKind, given: Mapping[s
         reason=reason,
         suggestions="[]",
         edit=b"",
+        offers=(),
         state=RequestState.OPEN,
         answer="",
         answered_by="",

@@ -44,7 +44,7 @@ def find_session(reader: Reader, name: str, *, repo_id: str | None = None, whole
     if not found:
         hint = "`rametctl ls --all` shows them"
         if removed:
-            hint = f"it was removed: `rametctl trash restore {shlex.quote(name)}` brings it back"
+            hint = f"it was removed: `rametctl restore {shlex.quote(name)}` brings it back"
         raise SessionNotFoundError(f"there is no session {name!r}", hint=hint)
     repos = {repo.id: repo.name for repo in reader.repos.list()}
     matches = ", ".join(f"{repos[session.repo_id]}/{session.name} ({session.id})" for session in found)

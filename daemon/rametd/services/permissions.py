@@ -1,12 +1,12 @@
 """Permission rules: kept by answers (`approve --session`, `--always`) and by people, for a repository or for one session."""
 
-import json
+from collections.abc import Sequence
 
 from ramet.v1 import attention_pb2
 
 from rametd.domain.errors import InvalidInputError, RuleNotFoundError
 from rametd.domain.models import OWNER, Request, RequestKind, Session, StoredRule
-from rametd.rules import Call, Effect, caution, parse, suggest
+from rametd.rules import Effect, caution, completed, is_whole_line, parse
 from rametd.services.ids import new_id
 from rametd.store import Unit
 
@@ -44,28 +44,48 @@ def cautions(effect: Effect, text: str) -> list[str]:
     return [found] if found else []
 
 
-def remember(unit: Unit, session: Session, request: Request, scope: int) -> StoredRule | None:
-    """The rule that an approval with a scope makes; raises `InvalidInputError` where none could cover calls like this one."""
+def remember(
+    unit: Unit, session: Session, request: Request, scope: int, wanted: Sequence[str] = ()
+) -> list[StoredRule]:
+    """The rules that an approval with a scope makes: the ``wanted`` ones, else the first offer.
+
+    Raises `InvalidInputError` where no offer fits calls like this one, and `BadRuleError`.
+    """
     if scope not in {attention_pb2.APPROVAL_SCOPE_SESSION, attention_pb2.APPROVAL_SCOPE_ALWAYS}:
-        return None
+        if wanted:
+            raise InvalidInputError("a rule was given for an approval of this call alone", hint="add --always")
+        return []
     if request.kind != RequestKind.PERMISSION:
         raise InvalidInputError(f"a {request.kind} is answered once", hint="leave --session and --always out")
-    suggested = suggest(Call(request.tool, json.loads(request.input), session.worktree))
-    if not suggested:
+    texts = [completed(text, request.tool) for text in wanted] or _first_offer(request)
+    for_session = scope == attention_pb2.APPROVAL_SCOPE_SESSION
+    return [
+        create(
+            unit,
+            repo_id=session.repo_id,
+            session_id=session.id if for_session else "",
+            effect=Effect.ALLOW,
+            text=text,
+            source=OWNER,
+            request_id=request.id,
+        )
+        for text in texts
+    ]
+
+
+def _first_offer(request: Request) -> list[str]:
+    if not request.offers:
         raise InvalidInputError(
             "no rule could cover calls like this one without covering others",
             hint=f"`rametctl approve {request.id}` approves this call alone",
         )
-    for_session = scope == attention_pb2.APPROVAL_SCOPE_SESSION
-    return create(
-        unit,
-        repo_id=session.repo_id,
-        session_id=session.id if for_session else "",
-        effect=Effect.ALLOW,
-        text=suggested[0],
-        source=OWNER,
-        request_id=request.id,
-    )
+    texts = request.offers[0].split("\n")
+    if any(map(is_whole_line, texts)):
+        raise InvalidInputError(
+            "only a rule for this very line fits, which hardly ever matches again",
+            hint='name one, as in --always "git commit *", or take this line with --always=1',
+        )
+    return texts
 
 
 def delete(unit: Unit, rule_id: str) -> StoredRule:

@@ -26,7 +26,7 @@ def blocked_by(reader: Reader, session: Session) -> str | None:
         if before is None:
             entry = reader.trash.get(identity)
             name = entry.name if entry is not None else identity
-            back = f"`rametctl trash restore {name}` brings it back, " if entry is not None else ""
+            back = f"`rametctl restore {name}` brings it back, " if entry is not None else ""
             return (
                 f"held: {name}, which goes before it, was removed before it was done: {back}"
                 f"`rametctl resume {session.name}` goes on without it"

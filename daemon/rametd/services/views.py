@@ -267,6 +267,7 @@ def request_message(request: Request, *, session: str, repo: str) -> attention_p
         reason=request.reason,
         suggestions_json=request.suggestions,
         edit=common_pb2.FileEdit.FromString(request.edit) if request.edit else None,
+        offers=[attention_pb2.RuleOffer(rules=each.split("\n")) for each in request.offers],
         tool_use_id=request.tool_use_id,
         state=REQUEST_STATES[request.state],
         create_time=stamp(request.create_time),

@@ -26,21 +26,21 @@ from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__
 from ramet.v1 import common_pb2 as ramet_dot_v1_dot_common__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18ramet/v1/attention.proto\x12\x08ramet.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x15ramet/v1/common.proto\"\x88\x02\n\x0ePermissionRule\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0c\n\x04repo\x18\x02 \x01(\t\x12\x12\n\nsession_id\x18\x03 \x01(\t\x12$\n\x06\x65\x66\x66\x65\x63t\x18\x04 \x01(\x0e\x32\x14.ramet.v1.RuleEffect\x12\x0c\n\x04rule\x18\x05 \x01(\t\x12\x0e\n\x06source\x18\x06 \x01(\t\x12\x12\n\nrequest_id\x18\x07 \x01(\t\x12\x0f\n\x07matches\x18\x08 \x01(\x04\x12/\n\x0b\x63reate_time\x18\t \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12.\n\nmatch_time\x18\n \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"G\n\x10ListRulesRequest\x12\x0c\n\x04repo\x18\x01 \x01(\t\x12\x11\n\tpage_size\x18\x02 \x01(\r\x12\x12\n\npage_token\x18\x03 \x01(\t\"U\n\x11ListRulesResponse\x12\'\n\x05rules\x18\x01 \x03(\x0b\x32\x18.ramet.v1.PermissionRule\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"z\n\x11\x43reateRuleRequest\x12\x0c\n\x04repo\x18\x01 \x01(\t\x12\x0f\n\x07session\x18\x02 \x01(\t\x12$\n\x06\x65\x66\x66\x65\x63t\x18\x03 \x01(\x0e\x32\x14.ramet.v1.RuleEffect\x12\x0c\n\x04rule\x18\x04 \x01(\t\x12\x12\n\nrequest_id\x18\x05 \x01(\t\"N\n\x12\x43reateRuleResponse\x12&\n\x04rule\x18\x01 \x01(\x0b\x32\x18.ramet.v1.PermissionRule\x12\x10\n\x08warnings\x18\x02 \x03(\t\"8\n\x11\x44\x65leteRuleRequest\x12\x0f\n\x07rule_id\x18\x01 \x01(\t\x12\x12\n\nrequest_id\x18\x02 \x01(\t\"<\n\x12\x44\x65leteRuleResponse\x12&\n\x04rule\x18\x01 \x01(\x0b\x32\x18.ramet.v1.PermissionRule\"\xca\x03\n\x10\x41ttentionRequest\x12\n\n\x02id\x18\x01 \x01(\t\x12\x12\n\nsession_id\x18\x02 \x01(\t\x12\x14\n\x0csession_name\x18\x03 \x01(\t\x12%\n\x04kind\x18\x04 \x01(\x0e\x32\x17.ramet.v1.AttentionKind\x12\x0c\n\x04tool\x18\x05 \x01(\t\x12\x12\n\ninput_json\x18\x06 \x01(\t\x12\x0e\n\x06reason\x18\x07 \x01(\t\x12\'\n\x05state\x18\x08 \x01(\x0e\x32\x18.ramet.v1.AttentionState\x12/\n\x0b\x63reate_time\x18\t \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x13\n\x0b\x61nswered_by\x18\n \x01(\t\x12/\n\x0b\x61nswer_time\x18\x0b \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12(\n\nresolution\x18\x0c \x01(\x0b\x32\x14.ramet.v1.Resolution\x12\x0c\n\x04repo\x18\r \x01(\t\x12\x18\n\x10suggestions_json\x18\x0e \x01(\t\x12 \n\x04\x65\x64it\x18\x0f \x01(\x0b\x32\x12.ramet.v1.FileEdit\x12\x13\n\x0btool_use_id\x18\x10 \x01(\t\"\x83\x01\n\nResolution\x12%\n\x07\x61pprove\x18\x01 \x01(\x0b\x32\x12.ramet.v1.ApprovalH\x00\x12 \n\x04\x64\x65ny\x18\x02 \x01(\x0b\x32\x10.ramet.v1.DenialH\x00\x12 \n\x05reply\x18\x03 \x01(\x0b\x32\x0f.ramet.v1.ReplyH\x00\x42\n\n\x08\x64\x65\x63ision\"v\n\x08\x41pproval\x12\x1a\n\x12updated_input_json\x18\x01 \x01(\t\x12&\n\x05scope\x18\x02 \x01(\x0e\x32\x17.ramet.v1.ApprovalScope\x12&\n\x04mode\x18\x03 \x01(\x0e\x32\x18.ramet.v1.PermissionMode\"\x19\n\x06\x44\x65nial\x12\x0f\n\x07message\x18\x01 \x01(\t\"\x18\n\x05Reply\x12\x0f\n\x07\x61nswers\x18\x01 \x03(\t\"e\n\x13ListRequestsRequest\x12\x0f\n\x07session\x18\x01 \x01(\t\x12\x16\n\x0einclude_closed\x18\x02 \x01(\x08\x12\x11\n\tpage_size\x18\x03 \x01(\r\x12\x12\n\npage_token\x18\x04 \x01(\t\"]\n\x14ListRequestsResponse\x12,\n\x08requests\x18\x01 \x03(\x0b\x32\x1a.ramet.v1.AttentionRequest\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"$\n\x11GetRequestRequest\x12\x0f\n\x07request\x18\x01 \x01(\t\"A\n\x12GetRequestResponse\x12+\n\x07request\x18\x01 \x01(\x0b\x32\x1a.ramet.v1.AttentionRequest\"f\n\x15ResolveRequestRequest\x12\x0f\n\x07request\x18\x01 \x01(\t\x12(\n\nresolution\x18\x02 \x01(\x0b\x32\x14.ramet.v1.Resolution\x12\x12\n\nrequest_id\x18\x03 \x01(\t\"m\n\x16ResolveRequestResponse\x12+\n\x07request\x18\x01 \x01(\x0b\x32\x1a.ramet.v1.AttentionRequest\x12&\n\x04rule\x18\x02 \x01(\x0b\x32\x18.ramet.v1.PermissionRule\"5\n\x12ReportFocusRequest\x12\x0e\n\x06\x63lient\x18\x01 \x01(\t\x12\x0f\n\x07\x66ocused\x18\x02 \x01(\x08\"\x15\n\x13ReportFocusResponse\"\x1a\n\x18TestNotificationsRequest\"H\n\x19TestNotificationsResponse\x12+\n\x07results\x18\x01 \x03(\x0b\x32\x1a.ramet.v1.NotificationTest\".\n\x10NotificationTest\x12\x0b\n\x03way\x18\x01 \x01(\t\x12\r\n\x05\x65rror\x18\x02 \x01(\t*k\n\nRuleEffect\x12\x1b\n\x17RULE_EFFECT_UNSPECIFIED\x10\x00\x12\x14\n\x10RULE_EFFECT_DENY\x10\x01\x12\x13\n\x0fRULE_EFFECT_ASK\x10\x02\x12\x15\n\x11RULE_EFFECT_ALLOW\x10\x03*\xe6\x02\n\rAttentionKind\x12\x1e\n\x1a\x41TTENTION_KIND_UNSPECIFIED\x10\x00\x12\x1d\n\x19\x41TTENTION_KIND_PERMISSION\x10\x01\x12\x1b\n\x17\x41TTENTION_KIND_QUESTION\x10\x02\x12\x17\n\x13\x41TTENTION_KIND_PLAN\x10\x03\x12\x1e\n\x1a\x41TTENTION_KIND_ELICITATION\x10\x04\x12\x19\n\x15\x41TTENTION_KIND_REVIEW\x10\x05\x12\x1b\n\x17\x41TTENTION_KIND_CONFLICT\x10\x06\x12\x1a\n\x16\x41TTENTION_KIND_LANDING\x10\x07\x12\x1c\n\x18\x41TTENTION_KIND_OWNERSHIP\x10\x08\x12\x1a\n\x16\x41TTENTION_KIND_TROUBLE\x10\t\x12\x18\n\x14\x41TTENTION_KIND_LOGIN\x10\n\x12\x18\n\x14\x41TTENTION_KIND_TRUST\x10\x0b*\x83\x01\n\x0e\x41ttentionState\x12\x1f\n\x1b\x41TTENTION_STATE_UNSPECIFIED\x10\x00\x12\x18\n\x14\x41TTENTION_STATE_OPEN\x10\x01\x12\x1c\n\x18\x41TTENTION_STATE_ANSWERED\x10\x02\x12\x18\n\x14\x41TTENTION_STATE_GONE\x10\x03*\x7f\n\rApprovalScope\x12\x1e\n\x1a\x41PPROVAL_SCOPE_UNSPECIFIED\x10\x00\x12\x17\n\x13\x41PPROVAL_SCOPE_ONCE\x10\x01\x12\x1a\n\x16\x41PPROVAL_SCOPE_SESSION\x10\x02\x12\x19\n\x15\x41PPROVAL_SCOPE_ALWAYS\x10\x03\x32\x81\x05\n\x10\x41ttentionService\x12M\n\x0cListRequests\x12\x1d.ramet.v1.ListRequestsRequest\x1a\x1e.ramet.v1.ListRequestsResponse\x12G\n\nGetRequest\x12\x1b.ramet.v1.GetRequestRequest\x1a\x1c.ramet.v1.GetRequestResponse\x12S\n\x0eResolveRequest\x12\x1f.ramet.v1.ResolveRequestRequest\x1a .ramet.v1.ResolveRequestResponse\x12\x44\n\tListRules\x12\x1a.ramet.v1.ListRulesRequest\x1a\x1b.ramet.v1.ListRulesResponse\x12G\n\nCreateRule\x12\x1b.ramet.v1.CreateRuleRequest\x1a\x1c.ramet.v1.CreateRuleResponse\x12G\n\nDeleteRule\x12\x1b.ramet.v1.DeleteRuleRequest\x1a\x1c.ramet.v1.DeleteRuleResponse\x12J\n\x0bReportFocus\x12\x1c.ramet.v1.ReportFocusRequest\x1a\x1d.ramet.v1.ReportFocusResponse\x12\\\n\x11TestNotifications\x12\".ramet.v1.TestNotificationsRequest\x1a#.ramet.v1.TestNotificationsResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18ramet/v1/attention.proto\x12\x08ramet.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x15ramet/v1/common.proto\"\x88\x02\n\x0ePermissionRule\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0c\n\x04repo\x18\x02 \x01(\t\x12\x12\n\nsession_id\x18\x03 \x01(\t\x12$\n\x06\x65\x66\x66\x65\x63t\x18\x04 \x01(\x0e\x32\x14.ramet.v1.RuleEffect\x12\x0c\n\x04rule\x18\x05 \x01(\t\x12\x0e\n\x06source\x18\x06 \x01(\t\x12\x12\n\nrequest_id\x18\x07 \x01(\t\x12\x0f\n\x07matches\x18\x08 \x01(\x04\x12/\n\x0b\x63reate_time\x18\t \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12.\n\nmatch_time\x18\n \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"G\n\x10ListRulesRequest\x12\x0c\n\x04repo\x18\x01 \x01(\t\x12\x11\n\tpage_size\x18\x02 \x01(\r\x12\x12\n\npage_token\x18\x03 \x01(\t\"U\n\x11ListRulesResponse\x12\'\n\x05rules\x18\x01 \x03(\x0b\x32\x18.ramet.v1.PermissionRule\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"z\n\x11\x43reateRuleRequest\x12\x0c\n\x04repo\x18\x01 \x01(\t\x12\x0f\n\x07session\x18\x02 \x01(\t\x12$\n\x06\x65\x66\x66\x65\x63t\x18\x03 \x01(\x0e\x32\x14.ramet.v1.RuleEffect\x12\x0c\n\x04rule\x18\x04 \x01(\t\x12\x12\n\nrequest_id\x18\x05 \x01(\t\"N\n\x12\x43reateRuleResponse\x12&\n\x04rule\x18\x01 \x01(\x0b\x32\x18.ramet.v1.PermissionRule\x12\x10\n\x08warnings\x18\x02 \x03(\t\"8\n\x11\x44\x65leteRuleRequest\x12\x0f\n\x07rule_id\x18\x01 \x01(\t\x12\x12\n\nrequest_id\x18\x02 \x01(\t\"<\n\x12\x44\x65leteRuleResponse\x12&\n\x04rule\x18\x01 \x01(\x0b\x32\x18.ramet.v1.PermissionRule\"\xef\x03\n\x10\x41ttentionRequest\x12\n\n\x02id\x18\x01 \x01(\t\x12\x12\n\nsession_id\x18\x02 \x01(\t\x12\x14\n\x0csession_name\x18\x03 \x01(\t\x12%\n\x04kind\x18\x04 \x01(\x0e\x32\x17.ramet.v1.AttentionKind\x12\x0c\n\x04tool\x18\x05 \x01(\t\x12\x12\n\ninput_json\x18\x06 \x01(\t\x12\x0e\n\x06reason\x18\x07 \x01(\t\x12\'\n\x05state\x18\x08 \x01(\x0e\x32\x18.ramet.v1.AttentionState\x12/\n\x0b\x63reate_time\x18\t \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x13\n\x0b\x61nswered_by\x18\n \x01(\t\x12/\n\x0b\x61nswer_time\x18\x0b \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12(\n\nresolution\x18\x0c \x01(\x0b\x32\x14.ramet.v1.Resolution\x12\x0c\n\x04repo\x18\r \x01(\t\x12\x18\n\x10suggestions_json\x18\x0e \x01(\t\x12 \n\x04\x65\x64it\x18\x0f \x01(\x0b\x32\x12.ramet.v1.FileEdit\x12\x13\n\x0btool_use_id\x18\x10 \x01(\t\x12#\n\x06offers\x18\x11 \x03(\x0b\x32\x13.ramet.v1.RuleOffer\"\x1a\n\tRuleOffer\x12\r\n\x05rules\x18\x01 \x03(\t\"\x83\x01\n\nResolution\x12%\n\x07\x61pprove\x18\x01 \x01(\x0b\x32\x12.ramet.v1.ApprovalH\x00\x12 \n\x04\x64\x65ny\x18\x02 \x01(\x0b\x32\x10.ramet.v1.DenialH\x00\x12 \n\x05reply\x18\x03 \x01(\x0b\x32\x0f.ramet.v1.ReplyH\x00\x42\n\n\x08\x64\x65\x63ision\"\x85\x01\n\x08\x41pproval\x12\x1a\n\x12updated_input_json\x18\x01 \x01(\t\x12&\n\x05scope\x18\x02 \x01(\x0e\x32\x17.ramet.v1.ApprovalScope\x12&\n\x04mode\x18\x03 \x01(\x0e\x32\x18.ramet.v1.PermissionMode\x12\r\n\x05rules\x18\x04 \x03(\t\"\x19\n\x06\x44\x65nial\x12\x0f\n\x07message\x18\x01 \x01(\t\"\x18\n\x05Reply\x12\x0f\n\x07\x61nswers\x18\x01 \x03(\t\"e\n\x13ListRequestsRequest\x12\x0f\n\x07session\x18\x01 \x01(\t\x12\x16\n\x0einclude_closed\x18\x02 \x01(\x08\x12\x11\n\tpage_size\x18\x03 \x01(\r\x12\x12\n\npage_token\x18\x04 \x01(\t\"]\n\x14ListRequestsResponse\x12,\n\x08requests\x18\x01 \x03(\x0b\x32\x1a.ramet.v1.AttentionRequest\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"$\n\x11GetRequestRequest\x12\x0f\n\x07request\x18\x01 \x01(\t\"A\n\x12GetRequestResponse\x12+\n\x07request\x18\x01 \x01(\x0b\x32\x1a.ramet.v1.AttentionRequest\"f\n\x15ResolveRequestRequest\x12\x0f\n\x07request\x18\x01 \x01(\t\x12(\n\nresolution\x18\x02 \x01(\x0b\x32\x14.ramet.v1.Resolution\x12\x12\n\nrequest_id\x18\x03 \x01(\t\"\x96\x01\n\x16ResolveRequestResponse\x12+\n\x07request\x18\x01 \x01(\x0b\x32\x1a.ramet.v1.AttentionRequest\x12&\n\x04rule\x18\x02 \x01(\x0b\x32\x18.ramet.v1.PermissionRule\x12\'\n\x05rules\x18\x03 \x03(\x0b\x32\x18.ramet.v1.PermissionRule\"5\n\x12ReportFocusRequest\x12\x0e\n\x06\x63lient\x18\x01 \x01(\t\x12\x0f\n\x07\x66ocused\x18\x02 \x01(\x08\"\x15\n\x13ReportFocusResponse\"\x1a\n\x18TestNotificationsRequest\"H\n\x19TestNotificationsResponse\x12+\n\x07results\x18\x01 \x03(\x0b\x32\x1a.ramet.v1.NotificationTest\".\n\x10NotificationTest\x12\x0b\n\x03way\x18\x01 \x01(\t\x12\r\n\x05\x65rror\x18\x02 \x01(\t*k\n\nRuleEffect\x12\x1b\n\x17RULE_EFFECT_UNSPECIFIED\x10\x00\x12\x14\n\x10RULE_EFFECT_DENY\x10\x01\x12\x13\n\x0fRULE_EFFECT_ASK\x10\x02\x12\x15\n\x11RULE_EFFECT_ALLOW\x10\x03*\xe6\x02\n\rAttentionKind\x12\x1e\n\x1a\x41TTENTION_KIND_UNSPECIFIED\x10\x00\x12\x1d\n\x19\x41TTENTION_KIND_PERMISSION\x10\x01\x12\x1b\n\x17\x41TTENTION_KIND_QUESTION\x10\x02\x12\x17\n\x13\x41TTENTION_KIND_PLAN\x10\x03\x12\x1e\n\x1a\x41TTENTION_KIND_ELICITATION\x10\x04\x12\x19\n\x15\x41TTENTION_KIND_REVIEW\x10\x05\x12\x1b\n\x17\x41TTENTION_KIND_CONFLICT\x10\x06\x12\x1a\n\x16\x41TTENTION_KIND_LANDING\x10\x07\x12\x1c\n\x18\x41TTENTION_KIND_OWNERSHIP\x10\x08\x12\x1a\n\x16\x41TTENTION_KIND_TROUBLE\x10\t\x12\x18\n\x14\x41TTENTION_KIND_LOGIN\x10\n\x12\x18\n\x14\x41TTENTION_KIND_TRUST\x10\x0b*\x83\x01\n\x0e\x41ttentionState\x12\x1f\n\x1b\x41TTENTION_STATE_UNSPECIFIED\x10\x00\x12\x18\n\x14\x41TTENTION_STATE_OPEN\x10\x01\x12\x1c\n\x18\x41TTENTION_STATE_ANSWERED\x10\x02\x12\x18\n\x14\x41TTENTION_STATE_GONE\x10\x03*\x7f\n\rApprovalScope\x12\x1e\n\x1a\x41PPROVAL_SCOPE_UNSPECIFIED\x10\x00\x12\x17\n\x13\x41PPROVAL_SCOPE_ONCE\x10\x01\x12\x1a\n\x16\x41PPROVAL_SCOPE_SESSION\x10\x02\x12\x19\n\x15\x41PPROVAL_SCOPE_ALWAYS\x10\x03\x32\x81\x05\n\x10\x41ttentionService\x12M\n\x0cListRequests\x12\x1d.ramet.v1.ListRequestsRequest\x1a\x1e.ramet.v1.ListRequestsResponse\x12G\n\nGetRequest\x12\x1b.ramet.v1.GetRequestRequest\x1a\x1c.ramet.v1.GetRequestResponse\x12S\n\x0eResolveRequest\x12\x1f.ramet.v1.ResolveRequestRequest\x1a .ramet.v1.ResolveRequestResponse\x12\x44\n\tListRules\x12\x1a.ramet.v1.ListRulesRequest\x1a\x1b.ramet.v1.ListRulesResponse\x12G\n\nCreateRule\x12\x1b.ramet.v1.CreateRuleRequest\x1a\x1c.ramet.v1.CreateRuleResponse\x12G\n\nDeleteRule\x12\x1b.ramet.v1.DeleteRuleRequest\x1a\x1c.ramet.v1.DeleteRuleResponse\x12J\n\x0bReportFocus\x12\x1c.ramet.v1.ReportFocusRequest\x1a\x1d.ramet.v1.ReportFocusResponse\x12\\\n\x11TestNotifications\x12\".ramet.v1.TestNotificationsRequest\x1a#.ramet.v1.TestNotificationsResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'ramet.v1.attention_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_RULEEFFECT']._serialized_start=2359
-  _globals['_RULEEFFECT']._serialized_end=2466
-  _globals['_ATTENTIONKIND']._serialized_start=2469
-  _globals['_ATTENTIONKIND']._serialized_end=2827
-  _globals['_ATTENTIONSTATE']._serialized_start=2830
-  _globals['_ATTENTIONSTATE']._serialized_end=2961
-  _globals['_APPROVALSCOPE']._serialized_start=2963
-  _globals['_APPROVALSCOPE']._serialized_end=3090
+  _globals['_RULEEFFECT']._serialized_start=2482
+  _globals['_RULEEFFECT']._serialized_end=2589
+  _globals['_ATTENTIONKIND']._serialized_start=2592
+  _globals['_ATTENTIONKIND']._serialized_end=2950
+  _globals['_ATTENTIONSTATE']._serialized_start=2953
+  _globals['_ATTENTIONSTATE']._serialized_end=3084
+  _globals['_APPROVALSCOPE']._serialized_start=3086
+  _globals['_APPROVALSCOPE']._serialized_end=3213
   _globals['_PERMISSIONRULE']._serialized_start=95
   _globals['_PERMISSIONRULE']._serialized_end=359
   _globals['_LISTRULESREQUEST']._serialized_start=361
@@ -56,37 +56,39 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_DELETERULERESPONSE']._serialized_start=783
   _globals['_DELETERULERESPONSE']._serialized_end=843
   _globals['_ATTENTIONREQUEST']._serialized_start=846
-  _globals['_ATTENTIONREQUEST']._serialized_end=1304
-  _globals['_RESOLUTION']._serialized_start=1307
-  _globals['_RESOLUTION']._serialized_end=1438
-  _globals['_APPROVAL']._serialized_start=1440
-  _globals['_APPROVAL']._serialized_end=1558
-  _globals['_DENIAL']._serialized_start=1560
-  _globals['_DENIAL']._serialized_end=1585
-  _globals['_REPLY']._serialized_start=1587
-  _globals['_REPLY']._serialized_end=1611
-  _globals['_LISTREQUESTSREQUEST']._serialized_start=1613
-  _globals['_LISTREQUESTSREQUEST']._serialized_end=1714
-  _globals['_LISTREQUESTSRESPONSE']._serialized_start=1716
-  _globals['_LISTREQUESTSRESPONSE']._serialized_end=1809
-  _globals['_GETREQUESTREQUEST']._serialized_start=1811
-  _globals['_GETREQUESTREQUEST']._serialized_end=1847
-  _globals['_GETREQUESTRESPONSE']._serialized_start=1849
-  _globals['_GETREQUESTRESPONSE']._serialized_end=1914
-  _globals['_RESOLVEREQUESTREQUEST']._serialized_start=1916
-  _globals['_RESOLVEREQUESTREQUEST']._serialized_end=2018
-  _globals['_RESOLVEREQUESTRESPONSE']._serialized_start=2020
-  _globals['_RESOLVEREQUESTRESPONSE']._serialized_end=2129
-  _globals['_REPORTFOCUSREQUEST']._serialized_start=2131
-  _globals['_REPORTFOCUSREQUEST']._serialized_end=2184
-  _globals['_REPORTFOCUSRESPONSE']._serialized_start=2186
-  _globals['_REPORTFOCUSRESPONSE']._serialized_end=2207
-  _globals['_TESTNOTIFICATIONSREQUEST']._serialized_start=2209
-  _globals['_TESTNOTIFICATIONSREQUEST']._serialized_end=2235
-  _globals['_TESTNOTIFICATIONSRESPONSE']._serialized_start=2237
-  _globals['_TESTNOTIFICATIONSRESPONSE']._serialized_end=2309
-  _globals['_NOTIFICATIONTEST']._serialized_start=2311
-  _globals['_NOTIFICATIONTEST']._serialized_end=2357
-  _globals['_ATTENTIONSERVICE']._serialized_start=3093
-  _globals['_ATTENTIONSERVICE']._serialized_end=3734
+  _globals['_ATTENTIONREQUEST']._serialized_end=1341
+  _globals['_RULEOFFER']._serialized_start=1343
+  _globals['_RULEOFFER']._serialized_end=1369
+  _globals['_RESOLUTION']._serialized_start=1372
+  _globals['_RESOLUTION']._serialized_end=1503
+  _globals['_APPROVAL']._serialized_start=1506
+  _globals['_APPROVAL']._serialized_end=1639
+  _globals['_DENIAL']._serialized_start=1641
+  _globals['_DENIAL']._serialized_end=1666
+  _globals['_REPLY']._serialized_start=1668
+  _globals['_REPLY']._serialized_end=1692
+  _globals['_LISTREQUESTSREQUEST']._serialized_start=1694
+  _globals['_LISTREQUESTSREQUEST']._serialized_end=1795
+  _globals['_LISTREQUESTSRESPONSE']._serialized_start=1797
+  _globals['_LISTREQUESTSRESPONSE']._serialized_end=1890
+  _globals['_GETREQUESTREQUEST']._serialized_start=1892
+  _globals['_GETREQUESTREQUEST']._serialized_end=1928
+  _globals['_GETREQUESTRESPONSE']._serialized_start=1930
+  _globals['_GETREQUESTRESPONSE']._serialized_end=1995
+  _globals['_RESOLVEREQUESTREQUEST']._serialized_start=1997
+  _globals['_RESOLVEREQUESTREQUEST']._serialized_end=2099
+  _globals['_RESOLVEREQUESTRESPONSE']._serialized_start=2102
+  _globals['_RESOLVEREQUESTRESPONSE']._serialized_end=2252
+  _globals['_REPORTFOCUSREQUEST']._serialized_start=2254
+  _globals['_REPORTFOCUSREQUEST']._serialized_end=2307
+  _globals['_REPORTFOCUSRESPONSE']._serialized_start=2309
+  _globals['_REPORTFOCUSRESPONSE']._serialized_end=2330
+  _globals['_TESTNOTIFICATIONSREQUEST']._serialized_start=2332
+  _globals['_TESTNOTIFICATIONSREQUEST']._serialized_end=2358
+  _globals['_TESTNOTIFICATIONSRESPONSE']._serialized_start=2360
+  _globals['_TESTNOTIFICATIONSRESPONSE']._serialized_end=2432
+  _globals['_NOTIFICATIONTEST']._serialized_start=2434
+  _globals['_NOTIFICATIONTEST']._serialized_end=2480
+  _globals['_ATTENTIONSERVICE']._serialized_start=3216
+  _globals['_ATTENTIONSERVICE']._serialized_end=3857
 # @@protoc_insertion_point(module_scope)

@@ -431,6 +431,7 @@ class AttentionRequest(_message.Message):
     SUGGESTIONS_JSON_FIELD_NUMBER: _builtins.int
     EDIT_FIELD_NUMBER: _builtins.int
     TOOL_USE_ID_FIELD_NUMBER: _builtins.int
+    OFFERS_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     """Made by the daemon; any unique prefix names it."""
     session_id: _builtins.str
@@ -471,6 +472,10 @@ class AttentionRequest(_message.Message):
     def edit(self) -> _common_pb2.FileEdit:
         """What the tool would change in a file, for a tool that edits one."""
 
+    @_builtins.property
+    def offers(self) -> _containers.RepeatedCompositeFieldContainer[Global___RuleOffer]:
+        """What a yes can remember, the best first: rules that together cover calls like this one. The last may be this very call."""
+
     def __init__(
         self,
         *,
@@ -490,14 +495,39 @@ class AttentionRequest(_message.Message):
         suggestions_json: _builtins.str = ...,
         edit: _common_pb2.FileEdit | None = ...,
         tool_use_id: _builtins.str = ...,
+        offers: _abc.Iterable[Global___RuleOffer] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["answer_time", b"answer_time", "create_time", b"create_time", "edit", b"edit", "resolution", b"resolution"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["answer_time", b"answer_time", "answered_by", b"answered_by", "create_time", b"create_time", "edit", b"edit", "id", b"id", "input_json", b"input_json", "kind", b"kind", "reason", b"reason", "repo", b"repo", "resolution", b"resolution", "session_id", b"session_id", "session_name", b"session_name", "state", b"state", "suggestions_json", b"suggestions_json", "tool", b"tool", "tool_use_id", b"tool_use_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["answer_time", b"answer_time", "answered_by", b"answered_by", "create_time", b"create_time", "edit", b"edit", "id", b"id", "input_json", b"input_json", "kind", b"kind", "offers", b"offers", "reason", b"reason", "repo", b"repo", "resolution", b"resolution", "session_id", b"session_id", "session_name", b"session_name", "state", b"state", "suggestions_json", b"suggestions_json", "tool", b"tool", "tool_use_id", b"tool_use_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___AttentionRequest: _TypeAlias = AttentionRequest  # noqa: Y015
+
+@_typing.final
+class RuleOffer(_message.Message):
+    """RuleOffer is a set of rules that an approval can store."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RULES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def rules(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """The rules, as in PermissionRule.rule."""
+
+    def __init__(
+        self,
+        *,
+        rules: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["rules", b"rules"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RuleOffer: _TypeAlias = RuleOffer  # noqa: Y015
 
 @_typing.final
 class Resolution(_message.Message):
@@ -546,22 +576,30 @@ class Approval(_message.Message):
     UPDATED_INPUT_JSON_FIELD_NUMBER: _builtins.int
     SCOPE_FIELD_NUMBER: _builtins.int
     MODE_FIELD_NUMBER: _builtins.int
+    RULES_FIELD_NUMBER: _builtins.int
     updated_input_json: _builtins.str
     """The input to use instead of the one asked for, as a JSON object; empty means as asked."""
     scope: Global___ApprovalScope.ValueType
     """How far the yes reaches."""
     mode: _common_pb2.PermissionMode.ValueType
     """For plans: the mode to go on in; unspecified means the session's own before it planned."""
+    @_builtins.property
+    def rules(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """With a scope of SESSION or ALWAYS: the rules to store ("Bash(git commit:*)", or "git commit *" for a call of Bash); none means the first
+        offer, which is refused with INVALID_INPUT where it is a whole line of several commands.
+        """
+
     def __init__(
         self,
         *,
         updated_input_json: _builtins.str = ...,
         scope: Global___ApprovalScope.ValueType = ...,
         mode: _common_pb2.PermissionMode.ValueType = ...,
+        rules: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["mode", b"mode", "scope", b"scope", "updated_input_json", b"updated_input_json"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["mode", b"mode", "rules", b"rules", "scope", b"scope", "updated_input_json", b"updated_input_json"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -761,23 +799,29 @@ class ResolveRequestResponse(_message.Message):
 
     REQUEST_FIELD_NUMBER: _builtins.int
     RULE_FIELD_NUMBER: _builtins.int
+    RULES_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def request(self) -> Global___AttentionRequest:
         """The request as it is now."""
 
     @_builtins.property
     def rule(self) -> Global___PermissionRule:
-        """The rule that the answer has made, where it made one."""
+        """The first rule that the answer has made, where it made one."""
+
+    @_builtins.property
+    def rules(self) -> _containers.RepeatedCompositeFieldContainer[Global___PermissionRule]:
+        """All rules that the answer has made."""
 
     def __init__(
         self,
         *,
         request: Global___AttentionRequest | None = ...,
         rule: Global___PermissionRule | None = ...,
+        rules: _abc.Iterable[Global___PermissionRule] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["request", b"request", "rule", b"rule"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["request", b"request", "rule", b"rule"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["request", b"request", "rule", b"rule", "rules", b"rules"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -144,6 +144,6 @@ def test_a_session_at_work_is_not_removed_under_its_agent(box: Sandbox, repo: Pa
     with unchanged(box, repo):
         refused(box.ctl("rm", "busy"), 1, "busy is working", "stop")
     before = box.ctl("show", "busy", "--json").json
-    assert box.ctl("rm", "busy", "--force").code == 0
+    assert box.ctl("rm", "busy", "--force", "--stop").code == 0
     assert not Path(before["worktree"]).exists()
     assert not [process for process in box.agents() if before["id"] in process.environ().get("RAMET_SESSION", "")]

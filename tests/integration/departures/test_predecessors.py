@@ -21,7 +21,7 @@ async def test_a_predecessor_that_is_removed_unfinished_holds_its_successors_unt
     async def held() -> session_pb2.Session:
         session = await client.get("second")
         assert "was removed before it was done" in session.state_reason
-        assert "rametctl trash restore first" in session.state_reason
+        assert "rametctl restore first" in session.state_reason
         assert session.state == session_pb2.SESSION_STATE_QUEUED
         return session
 

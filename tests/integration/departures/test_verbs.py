@@ -29,7 +29,7 @@ def test_every_message_tells_what_happened_and_what_can_be_undone(daemon: Daemon
     assert "bring it back with" in ctl("send", "fix", "more", code=1)
     assert str(tree) in ctl("restore", "fix")
     assert "untracked: only.txt" in ctl("rm", "fix", code=1)
-    assert "rametctl trash restore fix" in ctl("rm", "fix", "--force")
+    assert "rametctl restore fix" in ctl("rm", "fix", "--force")
     assert "ramet/fix" in ctl("trash")
     assert [entry["name"] for entry in json.loads(ctl("trash", "ls", "--json"))] == ["fix"]
     assert str(tree) in ctl("trash", "restore", "fix")

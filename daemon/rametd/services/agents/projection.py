@@ -43,7 +43,7 @@ from rametd.domain.models import (
 )
 from rametd.domain.states import BUSY_STATES, State
 from rametd.services import budgets, events
-from rametd.services.agents.questions import describe, new_request, same_question
+from rametd.services.agents.questions import describe, new_request, offers_of, same_question
 from rametd.services.intake import last_words, line_events
 from rametd.services.lifecycle import change_state, held_by_person, log_request, release_login
 from rametd.services.mail import post
@@ -241,7 +241,15 @@ class Projection:
             request = self.unit.requests.rebind(request.id, self.agent.generation, fact.id)
         else:
             self._close(self.unit.requests.supersede(self.session.id, self.agent.generation))
-            request = self.unit.requests.add(new_request(self.agent, fact.id, fact.question, self.unit.now))
+            request = self.unit.requests.add(
+                new_request(
+                    self.agent,
+                    fact.id,
+                    fact.question,
+                    self.unit.now,
+                    offers_of(fact.question, self.session.worktree),
+                )
+            )
             self._log_lines()
             log_request(self.unit, self.session, request, principal=self._principal)
             self._tell_parent(f"I wait for the person: this session {describe(request, self.session)}")

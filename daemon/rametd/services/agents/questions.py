@@ -9,6 +9,8 @@ from rametd.agents import edits
 from rametd.agents.base import ControlAsked, Frame, Question
 from rametd.domain.calls import describe_wish
 from rametd.domain.models import Agent, Request, RequestKind, RequestState, Session
+from rametd.rules import Call
+from rametd.rules import offers as rule_offers
 from rametd.services.ids import new_id
 from rametd.services.words import first_line
 from rametd.store import Unit
@@ -52,7 +54,24 @@ async def with_edit(frame: Frame, worktree: Path) -> Frame:
     return frame._replace(facts=tuple(facts))
 
 
-def new_request(agent: Agent, control_id: str, question: Question, now: float) -> Request:
+def offers_of(question: Question, worktree: Path) -> tuple[str, ...]:
+    """What an approval of a permission can remember: what the agent's program suggests, and what we do."""
+    if question.kind != RequestKind.PERMISSION:
+        return ()
+    asked = [
+        f"{rule.get('toolName')}({rule['ruleContent']})"
+        for suggestion in json.loads(question.suggestions)
+        if isinstance(suggestion, dict)
+        and suggestion.get("type") == "addRules"
+        and suggestion.get("behavior") == "allow"
+        for rule in suggestion.get("rules", ())
+        if isinstance(rule, dict) and isinstance(rule.get("ruleContent"), str)
+    ]
+    found = rule_offers(Call(question.tool, json.loads(question.input), worktree), asked)
+    return tuple("\n".join(rules) for rules in found)
+
+
+def new_request(agent: Agent, control_id: str, question: Question, now: float, offers: tuple[str, ...] = ()) -> Request:
     """An open request of the agent's session; ``control_id`` is empty where no line of the agent asks it."""
     return Request(
         id=new_id(),
@@ -66,6 +85,7 @@ def new_request(agent: Agent, control_id: str, question: Question, now: float) -
         reason=question.reason,
         suggestions=question.suggestions,
         edit=question.edit,
+        offers=offers,
         state=RequestState.OPEN,
         answer="",
         answered_by="",

@@ -153,6 +153,7 @@ CREATE TABLE requests (
     reason TEXT NOT NULL DEFAULT '',
     suggestions TEXT NOT NULL DEFAULT '[]',
     edit BLOB NOT NULL DEFAULT x'', -- a FileEdit: what an editing tool would change
+    offers TEXT NOT NULL DEFAULT '[]', -- what an approval can remember
     state TEXT NOT NULL,
     answer TEXT NOT NULL DEFAULT '',
     answered_by TEXT NOT NULL DEFAULT '',

@@ -1,0 +1,48 @@
+"""`rametctl done`: close finished turns."""
+
+import click
+
+from rametctl.app import App
+from rametctl.options import Verb, sessions_argument
+
+
+@click.command("done", cls=Verb, short_help="Close finished turns: you have looked at them.")
+@sessions_argument(required=False)
+@click.option("-a", "--all", "everything", is_flag=True, help="All finished turns.")
+@click.pass_obj
+def command(app: App, sessions: tuple[str, ...], everything: bool) -> int:
+    """Take the finished turns of SESSION... off the inbox. It answers nothing that an
+    agent waits for; `rametctl deny SESSION -m TEXT` sends the work back instead.
+
+    \b
+    Examples:
+      rametctl done fix-login docs
+      rametctl done --all
+    """
+    from ramet.v1 import attention_pb2
+
+    from rametctl.errors import ClientError, UsageError
+    from rametctl.requests import finished_turns, open_requests, resolve
+    from rametctl.sessions import get_session
+    from rametctl.several import each
+
+    if bool(sessions) == everything:
+        raise UsageError("give sessions, or --all", hint="see: rametctl inbox")
+    waiting = finished_turns(open_requests(app.connection))
+    approval = attention_pb2.Resolution(approve=attention_pb2.Approval())
+    if everything:
+        closed = [resolve(app, request.id, approval) for request in waiting]
+        if app.output.json_mode:
+            app.output.json(closed)
+        elif not closed:
+            app.output.text("no finished turns wait for you")
+        return 0
+
+    def act(session: str) -> object:
+        found = get_session(app, session).session
+        review = next((request for request in waiting if request.session_id == found.id), None)
+        if review is None:
+            raise ClientError(f"no finished turn of {found.name} waits for you", hint="see: rametctl inbox")
+        return resolve(app, review.id, approval)
+
+    return each(app, sessions, act)

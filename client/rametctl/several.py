@@ -1,0 +1,35 @@
+"""Do one thing to several sessions or requests: the others still count if one fails."""
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from rametctl.errors import ClientError
+
+if TYPE_CHECKING:
+    from rametctl.app import App
+
+
+def each(app: "App", names: Sequence[str], act: Callable[[str], object]) -> int:
+    """Call ``act`` for every name and return the exit code of the first failure, or 0.
+
+    ``act`` prints for people and returns what ``--json`` shows: one object for one name, an array for several, in which an error stands for
+    the name that it is about. Raises the ClientError of a single name.
+    """
+    unique = list(dict.fromkeys(names))
+    if len(unique) == 1:
+        shown = act(unique[0])
+        if app.output.json_mode:
+            app.output.json(shown)
+        return 0
+    status = 0
+    answers: list[object] = []
+    for name in unique:
+        try:
+            answers.append(act(name))
+        except ClientError as error:
+            status = status or error.exit_code
+            app.output.note(f"rametctl: {name}: {error.message}" + (f"; {error.hint}" if error.hint else ""))
+            answers.append({"error": {"reason": error.reason, "message": error.message, "hint": error.hint}})
+    if app.output.json_mode:
+        app.output.json(answers)
+    return status
