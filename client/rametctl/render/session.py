@@ -25,6 +25,7 @@ URGENCY = ("waiting", "failed", "lost", "working", "starting", "queued", "paused
 HELD = frozenset({"paused", "lost", "failed"})
 """States that a session leaves only on request."""
 TREE_GONE = "tree gone, see: rametctl doctor"
+TREE_FAULT = "worktree: {}, see: rametctl doctor"
 _STYLES = {
     "working": "green",
     "starting": "green",
@@ -79,6 +80,8 @@ def _doing(session: "Session") -> str:
             return session.state_reason
     if session.worktree_gone:
         return "; ".join(filter(None, (TREE_GONE, session.state_reason)))
+    if session.worktree_fault:
+        return "; ".join(filter(None, (TREE_FAULT.format(session.worktree_fault), session.state_reason)))
     if session.under_way:
         return "; ".join(filter(None, (f"{session.under_way} is under way", session.state_reason)))
     if session.landed_reason and session.turns and not session.state_reason:
@@ -189,6 +192,7 @@ def details(answer: "GetSessionResponse", *, parent: str = "", spent_below: floa
     session = answer.session
     state = state_name(session)
     tokens = session.tokens
+    fault = TREE_GONE if session.worktree_gone else session.worktree_fault
     rows: list[tuple[str, str, str]] = [
         ("name", session.name, "bold"),
         ("id", session.id, ""),
@@ -197,7 +201,7 @@ def details(answer: "GetSessionResponse", *, parent: str = "", spent_below: floa
         ("repository", session.repo, ""),
         ("branch", session.branch, ""),
         ("base", f"{session.base_ref or '-'} ({session.base_commit[:12]})", ""),
-        ("worktree", session.worktree + (f" ({TREE_GONE})" if session.worktree_gone else ""), ""),
+        ("worktree", session.worktree + (f" ({fault})" if fault else ""), ""),
         *([("under way", session.under_way, "")] if session.under_way else []),
         ("agent", " ".join(filter(None, [session.agent, session.model])) + f", {mode_name(session.mode)} mode", ""),
         ("process", _process(answer), ""),

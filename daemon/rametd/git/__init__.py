@@ -11,7 +11,7 @@ from rametd.git.landed import Landed, Target
 from rametd.git.landing import Combined, Commit, Conflict, LandingTree
 from rametd.git.matrix import Matrix, Pair, Work
 from rametd.git.names import branch_name, check_branch_name, short_slug, slug
-from rametd.git.registrations import REASON, Registration, existing_git_dir, git_dir_of, locate
+from rametd.git.registrations import REASON, Registration, existing_git_dir, fault_of, git_dir_of, locate
 from rametd.git.remotes import Pushed, Remote
 from rametd.git.removal import Removal
 from rametd.git.repository import Base, Branch, Head, RepositoryInfo
@@ -79,6 +79,7 @@ __all__ = [
     "ending_commands",
     "ending_words",
     "existing_git_dir",
+    "fault_of",
     "git_dir_of",
     "locate",
     "parse_unread",

@@ -216,6 +216,8 @@ def verify_worktree(path: Path, branch: str | None, trusted: Collection[Path] = 
     if back is None and (git_dir / "commondir").exists():
         raise WorktreeChangedError(f"{path} is half registered: {git_dir} is damaged", hint=hint, worktree=str(path))
     if back is not None and _absolute(git_dir / back).parent != _absolute(path):
+        if path.is_symlink():
+            raise WorktreeChangedError(f"{path} is a symbolic link, no worktree", hint=hint, worktree=str(path))
         raise WorktreeChangedError(
             f"{path} is a copy of the worktree at {Path(back).parent}", hint=hint, worktree=str(path)
         )
@@ -226,6 +228,25 @@ def verify_worktree(path: Path, branch: str | None, trusted: Collection[Path] = 
             f"{path} has {found} checked out, not {branch}", hint=hint, worktree=str(path), head=found
         )
     return git_dir
+
+
+def fault_of(path: Path, branch: str) -> str:
+    """Say in a few words what is wrong with the worktree at ``path`` of a session on ``branch``; "" for a sound one.
+
+    It is a few reads for each of a thousand sessions, where `verify_worktree` looks at all ends. ``branch`` "" accepts any HEAD.
+    """
+    if path.is_symlink():
+        return "a symbolic link is in its place"
+    git_dir = git_dir_of(path)
+    if git_dir is None:
+        return "its .git is missing"
+    if not git_dir.is_dir():
+        return "git's entry of it is gone"
+    head = _line(git_dir / "HEAD")
+    if not branch or head == f"ref: refs/heads/{branch}":
+        return ""
+    name = (head or "").removeprefix("ref: refs/heads/")
+    return f"{name} is checked out in it, not {branch}" if name != head else f"HEAD is detached in it, not on {branch}"
 
 
 def _line(file: Path) -> str | None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from ramet.v1 import session_pb2
 
-from rametd.git import busy_with, existing_git_dir
+from rametd.git import busy_with, existing_git_dir, fault_of
 from rametd.services.views import session_message
 from rametd.store import Reader
 from rametd.store.sessions import SessionStamp
@@ -22,8 +22,14 @@ def mark_gone(messages: Iterable[session_pb2.Session]) -> None:
     for each in messages:
         archived = each.state == session_pb2.SESSION_STATE_ARCHIVED
         each.worktree_gone = not archived and not os.path.isdir(each.worktree)  # noqa: PTH112  of a thousand
-        git_dir = None if archived or each.worktree_gone else existing_git_dir(Path(each.worktree))
+        if archived or each.worktree_gone:
+            each.under_way = each.worktree_fault = ""
+            continue
+        git_dir = existing_git_dir(Path(each.worktree))
         each.under_way = busy_with(git_dir) if git_dir is not None else ""
+        each.worktree_fault = fault_of(
+            Path(each.worktree), "" if each.under_way else each.branch
+        )  # a rebase detaches HEAD
 
 
 class SessionMessages:

@@ -309,6 +309,7 @@ class Session(_message.Message):
     LANDED_REASON_FIELD_NUMBER: _builtins.int
     WORKTREE_GONE_FIELD_NUMBER: _builtins.int
     UNDER_WAY_FIELD_NUMBER: _builtins.int
+    WORKTREE_FAULT_FIELD_NUMBER: _builtins.int
     BACKGROUND_FIELD_NUMBER: _builtins.int
     NOW_FIELD_NUMBER: _builtins.int
     SINCE_FIELD_NUMBER: _builtins.int
@@ -380,6 +381,10 @@ class Session(_message.Message):
     under_way: _builtins.str
     """What was begun with git in its worktree and is not finished ("a rebase", "a merge", "a cherry-pick", "a revert", "a bisect"), or empty. Told by
     GetSession and ListSessions alone.
+    """
+    worktree_fault: _builtins.str
+    """What is wrong with the directory it works in, in words ("its .git is missing", "HEAD is detached in it, not on ramet/a"), or empty; doctor says
+    what to do. Told by GetSession and ListSessions alone.
     """
     now: _builtins.str
     """One line on what it does, last said, or waits for; empty before the first word."""
@@ -465,6 +470,7 @@ class Session(_message.Message):
         landed_reason: _builtins.str = ...,
         worktree_gone: _builtins.bool = ...,
         under_way: _builtins.str = ...,
+        worktree_fault: _builtins.str = ...,
         background: _abc.Iterable[Global___BackgroundCommand] | None = ...,
         now: _builtins.str = ...,
         since: _timestamp_pb2.Timestamp | None = ...,
@@ -472,7 +478,7 @@ class Session(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_budget_usd", b"_budget_usd", "budget_usd", b"budget_usd", "create_time", b"create_time", "since", b"since", "tokens", b"tokens", "update_time", b"update_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_budget_usd", b"_budget_usd", "after", b"after", "agent", b"agent", "agent_alive", b"agent_alive", "attention", b"attention", "background", b"background", "base_commit", b"base_commit", "base_ref", b"base_ref", "branch", b"branch", "budget_usd", b"budget_usd", "capabilities", b"capabilities", "conversation_id", b"conversation_id", "cost_usd", b"cost_usd", "create_time", b"create_time", "forbids", b"forbids", "forked_from", b"forked_from", "id", b"id", "landed_reason", b"landed_reason", "last_seq", b"last_seq", "mode", b"mode", "model", b"model", "name", b"name", "now", b"now", "owns", b"owns", "parent_id", b"parent_id", "plan_id", b"plan_id", "ports", b"ports", "priority", b"priority", "repo", b"repo", "repo_id", b"repo_id", "result", b"result", "root_id", b"root_id", "setup", b"setup", "since", b"since", "state", b"state", "state_reason", b"state_reason", "thread", b"thread", "tokens", b"tokens", "turns", b"turns", "under_way", b"under_way", "update_time", b"update_time", "worktree", b"worktree", "worktree_gone", b"worktree_gone", "worktree_kind", b"worktree_kind"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_budget_usd", b"_budget_usd", "after", b"after", "agent", b"agent", "agent_alive", b"agent_alive", "attention", b"attention", "background", b"background", "base_commit", b"base_commit", "base_ref", b"base_ref", "branch", b"branch", "budget_usd", b"budget_usd", "capabilities", b"capabilities", "conversation_id", b"conversation_id", "cost_usd", b"cost_usd", "create_time", b"create_time", "forbids", b"forbids", "forked_from", b"forked_from", "id", b"id", "landed_reason", b"landed_reason", "last_seq", b"last_seq", "mode", b"mode", "model", b"model", "name", b"name", "now", b"now", "owns", b"owns", "parent_id", b"parent_id", "plan_id", b"plan_id", "ports", b"ports", "priority", b"priority", "repo", b"repo", "repo_id", b"repo_id", "result", b"result", "root_id", b"root_id", "setup", b"setup", "since", b"since", "state", b"state", "state_reason", b"state_reason", "thread", b"thread", "tokens", b"tokens", "turns", b"turns", "under_way", b"under_way", "update_time", b"update_time", "worktree", b"worktree", "worktree_fault", b"worktree_fault", "worktree_gone", b"worktree_gone", "worktree_kind", b"worktree_kind"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__budget_usd: _TypeAlias = _typing.Literal["budget_usd"]  # noqa: Y015
     _WhichOneofArgType__budget_usd: _TypeAlias = _typing.Literal["_budget_usd", b"_budget_usd"]  # noqa: Y015

@@ -142,6 +142,7 @@ async def check_work(
                 f"{busy} is under way in {session.worktree}, and its branch is as it was before",
                 hint=f"end it by {ending_words(session.worktree, busy)}, then land again",
             )
+        await _check_head(core, info, session)
         async with checkpointer.still(session.id):
             tip, warnings = await _committed(core, repo, info, session, tip, message)
     there = Landed(False, "")
@@ -158,6 +159,18 @@ async def check_work(
             hint=f"`rametctl diff {session.name}` shows what it has done",
         )
     return warnings
+
+
+async def _check_head(core: Core, info: RepositoryInfo, session: Session) -> None:
+    """Raises `WrongStateError` where the worktree has commits checked out that the session's branch has not."""
+    head = await core.git.worktrees.head_commit(session.worktree)
+    if head is None or not session.branch or await core.git.landing.targets.holds(info, session.branch, head):
+        return
+    tree, branch = shlex.quote(str(session.worktree)), shlex.quote(session.branch)
+    raise WrongStateError(
+        f"{session.name} has {head[:12]} checked out, which its branch {session.branch} does not have",
+        hint=f"move the branch there: `git -C {tree} switch -C {branch}`, or leave it: `git -C {tree} switch {branch}`; then land again",
+    )
 
 
 async def _committed(

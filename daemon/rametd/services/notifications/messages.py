@@ -27,6 +27,7 @@ NEUTRAL = {
     RequestKind.OWNERSHIP: "asks for paths of another session",
     RequestKind.TROUBLE: "cannot go on without you",
     RequestKind.LOGIN: "needs a login of its agent",
+    RequestKind.TRUST: "is of a repository that changed what you trusted",
 }
 """What a request says where neither the agent's nor the person's text may be sent."""
 BRIEF = {Topic.WAITING: "needs you", Topic.REVIEW: "is done", Topic.FAILED: "has failed", Topic.LANDED: "has landed",
