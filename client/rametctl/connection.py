@@ -11,6 +11,7 @@ os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 
 import click
 import grpc
+from ramet.environment import for_daemon
 from ramet.paths import Directories
 
 from rametctl import start
@@ -311,13 +312,14 @@ class Connection:
 
         return self.call(lambda daemon: daemon.daemon.GetInfo, daemon_pb2.GetInfoRequest(), timeout=timeout)
 
-    def ensure_running(self) -> bool:
-        """Start a daemon unless one serves; True when it was started here."""
+    def ensure_running(self, *, asked: bool = True) -> bool:
+        """Start a daemon unless one serves; True when it was started here. One that nobody ``asked`` for gets no credentials."""
+        environ = self._environ if asked else for_daemon(self._environ)
         self.close()
         left = self.left()
         deadline = start.START_DEADLINE if left is None else min(left, start.START_DEADLINE)
         try:
-            return start.ensure_running(self.directories, self._environ, serving=self._serving, deadline=deadline)
+            return start.ensure_running(self.directories, environ, serving=self._serving, deadline=deadline)
         except UnreachableError:
             self.left()  # where it is the end of our time that has come, that is what is said
             raise
@@ -343,7 +345,7 @@ class Connection:
             if self._listener is None:
                 if not self.autostart:
                     raise UnreachableError("no daemon is running", hint="run: rametctl daemon start")
-                self.ensure_running()
+                self.ensure_running(asked=False)
                 self._listener = Listener.find(self.directories.socket)
                 if self._listener is None:
                     raise ConnectionLostError(

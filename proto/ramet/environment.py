@@ -31,11 +31,15 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """Fresh variables that belong together. ``restarts``: a change is worth a new process for an idle agent."""
+    """Fresh variables that belong together.
+
+    ``restarts``: a change is worth a new process for an idle agent. ``accounts``: they say on whose account something happens.
+    """
 
     name: str
     patterns: tuple[str, ...]
     restarts: bool = True
+    accounts: bool = False
 
 
 IDENTITY = ("GIT_AUTHOR_NAME", "GIT_AUTHOR_EMAIL", "GIT_COMMITTER_NAME", "GIT_COMMITTER_EMAIL")
@@ -43,6 +47,7 @@ IDENTITY = ("GIT_AUTHOR_NAME", "GIT_AUTHOR_EMAIL", "GIT_COMMITTER_NAME", "GIT_CO
 FORGE = Family(
     "forge",
     ("GH_CONFIG_DIR", "GH_TOKEN", "GH_ENTERPRISE_TOKEN", "GH_HOST", "GITHUB_TOKEN", "GITHUB_ENTERPRISE_TOKEN"),
+    accounts=True,
 )
 """For `gh` and for pushing. Agents and commands get these only through ``agents.claude.pass_env`` or ``--env``."""
 
@@ -56,14 +61,15 @@ FAMILIES = (
             "CLAUDE_CODE_SKIP_*_AUTH",
             "CLAUDE_CODE_CLIENT_*",
         ),
+        accounts=True,
     ),
-    Family("AWS", ("AWS_*",)),
-    Family("Google Cloud", ("GOOGLE_*", "CLOUDSDK_*", "GCLOUD_PROJECT", "CLOUD_ML_REGION", "VERTEX_*")),
-    Family("Azure", ("AZURE_*",)),
+    Family("AWS", ("AWS_*",), accounts=True),
+    Family("Google Cloud", ("GOOGLE_*", "CLOUDSDK_*", "GCLOUD_PROJECT", "CLOUD_ML_REGION", "VERTEX_*"), accounts=True),
+    Family("Azure", ("AZURE_*",), accounts=True),
     FORGE,
     Family("SSH agent", ("SSH_AUTH_SOCK", "SSH_AGENT_PID")),
     Family("GnuPG", ("GPG_TTY", "GNUPGHOME"), restarts=False),  # GPG_TTY differs in each terminal
-    Family("git identity", (*IDENTITY, "EMAIL")),
+    Family("git identity", (*IDENTITY, "EMAIL"), accounts=True),
     Family("git configuration", ("GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM", "GIT_CONFIG_NOSYSTEM")),
     # VS Code's GIT_ASKPASS is a script that reaches its window by the variables beside it.
     Family("git transport", ("GIT_SSH", "GIT_SSH_COMMAND", "GIT_SSH_VARIANT", "GIT_ASKPASS", "VSCODE_GIT_*")),
@@ -100,7 +106,7 @@ NEVER = (
     *("RAMET_*", "CLAUDECODE", "CLAUDE_PID", "CLAUDE_AGENT_SDK_*", "CLAUDE_CODE_ENTRYPOINT", "CLAUDE_CODE_SESSION*"),
     *("CLAUDE_CODE_CHILD_*", "CLAUDE_CODE_PARENT_*", "CLAUDE_CODE_MESSAGING_*", "CLAUDE_CODE_RESUME_*"),
     *("CLAUDE_CODE_SSE_PORT", "CLAUDE_CODE_SDK_*", "CLAUDE_CODE_TEE_SDK_STDOUT", "CLAUDE_CODE_ENABLE_SDK_*"),
-    *("CLAUDE_CODE_REMOTE*", "TRACEPARENT"),
+    *("CLAUDE_CODE_REMOTE*", "CLAUDE_PROJECT_DIR", "CLAUDE_PLUGIN_*", "CLAUDE_ENV_FILE", "TRACEPARENT"),
     # The daemon's own service manager: an agent must not report for the daemon.
     *("NOTIFY_SOCKET", "WATCHDOG_*", "LISTEN_*", "INVOCATION_ID", "JOURNAL_STREAM", "SYSTEMD_EXEC_PID", "MAINPID"),
     # What git sets for its own processes, hooks included (`git rev-parse --local-env-vars`, and what a push or a rebase adds).
@@ -170,6 +176,16 @@ def carried(environ: Mapping[str, str], pass_env: Iterable[str] = ()) -> dict[st
     inside_git = any(name in environ for name in OF_GIT)
     names = allowed(environ, (*FORGE.patterns, *pass_env))
     return {name: environ[name] for name in environ if name in names and not (inside_git and name in IDENTITY)}
+
+
+def for_daemon(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return ``environ`` without credentials and identity: what a daemon gets that a command starts because none runs.
+
+    Every call brings its own. Those of the shell that happened to be first would count in all sessions whose shells have none.
+    """
+    return {
+        name: value for name, value in environ.items() if (family := family_of(name)) is None or not family.accounts
+    }
 
 
 def encode(environment: Mapping[str, str]) -> bytes:

@@ -124,6 +124,36 @@ async def test_a_lapsed_login_is_one_request_and_all_goes_on_after_it(
     await eventually(no_request)
 
 
+async def test_a_lapsed_login_holds_no_session_that_has_a_key_of_its_own(
+    client: Client, sandbox: Sandbox, repository: Path
+) -> None:
+    await client.create(repository, script({**NOT_LOGGED_IN, "unless": str(sandbox.root / "in")}), name="lapsed")
+    await client.reach("lapsed", PAUSED)
+
+    await client.create(repository, "hello", name="own", environment={"ANTHROPIC_API_KEY": "mine"})
+
+    await client.reach("own", IDLE)
+    assert (await client.get("lapsed")).state == PAUSED
+    assert [each.kind for each in await inbox(client)].count(KINDS.ATTENTION_KIND_LOGIN) == 1
+
+
+async def test_a_session_goes_on_with_the_key_that_a_call_brings(
+    client: Client, sandbox: Sandbox, repository: Path
+) -> None:
+    for name in ("one", "two"):
+        prompt = script({**NOT_LOGGED_IN, "unless": str(sandbox.root / f"in-{name}")}, {"text": "done"})
+        await client.create(repository, prompt, name=name)
+    for name in ("one", "two"):
+        await client.reach(name, PAUSED)
+    (sandbox.root / "in-one").touch()
+
+    await ctl(sandbox, "send", "one", "go on", ANTHROPIC_API_KEY="renewed")
+
+    await client.reach("one", IDLE)
+    assert (await client.get("two")).state == PAUSED
+    assert [each.session_name for each in await inbox(client) if each.kind == KINDS.ATTENTION_KIND_LOGIN] == ["two"]
+
+
 async def test_a_resume_of_one_tries_the_login_for_all(client: Client, sandbox: Sandbox, repository: Path) -> None:
     prompt = script({**NOT_LOGGED_IN, "unless": str(sandbox.root / "in")}, {"text": "done"})
     for name in ("one", "two"):

@@ -17,6 +17,7 @@ from ramet.environment import (
     decode,
     encode,
     family_of,
+    for_daemon,
     matches,
 )
 from rametd.domain.errors import BadEnvironmentError, RuntimeDirectoryError
@@ -98,7 +99,7 @@ FRESH = (
 DROPPED = (
     *("GIT_DIR", "GIT_INDEX_FILE", "GIT_WORK_TREE", "GIT_PREFIX", "GIT_AUTHOR_DATE", "GIT_COMMITTER_DATE"),
     *("GIT_QUARANTINE_PATH", "GIT_REFLOG_ACTION", "GIT_PUSH_OPTION_COUNT", "GIT_CONFIG_COUNT", "RAMET_TOKEN"),
-    *("TMUX", "TMUX_PANE", "PWD", "DIRENV_DIFF", "__MISE_DIFF"),
+    *("TMUX", "TMUX_PANE", "PWD", "DIRENV_DIFF", "__MISE_DIFF", "CLAUDE_PROJECT_DIR"),
 )
 NOT_LISTED = ("DATABASE_URL", "VIRTUAL_ENV", "CI", "NPM_TOKEN")
 CALLS = ("new", "send", "send without it", "set", "unset")
@@ -245,6 +246,12 @@ def test_building_from_what_was_built_changes_nothing(daemon: dict[str, str], ca
 def test_what_a_call_carries_arrives(caller: dict[str, str]) -> None:
     environment = {name: value for name, value in caller.items() if NAME.fullmatch(name)}
     assert decode(encode(environment)) == environment
+
+
+def test_a_daemon_started_by_the_way_has_no_account_of_anybody() -> None:
+    of_accounts = {"ANTHROPIC_AUTH_TOKEN", "AWS_PROFILE", "GH_TOKEN", "GIT_AUTHOR_NAME", "CLAUDE_CODE_OAUTH_TOKEN"}
+    others = {"PATH", "GIT_CONFIG_GLOBAL", "SSH_AUTH_SOCK", "https_proxy", "RAMET_HOME", "CLAUDE_CONFIG_DIR", "X"}
+    assert set(for_daemon(dict.fromkeys(of_accounts | others, ""))) == others
 
 
 def test_no_variable_is_of_two_families_or_never_passed_and_fresh() -> None:

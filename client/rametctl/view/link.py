@@ -248,7 +248,7 @@ class Link:
         """Runs in a thread: looking for a daemon, and above all starting one, blocks."""
         found = Listener.find(self._socket)
         if found is None and self._autostart:
-            self._starter.ensure_running()
+            self._starter.ensure_running(asked=False)
             found = Listener.find(self._socket)
             if found is None:
                 raise ConnectionLostError(

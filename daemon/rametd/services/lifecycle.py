@@ -63,8 +63,15 @@ def held_by_person(session: Session) -> str:
 def release_login(unit: Unit, agent: str, principal: str = DAEMON) -> None:
     """Queue all sessions that wait for the login of a kind of agent."""
     for session in unit.sessions.list(states={State.PAUSED}):
-        if session.hold == Hold.LOGIN and session.agent == agent:
-            change_state(unit, session, State.QUEUED, principal=principal, resume_at=None)
+        if session.agent == agent:
+            release_session_login(unit, session.id, principal)
+
+
+def release_session_login(unit: Unit, session_id: str, principal: str = DAEMON) -> None:
+    """Queue a session, if it waits for its login."""
+    session = unit.sessions.find(session_id)
+    if session is not None and session.hold == Hold.LOGIN and session.state == State.PAUSED:
+        change_state(unit, session, State.QUEUED, principal=principal, resume_at=None)
 
 
 def close_reviews(unit: Unit, session: Session, principal: str = DAEMON) -> None:

@@ -16,14 +16,14 @@ from rametd.services.agents.stopping import end_agent
 from rametd.services.agents.supervisor import Supervisor
 from rametd.services.core import Core
 from rametd.services.delivery import deliver
-from rametd.services.lifecycle import ask_person, change_state, log_request, release_login
+from rametd.services.lifecycle import ask_person, change_state, log_request, release_session_login
 from rametd.services.operations.busy import unfinished
 from rametd.services.persistence import write_for_sure
 from rametd.services.predecessors import blocked_by
 from rametd.services.sessions import release
 from rametd.services.trackers import Trackers
 from rametd.services.worktrees.checkpoints import Checkpointer
-from rametd.store import Unit
+from rametd.store import Reader, Unit
 
 log = structlog.get_logger()
 
@@ -46,8 +46,10 @@ class Scheduler:
         self._endings: set[asyncio.Task[None]] = set()
         self._unkept: list[str] = []  # sessions of whose last turn there is no checkpoint yet
         self._served: dict[str, int] = {}  # repository → when it last got a slot, in turns
-        self._logged_out: dict[str, Session] = {}  # kind of agent → the first session that waits for its login
-        self._credentials: dict[str, str] = {}  # kind of agent → their digest when they were first found lapsed
+        self._accounts: dict[tuple[str, str], str] = {}  # kind of agent, digest of an environment → of its credentials
+        self._unlooked = False  # a session has an account that was not looked at
+        self._logged_out: dict[str, Session] = {}  # credentials → the first session that waits for this login
+        self._lapsed: dict[str, str] = {}  # session that waits → its credentials when they were found lapsed
         self._login_asked = True  # a request about a login may be open
 
     def _end(self, session: Session) -> None:
@@ -71,8 +73,11 @@ class Scheduler:
             self._core.live.startable.clear()
             self._unkept.clear()
             self._outdated.clear()
+            self._unlooked = False
             await self._watch_logins()
             to_launch, to_send, rest = await write_for_sure(self._core.store, self._claim)
+            if self._unlooked:
+                self._core.live.schedule()
             for session_id in self._unkept:
                 self._checkpointer.catch_up(session_id)
             for session in self._outdated:
@@ -86,34 +91,60 @@ class Scheduler:
                     runner.wake_sender()
 
     async def _watch_logins(self) -> None:
-        """Let sessions go on whose agent has other credentials than when it was found not to be logged in."""
+        """Let sessions go on that have other credentials than when they were found not to be logged in.
+
+        Sessions with the same credentials share a login: one whose own environment has a key does not wait for the login of others.
+        """
+        if not self._login_asked:
+            return
         core = self._core
-        for agent, session in self._logged_out.items():
-            environment = await environment_of(core, session, {})
-            now = await asyncio.to_thread(core.kind(agent).credentials, environment)
-            if self._credentials.setdefault(agent, now) != now:
-                self._credentials[agent] = now
-                await write_for_sure(core.store, lambda unit, agent=agent: release_login(unit, agent))  # type: ignore[misc]
-        self._credentials = {agent: now for agent, now in self._credentials.items() if agent in self._logged_out}
+
+        def find(reader: Reader) -> tuple[list[Session], list[Session]]:
+            held = [each for each in reader.sessions.list(states={State.PAUSED}) if each.hold == Hold.LOGIN]
+            asked = [each.session_id for each in reader.requests.open() if each.kind == RequestKind.LOGIN]
+            return held, [*held, *reader.sessions.queued(), *reader.sessions.get_many(asked)]
+
+        held, concerned = await core.store.read(find)
+        accounts: dict[tuple[str, str], str] = {}
+        for session in concerned:
+            if (key := (session.agent, session.environment)) not in accounts:
+                environment = await environment_of(core, session, {})
+                accounts[key] = await asyncio.to_thread(core.kind(session.agent).credentials, environment)
+        self._accounts = accounts
+        before, self._lapsed = self._lapsed, {}
+        for session in held:
+            account = self._account(session)
+            self._lapsed[session.id] = before.get(session.id, account)
+            if self._lapsed[session.id] != account:
+                await write_for_sure(core.store, lambda unit, of=session.id: release_session_login(unit, of))  # type: ignore[misc]
+
+    def _account(self, session: Session) -> str:
+        """Return a digest of the credentials of a session as of the last look; "" for one that was not looked at."""
+        return self._accounts.get((session.agent, session.environment), "")
 
     def _ask_for_login(self, unit: Unit, held: Sequence[Session]) -> None:
-        """Have one request for each kind of agent that is not logged in."""
-        self._logged_out = {session.agent: session for session in reversed(held)}
+        """Have one request for each login that has lapsed."""
         if not held and not self._login_asked:
             return
+        self._login_asked = True
+        if not all(map(self._account, held)):
+            self._unlooked = True
+            return
+        self._logged_out = {self._account(session): session for session in reversed(held)}
         asked: set[str] = set()
         for request in [each for each in unit.requests.open() if each.kind == RequestKind.LOGIN]:
             session = unit.sessions.get(request.session_id)
+            account = self._account(session)
             if session.upstream_tries and session.state in BUSY_STATES | {State.QUEUED}:
-                self._logged_out.setdefault(session.agent, session)  # it is trying whether the login is there
-            if session.agent in self._logged_out and session.agent not in asked:
-                asked.add(session.agent)
+                self._logged_out.setdefault(account, session)  # it is trying whether the login is there
+            if account in self._logged_out and account not in asked:
+                asked.add(account)
             else:
                 for closed in unit.requests.close([request.id]):
                     log_request(unit, session, closed)
-        for agent, session in self._logged_out.items():
-            if agent not in asked:
-                command = self._core.kind(agent).login_command(self._core.daemon_environment)
+        for account, session in self._logged_out.items():
+            if account not in asked:
+                command = self._core.kind(session.agent).login_command(self._core.daemon_environment)
                 ask_person(unit, session, RequestKind.LOGIN, {"command": command}, session.state_reason)
         self._login_asked = bool(self._logged_out)
 
@@ -126,7 +157,10 @@ class Scheduler:
         to_launch: list[tuple[Session, Agent]] = []
         to_send: list[str] = []
         for session in self._by_turns(unit):
-            if session.agent in self._logged_out and not session.upstream_tries:
+            if (self._unlooked or self._logged_out) and not self._account(session):
+                self._unlooked = True
+                continue  # until it is known whose login it needs
+            if self._account(session) in self._logged_out and not session.upstream_tries:
                 why = f"waits until {session.agent} is logged in"
                 if (session.hold, session.state_reason) != (Hold.LOGIN, why):
                     change_state(unit, session, State.QUEUED, reason=why, hold=Hold.LOGIN)
@@ -195,9 +229,10 @@ class Scheduler:
             if session.hold == Hold.LOGIN:
                 login.append(session)
                 rest = min(rest, LOGIN_LOOK_S)
-                if session.agent in probed:  # one of them tries now and then whether the login is there
+                account = self._account(session) or session.agent
+                if account in probed:  # one of them tries now and then whether the login is there
                     continue
-                probed.add(session.agent)
+                probed.add(account)
             if session.hold in {Hold.LIMIT, Hold.UPSTREAM, Hold.LOGIN} and session.resume_at is not None:
                 if session.resume_at <= unit.now:
                     change_state(unit, session, State.QUEUED, resume_at=None)
