@@ -10,7 +10,7 @@ GROUPS: Mapping[str, Mapping[str, str]] = {
     "Start here": {
         "new": "create a session: branch, worktree, agent",
         "ls show": "list sessions and what each does; one in full",
-        "watch logs events": "follow live; read a conversation; list events",
+        "watch attach logs events": "follow live; go in; read it all; list events",
     },
     "Talk": {
         "send": "send a prompt; a running turn gets it at once",

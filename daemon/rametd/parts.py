@@ -14,6 +14,7 @@ from rametd.keeper.executor import Executor
 from rametd.services.agents.supervisor import Supervisor
 from rametd.services.agents.transcripts import Transcripts
 from rametd.services.agents.warm import Warmer
+from rametd.services.attachments import Attachments
 from rametd.services.commands.setup import Setup
 from rametd.services.commands.terminals import Terminals
 from rametd.services.core import Core
@@ -92,11 +93,13 @@ class Parts:
     plan_cleaner: PlanCleaner
     converger: Converger
     notifier: Notifier
+    attachments: Attachments
 
     async def recover(self, stack: AsyncExitStack) -> None:
         """Finish or undo pending operations, then reattach all agents and commands. ``stack`` stops what this starts."""
         core = self.core
         for close in (
+            self.attachments.close,
             self.warmer.stop,
             self.supervisor.stop,
             self.terminals.close,
@@ -114,6 +117,7 @@ class Parts:
         if not core.config.permissions.allow_bypass:
             await core.store.write(forbid_bypass)
         await self.supervisor.recover(but=late)
+        await self.attachments.recover()
         await self.checkpointer.recover(but=late)
         await self.trackers.recover(but=late)
         await self.setup.recover(lambda session_id: session_id not in late)
@@ -187,6 +191,7 @@ def assemble(core: Core, commands: Executor) -> Parts:
     landed = LandedTracker(core)
     withheld = WithheldInbox(core)
     ownership = Ownership(core)
+    attachments = Attachments(core, transcripts)
     hooks = SessionHooks(
         after_creation=(
             setup.begin,
@@ -195,7 +200,7 @@ def assemble(core: Core, commands: Executor) -> Parts:
             beginnings.begin,
             withheld.session_made,
         ),
-        before_launch=(setup.ready,),
+        before_launch=(setup.ready, attachments.before_launch),
         hurry=setup.hurry,
         # In this order: two scans of all files at once would delay the first prompt.
         before_prompt=(beginnings.before_prompt, trackers.before_prompt),
@@ -212,6 +217,7 @@ def assemble(core: Core, commands: Executor) -> Parts:
     )
     supervisor = Supervisor(core, hooks, warmer, transcripts)
     sessions = Sessions(core, supervisor)
+    attachments.bind(hooks, supervisor, sessions)
     pool = Pool(core, warmer, setup.run_in)
     creator = Creator(core, hooks, pool)
     departures = Departures(
@@ -265,6 +271,7 @@ def assemble(core: Core, commands: Executor) -> Parts:
         plan_cleaner=PlanCleaner(core, departures.remover),
         converger=Converger(core, pulls),
         notifier=Notifier(core),
+        attachments=attachments,
     )
 
 

@@ -81,7 +81,14 @@ def server_factory(
     healthy = health.aio.HealthServicer()
     orchestrating = OrchestrationServicer(core, calls, parts.creator, parts.orchestration, parts.ownership)
     sessions = SessionServicer(
-        core, calls, parts.creator, parts.forker, parts.sessions, parts.departures, parts.orchestration
+        core,
+        calls,
+        parts.creator,
+        parts.forker,
+        parts.sessions,
+        parts.departures,
+        parts.orchestration,
+        parts.attachments,
     )
     worktrees = WorktreeServicer(
         core,

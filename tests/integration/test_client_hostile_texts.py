@@ -23,6 +23,7 @@ LEFT_OUT = {
     "completion": "prints a script that is part of it",
     "demo": "becomes another program",
     "shell": "becomes the person's shell",
+    "attach": "becomes the agent's own program",
     "watch": "never ends against a daemon whose streams do",
     "daemon run": "becomes the daemon",
     "daemon start": "shows paths of our own only",

@@ -28,7 +28,7 @@ ROLES = {
          "RetryLanding", "CreatePullRequest", "LinkPullRequest", "ListPullRequests", "FixPullRequest", "CleanUpPullRequests", "ApplyPlan", "ConvergePlan", "CleanUpPlan", "RegisterRepo",
          "UpdateRepo", "RemoveRepo", "UpdateSession", "InterruptSession", "ResumeSession", "PauseSession", "DeleteSession", "ForkSession", "ArchiveSession", "RestoreSession", "SetUpSession",
          "GetShell", "WatchChanges", "ListCheckpoints", "CreateCheckpoint", "RewindSession", "AddComment", "ListComments", "ResolveComment", "SendComments", "SyncSession", "GetPool",
-         "FillPool", "DrainPool", "ListTrash", "RestoreTrash", "EmptyTrash", "CollectGarbage", "Diagnose", "ReportFocus", "TestNotifications"],
+         "FillPool", "DrainPool", "ListTrash", "RestoreTrash", "EmptyTrash", "CollectGarbage", "Diagnose", "ReportFocus", "TestNotifications", "AttachNative"],
         OWNER,
     ),
     **dict.fromkeys(

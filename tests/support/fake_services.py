@@ -197,6 +197,11 @@ class Sessions(Servicer, session_pb2_grpc.SessionServiceServicer):
         prompt = session_pb2.Prompt(id="p1", text=request.prompt, source="owner", state=session_pb2.PROMPT_STATE_QUEUED)
         return session_pb2.SendPromptResponse(prompt=prompt, session=session)
 
+    def AttachNative(self, request: Any, context: Any) -> session_pb2.AttachNativeResponse:  # noqa: N802
+        self.note("AttachNative", request, context)
+        self.find(request.session, context)
+        return session_pb2.AttachNativeResponse(argv=["true"], worktree="/")
+
     def InterruptSession(self, request: Any, context: Any) -> session_pb2.InterruptSessionResponse:  # noqa: N802
         self.note("InterruptSession", request, context)
         found = self.find(request.session, context)

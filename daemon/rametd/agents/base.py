@@ -203,6 +203,24 @@ class Launch:
 
 
 @dataclass(frozen=True, slots=True)
+class OutsideTurn:
+    """A turn that a person made in the agent's own program. ``lines`` are as the program would have written them to the daemon: from the beginning of
+    the turn, with the prompt as a replayed one, to the result with its cost."""
+
+    prompt_id: str
+    prompt: str
+    lines: tuple[bytes, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Outside:
+    """What a transcript has beyond what the daemon knows. ``until`` is the time of its newest line."""
+
+    turns: tuple[OutsideTurn, ...]
+    until: float
+
+
+@dataclass(frozen=True, slots=True)
 class Decision:
     """A person's answer to a `Question`: ``updated_input`` is JSON, empty for "as asked"."""
 
@@ -228,6 +246,18 @@ class Judged:
 
     effect: str = ""
     reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class NativeStart:
+    """What `AgentKind.native` needs besides the session."""
+
+    trusted: bool
+    environment: Mapping[str, str]
+    briefing: str
+    cut: ConversationCut | None
+    rules: Mapping[str, tuple[str, ...]]  # by effect: "allow", "ask", "deny"
+    mcp_command: tuple[str, ...]  # starts the daemon's tools as an MCP server
 
 
 class ChannelIO(Protocol):
@@ -306,6 +336,15 @@ class AgentKind(Protocol):
     ) -> Launch:
         """``briefing`` is what the agent is told of its place among others, beside its own instructions; "" for nothing. ``cut``: the conversation,
         which has not begun, goes on from a part of another."""
+
+    def native(self, session: Session, start: NativeStart) -> Launch:
+        """How to start the agent's own user interface with the session's conversation. Raises `InvalidInputError` for an agent that has none."""
+
+    def outside(self, conversation_id: str, home: Path, after: float, results: int) -> Outside:
+        """Return the turns in a transcript after a time that no process of the daemon's made; blocks. ``results``: how many there were before."""
+
+    def users(self, conversation_id: str, home: Path) -> list[tuple[int, str]]:
+        """Return pid and start time of the processes that say to have a conversation open; some may have ended. Blocks."""
 
     def read(self, agent: Agent, start: int, end: int, line: bytes) -> Frame: ...
 

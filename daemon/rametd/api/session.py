@@ -13,6 +13,7 @@ from rametd.api.modes import mode_of
 from rametd.api.standing import StandingCalls
 from rametd.domain.errors import InvalidInputError
 from rametd.domain.models import Prompt, Session
+from rametd.services.attachments import Attachments
 from rametd.services.core import Core
 from rametd.services.creation.creator import Creator
 from rametd.services.creation.forking import Forker
@@ -46,7 +47,9 @@ class SessionServicer(CreationCalls, StandingCalls, DepartureCalls):
         sessions: Sessions,
         departures: Departures,
         orchestration: Orchestration,
+        attachments: Attachments,
     ) -> None:
+        self._attachments = attachments
         self._orchestration = orchestration
         self._forker = forker
         self._messages = SessionMessages()
@@ -121,6 +124,7 @@ class SessionServicer(CreationCalls, StandingCalls, DepartureCalls):
                 return await self._core.store.read(lambda reader: sent_message(reader, answer))
             session_id = await self._find(request.session)
             warnings += await freshen(self._core, session_id)
+            await self._attachments.before_prompt(session_id)
             warnings += await self._sessions.warnings(session_id)
             prompt, session = await self._sessions.send(session_id, request.prompt, who, remember)
             return await self._core.store.read(lambda reader: sent(reader, prompt, session))
@@ -140,6 +144,20 @@ class SessionServicer(CreationCalls, StandingCalls, DepartureCalls):
             )
 
         return await self._calls.once("InterruptSession", request, session_pb2.InterruptSessionResponse, work)
+
+    async def AttachNative(
+        self, request: session_pb2.AttachNativeRequest, context: Context
+    ) -> session_pb2.AttachNativeResponse:
+        # The answer is not remembered: it holds the agent's environment, which no database may have. The process makes a second call the same one.
+        session_id = await self._find(request.session)
+        await freshen(self._core, session_id)
+        launch = await self._attachments.attach(
+            session_id, request.pid, request.terminal, request.mcp_command, interrupt=request.interrupt
+        )
+        session = await self._core.store.read(lambda reader: reader.sessions.get(session_id))
+        return session_pb2.AttachNativeResponse(
+            argv=launch.argv, environment=launch.environment, worktree=str(session.worktree)
+        )
 
     async def StopSession(
         self, request: session_pb2.StopSessionRequest, context: Context

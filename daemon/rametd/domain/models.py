@@ -42,6 +42,7 @@ class Hold(StrEnum):
     INTERRUPTED = "interrupted"  # a person cut its last turn off
     UPSTREAM = "upstream"  # overload or a lost connection: tried again by itself
     LOGIN = "login"  # the agent's login has lapsed
+    ATTACHED = "attached"  # a person has its conversation in the agent's own program
 
 
 class WorktreeKind(StrEnum):
@@ -386,6 +387,23 @@ class Restore:
     origin: str
     warnings: tuple[str, ...]
     time: float
+
+
+@dataclass(frozen=True, slots=True)
+class Attachment:
+    """The process of a person that has a session's conversation, and how far Ramet has taken in what such processes did."""
+
+    session_id: str
+    pid: int = 0  # 0 while there is none
+    start: str = ""  # of the process, see `platform.processes`
+    boot: str = ""
+    terminal: str = ""  # such as "pts/3"
+    hold: Hold = Hold.NONE  # the session's before
+    taken_until: float = 0.0  # time of the newest line of the transcript that was looked at
+
+    @property
+    def place(self) -> str:
+        return f"attached at {self.terminal}" if self.terminal else f"attached (pid {self.pid})"
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,12 +8,13 @@ from typing import Unpack
 
 from ramet.v1 import event_pb2
 
+from rametd.domain.errors import WrongStateError
 from rametd.domain.models import DAEMON, Hold, Request, RequestKind, RequestState, Session
 from rametd.domain.states import State
 from rametd.services import events
 from rametd.services.ids import new_id
 from rametd.services.views import STATES, one_session_message, request_message
-from rametd.store import Unit
+from rametd.store import Reader, Unit
 from rametd.store.sessions import SessionColumns
 
 COMMAND = re.compile(r"`(rametctl [^`]+)`")
@@ -29,7 +30,9 @@ def change_state(
     principal: str = DAEMON,
     **columns: Unpack[SessionColumns],
 ) -> Session:
-    """Move a session and log it; raises `WrongStateError` when the table of transitions forbids it."""
+    """Move a session and log it; raises `WrongStateError` when the table of transitions forbids it, or while a person is attached."""
+    if session.hold == Hold.ATTACHED and hold != Hold.ATTACHED:
+        refuse_attached(unit, session)
     changed = unit.sessions.transition(session.id, to, reason=reason, hold=hold, expect={session.state}, **columns)
     if (session.state, session.state_reason) != (changed.state, changed.state_reason):
         payload = event_pb2.StateChanged(old_state=STATES[session.state], new_state=STATES[to], reason=reason)
@@ -38,6 +41,13 @@ def change_state(
     if (session.state, session.hold) != (changed.state, changed.hold) or (stuck and session.state_reason != reason):
         _keep_inbox(unit, changed, stuck=stuck)
     return changed
+
+
+def refuse_attached(reader: Reader, session: Session) -> None:
+    """Raises `WrongStateError` while a person has the session's conversation in the agent's own program."""
+    found = reader.attachments.get(session.id)
+    if found.pid:
+        raise WrongStateError(f"{session.name} is {found.place}", hint="leave the agent's program there first")
 
 
 def _keep_inbox(unit: Unit, session: Session, *, stuck: bool) -> None:

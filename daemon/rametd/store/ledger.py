@@ -38,6 +38,14 @@ class LedgerReads(Table):
     def totals(self, session_id: str) -> Spent:
         return self.total([session_id])
 
+    def results(self, session_id: str, generation: int) -> int:
+        """The number for the next result of a generation."""
+        row = self._db.execute(
+            "SELECT ifnull(max(result_index), -1) + 1 FROM ledger WHERE session_id = ? AND generation = ?",
+            (session_id, generation),
+        ).fetchone()
+        return int(row[0])
+
     def by(
         self, grouping: Grouping, *, session_ids: Sequence[str] | None = None, since: float | None = None
     ) -> list[Spent]:

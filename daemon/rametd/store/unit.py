@@ -1,6 +1,7 @@
 """The argument of a work: all tables, on one connection, in one transaction."""
 
 from rametd.store.agents import AgentReads, Agents
+from rametd.store.attachments import AttachmentReads, Attachments
 from rametd.store.calls import CallReads, Calls
 from rametd.store.checkpoints import CheckpointReads, Checkpoints, CutReads, Cuts
 from rametd.store.commands import CommandReads, Commands
@@ -69,6 +70,7 @@ class Reader:
     pull_requests: PullRequestReads
     plans: PlanReads
     notifications: NotificationReads
+    attachments: AttachmentReads
 
     def __init__(self, scope: Scope) -> None:
         self.repos = RepoReads(scope)
@@ -97,6 +99,7 @@ class Reader:
         self.pull_requests = PullRequestReads(scope)
         self.plans = PlanReads(scope)
         self.notifications = NotificationReads(scope)
+        self.attachments = AttachmentReads(scope)
 
 
 class Unit(Reader):
@@ -127,6 +130,7 @@ class Unit(Reader):
     pull_requests: PullRequests
     plans: Plans
     notifications: Notifications
+    attachments: Attachments
 
     def __init__(self, scope: Scope) -> None:
         super().__init__(scope)
@@ -156,6 +160,7 @@ class Unit(Reader):
         self.pull_requests = PullRequests(scope)
         self.plans = Plans(scope)
         self.notifications = Notifications(scope)
+        self.attachments = Attachments(scope)
 
     @property
     def now(self) -> float:

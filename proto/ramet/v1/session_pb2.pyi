@@ -1173,6 +1173,100 @@ class SendPromptResponse(_message.Message):
 Global___SendPromptResponse: _TypeAlias = SendPromptResponse  # noqa: Y015
 
 @_typing.final
+class AttachNativeRequest(_message.Message):
+    """AttachNativeRequest names a session and the process that is to have its conversation."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SESSION_FIELD_NUMBER: _builtins.int
+    PID_FIELD_NUMBER: _builtins.int
+    TERMINAL_FIELD_NUMBER: _builtins.int
+    INTERRUPT_FIELD_NUMBER: _builtins.int
+    MCP_COMMAND_FIELD_NUMBER: _builtins.int
+    session: _builtins.str
+    """Which session."""
+    pid: _builtins.int
+    """Process id of the client, on the daemon's machine."""
+    terminal: _builtins.str
+    """The client's terminal, such as "pts/3"."""
+    interrupt: _builtins.bool
+    """End a running turn, rather than refuse."""
+    @_builtins.property
+    def mcp_command(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Program and arguments that start Ramet's tools as an MCP server; empty for none."""
+
+    def __init__(
+        self,
+        *,
+        session: _builtins.str = ...,
+        pid: _builtins.int = ...,
+        terminal: _builtins.str = ...,
+        interrupt: _builtins.bool = ...,
+        mcp_command: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["interrupt", b"interrupt", "mcp_command", b"mcp_command", "pid", b"pid", "session", b"session", "terminal", b"terminal"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AttachNativeRequest: _TypeAlias = AttachNativeRequest  # noqa: Y015
+
+@_typing.final
+class AttachNativeResponse(_message.Message):
+    """AttachNativeResponse is how to become the agent's program."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class EnvironmentEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    ARGV_FIELD_NUMBER: _builtins.int
+    ENVIRONMENT_FIELD_NUMBER: _builtins.int
+    WORKTREE_FIELD_NUMBER: _builtins.int
+    worktree: _builtins.str
+    """Directory to run in."""
+    @_builtins.property
+    def argv(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Program and arguments."""
+
+    @_builtins.property
+    def environment(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
+        """The session's environment; the client adds what concerns its terminal."""
+
+    def __init__(
+        self,
+        *,
+        argv: _abc.Iterable[_builtins.str] | None = ...,
+        environment: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+        worktree: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["argv", b"argv", "environment", b"environment", "worktree", b"worktree"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AttachNativeResponse: _TypeAlias = AttachNativeResponse  # noqa: Y015
+
+@_typing.final
 class InterruptSessionRequest(_message.Message):
     """InterruptSessionRequest names a session."""
 

@@ -67,6 +67,11 @@ class SessionServiceStub:
                 request_serializer=ramet_dot_v1_dot_session__pb2.InterruptSessionRequest.SerializeToString,
                 response_deserializer=ramet_dot_v1_dot_session__pb2.InterruptSessionResponse.FromString,
                 _registered_method=True)
+        self.AttachNative = channel.unary_unary(
+                '/ramet.v1.SessionService/AttachNative',
+                request_serializer=ramet_dot_v1_dot_session__pb2.AttachNativeRequest.SerializeToString,
+                response_deserializer=ramet_dot_v1_dot_session__pb2.AttachNativeResponse.FromString,
+                _registered_method=True)
         self.StopSession = channel.unary_unary(
                 '/ramet.v1.SessionService/StopSession',
                 request_serializer=ramet_dot_v1_dot_session__pb2.StopSessionRequest.SerializeToString,
@@ -152,6 +157,15 @@ class SessionServiceServicer:
 
     def InterruptSession(self, request, context):
         """InterruptSession ends the running turn; the agent stays, ready for the next prompt.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def AttachNative(self, request, context):
+        """AttachNative ends the session's agent between two turns and gives its conversation to a process of the person's, which is to become the agent's own
+        program. The session is held until that process ends; what was done in it is then part of the session. Repeating the call for the same process
+        continues it.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -246,6 +260,11 @@ def add_SessionServiceServicer_to_server(servicer, server):
                     servicer.InterruptSession,
                     request_deserializer=ramet_dot_v1_dot_session__pb2.InterruptSessionRequest.FromString,
                     response_serializer=ramet_dot_v1_dot_session__pb2.InterruptSessionResponse.SerializeToString,
+            ),
+            'AttachNative': grpc.unary_unary_rpc_method_handler(
+                    servicer.AttachNative,
+                    request_deserializer=ramet_dot_v1_dot_session__pb2.AttachNativeRequest.FromString,
+                    response_serializer=ramet_dot_v1_dot_session__pb2.AttachNativeResponse.SerializeToString,
             ),
             'StopSession': grpc.unary_unary_rpc_method_handler(
                     servicer.StopSession,
@@ -453,6 +472,33 @@ class SessionService:
             '/ramet.v1.SessionService/InterruptSession',
             ramet_dot_v1_dot_session__pb2.InterruptSessionRequest.SerializeToString,
             ramet_dot_v1_dot_session__pb2.InterruptSessionResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def AttachNative(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/ramet.v1.SessionService/AttachNative',
+            ramet_dot_v1_dot_session__pb2.AttachNativeRequest.SerializeToString,
+            ramet_dot_v1_dot_session__pb2.AttachNativeResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -48,6 +48,11 @@ class SessionServiceStub:
     """SendPrompt queues a prompt; a session at work gets it in its running turn, an idle one starts a turn."""
     InterruptSession: _grpc.UnaryUnaryMultiCallable[_session_pb2.InterruptSessionRequest, _session_pb2.InterruptSessionResponse]
     """InterruptSession ends the running turn; the agent stays, ready for the next prompt."""
+    AttachNative: _grpc.UnaryUnaryMultiCallable[_session_pb2.AttachNativeRequest, _session_pb2.AttachNativeResponse]
+    """AttachNative ends the session's agent between two turns and gives its conversation to a process of the person's, which is to become the agent's own
+    program. The session is held until that process ends; what was done in it is then part of the session. Repeating the call for the same process
+    continues it.
+    """
     StopSession: _grpc.UnaryUnaryMultiCallable[_session_pb2.StopSessionRequest, _session_pb2.StopSessionResponse]
     """StopSession ends the agent with all its processes and keeps everything else."""
     ResumeSession: _grpc.UnaryUnaryMultiCallable[_session_pb2.ResumeSessionRequest, _session_pb2.ResumeSessionResponse]
@@ -87,6 +92,11 @@ class SessionServiceAsyncStub(SessionServiceStub):
     """SendPrompt queues a prompt; a session at work gets it in its running turn, an idle one starts a turn."""
     InterruptSession: _aio.UnaryUnaryMultiCallable[_session_pb2.InterruptSessionRequest, _session_pb2.InterruptSessionResponse]  # type: ignore[assignment]
     """InterruptSession ends the running turn; the agent stays, ready for the next prompt."""
+    AttachNative: _aio.UnaryUnaryMultiCallable[_session_pb2.AttachNativeRequest, _session_pb2.AttachNativeResponse]  # type: ignore[assignment]
+    """AttachNative ends the session's agent between two turns and gives its conversation to a process of the person's, which is to become the agent's own
+    program. The session is held until that process ends; what was done in it is then part of the session. Repeating the call for the same process
+    continues it.
+    """
     StopSession: _aio.UnaryUnaryMultiCallable[_session_pb2.StopSessionRequest, _session_pb2.StopSessionResponse]  # type: ignore[assignment]
     """StopSession ends the agent with all its processes and keeps everything else."""
     ResumeSession: _aio.UnaryUnaryMultiCallable[_session_pb2.ResumeSessionRequest, _session_pb2.ResumeSessionResponse]  # type: ignore[assignment]
@@ -159,6 +169,17 @@ class SessionServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_session_pb2.InterruptSessionResponse, _abc.Awaitable[_session_pb2.InterruptSessionResponse]]:
         """InterruptSession ends the running turn; the agent stays, ready for the next prompt."""
+
+    @_abc_1.abstractmethod
+    def AttachNative(
+        self,
+        request: _session_pb2.AttachNativeRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_session_pb2.AttachNativeResponse, _abc.Awaitable[_session_pb2.AttachNativeResponse]]:
+        """AttachNative ends the session's agent between two turns and gives its conversation to a process of the person's, which is to become the agent's own
+        program. The session is held until that process ends; what was done in it is then part of the session. Repeating the call for the same process
+        continues it.
+        """
 
     @_abc_1.abstractmethod
     def StopSession(

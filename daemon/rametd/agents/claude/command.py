@@ -11,7 +11,8 @@ from claude_agent_sdk._internal.transport.subprocess_cli import SubprocessCLITra
 from claude_agent_sdk.types import SystemPromptPreset
 from ramet.mcp import SERVER
 
-from rametd.agents.base import Launch
+from rametd.agents.base import Launch, NativeStart
+from rametd.agents.claude import outside
 from rametd.domain.checkpoints import ConversationCut
 from rametd.domain.models import Session
 
@@ -72,6 +73,40 @@ def launch(
         "CLAUDE_CODE_ENTRYPOINT": "sdk-py",
         "CLAUDE_AGENT_SDK_VERSION": claude_agent_sdk.__version__,
         "CLAUDE_CODE_SDK_READS_SESSION_STATE": "1",
+        "DISABLE_AUTOUPDATER": "1",
+        "GIT_OPTIONAL_LOCKS": "0",
+        "PWD": str(session.worktree),
+    }
+    return Launch(tuple(argv), variables)
+
+
+def native(path: Path, session: Session, start: NativeStart) -> Launch:
+    """Build arguments and environment for Claude Code's own interface, in the session's mode and with Ramet's settings and rules."""
+    argv = [str(path)]
+    if session.conversation_begun:
+        argv += ["--resume", session.conversation_id]
+    elif start.cut is not None:
+        argv += ["--resume", start.cut.source_id, "--fork-session", "--session-id", session.conversation_id]
+    else:
+        argv += ["--session-id", session.conversation_id]
+    argv += ["--permission-mode", session.mode.value]
+    if session.model:
+        argv += ["--model", session.model]
+    permissions = {effect: list(rules) for effect, rules in start.rules.items() if rules}
+    permissions["allow"] = [*permissions.get("allow", ()), f"mcp__{SERVER}"]
+    argv += ["--settings", json.dumps(SETTINGS | {"permissions": permissions})]
+    if not start.trusted:
+        argv += ["--setting-sources", "user"]
+    argv += ["--disallowedTools", ",".join(DISALLOWED_TOOLS)]
+    if start.briefing:
+        argv += ["--append-system-prompt", start.briefing]
+    if start.mcp_command:
+        server = {"type": "stdio", "command": start.mcp_command[0], "args": list(start.mcp_command[1:])}
+        argv += ["--mcp-config", json.dumps({"mcpServers": {SERVER: server}})]
+    variables = {
+        **start.environment,
+        "CLAUDE_CODE_ENTRYPOINT": outside.ENTRYPOINT,
+        "CLAUDE_CODE_SANDBOXED": "1",  # no question whether to trust the worktree: Ramet has made it
         "DISABLE_AUTOUPDATER": "1",
         "GIT_OPTIONAL_LOCKS": "0",
         "PWD": str(session.worktree),

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from rametd import loading
-from rametd.agents.base import Channel, ChannelIO, Frame, Launch
-from rametd.agents.claude import program, transcripts
+from rametd.agents.base import Channel, ChannelIO, Frame, Launch, NativeStart, Outside
+from rametd.agents.claude import outside, program, transcripts
 from rametd.agents.claude.frames import UNKNOWN_CONVERSATION, read_frame
 from rametd.domain.checkpoints import ConversationCut
 from rametd.domain.models import OWNER, Agent, Prompt, Session
@@ -77,6 +77,18 @@ class Claude:
         return command.launch(
             self.path, session, resume=resume, trusted=trusted, environment=environment, briefing=briefing, cut=cut
         )
+
+    def native(self, session: Session, start: NativeStart) -> Launch:
+        from rametd.agents.claude import command
+
+        return command.native(self.path, session, start)
+
+    def outside(self, conversation_id: str, home: Path, after: float, results: int) -> Outside:
+        found = transcripts.find(home, conversation_id)
+        return outside.read(found, conversation_id, after, results) if found is not None else Outside((), after)
+
+    def users(self, conversation_id: str, home: Path) -> list[tuple[int, str]]:
+        return outside.users(home, conversation_id)
 
     def read(self, agent: Agent, start: int, end: int, line: bytes) -> Frame:
         return read_frame(agent.session_id, agent.generation, start, end, line)

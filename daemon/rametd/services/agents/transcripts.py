@@ -39,7 +39,7 @@ class Transcripts:
     async def provide(self, session: Session, cut: ConversationCut | None, home: Path) -> bool:
         """Put the conversation that the next process goes on with where the program looks for it; False where it is gone."""
         if session.conversation_begun:
-            before = await self._core.store.read(lambda reader: _last_home(reader, session))
+            before = await self._core.store.read(lambda reader: last_home(reader, session))
             if before is not None and before != home:  # a daemon that was killed may not have renewed the copy
                 await self._copy(session, session.conversation_id, before)
             source = self._root / session.id
@@ -76,7 +76,7 @@ class Transcripts:
     async def missing(self, session: Session, conversation_id: str) -> bool:
         """Whether a conversation is neither where the session's agent would look for it nor among the copies."""
         core, kind = self._core, self._core.kind(session.agent)
-        before = await core.store.read(lambda reader: _last_home(reader, session))
+        before = await core.store.read(lambda reader: last_home(reader, session))
         home = kind.conversation_home(await environment_of(core, session, {}))
 
         def look() -> bool:
@@ -98,7 +98,7 @@ def gone(session: Session) -> str:
     )
 
 
-def _last_home(reader: Reader, session: Session) -> Path | None:
+def last_home(reader: Reader, session: Session) -> Path | None:
     """Where the last process that ran kept the conversation."""
     agents: list[Agent] = reader.agents.list(session.id)
     return next((Path(each.conversation_home) for each in reversed(agents) if each.conversation_home), None)

@@ -17,6 +17,7 @@ import structlog
 from rametd.domain.errors import RametError
 from rametd.domain.operations import Kind, Operation, Recovery
 from rametd.failpoints import Failpoint
+from rametd.services.lifecycle import refuse_attached
 from rametd.services.operations.busy import busy_error, name_of
 from rametd.store import Store, Unit
 
@@ -86,6 +87,8 @@ class Operations:
             found = unit.operations.exclusive(wanted.session_id) if wanted.traits.exclusive else None
             if found is not None and (found.kind != wanted.kind or not found.agrees_with(wanted)):
                 raise busy_error(name_of(unit, found), found)
+            if wanted.traits.exclusive and (session := unit.sessions.find(wanted.session_id)) is not None:
+                refuse_attached(unit, session)
             admit(unit, found)
             return unit.operations.take_over(found, wanted.caller) if found else unit.operations.begin(wanted)
 

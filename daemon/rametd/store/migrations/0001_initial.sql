@@ -308,3 +308,14 @@ CREATE TABLE notification_troubles (
     error TEXT NOT NULL,
     retry_time REAL NOT NULL
 ) STRICT, WITHOUT ROWID;
+
+-- Processes of the person that have a session's conversation; pid is 0 while there is none.
+CREATE TABLE attachments (
+    session_id TEXT PRIMARY KEY REFERENCES sessions (id) ON DELETE CASCADE,
+    pid INTEGER NOT NULL,
+    start TEXT NOT NULL,
+    boot TEXT NOT NULL,
+    terminal TEXT NOT NULL,
+    hold TEXT NOT NULL,
+    taken_until REAL NOT NULL
+) STRICT, WITHOUT ROWID;

@@ -1,0 +1,164 @@
+"""What people did in a conversation with Claude Code's own interface, read from its transcript. Every call blocks.
+
+Each line of a transcript names the program's entry point; those of the daemon's processes begin with "sdk". The others are turns that the daemon did not
+see: they are written anew as lines of stream-json, so that they are read, stored and paid for like all turns. After each turn the program writes a
+``cost-state`` line with the conversation's total; what a turn has cost is the difference to the one before.
+"""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+
+from rametd.agents.base import Outside, OutsideTurn
+from rametd.agents.claude.values import Message, count, number, parse, rows, table, text
+
+ENTRYPOINT = "cli"
+OURS = "sdk"
+OUR_LINE = b'"entrypoint":"sdk'
+"""Most lines are ours, and need no parsing. In a text of a message the quotes would be escaped."""
+COUNTED = ("inputTokens", "outputTokens", "cacheReadInputTokens", "cacheCreationInputTokens", "costUSD")
+INTERRUPTED = "[Request interrupted by user"
+NO_PROMPT = ("<command-name>", "<command-message>", "<local-command-", "<bash-", INTERRUPTED)
+"""How texts begin that the interface writes in the name of the person, and that start no turn of the model."""
+
+
+@dataclass
+class _Turn:
+    prompt_id: str
+    prompt: str
+    begin: float
+    end: float
+    lines: list[Message] = field(default_factory=list)
+    words: str = ""  # the last words
+    model: str = ""
+    mode: str = ""
+    cwd: str = ""
+    version: str = ""
+    aborted: bool = False
+    costs: dict[str, Message] = field(default_factory=dict)
+
+
+def read(transcript: Path, conversation_id: str, after: float, results: int) -> Outside:
+    """The turns after a time. ``results`` numbers their results on."""
+    turns: list[_Turn] = []
+    paying: _Turn | None = None  # the next total is this turn's
+    newest, before = after, dict[str, Message]()
+    try:
+        data = transcript.read_bytes()
+    except FileNotFoundError:
+        return Outside((), after)
+    for line in data.split(b"\n"):
+        if OUR_LINE in line:
+            paying = None
+            continue
+        message = parse(line) or {}
+        if text(message, "type") == "cost-state":
+            total = {model: use for model, use in table(message, "modelUsage").items() if isinstance(use, dict)}
+            if paying is not None:
+                _charge(paying, before, total)
+            before = total
+            continue
+        when, entry = _time(message), text(message, "entrypoint")
+        if when <= after or not entry or entry.startswith(OURS) or message.get("isSidechain") is True:
+            continue
+        newest = max(newest, when)
+        _add(turns, message, when)
+        paying = turns[-1] if turns else None
+    return Outside(
+        tuple(
+            OutsideTurn(each.prompt_id, each.prompt, tuple(_written(each, conversation_id, results + index)))
+            for index, each in enumerate(turns)
+        ),
+        newest,
+    )
+
+
+def users(home: Path, conversation_id: str) -> list[tuple[int, str]]:
+    """Pids and start times in the program's own register of its processes; a killed one stays in it."""
+    found = []
+    for file in (home / "sessions").glob("*.json"):
+        try:
+            entry = parse(file.read_bytes()) or {}
+        except OSError:
+            continue
+        if text(entry, "sessionId") == conversation_id and (pid := count(entry, "pid")):
+            found.append((pid, str(entry.get("procStart", ""))))
+    return found
+
+
+def _add(turns: list[_Turn], message: Message, when: float) -> None:
+    kind = text(message, "type")
+    if kind == "user" and (prompt := _prompt(message)):
+        turns.append(_Turn(text(message, "uuid"), prompt, when, when))
+    if not turns or kind not in {"user", "assistant"} or message.get("isMeta") is True:
+        return
+    turn = turns[-1]
+    turn.end = when
+    if kind == "user":
+        turn.mode = text(message, "permissionMode") or turn.mode
+        turn.aborted = turn.aborted or _words(message).startswith(INTERRUPTED)
+        if _words(message).startswith(NO_PROMPT):
+            return
+    else:
+        turn.model = text(table(message, "message"), "model") or turn.model
+        turn.words = _words(message) or turn.words
+    turn.cwd, turn.version = text(message, "cwd") or turn.cwd, text(message, "version") or turn.version
+    turn.lines.append(message)
+
+
+def _prompt(message: Message) -> str:
+    """The person's words, "" for what is none: an answer of a tool, or a command of the interface."""
+    if message.get("isMeta") is True:
+        return ""
+    words = _words(message)
+    return "" if words.startswith(NO_PROMPT) else words
+
+
+def _words(message: Message) -> str:
+    content = table(message, "message").get("content")
+    if isinstance(content, str):
+        return content
+    return "\n".join(
+        text(block, "text")
+        for block in rows(table(message, "message"), "content")
+        if isinstance(block, dict) and text(block, "type") == "text"
+    )
+
+
+def _charge(turn: _Turn, before: dict[str, Message], total: dict[str, Message]) -> None:
+    """Add to a turn what the totals have grown by."""
+    for model, use in total.items():
+        known, has = before.get(model, {}), turn.costs.setdefault(model, {})
+        for key in COUNTED:
+            has[key] = number(has, key) + max(0.0, number(use, key) - number(known, key))
+
+
+def _written(turn: _Turn, conversation_id: str, index: int) -> Iterator[bytes]:
+    """The turn as lines of stream-json."""
+    yield _line({"type": "system", "subtype": "init", "cwd": turn.cwd, "model": turn.model, "permissionMode": turn.mode,
+                 "claude_code_version": turn.version, "session_id": conversation_id})  # fmt: skip
+    for message in turn.lines:
+        kept: Message = {key: message[key] for key in ("type", "uuid", "message", "timestamp") if key in message}
+        if "toolUseResult" in message:
+            kept["tool_use_result"] = message["toolUseResult"]
+        replay = {"isReplay": True} if text(message, "uuid") == turn.prompt_id else {}
+        yield _line({**kept, **replay, "session_id": conversation_id, "parent_tool_use_id": None})
+    yield _line({
+        "type": "result", "subtype": "error_during_execution" if turn.aborted else "success", "is_error": False,
+        "terminal_reason": "aborted_streaming" if turn.aborted else "completed", "result": turn.words,
+        "result_index": index, "duration_ms": int((turn.end - turn.begin) * 1000), "session_id": conversation_id,
+        "model_usage_since_last_result": turn.costs,
+    })  # fmt: skip
+
+
+def _line(message: Message) -> bytes:
+    return json.dumps(message, ensure_ascii=False).encode("utf-8", "replace") + b"\n"
+
+
+def _time(message: Message) -> float:
+    try:
+        return datetime.fromisoformat(text(message, "timestamp")).timestamp()
+    except (ValueError, OverflowError):
+        return 0.0

@@ -1,0 +1,291 @@
+"""Attaching: a person has a session's conversation in the agent's own program, and Ramet runs no agent meanwhile.
+
+Two programs must never write one conversation. The right to it is a lease: a row with pid and start time of the process that has it. The client takes
+the lease for itself and then becomes the agent's program (exec keeps pid and start time), so there is no instant at which the wrong process is watched:
+a client that is killed before it has become the program, and a program that is killed, look the same. When the process is gone the session goes on, after
+what was done there is taken in. A daemon that is killed finds the row.
+"""
+
+import asyncio
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import structlog
+
+from rametd.agents.base import Launch, NativeStart, Outside
+from rametd.domain.errors import InvalidInputError, WrongStateError
+from rametd.domain.models import AgentState, Attachment, Hold, PromptState, Session
+from rametd.domain.states import BUSY_STATES, State
+from rametd.platform import processes
+from rametd.services import surroundings
+from rametd.services.agents.briefing import briefing
+from rametd.services.agents.launching import environment_of
+from rametd.services.agents.outside import GENERATION, take_in
+from rametd.services.agents.stopping import end_agent
+from rametd.services.agents.supervisor import Supervisor
+from rametd.services.agents.transcripts import Transcripts, last_home
+from rametd.services.core import Core
+from rametd.services.hooks import SessionHooks
+from rametd.services.lifecycle import change_state, held_by_person, refuse_attached
+from rametd.services.mail import TURN_STATES
+from rametd.services.missing import require_tree
+from rametd.services.operations.busy import refuse_busy
+from rametd.services.persistence import write_for_sure
+from rametd.services.sessions import Sessions
+from rametd.services.trust import untrusted_files
+from rametd.store import Unit
+
+log = structlog.get_logger()
+
+LOOK_S = 0.5
+"""How often the process of a person is looked at."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Bound:
+    hooks: SessionHooks
+    supervisor: Supervisor
+    sessions: Sessions
+
+
+class Attachments:
+    """One lease per session at most."""
+
+    def __init__(self, core: Core, transcripts: Transcripts) -> None:
+        self._core = core
+        self._transcripts = transcripts
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._bound: _Bound | None = None
+
+    def bind(self, hooks: SessionHooks, supervisor: Supervisor, sessions: Sessions) -> None:
+        """Tie the knot: the hooks that the others need include `before_launch`."""
+        self._bound = _Bound(hooks, supervisor, sessions)
+
+    @property
+    def _with(self) -> "_Bound":
+        assert self._bound is not None, "it is bound before the first session goes on"
+        return self._bound
+
+    async def recover(self) -> None:
+        """Watch the processes that a former daemon knew."""
+        for attachment in await self._core.store.read(lambda reader: reader.attachments.living()):
+            self._follow(attachment.session_id)
+
+    async def close(self) -> None:
+        """Stop watching; the rows stay."""
+        for task in self._tasks.values():
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(list(self._tasks.values()))
+
+    # ── a person attaches ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def attach(
+        self, session_id: str, pid: int, terminal: str, mcp_command: Sequence[str], *, interrupt: bool
+    ) -> Launch:
+        """Lease the conversation to a process, end the session's agent, and return what the process is to become.
+
+        Repeating the call for the same process continues it. Raises `WrongStateError` while a turn runs, unless it may be interrupted.
+        """
+        core = self._core
+        found = await asyncio.to_thread(_of_this_user, pid)
+        await self._with.supervisor.settled(session_id)
+        session = await self._get(session_id)
+        await require_tree(core, session)
+        if session.state in TURN_STATES and interrupt:
+            await self._with.sessions.interrupt(session_id)
+        boot = await asyncio.to_thread(processes.boot_id)
+
+        def lease(unit: Unit) -> Session:
+            session = unit.sessions.get(session_id)
+            now = unit.attachments.get(session_id)
+            if (now.pid, now.start) == (found.pid, found.start):
+                return session
+            refuse_attached(unit, session)
+            refuse_busy(unit, session)
+            if session.state in BUSY_STATES:
+                raise WrongStateError(
+                    f"{session.name} is {session.state}",
+                    hint="wait until its turn ends, or add --interrupt to end it now",
+                )
+            wanted = replace(
+                now, pid=found.pid, start=found.start, boot=boot, terminal=terminal, hold=session.hold,
+                taken_until=max(now.taken_until, session.create_time),
+            )  # fmt: skip
+            return _lease(unit, session, wanted)
+
+        session = await core.store.write(lease)
+        core.failpoint.hit("attach.leased")
+        self._follow(session_id)
+        await end_agent(core, self._with.supervisor, session, "attach")
+        core.failpoint.hit("attach.ended")
+        return await self._native(await self._get(session_id), mcp_command)
+
+    async def _native(self, session: Session, mcp_command: Sequence[str]) -> Launch:
+        core = self._core
+
+        repo, told, cut, rules = await core.store.read(
+            lambda reader: (
+                reader.repos.get(session.repo_id),
+                briefing(reader, session),
+                reader.conversation_cuts.get(session.id),
+                reader.rules.applicable(session.repo_id, session.id),
+            )
+        )
+        around = await surroundings.of_session(core, session, repo)
+        environment = await environment_of(core, session, around)
+        kind = core.kind(session.agent)
+        if not await self._transcripts.provide(session, cut, kind.conversation_home(environment)):
+            raise WrongStateError(
+                f"the conversation of {session.name} is gone", hint="its next prompt begins a new one, with a summary"
+            )
+        start = NativeStart(
+            trusted=repo.trusted and not await untrusted_files(core, repo, session.worktree),
+            environment=environment,
+            briefing=told,
+            cut=None if session.conversation_lost else cut,
+            rules={
+                effect: tuple(rule.text for rule in rules if rule.effect == effect)
+                for effect in ("allow", "ask", "deny")
+            },
+            mcp_command=tuple(mcp_command),
+        )
+        return kind.native(session, start)
+
+    # ── and leaves ───────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _follow(self, session_id: str) -> None:
+        if session_id not in self._tasks:
+            task = asyncio.create_task(self._watch(session_id), name=f"attached-{session_id}")
+            self._tasks[session_id] = task
+            task.add_done_callback(lambda done: self._ended(session_id, done))
+
+    def _ended(self, session_id: str, task: "asyncio.Task[None]") -> None:
+        self._tasks.pop(session_id, None)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("attachment", session=session_id, exc_info=error)
+            asyncio.get_running_loop().call_later(LOOK_S, self._follow, session_id)
+
+    async def _watch(self, session_id: str) -> None:
+        while True:
+            attachment = await self._core.store.read(lambda reader: reader.attachments.get(session_id))
+            if not attachment.pid:
+                return
+            if not await asyncio.to_thread(processes.is_alive, attachment.pid, attachment.start, attachment.boot):
+                await self._with.supervisor.settled(session_id)
+                await self._take_back(attachment)
+            await asyncio.sleep(LOOK_S)
+
+    async def _take_back(self, attachment: Attachment) -> None:
+        """The process is gone: take in what was done, and let the session go on."""
+        core = self._core
+        session = await core.store.read(lambda reader: reader.sessions.find(attachment.session_id))
+        if session is None:
+            return
+        kind = core.kind(session.agent)
+        outside = await self._outside(session, attachment)
+        core.failpoint.hit("attach.over")
+
+        def work(unit: Unit) -> Session:
+            now = unit.attachments.get(session.id)
+            if (now.pid, now.start) != (attachment.pid, attachment.start):
+                return unit.sessions.get(session.id)
+            unit.attachments.put(Attachment(session.id, taken_until=outside.until))
+            taken = take_in(unit, kind, unit.sessions.get(session.id), outside, core.policy, f"at {now.terminal}")
+            if now.hold == Hold.PERSON:
+                return change_state(unit, taken, State.PAUSED, reason=held_by_person(taken), hold=Hold.PERSON)
+            waits = any(prompt.state == PromptState.QUEUED for prompt in unit.prompts.open(taken.id))
+            return change_state(unit, taken, State.QUEUED if waits or taken.interrupted else State.IDLE)
+
+        after = await write_for_sure(core.store, work)
+        core.failpoint.hit("attach.taken")
+        await self._settle(after, outside)
+        core.live.schedule()
+
+    async def _settle(self, session: Session, outside: Outside) -> None:
+        if outside.turns:
+            await self._with.hooks.turn_ended(session)
+
+    # ── a person resumed the conversation by hand ────────────────────────────────────────────────────────────────────────────────
+
+    async def before_launch(self, session: Session) -> None:
+        """Take in turns that were made by hand. Raises `WrongStateError`, and holds the session, while a process has the conversation open."""
+        core = self._core
+        if not session.conversation_begun:
+            return
+        attachment = await core.store.read(lambda reader: reader.attachments.get(session.id))
+        attachment = replace(attachment, taken_until=max(attachment.taken_until, session.create_time))
+        stranger = await self._stranger(session)
+        if stranger is not None:
+            boot = await asyncio.to_thread(processes.boot_id)
+            wanted = replace(attachment, pid=stranger.pid, start=stranger.start, boot=boot, terminal="", hold=Hold.NONE)
+            await core.store.write(lambda unit: _lease(unit, unit.sessions.get(session.id), wanted))
+            self._follow(session.id)
+            raise WrongStateError(f"{session.name} is {wanted.place}", hint="it goes on when that program ends")
+        outside = await self._outside(session, attachment)
+        if not outside.turns:
+            return
+        kind = core.kind(session.agent)
+
+        def work(unit: Unit) -> Session:
+            unit.attachments.put(replace(attachment, taken_until=outside.until))
+            return take_in(unit, kind, unit.sessions.get(session.id), outside, core.policy, "outside of Ramet")
+
+        await self._settle(await core.store.write(work), outside)
+
+    async def before_prompt(self, session_id: str) -> None:
+        """End an idle agent whose conversation went on, or is open, outside of Ramet: the next process knows all of it."""
+        core = self._core
+        session = await self._get(session_id)
+        if session_id not in core.live or session.state in BUSY_STATES or not session.conversation_begun:
+            return
+        attachment = await core.store.read(lambda reader: reader.attachments.get(session_id))
+        since = replace(attachment, taken_until=max(attachment.taken_until, session.create_time))
+        if (await self._outside(session, since)).turns or await self._stranger(session) is not None:
+            await end_agent(core, self._with.supervisor, session, "outside")
+
+    async def _outside(self, session: Session, attachment: Attachment) -> Outside:
+        kind, home = self._core.kind(session.agent), await self._home(session)
+        results = await self._core.store.read(lambda reader: reader.ledger.results(session.id, GENERATION))
+        return await asyncio.to_thread(kind.outside, session.conversation_id, home, attachment.taken_until, results)
+
+    async def _stranger(self, session: Session) -> processes.Process | None:
+        """A living process with the conversation that is none of ours."""
+        kind, home = self._core.kind(session.agent), await self._home(session)
+        agent = self._core.live.get(session.id)
+        own = await agent.agent_pid() if agent is not None else 0
+
+        def look() -> processes.Process | None:
+            for pid, start in kind.users(session.conversation_id, home):
+                found = processes.find(pid) if pid != own else None
+                if found is not None and found.start == start and not found.zombie:
+                    return found
+            return None
+
+        return await asyncio.to_thread(look)
+
+    async def _home(self, session: Session) -> Path:
+        found = await self._core.store.read(lambda reader: last_home(reader, session))
+        return found or self._core.kind(session.agent).conversation_home(await environment_of(self._core, session, {}))
+
+    async def _get(self, session_id: str) -> Session:
+        return await self._core.store.read(lambda reader: reader.sessions.get(session_id))
+
+
+def _lease(unit: Unit, session: Session, attachment: Attachment) -> Session:
+    unit.attachments.put(attachment)
+    agent = unit.agents.latest(session.id)
+    if agent is not None and agent.state in {AgentState.STARTING, AgentState.LIVE}:
+        unit.agents.update(session.id, agent.generation, stop_intent="attach")
+    return change_state(unit, session, State.PAUSED, reason=attachment.place, hold=Hold.ATTACHED)
+
+
+def _of_this_user(pid: int) -> processes.Process:
+    """The process; raises `InvalidInputError` where there is none, or it is another user's."""
+    found = processes.find(pid) if pid > 1 else None
+    proc = Path(f"/proc/{pid}")
+    if found is None or found.zombie or (proc.exists() and proc.stat().st_uid != os.geteuid()):
+        raise InvalidInputError(f"there is no process {pid} of yours here", hint="attach on the daemon's machine")
+    return found

@@ -1,0 +1,23 @@
+"""Processes of the person that have a session's conversation: one row per session that ever had one."""
+
+from rametd.domain.models import Attachment
+from rametd.store.rows import RowType, Table
+
+ATTACHMENTS = RowType(Attachment, "attachments")
+
+
+class AttachmentReads(Table):
+    def get(self, session_id: str) -> Attachment:
+        """The row of a session, or that of one that never had such a process."""
+        found = ATTACHMENTS.read_one(self._db.execute(f"{ATTACHMENTS.select} WHERE session_id = ?", (session_id,)))
+        return found or Attachment(session_id)
+
+    def living(self) -> list[Attachment]:
+        """Rows with a process that has not been found to be gone."""
+        return ATTACHMENTS.read_all(self._db.execute(f"{ATTACHMENTS.select} WHERE pid > 0 ORDER BY session_id"))
+
+
+class Attachments(AttachmentReads):
+    def put(self, attachment: Attachment) -> Attachment:
+        self._db.execute(ATTACHMENTS.insert.replace("INSERT", "REPLACE", 1), ATTACHMENTS.values(attachment))
+        return attachment

@@ -1,0 +1,116 @@
+"""`attach --native` with the real Claude Code in a terminal: its turn is part of the session, whichever side is killed."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+from ramet.v1 import event_pb2, session_pb2
+
+from tests.support.agents import script
+from tests.support.client import Terminal
+from tests.support.daemon import (
+    IDLE,
+    PAUSED,
+    Client,
+    DaemonProcess,
+    Sandbox,
+    connected,
+    daemon_process,
+    make_sandbox,
+)
+from tests.support.eventually import eventually
+
+pytestmark = pytest.mark.real_cli
+
+
+@pytest.fixture(scope="module")
+def running() -> Iterator[DaemonProcess]:
+    process = subprocess.Popen([sys.executable, "-m", "ramet_demo.scripted.model"], stdout=subprocess.PIPE, text=True)
+    with process:
+        assert process.stdout is not None
+        port = int(process.stdout.readline().rpartition(":")[2])
+        with make_sandbox(model_port=port, real_cli=True) as sandbox, daemon_process(sandbox) as daemon:
+            sandbox.repository()
+            yield daemon
+        process.terminate()
+
+
+@pytest.fixture
+async def client(running: DaemonProcess) -> AsyncIterator[Client]:
+    async with connected(running.sandbox) as connection:
+        yield connection
+
+
+def onboard(sandbox: Sandbox) -> None:
+    """A person has used Claude Code before: it asks for no theme and no key."""
+    file = sandbox.root / "claude" / ".claude.json"
+    known = json.loads(file.read_text()) if file.exists() else {}
+    keys = {"approved": ["scripted"], "rejected": []}
+    file.write_text(
+        json.dumps(known | {"hasCompletedOnboarding": True, "theme": "dark", "customApiKeyResponses": keys})
+    )
+
+
+def native(sandbox: Sandbox, name: str) -> Terminal:
+    command = [str(Path(sys.executable).with_name("rametctl")), "attach", name, "--native"]
+    return Terminal(command, {**sandbox.environ, "TERM": "xterm-256color"}, sandbox.root, 120, 40)
+
+
+def ends(events: list[event_pb2.Event]) -> list[event_pb2.TurnEnded]:
+    return [event.turn_ended for event in events if event.WhichOneof("payload") == "turn_ended"]
+
+
+async def after(client: Client, name: str, turns: int) -> session_pb2.Session:
+    async def look() -> session_pb2.Session:
+        session = await client.get(name)
+        assert (session.turns, session.state) == (turns, IDLE), (session.turns, session.state_reason)
+        return session
+
+    return await eventually(look)
+
+
+async def test_a_turn_in_claude_code_itself_is_part_of_the_session(running: DaemonProcess, client: Client) -> None:
+    sandbox = running.sandbox
+    await client.create(sandbox.root / "repo", script({"text": "the first answer"}), name="mine")
+    before = await client.reach("mine", IDLE)
+    onboard(sandbox)
+    with native(sandbox, "mine") as terminal:
+        terminal.shows("the first answer")
+        held = await client.get("mine")
+        assert (held.state, held.agent_alive) == (PAUSED, False)
+        assert held.state_reason.startswith("attached at pts/")
+        await client.send("mine", script({"text": "the third answer"}))
+        terminal.type(script({"text": "the second answer"}))
+        terminal.type("\r")
+        terminal.shows("● the second answer")
+        running.kill()  # the person's program does not notice
+        running.start()
+        terminal.type("/exit")
+        terminal.shows("Exit the CLI")
+        terminal.type("\r")
+        assert terminal.ends() == 0
+    session = await after(client, "mine", 3)
+    told = ends(await client.log("mine"))
+    assert [end.text for end in told] == ["the first answer", "the second answer", "the third answer"]
+    assert told[1].cost_usd == pytest.approx(told[0].cost_usd)
+    assert session.cost_usd == pytest.approx(sum(end.cost_usd for end in told))
+    assert session.conversation_id == before.conversation_id
+
+
+async def test_a_killed_claude_code_gives_the_session_back(running: DaemonProcess, client: Client) -> None:
+    sandbox = running.sandbox
+    await client.create(sandbox.root / "repo", script({"text": "before it"}), name="killed")
+    await client.reach("killed", IDLE)
+    onboard(sandbox)
+    with native(sandbox, "killed") as terminal:
+        terminal.shows("before it")
+        os.kill(terminal.process.pid, signal.SIGKILL)
+        assert terminal.ends() == -signal.SIGKILL
+    await after(client, "killed", 1)
+    await client.send("killed", script({"text": "and after it"}))
+    await after(client, "killed", 2)
