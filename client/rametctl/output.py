@@ -46,6 +46,8 @@ class Output:
         self.terminal = stdout.isatty() and capable and not json
         self.error_terminal = stderr.isatty() and capable
         self.colour = self.terminal and not environ.get("NO_COLOR")
+        self.reflows = not environ.get("XTERM_VERSION")
+        """Whether the terminal breaks lines anew when it becomes narrower: of the common ones only xterm cuts them."""
         self._environ = environ
         self._console: Console | None = None
 
@@ -298,7 +300,7 @@ class Foot:
         """Move to where the foot begins, and clear from there. A terminal that became narrower has wrapped its lines."""
         if not self._widths:
             return "\r\x1b[J"
-        width = self._output.width
+        width = self._output.width if self._output.reflows else sys.maxsize
         rows = sum(max(-(-each // width), 1) for each in self._widths) - 1
         return "\r" + (f"\x1b[{rows}A" if rows else "") + "\x1b[J"
 

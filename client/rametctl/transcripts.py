@@ -7,6 +7,7 @@ import time
 from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
+from weakref import WeakSet
 
 from ramet.words import plural
 
@@ -103,10 +104,13 @@ class Printer:
         self._foot = foot
         self._waiting: dict[str, deque[Entry]] = {}
         self._printed: dict[Entry, int] = {}
+        self._done: WeakSet[Entry] = WeakSet()
         self._asked: set[Entry] = set()
         self._detached: dict[str, list[Entry]] = {}
         self._above: list[Line] = []
         self._speaker = ""
+        self._begun = False
+        """Whether a speaker was told."""
         self._last: Entry | None = None
         self._ended = 0.0
         """When a turn ended whose checkpoint has not come."""
@@ -122,13 +126,18 @@ class Printer:
         self._waiting.setdefault(session_id, deque()).extend(entries)
         self._flush(session_id)
 
+    def say(self, *lines: Line) -> None:
+        """Print lines of no session at the next `draw`."""
+        self._above += lines
+        self._speaker = ""
+
     def add(self, event: "Event") -> None:
         """Take in an event; what is settled by it is printed at the next `draw`."""
         conversation = self.conversation(event.session_id)
         waiting = self._waiting.setdefault(event.session_id, deque())
         known = {*waiting, *self._detached.get(event.session_id, ())}
         for entry in conversation.add(event):
-            if entry not in known and entry not in self._printed:
+            if entry not in known and entry not in self._printed and entry not in self._done:
                 waiting.append(entry)
             if isinstance(entry, Ended) and not entry.settled:
                 self._ended = time.monotonic()
@@ -207,6 +216,7 @@ class Printer:
     def _forget(self, entry: Entry) -> None:
         self._printed.pop(entry, None)
         self._asked.discard(entry)
+        self._done.add(entry)
 
     def _print(self, session_id: str, entry: Entry, conversation: Conversation) -> None:
         """Print the parts of an entry that were not printed before, below its first line where others came in between."""
@@ -217,9 +227,10 @@ class Printer:
         if not fresh:
             return
         if self._several and session_id != self._speaker:
-            if self._speaker:
+            if self._begun:
                 self._above.append(line(""))
             self._above.append(self._tag(session_id))
+            self._begun = True
             self._speaker, self._last = session_id, None
         if before and self._last is not entry and parts[0]:
             fresh.insert(0, dimmed(parts[0][0]))
@@ -304,13 +315,14 @@ class Printer:
         return line(*spans)
 
     def _foot_of_several(self) -> list[Line]:
-        at_work = [(key, each) for key, each in self.conversations.items() if each.status.in_turn]
-        waits = sum(
-            1
-            for entries in self._detached.values()
-            for each in entries
-            if isinstance(each, Asked | Call) and each.waits
-        )
+        open_ones = {
+            key: sum(isinstance(each, Asked | Call) and each.waits for each in entries)
+            for key, entries in self._detached.items()
+        }
+        waits = sum(open_ones.values())
+        at_work = [
+            (key, each) for key, each in self.conversations.items() if each.status.in_turn and not open_ones.get(key)
+        ]
         lines = []
         for key, conversation in at_work[:SHOWN_AT_WORK]:
             status = conversation.status
@@ -383,11 +395,13 @@ def count_words(tokens: int) -> str:
     return str(tokens) if tokens < 1000 else f"{tokens / 1000:.1f}k"
 
 
-def live_first(sessions: "Sequence[Session]") -> "list[Session]":
-    """Sessions that are not archived, those first that a person's eye is wanted for."""
-    from rametctl.render.session import by_urgency, state_name
+def resting_line(session: "Session") -> Line:
+    """A session that does nothing, in one line: its state, and what it said last."""
+    from rametctl.render.session import state_name
 
-    return [each for each in by_urgency(sessions) if state_name(each) != "archived"]
+    said = truncated(session.now, 300) if session.now else ""
+    state = state_name(session)
+    return line((truncated(session.name, 30), "bold"), (f"  {state}", ""), (f"  {said}" if said else "", "dim"), hang=2)
 
 
 def count_line(sessions: "Sequence[Session]") -> Line:

@@ -236,3 +236,19 @@ def test_a_conversation_is_read_in_the_pager(world: World) -> None:
     with world.terminal("logs", session.name, env={"PAGER": "sed s/^/paged:/"}) as terminal:
         assert terminal.ends() == 0
         assert any(line.startswith("paged:● a bold word") for line in terminal.lines)
+
+
+def test_a_watch_in_a_terminal_that_becomes_narrower_keeps_what_was_printed(world: World) -> None:
+    session = fill(world)
+    world.state.event(session, warning=event_pb2.Warning(message="printed before"))
+    world.state.event(session, turn_started=event_pb2.TurnStarted(cwd="/tree"))
+    with world.terminal("watch", session.name, columns=100, env={"XTERM_VERSION": "XTerm(390)"}) as terminal:
+        terminal.shows("Ctrl-C leaves")
+        terminal.resize(40, 24)
+        world.state.event(session, warning=event_pb2.Warning(message="printed after"))
+        terminal.shows("printed after")
+        assert [line for line in terminal.lines if line.startswith("warning")] == [
+            "warning: printed before", "warning: printed after",
+        ]  # fmt: skip
+        terminal.interrupt()
+        assert terminal.ends() == 130

@@ -193,6 +193,11 @@ class Terminal:
     def type(self, text: str) -> None:
         os.write(self._master, text.encode())
 
+    def resize(self, columns: int, rows: int) -> None:
+        """Change the size, as a window does whose lines are cut, not broken anew."""
+        self.screen.resize(rows, columns)
+        fcntl.ioctl(self._master, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+
     def interrupt(self) -> None:
         """What Ctrl-C does."""
         os.killpg(self.process.pid, signal.SIGINT)

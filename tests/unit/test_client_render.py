@@ -433,3 +433,26 @@ def test_the_last_words_are_long_and_folded() -> None:
 def test_consecutive_ports_are_a_range() -> None:
     assert port_ranges([24000, 24001, 24002, 24010]) == "24000-24002, 24010"
     assert port_ranges([]) == ""
+
+
+def test_a_person_is_asked_about_all_of_an_edit_however_long() -> None:
+    content = "".join(f"line {number}\n" for number in range(900))
+    asked = request(Kind.ATTENTION_KIND_PERMISSION, {"file_path": "/tree/a.py", "content": content}, tool="Write")
+    asked.edit.CopyFrom(
+        common_pb2.FileEdit(
+            path="a.py", patch="@@ -0,0 +1,900 @@\n+line 0", additions=900, omitted_lines=899, creates=True
+        )
+    )
+    asked.tool_use_id, asked.state = "t1", attention_pb2.ATTENTION_STATE_OPEN
+    block = call("Write", {"file_path": "/tree/a.py", "content": content})
+    for lines in (shown(asked), transcript(assistant(block), opened(asked))):
+        assert sum(text.startswith("    + line ") for text in lines) == 900
+        assert lines[0].startswith(("01234567", "▸ Write a.py"))
+
+
+def test_results_of_parallel_calls_stand_below_their_calls() -> None:
+    said = assistant(call("Bash", {"command": "one"}, "t1"), call("Bash", {"command": "two"}, "t2"))
+    second = event_pb2.Event(
+        user_message=event_pb2.UserMessage(results=[event_pb2.ToolResult(tool_use_id="t2", text="2")])
+    )
+    assert transcript(said, second, results("1")) == ["▸ Bash one", "  1", "▸ Bash two", "  2"]

@@ -14,6 +14,11 @@ HUNK = re.compile(r"@@ -(\d+),(\d+) \+(\d+),(\d+) @@")
 texts = st.lists(st.sampled_from(["a", "b", "c", "", "x = 1"]), max_size=30).map("\n".join)
 
 
+def lines_of(text: str) -> list[str]:
+    lines = text.split("\n")
+    return lines if lines[-1] else lines[:-1]
+
+
 def applied(before: list[str], patch: str) -> list[str]:
     """``before`` with the hunks of a patch applied, each at the place that it names."""
     after: list[str] = []
@@ -24,6 +29,8 @@ def applied(before: list[str], patch: str) -> list[str]:
             after += before[at:start]
             at = start
             assert len(after) == int(match[3]) - (int(match[4]) > 0), "the hunk says where it is in the new text"
+        elif line == edits.NO_NEWLINE:
+            continue
         elif line.startswith("+"):
             after.append(line[1:])
         else:
@@ -36,7 +43,7 @@ def applied(before: list[str], patch: str) -> list[str]:
 @given(texts, texts)
 def test_a_patch_leads_from_the_old_text_to_the_new_one(before: str, after: str) -> None:
     edit = edits.build("a", edits._hunks(before, after))
-    assert applied(before.splitlines(), edit.patch) == after.splitlines()
+    assert applied(lines_of(before), edit.patch) == lines_of(after)
 
 
 def test_an_edit_bears_the_numbers_of_the_file_and_its_context(tmp_path: Path) -> None:
@@ -55,6 +62,9 @@ def test_an_edit_bears_the_numbers_of_the_file_and_its_context(tmp_path: Path) -
     [
         ("Write", {"content": "one\ntwo\n"}, (0, 0, False)),
         ("Write", {"content": "one\n2\n"}, (1, 1, False)),
+        ("Write", {"content": "one\n"}, (0, 1, False)),
+        ("Write", {"content": "one\ntwo"}, (1, 1, False)),
+        ("Write", {"content": "one\r\ntwo\r\n"}, (2, 2, False)),
         ("Write", {"file_path": "new/b.py", "content": "1\n2\n3\n"}, (3, 0, True)),
         ("Edit", {"file_path": "new/b.py", "old_string": "", "new_string": "1\n"}, (1, 0, True)),
         ("Edit", {"old_string": "o", "new_string": "0", "replace_all": True}, (2, 2, False)),
@@ -114,7 +124,7 @@ def test_a_patch_is_bounded_and_says_how_much_it_leaves_out(tmp_path: Path) -> N
     assert len(many.patch.split("\n")) == PATCH_LINES
     assert (many.additions, many.omitted_lines) == (100_000, 100_000 - PATCH_LINES + 1)
     assert len(long.patch.encode()) <= PATCH_BYTES
-    assert long.additions == 100 == long.omitted_lines + long.patch.count("\n+")
+    assert (long.additions, long.omitted_lines) == (100, 100), "each line is cut, or left out"
 
 
 def test_the_agents_own_report_of_an_edit_is_taken_over() -> None:

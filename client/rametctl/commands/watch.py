@@ -170,29 +170,36 @@ class _Screen(_Watch):
         return cursor
 
     def glance(self, cursor: "Cursor") -> "Cursor":
+        """Print where each live session stands, those last that a person is wanted for: they stay on the screen."""
+        from rametctl.render.session import by_urgency, left_out, state_name
+        from rametctl.transcripts import count_line, resting_line
+
+        live = [each for each in by_urgency(self._sessions) if state_name(each) != "archived"]
+        if len(live) > GLANCE:
+            self._printer.say(left_out(live[GLANCE:]))
+        for session in reversed(live[:GLANCE]):
+            if state_name(session) in {"idle", "paused"} and not session.attention:
+                self._printer.say(resting_line(session))
+            else:
+                self._glance_at(session)
+        self._printer.say(count_line(live))
+        return cursor
+
+    def _glance_at(self, session: "Session") -> None:
+        """Print the last lines of a session, and its open requests."""
         from ramet.v1 import event_pb2
 
-        from rametctl.render.session import left_out
-        from rametctl.transcripts import count_line, live_first
-
-        live = live_first(self._sessions)
-        for session in live[:GLANCE]:
-            request = event_pb2.ListEventsRequest(
-                session=session.id, page_size=GLANCE_EVENTS, newest=True, omit_partials=True
-            )
-            page = self._app.connection.call(lambda daemon: daemon.events.ListEvents, request)
-            conversation = self._printer.conversation(session.id, session.worktree)
-            for event in page.events:
-                conversation.add(event)
-                self._shown[session.id] = event.seq
-            open_ones = [each for each in conversation.entries if getattr(each, "waits", False)]
-            last = [each for each in conversation.entries[-GLANCE_ENTRIES:] if each not in open_ones]
-            self._printer.begin(session.id, [*last, *open_ones])
-        self._printer.draw()
-        if len(live) > GLANCE:
-            self._app.output.show(left_out(live[GLANCE:]))
-        self._app.output.show(count_line(live))
-        return cursor
+        request = event_pb2.ListEventsRequest(
+            session=session.id, page_size=GLANCE_EVENTS, newest=True, omit_partials=True
+        )
+        page = self._app.connection.call(lambda daemon: daemon.events.ListEvents, request)
+        conversation = self._printer.conversation(session.id, session.worktree)
+        for event in page.events:
+            conversation.add(event)
+            self._shown[session.id] = event.seq
+        waiting = [each for each in conversation.entries if getattr(each, "waits", False)]
+        last = [each for each in conversation.entries[-GLANCE_ENTRIES:] if each not in waiting]
+        self._printer.begin(session.id, [*last, *waiting])
 
     def follow(self, *, sessions: Sequence[str], after: "Cursor | None") -> None:
         from rametctl.feed import Feed

@@ -1,8 +1,8 @@
 """Diffs: coloured patches, counts per file, and the edits that a tool is about to make."""
 
 import re
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
 
 from ramet.jsonify import enum_name
 from ramet.words import plural
@@ -97,6 +97,19 @@ def edit_lines(edit: "FileEdit", *, most: int | None = None, indent: int = 4) ->
         yield line((f"… {plural(omitted, 'more line')}", "dim"), indent=indent)
 
 
+def whole_edit_lines(data: "Mapping[str, Any]", *, indent: int = 4) -> Iterator[Line]:
+    """All that the input of an editing tool writes and replaces: for a request whose diff leaves something out."""
+    listed = data.get("edits")
+    pairs: list[tuple[Any, Any]] = [("", data.get("content"))] if "content" in data else []
+    edits = listed if isinstance(listed, list) else [data] if "old_string" in data else []
+    pairs += [(edit.get("old_string"), edit.get("new_string")) for edit in edits if isinstance(edit, Mapping)]
+    for old, new in pairs:
+        for mark, text, style in (("-", old, "red"), ("+", new, "green")):
+            if isinstance(text, str) and text:
+                shown = text.removesuffix("\n").split("\n")
+                yield from (line((f"{mark} {each}", style), indent=indent, hang=2) for each in shown)
+
+
 def _numbered(patch: str) -> Iterator[tuple[int, str, str]]:
     """(number, mark, text) of each line of hunks; number 0 where it is not known, mark "@" between two hunks."""
     old = new = 0
@@ -107,6 +120,9 @@ def _numbered(patch: str) -> Iterator[tuple[int, str, str]]:
             placed = bool(old or new)
             if index:
                 yield 0, "@", ""
+            continue
+        if text.startswith("\\"):
+            yield 0, " ", text
             continue
         mark = text[:1] or " "
         number = (old if mark == "-" else new) if placed else 0

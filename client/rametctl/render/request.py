@@ -8,7 +8,7 @@ from ramet.jsonify import enum_name
 from ramet.visible import visible
 
 from rametctl.lines import Line, line
-from rametctl.render.diff import edit_counts, edit_lines
+from rametctl.render.diff import edit_counts, edit_lines, whole_edit_lines
 from rametctl.render.format import age, parsed
 
 if TYPE_CHECKING:
@@ -98,11 +98,20 @@ def body_lines(request: "AttentionRequest", *, omit: Collection[str] = ()) -> It
         yield from _block(request.reason or "its turn has ended")
     elif request.HasField("edit"):
         yield line((request.edit.path, "bold"), (f"  {edit_counts(request.edit)}", "dim"), indent=2)
-        yield from edit_lines(request.edit)
+        yield from requested_edit_lines(request)
     elif isinstance(data, Mapping):
         yield from _tool_lines({key: value for key, value in data.items() if key not in omit})
     elif request.input_json:
         yield from _block(request.input_json)
+
+
+def requested_edit_lines(request: "AttentionRequest") -> Iterator[Line]:
+    """The change that a person is asked about: the diff, or all of the input where the diff leaves something out."""
+    data = parsed(request.input_json)
+    if request.edit.omitted_lines and isinstance(data, Mapping):
+        yield from whole_edit_lines(data)
+    else:
+        yield from edit_lines(request.edit)
 
 
 def questions(data: Any) -> list[Mapping[str, Any]]:

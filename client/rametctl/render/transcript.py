@@ -17,7 +17,15 @@ from rametctl.render.calls import COUNTED, OWN, counted, result_texts, todos, wo
 from rametctl.render.diff import edit_counts, edit_lines
 from rametctl.render.event import PROTOCOL, one_line, summary_spans
 from rametctl.render.format import duration, local_time, money, parsed, seconds_of
-from rametctl.render.request import answer_line, body_lines, kind_name, questions, shown_decision, title
+from rametctl.render.request import (
+    answer_line,
+    body_lines,
+    kind_name,
+    questions,
+    requested_edit_lines,
+    shown_decision,
+    title,
+)
 from rametctl.render.session import HELD
 
 if TYPE_CHECKING:
@@ -676,7 +684,7 @@ def _permission_lines(entry: Call, worktree: str) -> Iterator[Line]:
     request = entry.request
     assert request is not None
     if request.HasField("edit"):
-        yield from edit_lines(request.edit)
+        yield from requested_edit_lines(request)
     else:
         shown = frozenset({"command", "description"}) if entry.call.tool == "Bash" else frozenset()
         yield from (Line(each.spans, each.indent + 2, each.hang) for each in body_lines(request, omit=shown))

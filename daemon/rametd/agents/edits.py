@@ -27,6 +27,9 @@ COMPARED_LINES = 4000
 CONTEXT = 3
 NOWHERE = "@@ -0,0 +0,0 @@"
 """Header of a hunk whose place in the file is not known."""
+NO_NEWLINE = "\\ No newline at end of file"
+_OPEN = "\0"
+"""Ends the last line of a text without a newline there: it differs from the same line with one."""
 
 
 def planned(tool: str, call: Mapping[str, Any], worktree: Path) -> common_pb2.FileEdit | None:
@@ -68,16 +71,18 @@ def build(path: str, lines: Iterable[str], *, creates: bool = False) -> common_p
     """Collect the lines of hunks up to the limits, and count the rest."""
     edit = common_pb2.FileEdit(path=path, creates=creates)
     kept: list[str] = []
-    size = 0
+    size = cut = omitted = 0
     for line in lines:
         edit.additions += line.startswith("+")
         edit.deletions += line.startswith("-")
-        line = line if len(line) <= LINE_CHARACTERS else line[:LINE_CHARACTERS] + "…"
-        size += len(line.encode("utf-8", "replace")) + 1
-        if edit.omitted_lines or len(kept) >= PATCH_LINES or size > PATCH_BYTES:
-            edit.omitted_lines += not line.startswith("@@")
+        shown = line if len(line) <= LINE_CHARACTERS else line[:LINE_CHARACTERS] + "…"
+        size += len(shown.encode("utf-8", "replace")) + 1
+        if omitted or len(kept) >= PATCH_LINES or size > PATCH_BYTES:
+            omitted += not line.startswith(("@@", "\\"))
         else:
-            kept.append(line)
+            kept.append(shown)
+            cut += shown != line
+    edit.omitted_lines = omitted + cut
     edit.patch = "\n".join(kept).encode("utf-8", "replace").decode()
     return edit
 
@@ -124,7 +129,7 @@ def _replaced(text: str, edits: Sequence[tuple[str, str, bool]]) -> str | None:
 
 def _hunks(before: str, after: str) -> Iterator[str]:
     """A unified diff without file headers. Only the region between the common beginning and end is compared."""
-    old, new = before.splitlines(), after.splitlines()
+    old, new = _lines(before), _lines(after)
     head = _common(old, new)
     tail = min(_common(old[::-1], new[::-1]), min(len(old), len(new)) - head)
     changed_old, changed_new = old[head : len(old) - tail], new[head : len(new) - tail]
@@ -144,14 +149,30 @@ def _hunks(before: str, after: str) -> Iterator[str]:
         count_old = group[-1][2] - group[0][1] + len(lead) + len(trail)
         count_new = group[-1][4] - group[0][3] + len(lead) + len(trail)
         yield f"@@ -{start_old + bool(count_old)},{count_old} +{start_new + bool(count_new)},{count_new} @@"
-        yield from (f" {line}" for line in lead)
+        yield from _marked(" ", lead)
         for kind, a, b, c, d in group:
             if kind == "equal":
-                yield from (f" {line}" for line in changed_old[a:b])
+                yield from _marked(" ", changed_old[a:b])
             else:
-                yield from (f"-{line}" for line in changed_old[a:b])
-                yield from (f"+{line}" for line in changed_new[c:d])
-        yield from (f" {line}" for line in trail)
+                yield from _marked("-", changed_old[a:b])
+                yield from _marked("+", changed_new[c:d])
+        yield from _marked(" ", trail)
+
+
+def _lines(text: str) -> list[str]:
+    lines = text.split("\n")
+    if lines[-1]:
+        lines[-1] += _OPEN
+    else:
+        lines.pop()
+    return lines
+
+
+def _marked(mark: str, lines: Iterable[str]) -> Iterator[str]:
+    for line in lines:
+        yield mark + line.removesuffix(_OPEN)
+        if line.endswith(_OPEN):
+            yield NO_NEWLINE
 
 
 def _equal(opcode: tuple[str, int, int, int, int]) -> range:
@@ -168,6 +189,7 @@ def _common(old: Sequence[str], new: Sequence[str]) -> int:
 
 def _snippet(old: str, new: str) -> Iterator[str]:
     """The hunks of two texts whose place in the file is not known."""
+    old, new = (text if not text or text.endswith("\n") else f"{text}\n" for text in (old, new))
     for line in _hunks(old, new):
         yield NOWHERE if line.startswith("@@ ") else line
 
@@ -182,4 +204,6 @@ def _reported_lines(hunks: Sequence[Any]) -> Iterator[str]:
             yield "@@ -{},{} +{},{} @@".format(*place)
         else:
             yield NOWHERE
-        yield from (line.replace("\n", " ") for line in lines if isinstance(line, str) and line[:1] in {"+", "-", " "})
+        yield from (
+            line.replace("\n", " ") for line in lines if isinstance(line, str) and line[:1] in {"+", "-", " ", "\\"}
+        )

@@ -138,7 +138,7 @@ class FileEdit(_message.Message):
     deletions: _builtins.int
     """Lines that it removes."""
     omitted_lines: _builtins.int
-    """Lines of the diff that `patch` leaves out."""
+    """Lines of the diff that `patch` leaves out, or cuts at 1,000 characters."""
     creates: _builtins.bool
     """Whether it creates the file."""
     def __init__(
