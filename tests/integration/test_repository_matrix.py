@@ -143,6 +143,14 @@ def core_worktree(path: Path, environment: Mapping[str, str]) -> Sample:
     return sample
 
 
+@kind("core.worktree of all worktrees")
+def core_worktree_of_all(path: Path, environment: Mapping[str, str]) -> Sample:
+    """As a submodule's repository with the extension."""
+    sample = core_worktree(path, environment)
+    sample.git("config", "extensions.worktreeConfig", "true")
+    return sample
+
+
 @kind("worktree configuration")
 def worktree_configuration(path: Path, environment: Mapping[str, str]) -> Sample:
     sample = repositories.plain(path, environment)
@@ -252,7 +260,8 @@ async def test_a_session_has_what_the_users_own_checkout_has_with_and_without_a_
     client: Client, tmp_path: Path, environment: dict[str, str], name: str
 ) -> None:
     sample = KINDS[name](tmp_path / "repo", environment)
-    before = fingerprint(sample) if name not in {"bare", "separate git dir", "core.worktree", "symbolic link"} else None
+    elsewhere = {"bare", "separate git dir", "core.worktree", "core.worktree of all worktrees", "symbolic link"}
+    before = fingerprint(sample) if name not in elsewhere else None
     own, entries = contents(sample.path), sample.git("ls-files", "-t", "-s")
     await client.create(sample.path, name=f"{tmp_path.name} first")  # makes the repository known
     await drain(client, sample.path)

@@ -4,16 +4,21 @@ Read from the files (gitrepository-layout(5)) rather than from `git worktree lis
 that recovery must clean up are the ones that git does not list. The functions here block.
 """
 
+import shlex
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+import pygit2
 
 from rametd.domain.errors import WorktreeChangedError
 from rametd.git.foreign import common_of
 
 REASON = "in use by ramet (rametctl rm removes it)"
 """Why our worktrees are locked: `git worktree prune` and `git worktree remove` then leave them alone."""
+WORKTREE_CONFIG: Final = "config.worktree"
+"""In a worktree's git directory: configuration of its own, where ``extensions.worktreeConfig`` is on."""
 UNFINISHED: Final = frozenset({REASON, "initializing"})
 """Lock reasons of an entry that we are making: ours, or git's own while it does."""
 
@@ -221,6 +226,13 @@ def verify_worktree(path: Path, branch: str | None, trusted: Collection[Path] = 
         raise WorktreeChangedError(
             f"{path} is a copy of the worktree at {Path(back).parent}", hint=hint, worktree=str(path)
         )
+    if (top := diverted(git_dir, path)) is not None:
+        mend = shlex.join(("git", "-C", str(path), "config", "--worktree", "core.worktree", str(path)))
+        raise WorktreeChangedError(
+            f"git takes {top} for the top of {path}: extensions.worktreeConfig is on, and core.worktree is set for all worktrees",
+            hint=f"set it for this one: `{mend}`",
+            worktree=str(path),
+        )
     head = _line(git_dir / "HEAD")
     if branch is not None and head != f"ref: refs/heads/{branch}":
         found = (head or "nothing").removeprefix("ref: refs/heads/")
@@ -228,6 +240,34 @@ def verify_worktree(path: Path, branch: str | None, trusted: Collection[Path] = 
             f"{path} has {found} checked out, not {branch}", hint=hint, worktree=str(path), head=found
         )
     return git_dir
+
+
+def diverted(git_dir: Path, path: Path) -> Path | None:
+    """The directory that git takes for the top of the linked worktree at ``path`` where that is another one; None where it is not.
+
+    A submodule's repository has ``core.worktree`` in the configuration that all worktrees share. Git applies it to each of them once
+    ``extensions.worktreeConfig`` is on, unless the worktree has a value of its own. Blocks.
+    """
+    common = common_of(git_dir)
+    if common == git_dir or b"worktree" not in _bytes(common / "config").lower():
+        return None
+    shared = pygit2.Config(str(common / "config"))
+    if "core.worktree" not in shared or "extensions.worktreeConfig" not in shared:
+        return None
+    if not shared.get_bool("extensions.worktreeConfig"):
+        return None
+    top = (common / str(shared["core.worktree"])).resolve()
+    own = git_dir / WORKTREE_CONFIG
+    if own.is_file() and "core.worktree" in (settings := pygit2.Config(str(own))):
+        top = (git_dir / str(settings["core.worktree"])).resolve()
+    return None if top == path.resolve() else top
+
+
+def _bytes(file: Path) -> bytes:
+    try:
+        return file.read_bytes()
+    except OSError:
+        return b""
 
 
 def fault_of(path: Path, branch: str) -> str:

@@ -15,6 +15,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import pygit2
+
 from rametd.domain.errors import (
     BranchTakenError,
     GitFailedError,
@@ -28,7 +30,16 @@ from rametd.git.ignoring import ignored_among, tracked_among
 from rametd.git.inventory import last_checked_out
 from rametd.git.matrix import head_commit
 from rametd.git.process import Completed, failed
-from rametd.git.registrations import REASON, Registration, registered_at, registrations, verify_worktree
+from rametd.git.registrations import (
+    REASON,
+    WORKTREE_CONFIG,
+    Registration,
+    diverted,
+    git_dir_of,
+    registered_at,
+    registrations,
+    verify_worktree,
+)
 from rametd.git.removal import Removal, delete_tree, remove_worktree, undo_create
 from rametd.git.repository import RepositoryInfo, branch_tip, commit_exists, head_of, open_repository
 from rametd.git.risk import Risk, unstored, work_at_risk
@@ -162,9 +173,17 @@ async def register(
         lock=lock,
     )
     try:
+        await git.compute(_settle_top, path)
         await git.verified(path, branch)
     except WorktreeChangedError:
         raise _refused(done, target) from None
+
+
+def _settle_top(path: Path) -> None:
+    """Make ``path`` the top of a new worktree where the repository's configuration names another one for all (see `diverted`)."""
+    git_dir = git_dir_of(path)
+    if git_dir is not None and diverted(git_dir, path) is not None:
+        pygit2.Config(str(git_dir / WORKTREE_CONFIG))["core.worktree"] = str(path)
 
 
 def _refused(done: Completed, branch: str) -> BranchTakenError | GitFailedError:

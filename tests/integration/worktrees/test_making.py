@@ -1,10 +1,18 @@
 """Making, listing and removing worktrees."""
 
 import asyncio
+import shlex
 from pathlib import Path
 
 import pytest
-from rametd.domain.errors import BadNameError, BranchTakenError, GitFailedError, PathTakenError, RefNotFoundError
+from rametd.domain.errors import (
+    BadNameError,
+    BranchTakenError,
+    GitFailedError,
+    PathTakenError,
+    RefNotFoundError,
+    WorktreeChangedError,
+)
 from rametd.git import Git, Removal, RepositoryInfo
 
 from tests.support import repositories
@@ -300,3 +308,27 @@ async def test_cancelling_leaves_nothing(git: Git, tmp_path: Path, environment: 
         await task
 
     assert leftovers(sample, trees) == []
+
+
+async def test_a_worktree_whose_top_git_takes_to_be_elsewhere_is_refused_with_what_sets_it_right(
+    git: Git, repo: RepositoryInfo, sample: Sample, trees: Path
+) -> None:
+    """As a worktree that was made by hand in a submodule's repository: git would add the files of its own directory."""
+    path = trees / "by-hand"
+    config = sample.path / ".git" / "config"
+    before = config.read_bytes()
+    sample.git("worktree", "add", "-q", "-b", "hand", str(path))
+    sample.git("config", "core.worktree", str(sample.path))
+    await git.worktrees.verify(path, "hand")
+    sample.git("config", "extensions.worktreeConfig", "true")
+    assert sample.git("rev-parse", "--show-toplevel", at=path) == str(sample.path)
+
+    with pytest.raises(WorktreeChangedError) as caught:
+        await git.worktrees.verify(path, "hand")
+    assert str(sample.path) in caught.value.message
+
+    command = caught.value.hint.partition("`")[2].rstrip("`")
+    sample.git(*shlex.split(command)[3:], at=path)
+    assert sample.git("rev-parse", "--show-toplevel", at=path) == str(path)
+    await git.worktrees.verify(path, "hand")
+    config.write_bytes(before)
