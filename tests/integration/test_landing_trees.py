@@ -57,7 +57,7 @@ async def test_one_whose_queue_has_long_been_empty_goes_and_the_next_landing_mak
 
     (old,) = await collect(client, dry_run=True)
     assert ([old.name], old.verdict, old.removed) == (trees(sandbox), "stale", False)
-    assert old.reason == "nothing was landed in it for 8 days"
+    assert old.reason == "unused for 8 days"
     (gone,) = await collect(client, dry_run=False)
     assert (gone.name, gone.removed, trees(sandbox)) == (old.name, True, [])
 

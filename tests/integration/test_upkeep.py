@@ -137,7 +137,7 @@ async def test_a_session_whose_work_has_landed_without_a_turn_stays_with_the_rea
     listed = (await collect(client))["by-hand"]
 
     assert listed.verdict == "kept"
-    assert "no turn has run in it, so that it goes only when idle for retention.stale" in listed.reason
+    assert "before its first turn, gc removes it only after retention.stale" in listed.reason
 
 
 async def test_what_was_left_of_sessions_that_are_gone_goes_unless_it_holds_work(

@@ -17,6 +17,7 @@ PLURALS = re.compile(
     r"|pull requests|questions|refs|requests|rules|seconds|sessions|spares|steps|tasks|things|threads|times|tokens|turns|worktrees))\b"
 )
 NEVER_ONE = {
+    ("client/rametctl/transcripts.py", " tokens"): "an estimate",
     ("client/rametctl/commands/ls.py", " sessions"): "names of states, and no number",
     ("daemon/rametd/api/landing.py", " seconds"): "a number that is out of range",
     ("client/rametctl/commands/new.py", " sessions"): "one is told as one",
@@ -24,7 +25,7 @@ NEVER_ONE = {
     ("daemon/rametd/services/agents/projection.py", " times"): "a limit that was hit more often than it may be",
     ("daemon/rametd/services/attention.py", " requests"): "one would be the one that is meant",
     ("daemon/rametd/services/landing/entries.py", " times"): "once is told as once",
-    ("daemon/rametd/services/upkeep/checks/directories.py", " things"): "fewer are told one by one",
+    ("daemon/rametd/services/upkeep/checks/directories.py", " entries"): "fewer are listed one by one",
     ("daemon/rametd/services/pull_requests/github.py", " seconds"): "what a call may take",
     ("daemon/rametd/api/terminal.py", " commands"): "twenty, a constant",
     ("daemon/rametd/git/remotes.py", " seconds"): "a deadline of a minute or more",

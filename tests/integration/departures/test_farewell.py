@@ -118,7 +118,7 @@ async def test_a_tree_whose_files_went_with_its_git_file_comes_back_by_the_advic
     found = (await diagnose(client))["emptied"]
 
     assert found.code == "worktree-broken"
-    await follow(sandbox, repository, found.advice, "have git mend it")
-    await follow(sandbox, repository, found.advice, "then, where files are missing")
+    await follow(sandbox, repository, found.advice, "repair all worktrees of the repository")
+    await follow(sandbox, repository, found.advice, "then, if files are missing")
     assert (tree / "only.txt").read_text() == "at the checkpoint\n"
     assert git(tree, "status", "--porcelain") == "?? only.txt"

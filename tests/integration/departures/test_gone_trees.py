@@ -101,11 +101,11 @@ async def test_after_a_rewind_the_files_of_where_the_session_stood_come_back_and
     _, words = await refusal(remove(client, "rewound"))
     assert "1 uncommitted (work.txt)" in words
     told = (await asyncio.to_thread(sandbox.ctl, "diff", "rewound")).stderr
-    assert "the files of checkpoint 2, where it stood: `rametctl archive rewound && rametctl restore rewound`" in told
+    assert "the files of checkpoint 2, its last: `rametctl archive rewound && rametctl restore rewound`" in told
     assert "`rametctl fork rewound --at 2`" in told
     if way == "advised":
         advice = (await diagnose(client))["rewound"].advice
-        await follow(sandbox, repository, advice, "make it again with the files of checkpoint 2, where it stood")
+        await follow(sandbox, repository, advice, "create it again with the files of checkpoint 2, its last")
     else:
         await remove(client, "rewound", force=True)
         assert list((await bring_back(client, "rewound")).warnings) == []
@@ -151,7 +151,7 @@ async def test_what_is_staged_and_a_merge_under_way_in_a_worktree_that_was_moved
     assert "1 commit on no other branch" in words or "2 commits on no other branch" in words
     advice = (await diagnose(client))["moved"].advice.replace("NEW-PATH", shlex.quote(str(place)))
 
-    await follow(sandbox, repository, advice, "where it was moved by hand, have git find it")
+    await follow(sandbox, repository, advice, "if you moved it")
     assert git(place, "diff", "--name-only", "--diff-filter=U") == "open.txt"
     await follow(sandbox, repository, (await diagnose(client))["moved"].advice, "move it back")
     tree.rename(place)

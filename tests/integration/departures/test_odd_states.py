@@ -48,7 +48,7 @@ async def test_a_session_whose_commit_git_has_lost_is_refused_in_words_and_by_fo
     lost.unlink()
 
     found = (await diagnose(client))["one"]
-    assert (found.code, f"is at {head[:12]}, which git has no more" in found.message) == ("branch-missing", True)
+    assert (found.code, f"is at {head[:12]}, which git no longer has" in found.message) == ("branch-missing", True)
 
     reason, words = await refusal(remove(client, "one"))
     assert reason in {"GIT_FAILED", "WORK_AT_RISK"}, (reason, words)
@@ -83,7 +83,9 @@ async def test_a_branch_whose_commit_git_has_lost_is_set_back_by_the_advice_and_
     head = git(tree, "rev-parse", "HEAD")
     (repository / ".git" / "objects" / head[:2] / head[2:]).unlink()
 
-    await follow(sandbox, repository, (await diagnose(client))["one"].advice, "have the branch at what is known")
+    await follow(
+        sandbox, repository, (await diagnose(client))["one"].advice, "or move the branch to the last known commit"
+    )
 
     assert not await diagnose(client)
     assert git(tree, "status", "--porcelain") == "A  new.txt"

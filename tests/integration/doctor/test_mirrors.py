@@ -27,7 +27,7 @@ async def test_a_mirror_is_told_of_and_its_advice_keeps_what_sessions_have(
     kept = (await client.worktrees.CreateCheckpoint(checkpoint)).checkpoint
     found = (await diagnose(client))["origin"]
     assert (found.code, found.severity) == ("remote-mirrored", "warning")
-    await follow(sandbox, clone, found.advice, "have its branches beside yours")
+    await follow(sandbox, clone, found.advice, "fetch its branches beside yours")
     git(clone, "fetch", "-q", "--prune")
     refs = git(clone, "for-each-ref", "--format=%(refname)").splitlines()
     assert {kept.ref, f"refs/heads/{made.session.branch}"} <= set(refs)

@@ -84,9 +84,9 @@ async def test_what_is_lost_with_a_ref_and_its_commit_is_told_and_what_is_not_co
     }
     for name in ("archived", "binned"):
         assert "its worktree is still at " in found[name].message
-        await follow(sandbox, repository, found[name].advice, "have the files of checkpoint 2 instead")
-    assert "branch ramet/bare is there" in found["bare"].message
-    await follow(sandbox, repository, found["bare"].advice, "give it up")
+        await follow(sandbox, repository, found[name].advice, "use checkpoint 2 instead")
+    assert "branch ramet/bare exists" in found["bare"].message
+    await follow(sandbox, repository, found["bare"].advice, "remove the session")
     assert not await diagnose(client)
     await client.sessions.RestoreSession(session_pb2.RestoreSessionRequest(session="archived"))
     await client.worktrees.RestoreTrash(worktree_pb2.RestoreTrashRequest(entry="binned"))

@@ -46,14 +46,14 @@ async def test_what_was_begun_with_a_session_and_not_finished_is_told_with_the_w
         "back": ("restoring-unfinished", "error"),
     }
     assert found["half gone"].message == "its removal could not be finished: no space left on device"
-    assert found["half gone"].advice == "try again: rametctl rm 'half gone'"
-    assert found["cut"].advice == "try again: rametctl archive cut"
-    assert found["back"].advice == "try again: rametctl restore back"
+    assert found["half gone"].advice == "retry: rametctl rm 'half gone'"
+    assert found["cut"].advice == "retry: rametctl archive cut"
+    assert found["back"].advice == "retry: rametctl restore back"
     assert found["half gone"].session_id == made["half gone"].id
     assert "no space left on device" in (await garbage(client))["half gone"].reason
 
     for name in ("half gone", "cut"):
-        await follow(sandbox, repository, found[name].advice, "try again")
+        await follow(sandbox, repository, found[name].advice, "retry")
     assert codes(await diagnose(client)) == {"back": ("restoring-unfinished", "error")}
 
 
@@ -68,7 +68,7 @@ async def test_two_sessions_with_the_same_ports_are_told_and_the_advice_parts_th
     async with daemon_here(sandbox), connected(sandbox) as client:
         (found,) = (await diagnose(client)).values()
         assert (found.code, found.subject in {"one", "two"}) == ("ports-shared", True)
-        await follow(sandbox, repository, found.advice, "have others")
+        await follow(sandbox, repository, found.advice, "give it other ports")
         # That it has other ports was told; what it had been is back, and so nothing is to be said of its ref.
         assert not await diagnose(client)
 
@@ -110,15 +110,15 @@ async def test_every_advice_does_what_it_says(daemon: DaemonProcess, repository:
             str(foreign): "worktree-foreign",
         }
         for subject, what in (
-            ("my gone", "make it again"),
+            ("my gone", "create it again"),
             ("moved", "move it back"),
-            ("anew", "make it anew"),
-            ("repaired", "have git mend it"),
-            ("unborn", "make it again"),
-            ("detached", "make it again"),
-            ("elsewhere", "have the branch there again"),
-            (str(unknown), "have a session there"),
-            (str(foreign), "have a session in it"),
+            ("anew", "create it again with the files that are there"),
+            ("repaired", "repair all worktrees of the repository"),
+            ("unborn", "create it again"),
+            ("detached", "create it again"),
+            ("elsewhere", "check the branch out there"),
+            (str(unknown), "create a session there"),
+            (str(foreign), "create a session in it"),
         ):
             await follow(sandbox, repository, found[subject].advice, what)
         assert not await diagnose(client)
@@ -144,14 +144,14 @@ async def test_a_git_command_under_way_on_the_branch_is_named_with_the_command_t
         git(tree, command, {"revert": "HEAD~1", "bisect": "start"}.get(command, theirs))
 
     (found,) = (await diagnose(client)).values()
-    assert (found.code, f"a {command} is under way" in found.message) == ("git-unfinished", True)
-    await follow(sandbox, repository, found.advice, "end it" if command == "bisect" else "or take it back")
+    assert (found.code, f"a {command} is unfinished" in found.message) == ("git-unfinished", True)
+    await follow(sandbox, repository, found.advice, "finish it" if command == "bisect" else "or undo it")
 
     assert not await diagnose(client)
     assert git(tree, "rev-parse", "HEAD") == tip
 
 
-@pytest.mark.parametrize("what", ["end it", "or take it back"])
+@pytest.mark.parametrize("what", ["finish it", "or undo it"])
 async def test_in_the_middle_of_a_rebase_it_is_told_how_that_is_ended(
     client: Client, sandbox: Sandbox, repository: Path, what: str
 ) -> None:
@@ -170,14 +170,14 @@ async def test_in_the_middle_of_a_rebase_it_is_told_how_that_is_ended(
     assert f"{tree} is in the middle of a rebase" in str(caught.value.details())
     assert [command.rsplit(" ", 1)[1] for command in commands_in(hint_of(caught.value))] == ["--continue", "--abort"]
     (found,) = (await diagnose(client)).values()
-    assert (found.code, "a rebase is under way there" in found.message) == ("branch-not-checked-out", True)
+    assert (found.code, "a rebase is unfinished there" in found.message) == ("branch-not-checked-out", True)
     assert "switch" not in found.advice
 
     git(repository, "config", "core.editor", "true")
     await follow(sandbox, repository, found.advice, what)
 
     assert not await diagnose(client)
-    assert git(tree, "rev-parse", "HEAD^" if what == "end it" else "HEAD") == (base if what == "end it" else own)
+    assert git(tree, "rev-parse", "HEAD^" if what == "finish it" else "HEAD") == (base if what == "finish it" else own)
 
 
 async def test_of_a_worktree_that_was_deleted_the_advice_says_which_files_come_back(
@@ -195,12 +195,12 @@ async def test_of_a_worktree_that_was_deleted_the_advice_says_which_files_come_b
 
     found = await diagnose(client)
 
-    assert "make it again with the files of checkpoint 2, where it stood: " in found["kept"].advice
-    await follow(sandbox, repository, found["kept"].advice, "make it again")
+    assert "create it again with the files of checkpoint 2, its last: " in found["kept"].advice
+    await follow(sandbox, repository, found["kept"].advice, "create it again")
     assert (trees["kept"] / "only.txt").read_text() == "at the checkpoint\n"
-    await follow(sandbox, repository, found["went on"].advice, "make it again from its branch")
+    await follow(sandbox, repository, found["went on"].advice, "create it again from its branch")
     assert not (trees["went on"] / "only.txt").exists()
-    await follow(sandbox, repository, found["went on"].advice, "then have the files of checkpoint 2, where it stood")
+    await follow(sandbox, repository, found["went on"].advice, "then restore the files of checkpoint 2, its last")
     assert (trees["went on"] / "only.txt").read_text() == "at the checkpoint\n"
 
 
@@ -229,7 +229,7 @@ async def test_something_else_where_a_worktree_was_is_told_and_the_advice_brings
         assert told == dict.fromkeys(astray, ("worktree-broken", "error"))
         for name in astray:
             await follow(sandbox, repository, found[name].advice, "move it away")
-            await follow(sandbox, repository, found[name].advice, "then make it again")
+            await follow(sandbox, repository, found[name].advice, "then create it again")
             assert git(trees[name], "rev-parse", "HEAD") == commits[name]
             assert trees[name].with_name(f"{trees[name].name}.aside").exists()
         assert not set(names) & set(await diagnose(client))
@@ -256,7 +256,7 @@ async def test_a_stranger_on_a_port_a_turn_without_an_agent_and_what_removals_le
         str(whole): ("directory-left", "warning"),
     }
     assert f"listens on its port {made['taken'].ports[0]}" in found["taken"].message
-    await follow(sandbox, repository, found["busy"].advice, "begin anew")
+    await follow(sandbox, repository, found["busy"].advice, "start it again")
     assert "busy" not in await diagnose(client)
 
     repository.rename(sandbox.root / "moved")

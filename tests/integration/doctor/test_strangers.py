@@ -101,16 +101,18 @@ async def test_worktrees_that_were_made_by_hand_and_deleted_by_hand_are_told_whe
 
     told = {str(path): ("registration-foreign", "info") for path in gone.values()}
     assert codes(found) == {**told, "adopted": ("worktree-missing", "error")}
-    assert "made by hand, and whose directory is gone; it holds branch far-off" in found[str(gone["far off"])].message
+    assert (
+        "a worktree of your own whose directory is gone; it holds branch far-off" in found[str(gone["far off"])].message
+    )
     assert "it is locked: on a stick" in found[str(gone["locked"])].message
-    assert "made by hand where Ramet's are" in found[str(gone["inside"])].message
+    assert "a worktree of your own in a directory of Ramet's" in found[str(gone["inside"])].message
 
     for name in ("far off", "locked"):
-        await follow(sandbox, repository, found[str(gone[name])].advice, "take it off")
+        await follow(sandbox, repository, found[str(gone[name])].advice, "unregister it")
     advice = found[str(gone["moved"])].advice.replace("NEW-PATH", str(sandbox.root / "elsewhere"))
-    await follow(sandbox, repository, advice, "have git find it")
+    await follow(sandbox, repository, advice, "if you moved it")
     assert set(await diagnose(client)) == {str(gone["inside"]), "adopted"}
-    await follow(sandbox, repository, found[str(gone["inside"])].advice, "take all off")
+    await follow(sandbox, repository, found[str(gone["inside"])].advice, "unregister all missing ones")
     assert set(await diagnose(client)) == {"adopted"}
     assert git(sandbox.root / "elsewhere", "branch", "--show-current") == "moved"
 
@@ -156,7 +158,7 @@ async def test_in_a_root_that_the_person_has_chosen_strangers_are_no_fault(sandb
         assert {each.severity for each in found.values()} == {"info"}
         root = found[str(sandbox.root / "mine")]  # one for many
         assert root.code == "directory-unknown"
-        assert root.message == "7 things in it are not Ramet's: dir0, dir1, dir2, more, nested, …"
+        assert root.message == "it has 7 entries that are not Ramet's: dir0, dir1, dir2, more, nested, …"
         assert codes(found)[str(paths["by hand"])] == ("worktree-foreign", "info")
 
 
@@ -205,7 +207,7 @@ async def test_branches_of_sessions_that_are_no_more_are_told_as_gc_tells_them(
     branches = ("ramet/landed", "ramet/own", "custom/of-ours", "ramet/forgotten")
     assert codes(found) == dict.fromkeys(branches, ("branch-unknown", "info"))
     assert "rametctl gc --yes --repo repo" in found["ramet/landed"].advice
-    assert "named like ours" in found["ramet/forgotten"].message
+    assert "named like a session's branch" in found["ramet/forgotten"].message
     git(repository, "branch", "-D", "ramet/forgotten")
     found = await diagnose(client, fix=True)
     assert "1 commit on no other branch" in found["ramet/own"].message

@@ -62,7 +62,7 @@ async def test_what_another_ramet_keeps_in_the_repository_is_told_in_one_line_an
                 str(trees["works"]): ("worktree-unknown", "info"),
                 str(trees["detached"]): ("worktree-unknown", "info"),
             }
-            assert "that this Ramet never had" in found["refs/ramet"].message
+            assert "of unknown sessions" in found["refs/ramet"].message
             assert not any(each.fixable for each in found.values())
             await remove(ours, "mine")
 
@@ -92,7 +92,7 @@ async def test_a_branch_that_may_be_another_ramets_is_never_advised_to_be_delete
                 "refs/ramet": ("ref-foreign", "info"),
                 made.worktree: ("worktree-unknown", "info"),
             }
-            assert f"{made.branch}: by the name alone" in found["refs/ramet"].message
+            assert f"{made.branch}: judged by the name alone" in found["refs/ramet"].message
             assert not any(f"-D {made.branch}" in each.advice for each in found.values())
             assert made.branch not in {
                 item.name for item in (await garbage(ours)).values() if item.verdict == "orphaned"
@@ -137,4 +137,4 @@ async def test_what_gc_moved_to_the_trash_of_a_worktree_that_nobody_had_is_known
     found = codes(await diagnose(client))
     assert found["refs/ramet/trash/aaaaaaa2"] == ("ref-unknown", "info")
     assert set(found.values()) == {("ref-unknown", "info")}
-    assert (await garbage(client))["refs/ramet/trash/aaaaaaa2"].reason.startswith("no session needs it")
+    assert (await garbage(client))["refs/ramet/trash/aaaaaaa2"].reason.startswith("its session is gone")

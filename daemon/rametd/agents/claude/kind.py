@@ -51,7 +51,7 @@ class Claude:
             status = await asyncio.to_thread(self.path.stat)
         except OSError:
             return await program.check(self.path)  # which says what is wrong
-        identity = (status.st_mtime_ns, status.st_size)
+        identity = (status.st_ctime_ns, status.st_ino)  # ctime: a change of the mode counts too
         if self._checked is None or self._checked[0] != identity:
             self._checked = (identity, await program.check(self.path))
         return self._checked[1]

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ramet.visible import visible
+from ramet.words import plural
 
 from rametd.domain.models import Request, RequestKind, Session
 from rametd.domain.notifications import Notification, Topic
@@ -69,7 +70,7 @@ class Message:
         if len(names) == 1:
             return _short(f"{next(iter(names))}: {len(self.entries)} items")
         need = any(entry.topic != Topic.LANDED for entry in self.entries)
-        return f"{len(names)} sessions {'need you' if need else 'have landed'}"
+        return f"{plural(len(names), 'session')} {'need you' if need else 'have landed'}"
 
     def body(self, *, include_text: bool) -> str:
         if not self.entries:

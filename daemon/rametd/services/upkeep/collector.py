@@ -1,6 +1,6 @@
-"""What can go: sessions whose work has landed, that nobody has touched for long, or were archived long ago, and what no row knows of.
+"""`gc`: remove landed, stale and long-archived sessions, and leftovers without a session.
 
-Nothing goes that holds what exists nowhere else, that is at work, or that is not ours. Sessions go by the `Remover`, so to the trash.
+It removes nothing that is at work, that is not ours, or that has work which exists nowhere else. Sessions move to the trash.
 """
 
 import asyncio
@@ -42,7 +42,7 @@ class Collector:
         self._remover = remover
 
     async def collect(self, repo: Repo | None, *, dry_run: bool, principal: str) -> list[Garbage]:
-        """Everything that can go, and the sessions that stay with the reason; gone already unless ``dry_run``."""
+        """Judge everything, and unless ``dry_run`` remove what can be removed. Sessions that stay are listed with the reason."""
         core = self._core
         repos = await core.store.read(lambda reader: reader.repos.list() if repo is None else [repo])
         found: list[Garbage] = []
@@ -77,20 +77,22 @@ class Collector:
             return KEPT, unfinished(found) or f"it is {found.doing}"
         if session.worktree_kind != WorktreeKind.OWN:
             kind = "adopted" if session.worktree_kind == WorktreeKind.ADOPTED else "in place"
-            return KEPT, f"its worktree is not ours: {kind}"
+            return KEPT, f"Ramet did not create its worktree: {kind}"
         if session.state == State.ARCHIVED:
             days = f"archived {plural(round((now - session.update_time) / DAY_S), 'day')} ago"
             if now - session.update_time < core.config.retention.archive:
-                more = "" if now - session.update_time < LONG_ARCHIVED_S else "; retention.archive says when it may go"
+                more = (
+                    "" if now - session.update_time < LONG_ARCHIVED_S else "; retention.archive says when gc removes it"
+                )
                 return KEPT, days + more
             if risk := await work_at_risk(core, session):
-                return KEPT, f"{days}, but holds {describe(risk)}"
+                return KEPT, f"{days}, but has {describe(risk)}"
             return "archived", days
         if session.state != State.IDLE or session.id in core.live:
             alive = "its agent is alive" if session.state == State.IDLE else f"it is {session.state}"
             return KEPT, alive
         if await core.store.read(lambda reader: bool(reader.prompts.open(session.id))):
-            return KEPT, "a prompt waits for it"
+            return KEPT, "it has a queued prompt"
         if risk := await work_at_risk(core, session):
             return KEPT, describe(risk)
         answer = await landed(core, session)
@@ -98,13 +100,13 @@ class Collector:
             return "merged", answer.reason
         idle = now - session.update_time
         if idle >= core.config.retention.stale:
-            return "stale", f"idle for {plural(round(idle / DAY_S), 'day')}, and nothing of it can be lost"
-        # With no turn, being on the target says only that nothing was begun yet.
-        waits = "; no turn has run in it, so that it goes only when idle for retention.stale" if answer else ""
+            return "stale", f"idle for {plural(round(idle / DAY_S), 'day')}, and has no work of its own"
+        # Before the first turn, being on the target only says that the work has not begun.
+        waits = "; before its first turn, gc removes it only after retention.stale" if answer else ""
         return KEPT, answer.reason + waits
 
     async def _remove(self, item: Garbage, principal: str) -> Garbage:
-        """Remove what can go; what has changed since it was judged stays, with the reason."""
+        """Remove one item. If it changed since it was judged, keep it and say why."""
         if not item.goes:
             return item
         try:
@@ -139,7 +141,7 @@ class Collector:
             tree = Path(item.name)
 
             def note(unit: Unit) -> None:
-                unit.sessions.record_id(tree.name)  # what is kept under it goes in its time
+                unit.sessions.record_id(tree.name)  # so that its trash expires
                 unit.events.append(_goes(repo, tree))
 
             await core.store.write(note)
@@ -147,7 +149,7 @@ class Collector:
             return not await core.git.snapshots.shelve(info, shelved.snapshot, tree)
         if item.kind == "branch":
             return await core.git.branches.delete(info, item.name, item.commit) is None
-        # An archive that came back may have been archived again since it was judged.
+        # Since it was judged, the session may have been restored and archived again.
         if not await core.store.read(lambda reader: is_orphan(reader, item.name)):
             return False
         await core.git.snapshots.drop(info, item.name, item.commit)

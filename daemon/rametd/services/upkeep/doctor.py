@@ -1,6 +1,6 @@
-"""Comparing what the rows say with what is there: worktrees, branches, agents, ports, refs, links. Each difference has a stable code.
+"""`doctor`: compare the rows with worktrees, branches, agents, ports, refs and links. Each difference has a stable code.
 
-Reading changes nothing. A fix is offered only where nothing can be lost by it: what may hold work is explained and left alone.
+Diagnosing changes nothing. A fix exists only if it cannot lose work; everything else gets advice.
 """
 
 from collections import Counter
@@ -37,7 +37,7 @@ class Diagnosis:
 
 
 class Doctor:
-    """Made when the daemon starts: of what was begun before that only what `Operations` recovers is under way."""
+    """Created when the daemon starts: of older operations, only those that `Operations` recovers still run."""
 
     def __init__(self, core: Core, supervisor: Supervisor) -> None:
         self._core = core
@@ -45,7 +45,7 @@ class Doctor:
         self._since = core.clock()
 
     async def diagnose(self, repo: Repo | None, *, fix: bool) -> Diagnosis:
-        """Look at one repository, or at everything; with ``fix`` mend what can be mended without risk."""
+        """Check one repository, or everything. With ``fix``, repair what can be repaired without risk."""
         checked: Counter[str] = Counter()
         findings = [found async for found in self._look(repo, checked)]
         if fix:
@@ -90,5 +90,5 @@ class Doctor:
         )
         advice = "move it back"
         if not sessions:
-            advice = f"move it back, or forget it: {shell('rametctl', 'repo', 'rm', repo.name)}"
+            advice = f"move it back, or unregister it: {shell('rametctl', 'repo', 'rm', repo.name)}"
         return Finding("error" if sessions else "warning", "repository-missing", repo.name, "", error.message, advice)

@@ -1,4 +1,4 @@
-"""A difference between what should be and what is, and how it is mended."""
+"""A difference that doctor found, and its fix."""
 
 import shlex
 from collections.abc import Awaitable, Callable
@@ -16,7 +16,7 @@ Fix = Callable[[], Awaitable[None]]
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """As in the contract; ``fix`` mends it without risk, None where that cannot be done."""
+    """As in the contract. ``fix`` repairs it without risk; None if that is impossible."""
 
     severity: str
     code: str
@@ -29,17 +29,17 @@ class Finding:
 
 
 async def mend(found: Finding) -> Finding:
-    """The finding as it is after its fix, where it has one."""
+    """Apply the fix, if there is one; return the finding with its result."""
     if found.fix is None:
         return found
     try:
         await found.fix()
     except (RametError, OSError) as error:
-        log.warning("not mended", code=found.code, subject=found.subject, error=str(error))
-        return replace(found, advice=f"it could not be mended: {error}")
+        log.warning("not fixed", code=found.code, subject=found.subject, error=str(error))
+        return replace(found, advice=f"the fix failed: {error}")
     return replace(found, fixed=True)
 
 
 def shell(*words: str | Path) -> str:
-    """A command as it can be pasted into a shell: names and paths may have spaces."""
+    """Quote a command for pasting into a shell."""
     return shlex.join(str(word) for word in words)

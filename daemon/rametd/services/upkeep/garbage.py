@@ -1,4 +1,4 @@
-"""What could go, and the verdict on it."""
+"""An item that gc judges."""
 
 from dataclasses import dataclass
 
@@ -8,7 +8,7 @@ DAY_S = 86400.0
 
 @dataclass(frozen=True, slots=True)
 class Garbage:
-    """As in the contract. ``verdict`` is "kept" for what stays."""
+    """As in the contract. The verdict "kept" means that it stays."""
 
     kind: str
     name: str

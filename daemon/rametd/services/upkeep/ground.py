@@ -1,4 +1,4 @@
-"""Where worktrees are or were made: what is found there is compared with what should be. The functions block."""
+"""Directories that hold worktrees. The functions block."""
 
 import re
 from collections.abc import Iterable
@@ -9,17 +9,17 @@ from rametd.services.core import Core
 from rametd.services.upkeep.scene import Scene
 
 OURS_BY_FORM = re.compile(r"(.+-)?[a-z][a-z0-9]{7}")
-"""The names of repositories' folders (`worktrees.places.tree_of`)."""
+"""Names of the directories of repositories (`worktrees.places.tree_of`)."""
 
 
 def roots(core: Core) -> list[Path]:
-    """Where worktrees are made, and where they are made unless the configuration says otherwise."""
+    """The configured root of worktrees, and the default one."""
     default = core.state_dir / "worktrees"
     return [placed(root) for root in dict.fromkeys((core.config.worktrees.root or default, default))]
 
 
 def folders_of_scene(scene: Scene) -> list[Path]:
-    """Where worktrees of a repository are: also those from before its name or `worktrees.root` was changed."""
+    """Directories with worktrees of the repository, also those older than a change of its name or of `worktrees.root`."""
     found = [path for root in roots(scene.core) if root.is_dir() for path in root.iterdir() if is_of(scene.repo, path)]
     found += [
         placed(each.worktree.parent)
@@ -38,12 +38,12 @@ def places_of(sessions: Iterable[Session]) -> set[Path]:
 
 
 def placed(path: Path) -> Path:
-    """As git writes it down: links on the way resolved, the last name as it is."""
+    """The path as git records it: parents resolved, the last name unchanged."""
     return path.parent.resolve() / path.name
 
 
 def is_set_by_hand(core: Core, path: Path) -> bool:
-    """Whether it lies in a root that the person has chosen, where there may be anything."""
+    """Whether the path is below a configured root, which may hold anything."""
     root = core.config.worktrees.root
     return root is not None and placed(path).is_relative_to(placed(root))
 

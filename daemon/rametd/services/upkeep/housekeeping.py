@@ -1,4 +1,4 @@
-"""What must be forgotten in time: trash that is older than it is kept, answers to calls that nobody repeats."""
+"""Hourly cleanup: expired trash, and old answers to calls."""
 
 import asyncio
 from collections.abc import Callable
@@ -16,7 +16,7 @@ CALLS_KEPT_S = 7 * 86400.0
 
 
 async def run(core: Core, trash: Trash, *, period: float = PERIOD_S) -> None:
-    """Clean up now and every hour; a fault is logged and met again an hour later."""
+    """Clean up now and every hour. Failures are logged and retried an hour later."""
     while True:
         try:
             await clean(core, trash, core.clock)
@@ -26,11 +26,11 @@ async def run(core: Core, trash: Trash, *, period: float = PERIOD_S) -> None:
 
 
 async def clean(core: Core, trash: Trash, clock: Callable[[], float]) -> None:
-    """Drop what is expired at ``clock()``."""
+    """Drop what has expired."""
     now = clock()
     await core.store.write(lambda unit: unit.calls.prune(now - CALLS_KEPT_S))
     for entry in await core.store.read(lambda reader: reader.trash.expired(now)):
         try:
             await trash.drop(entry)
-        except RametError as error:  # the others need not wait for it
+        except RametError as error:  # go on with the other entries
             log.warning("housekeeping", trash=entry.id, error=error.message)

@@ -1,4 +1,4 @@
-"""What is left of sessions that no row knows of any more: worktrees, branches, refs, keepers' directories; and queues' idle worktrees."""
+"""Leftovers without a session: worktrees, branches, refs, directories of keepers; and idle worktrees of merge queues."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -24,14 +24,14 @@ LANDING_TREE_S = 7 * DAY_S
 
 
 async def orphaned(scene: Scene) -> AsyncIterator[Garbage]:
-    """Of one repository; what may hold work is among it as kept."""
+    """Find those of one repository. Leftovers that may have work get the verdict "kept"."""
     for find in (_trees, _landing_trees, _branches, _refs):
         async for item in find(scene):
             yield item
 
 
 async def _trees(scene: Scene) -> AsyncIterator[Garbage]:
-    """Directories where worktrees are made that no row knows of."""
+    """Find worktrees without a session."""
     core, inventory, repo = scene.core, scene.inventory, scene.repo.name
     theirs = await asyncio.to_thread(places_of, scene.sessions)
     for path in await asyncio.to_thread(_trees_of, core, scene.repo):
@@ -41,14 +41,14 @@ async def _trees(scene: Scene) -> AsyncIterator[Garbage]:
         size = await asyncio.to_thread(tree_bytes, path)
         verdict, reason = "orphaned", "no session has it"
         if risk:
-            verdict, reason = KEPT, f"no session has it; it holds {describe(risk)}"
+            verdict, reason = KEPT, f"no session has it; it has {describe(risk)}"
         elif not any(entry.path == path and inventory.ours(entry) for entry in inventory.registrations):
-            verdict, reason = KEPT, "no session has it, and git does not know it as ours"
+            verdict, reason = KEPT, "no session has it, and it is not registered in git as ours"
         yield Garbage("worktree", str(path), "", repo, verdict, reason, size)
 
 
 def _trees_of(core: Core, repo: Repo) -> list[Path]:
-    """Worktrees' directories of one repository; blocks. In a root that the person named there may be anything: only names that are ids."""
+    """Directories of one repository that are named like ids, as a configured root may hold anything; blocks."""
     folders = folders_of(core, repo)
     return sorted(
         path for folder in folders for path in folder.iterdir() if IDENTITY.fullmatch(path.name) and path.is_dir()
@@ -56,18 +56,18 @@ def _trees_of(core: Core, repo: Repo) -> list[Path]:
 
 
 async def _landing_trees(scene: Scene) -> AsyncIterator[Garbage]:
-    """Private worktrees of queues that have been empty for long: the next landing makes them again."""
+    """Find worktrees of merge queues that have been idle for a week. The next landing creates its worktree again."""
     for tree in await landing_trees.unused(scene.core, scene.repo):
         days = (scene.core.clock() - tree.since) / DAY_S
         if tree.since and days * DAY_S < LANDING_TREE_S:
             continue
-        reason = f"nothing was landed in it for {plural(round(days), 'day')}" if tree.since else "no queue has it"
+        reason = f"unused for {plural(round(days), 'day')}" if tree.since else "no queue has it"
         size = await asyncio.to_thread(tree_bytes, tree.path)
         yield Garbage("worktree", str(tree.path), "", scene.repo.name, "stale", reason, size)
 
 
 async def _branches(scene: Scene) -> AsyncIterator[Garbage]:
-    """Branches that we made for a session that is no more."""
+    """Find branches created for sessions that are gone."""
     for branch, path in scene.inventory.made.items():
         if path.name not in scene.departed or branch in scene.inventory.checked_out:
             continue
@@ -83,7 +83,7 @@ async def _branches(scene: Scene) -> AsyncIterator[Garbage]:
 
 
 async def judge_branch(core: Core, info: RepositoryInfo, inventory: Inventory, branch: str) -> tuple[Risk, str]:
-    """What deleting it would lose, and in words how it has landed; "" where it has not."""
+    """Return what deleting the branch would lose, and where it has landed in words, "" if it has not."""
     nowhere = inventory.made.get(branch, info.common_dir / "no-worktree")
     risk = await core.git.worktrees.work_at_risk(info, nowhere, branch, None)
     targets = await core.git.landing.targets_of(info, "", branch)
@@ -92,26 +92,26 @@ async def judge_branch(core: Core, info: RepositoryInfo, inventory: Inventory, b
 
 
 async def _refs(scene: Scene) -> AsyncIterator[Garbage]:
-    """What was kept of sessions that no row knows of any more."""
+    """Find refs without a session."""
     core, refs, repo = scene.core, scene.inventory.refs, scene.repo.name
     orphans = await core.store.read(lambda reader: [ref for ref in refs if is_orphan(reader, ref)])
     for ref in orphans:
         time = await core.git.snapshots.time_of(scene.info, refs[ref])
         if time is None:
-            continue  # doctor tells
+            continue  # doctor reports it
         age = core.clock() - time
         verdict = "orphaned"
         if await core.git.commits.reachable(scene.info, refs[ref]):
-            reason = "nothing needs it, and a branch has its commits"
+            reason = "its session is gone, and a branch has its commits"
         elif age > core.config.retention.trash:
-            reason = f"nothing needs it for {plural(round(age / DAY_S), 'day')}"
+            reason = f"its session is gone for {plural(round(age / DAY_S), 'day')}"
         else:
-            verdict, reason = KEPT, "no session needs it, but it may hold what nothing else does"
+            verdict, reason = KEPT, "its session is gone, but it may have work that exists nowhere else"
         yield Garbage("ref", ref, kind_and_id(ref)[1], repo, verdict, reason, commit=refs[ref])
 
 
 async def orphaned_agents(core: Core) -> AsyncIterator[Garbage]:
-    """Directories of keepers whose session is no more."""
+    """Find directories of keepers without a session."""
     handles = await asyncio.to_thread(core.executor.discover)
     known = await core.store.read(lambda reader: known_ids(reader, trash=False))
     for handle in handles:

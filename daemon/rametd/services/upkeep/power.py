@@ -1,7 +1,7 @@
-"""After a loss of power, or whatever else ended the machine: what it has left of the objects of repositories, and of checkpoints.
+"""Recovery after a loss of power: delete damaged git objects, and check the newest checkpoints.
 
-Objects without their content block git, which takes them for written and fails as it reads them (libgit2 reads for ever): they go before anything else. Of each
-session the newest checkpoint is looked at then, in the background: what is not whole is told, and its files as they are become another checkpoint.
+Empty objects block git: it takes them for written and fails to read them (libgit2 reads forever). They are deleted before
+anything else. Then, in the background, a damaged newest checkpoint is reported and followed by a new one.
 """
 
 import asyncio
@@ -23,11 +23,11 @@ from rametd.services.worktrees.checkpoints import Checkpointer
 log = structlog.get_logger()
 
 PATIENCE_S = 2.0
-"""How long the start waits for the first: some 20 ms for each repository, unless its disk does not answer."""
+"""How long the start waits for the sweep. It takes some 20 ms a repository, unless a disk does not answer."""
 
 
 class Power:
-    """Whether the machine was started since this state was looked at last is known by a file in it that has the boot's id."""
+    """A file in the state directory has the id of the last checked boot."""
 
     def __init__(self, core: Core, checkpointer: Checkpointer) -> None:
         self._core = core
@@ -37,7 +37,7 @@ class Power:
         self._sweeping: set[asyncio.Task[None]] = set()
 
     async def recover(self) -> None:
-        """Before anything is written: clear away what blocks git."""
+        """Delete what blocks git, before anything is written."""
         self._boot = await asyncio.to_thread(self._new_boot)
         if not self._boot:
             return
@@ -47,17 +47,15 @@ class Power:
             await asyncio.wait(self._sweeping, timeout=PATIENCE_S)
 
     async def run(self) -> None:
-        """Look at checkpoints, once, and note that it was done."""
+        """Check the newest checkpoints once per boot."""
         if not self._boot:
             return
         await asyncio.gather(*self._sweeping)
         for session in await self._core.store.read(lambda reader: reader.sessions.list()):
             try:
                 await self._look_at(session)
-            except (
-                RametError
-            ) as error:  # its repository is gone, or somebody has its files in hand, who keeps them first
-                log.warning("not looked at after a new boot", session=session.id, error=error.message)
+            except RametError as error:  # the repository is gone, or an operation runs, which makes a checkpoint itself
+                log.warning("checkpoint not checked after a boot", session=session.id, error=error.message)
         await asyncio.to_thread(self._write, self._boot)
         self._boot = ""
 
@@ -65,7 +63,7 @@ class Power:
         now = boot_id()
         try:
             return "" if self._file.read_text() == now else now
-        except FileNotFoundError:  # nothing was kept yet, or by an earlier release alone
+        except FileNotFoundError:  # first start
             self._write(now)
             return ""
 
@@ -79,12 +77,10 @@ class Power:
         try:
             found = await core.git.upkeep.sweep(await info_of(core, repo))
         except RametError as error:
-            log.warning("not swept after a new boot", repo=repo.name, error=error.message)
+            log.warning("objects not checked after a boot", repo=repo.name, error=error.message)
         else:
             if found:
-                log.warning(
-                    "objects and refs that had lost their content were cleared away", repo=repo.name, count=found
-                )
+                log.warning("deleted damaged objects and refs", repo=repo.name, count=found)
 
     async def _look_at(self, session: Session) -> None:
         core = self._core
@@ -97,15 +93,15 @@ class Power:
         lost = await core.git.snapshots.lost(info, newest.snapshot)
         if not lost and kept == newest.snapshot:
             return
-        words = f"git has not all of it ({lost[0][:12]})" if lost else f"{newest.ref} is gone"
-        log.warning("a checkpoint is not whole", session=session.id, number=newest.number, lost=lost)
-        await write_for_sure(core.store, lambda unit: unit.events.append(_told(session, newest, words)))
+        words = f"git has lost objects of it ({lost[0][:12]})" if lost else f"{newest.ref} is gone"
+        log.warning("a checkpoint is damaged", session=session.id, number=newest.number, lost=lost)
+        await write_for_sure(core.store, lambda unit: unit.events.append(_warning(session, newest, words)))
         await self._checkpointer.ask(session.id, CheckpointReason.TURN, DAEMON)
 
 
-def _told(session: Session, checkpoint: Checkpoint, words: str) -> NewEvent:
+def _warning(session: Session, checkpoint: Checkpoint, words: str) -> NewEvent:
     message = (
-        f"checkpoint {checkpoint.number} did not survive that the machine went down: {words};"
-        " the files as they are now are kept as the next one"
+        f"checkpoint {checkpoint.number} did not survive the loss of power: {words};"
+        " the current files become the next one"
     )
     return events.make(event_pb2.Warning(message=message), session_id=session.id, repo_id=session.repo_id)

@@ -1,4 +1,4 @@
-"""A repository and what is known of it, taken at one time: what doctor and gc look at."""
+"""Snapshot of a repository and its rows, the input of doctor and gc."""
 
 from collections import Counter
 from dataclasses import dataclass, field
@@ -15,9 +15,9 @@ from rametd.store import Reader
 class Scene:
     """``sessions``: the repository's, archived ones too. ``known``: ids of sessions, spares and operations of any repository.
 
-    ``trash``: ids of what was removed and can come back: it may have a branch or refs, and has no directory. ``checked``: how many things
-    were looked at, by kind. ``departed``: of the other ids that things in the repository are named by, those of sessions that were this Ramet's;
-    ``strangers``: the rest, which are another Ramet's.
+    ``trash``: ids in the trash, which may have branches and refs, but no directory. ``checked``: counts of checked things
+    by kind. ``departed``: ids of this Ramet's former sessions that still name things in the repository. ``strangers``: all
+    other such ids, which belong to another Ramet.
     """
 
     core: Core
@@ -33,7 +33,7 @@ class Scene:
 
 
 async def take_scene(core: Core, repo: Repo, checked: Counter[str]) -> Scene:
-    """Raises `RepoNotFoundError`, or what else git says of a repository that cannot be looked at."""
+    """Raises `RepoNotFoundError`, and other errors of git for an unreadable repository."""
     sessions, before = await core.store.read(
         lambda reader: (
             list(reader.sessions.list(repo_id=repo.id, include_archived=True)),
@@ -45,7 +45,7 @@ async def take_scene(core: Core, repo: Repo, checked: Counter[str]) -> Scene:
     named = _ids_in(inventory)
 
     def look(reader: Reader) -> tuple[set[str], set[str], set[str]]:
-        # A session that is made or removed while git is looked at has a row before that or after it: known is what has either.
+        # A session that is created or removed meanwhile has a row before or after reading git: either counts.
         known = before | known_ids(reader, trash=False)
         trash = {entry.id for entry in reader.trash.list()}
         return known, trash, {each for each in named - known - trash if is_departed(reader, each)}
@@ -56,7 +56,7 @@ async def take_scene(core: Core, repo: Repo, checked: Counter[str]) -> Scene:
 
 
 def _ids_in(inventory: Inventory) -> set[str]:
-    """What refs and branches of ours, and the entries of our worktrees, are named by."""
+    """Ids in the names of our refs, branches and registered worktrees."""
     ids = {identity for kind, identity in map(kind_and_id, inventory.refs) if kind in KINDS}
     ids |= {path.name for path in inventory.made.values()}
     return ids | {

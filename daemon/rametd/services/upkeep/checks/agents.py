@@ -1,4 +1,4 @@
-"""Agents' processes and keepers, against the rows of sessions."""
+"""Check the processes of agents and keepers against the rows."""
 
 import asyncio
 from collections import Counter
@@ -19,7 +19,7 @@ from rametd.store import Unit
 async def agents(
     core: Core, supervisor: Supervisor, repo: Repo | None, checked: Counter[str]
 ) -> AsyncIterator[Finding]:
-    """Those of sessions, of one repository or of all."""
+    """Check agents of one repository, or of all."""
     alive = await core.store.read(
         lambda reader: [(agent, reader.sessions.get(agent.session_id)) for agent in reader.agents.alive()]
     )
@@ -38,7 +38,7 @@ async def agents(
                 await core.store.write(lambda unit: _lose(core, unit, session, generation))
                 await supervisor.after_end(session.id)
 
-            message = "its agent is on record as alive, and is not"
+            message = "its agent is recorded as alive, but is not"
             yield Finding("error", "agent-gone", session.name, session.id, message, "doctor --fix marks it lost", lose)
     busy = await core.store.read(lambda reader: reader.sessions.list(states=BUSY_STATES))
     for session in busy:
@@ -46,7 +46,7 @@ async def agents(
             message = f"it is {session.state} without an agent"
             stop, resume = shell("rametctl", "stop", session.name), shell("rametctl", "resume", session.name)
             yield Finding(
-                "error", "agent-missing", session.name, session.id, message, f"begin anew: {stop} && {resume}"
+                "error", "agent-missing", session.name, session.id, message, f"start it again: {stop} && {resume}"
             )
 
 
@@ -64,7 +64,7 @@ def _lose(core: Core, unit: Unit, session: Session, generation: int) -> None:
 
 
 async def keepers(core: Core, checked: Counter[str]) -> AsyncIterator[Finding]:
-    """Directories of keepers whose session is no more."""
+    """Find directories of keepers without a session."""
     handles = await asyncio.to_thread(core.executor.discover)
     known = await core.store.read(lambda reader: known_ids(reader, trash=False))
     for handle in handles:

@@ -1,4 +1,4 @@
-"""Branches of ours that no session has any more."""
+"""Check: branches created for sessions that are gone."""
 
 from collections.abc import AsyncIterator
 
@@ -8,13 +8,13 @@ from rametd.services.upkeep.orphaned import judge_branch
 from rametd.services.upkeep.scene import Scene
 
 PREFIX = "ramet/"
-"""What our branches are named like unless `worktrees.branch_prefix` says something else, which may be how the person's own are named."""
+"""Default prefix of branches that Ramet creates. A configured `worktrees.branch_prefix` may be the person's own, so it proves nothing."""
 
 
 async def branches(scene: Scene) -> AsyncIterator[Finding]:
-    """Those that we made for a session that is no more, and those named like ours whose making git has forgotten.
+    """Find branches of removed sessions, and branches with our prefix whose creation the reflog no longer records.
 
-    What is checked out somewhere is at work, and what something in the trash had comes back with it.
+    Skip branches that are checked out, and branches of sessions in the trash.
     """
     inventory, had = scene.inventory, await _had(scene)
     for branch in inventory.tips:
@@ -23,14 +23,14 @@ async def branches(scene: Scene) -> AsyncIterator[Finding]:
         if branch in inventory.checked_out or branch in had:
             continue
         if made_for is not None:
-            if made_for.name in scene.departed:  # another Ramet's are told with its refs
+            if made_for.name in scene.departed:  # `refs` reports those of another Ramet
                 yield await _unknown(scene, branch)
         elif branch.startswith(PREFIX) and not scene.strangers:
             yield await _unknown(scene, branch)
 
 
 async def maybe_of_strangers(scene: Scene) -> list[str]:
-    """Where another Ramet works too, the branches named like ours whose making git has forgotten: a session of that one may go on with them."""
+    """If another Ramet works here too: branches with our prefix that may belong to its sessions."""
     if not scene.strangers:
         return []
     inventory = scene.inventory
@@ -39,7 +39,7 @@ async def maybe_of_strangers(scene: Scene) -> list[str]:
 
 
 async def _had(scene: Scene) -> set[str]:
-    """The branches of sessions, and of what is in the trash."""
+    """Branches of sessions, the trash included."""
     trash = await scene.core.store.read(lambda reader: {entry.branch for entry in reader.trash.list(scene.repo.id)})
     return trash | {session.branch for session in scene.sessions}
 
@@ -47,14 +47,14 @@ async def _had(scene: Scene) -> set[str]:
 async def _unknown(scene: Scene, branch: str) -> Finding:
     made = branch in scene.inventory.made
     risk, landed = await judge_branch(scene.core, scene.info, scene.inventory, branch)
-    message = "it was made for a session that is no more" if made else "it is named like ours, and no session has it"
-    go_on = f"go on with it: {shell('rametctl', 'new', '--existing', branch)}"
+    message = "its session is gone" if made else "it is named like a session's branch, and no session has it"
+    go_on = f"work on it: {shell('rametctl', 'new', '--existing', branch)}"
     if landed:
         message = f"{message}; it is {landed}"
     elif risk.unique_commits:
         message = f"{message}; it has {describe(risk)}"
         delete = shell("git", "-C", scene.info.root, "branch", "-D", branch)
-        return Finding("info", "branch-unknown", branch, "", message, f"{go_on}\ngive its commits up: {delete}")
+        return Finding("info", "branch-unknown", branch, "", message, f"{go_on}\ndelete it with its commits: {delete}")
     else:
         message = f"{message}; other branches have its commits"
     delete = shell("git", "-C", scene.info.root, "branch", "-D", branch)

@@ -1,4 +1,4 @@
-"""Directories and files where worktrees are made that nothing knows of. They may hold anybody's work: none is touched unless it is empty."""
+"""Check: unknown directories and files among the worktrees. They may have work, so only empty ones get a fix."""
 
 import asyncio
 import re
@@ -28,12 +28,12 @@ from rametd.services.words import listed
 from rametd.services.worktrees.places import LINKS
 
 MANY = 5
-"""So many in one root that a person has chosen are told one by one; more of them are what that directory is for."""
+"""More findings than this in a configured root become one: the directory has other uses."""
 ASIDE = re.compile(r"\.([a-z][a-z0-9]{7})\.(removing-\d+|shelved)")
 
 
 async def directories(scene: Scene) -> AsyncIterator[Finding]:
-    """Beside the worktrees of one repository."""
+    """Check the directories of one repository."""
     for found in await asyncio.to_thread(lambda: list(_beside(scene))):
         yield found
 
@@ -52,19 +52,17 @@ def _beside(scene: Scene) -> Iterator[Finding]:
             elif aside and aside[2] == "shelved":
                 # The files of an entry of the trash, or of a ref there, which `refs` reports.
                 if identity not in scene.trash and f"{TRASH}{identity}" not in scene.inventory.refs:
-                    message = "it has the files of a session that was archived or removed, and is no more"
+                    message = "it has the files of an archived or removed session that is gone"
                     yield Finding("warning", "directory-left", str(path), "", message, _move_or_delete(path))
             elif aside:
-                message = (
-                    "a worktree that was removed: what it held was kept first, and deleting the rest was cut short"
-                )
+                message = "it is the rest of a removed worktree, whose deletion was interrupted; the trash has its work"
                 advice = f"delete it: {shell('rm', '-rf', path)}"
                 yield Finding("info", "directory-left", str(path), "", message, advice)
             else:
                 yield _unknown(scene.core, path, what_is(path, scene.info.common_dir))
         for path in _files_in(folder):
             scene.checked["files"] += 1
-            if placed(path) not in theirs:  # else it lies where a session's worktree was, and is told with that
+            if placed(path) not in theirs:  # else it is in the place of a worktree, and `sessions` reports it
                 yield _file(path)
 
 
@@ -75,8 +73,8 @@ def _registered(scene: Scene) -> set[Path]:
 async def root_directories(
     core: Core, repos: Iterable[Repo], scenes: Iterable[Scene], checked: Counter[str]
 ) -> AsyncIterator[Finding]:
-    """Beside the folders of all repositories."""
-    # The first session of a repository has its tree before the repository has a row.
+    """Check the roots of worktrees."""
+    # The worktree of the first session exists before the row of its repository.
     made = await core.store.read(
         lambda reader: [Path(each.data["worktree"]) for each in reader.operations.list(kinds=(Kind.CREATE,))]
     )
@@ -107,16 +105,16 @@ def _in_roots(
                 findings.append(_file(path))
         if len(findings) > MANY and is_set_by_hand(core, root):
             names = listed([Path(found.subject).name for found in findings], MANY)
-            message = f"{len(findings)} things in it are not Ramet's: {names}"
-            advice = "that is as you like it: `worktrees.root` may be a directory that Ramet has for itself"
+            message = f"it has {len(findings)} entries that are not Ramet's: {names}"
+            advice = "nothing to do; a `worktrees.root` for Ramet alone keeps doctor quieter"
             yield Finding("info", "directory-unknown", str(root), "", message, advice)
         else:
             yield from findings
 
 
 def _of_nobody(path: Path) -> Finding:
-    """A repository's folder whose repository was forgotten."""
-    message = "it was made for worktrees of a repository that is not registered any more"
+    """Report the directory of an unregistered repository."""
+    message = "it was for worktrees of a repository that is no longer registered"
     if is_empty(path):
         advice = "doctor --fix removes it: it is empty"
         return Finding(
@@ -126,12 +124,12 @@ def _of_nobody(path: Path) -> Finding:
 
 
 def _unknown(core: Core, path: Path, what: str) -> Finding:
-    message = f"nothing of Ramet's is in it, though worktrees are made beside it: it is {what}"
+    message = f"it is among Ramet's worktrees, but not Ramet's: it is {what}"
     return Finding(severity_at(core, path), "directory-unknown", str(path), "", message, _move_or_delete(path))
 
 
 def _file(path: Path) -> Finding:
-    message = "it is a file that Ramet did not make, where worktrees are made"
+    message = "it is a file among Ramet's worktrees that Ramet did not create"
     advice = f"look at it: {shell('ls', '-l', path)}\nmove it away: {shell('mv', path)} NEW-PATH\ndelete it for good: {shell('rm', path)}"
     return Finding("info", "file-unknown", str(path), "", message, advice)
 
@@ -144,7 +142,7 @@ def _move_or_delete(path: Path) -> str:
 
 
 def what_is(path: Path, common_dir: Path | None) -> str:
-    """In words, what a directory looks like; ``common_dir`` is that of the repository that it lies beside the worktrees of."""
+    """Say what a directory looks like. ``common_dir``: the git directory of the repository whose worktrees are beside it."""
     if is_empty(path):
         return "empty"
     if (path / ".git").is_dir():
@@ -173,7 +171,7 @@ def _files_in(folder: Path) -> list[Path]:
 
 
 def _entries_of(folder: Path) -> list[Path]:
-    """No links, which are for people to make."""
+    """Entries without symbolic links, which people may create."""
     try:
         return sorted(path for path in folder.iterdir() if not path.is_symlink())
     except (FileNotFoundError, NotADirectoryError, PermissionError):

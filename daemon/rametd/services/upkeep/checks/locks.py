@@ -15,8 +15,8 @@ async def locks(scene: Scene) -> AsyncIterator[Finding]:
         scene.checked["locks"] += 1
         age = scene.core.clock() - changed
         if age > STALE_LOCK_S:
-            message = f"git's lock file is {_long(age)} old: a git that was killed left it, or one hangs"
-            advice = f"if no git is at work there: {shell('rm', path)}"
+            message = f"git's lock file is {_long(age)} old: its git was killed, or hangs"
+            advice = f"if no git runs there: {shell('rm', path)}"
             yield Finding("warning", "lock-stale", str(path), "", message, advice)
 
 

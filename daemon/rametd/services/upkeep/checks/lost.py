@@ -1,4 +1,4 @@
-"""Refs that are gone though a row counts on what they kept: how they are made again, and what is lost where that cannot be."""
+"""Missing refs that a row needs: how to create them again, and what is lost if that is impossible."""
 
 import asyncio
 from collections.abc import Sequence
@@ -13,14 +13,14 @@ from rametd.store import Reader
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """``message`` follows on what the ref kept; ``advice`` is a line for each way out but giving it up."""
+    """``message`` continues the sentence about the ref; ``advice`` has a line for each way out but dropping it."""
 
     message: str
     advice: str
 
 
 async def lost(scene: Scene, session: Session, ref: str, name: str) -> Lost:
-    """``name`` is the object that the ref kept, "" where nothing knows it."""
+    """``name`` is the object that the ref pointed to, "" if unknown."""
     name = name or await scene.core.git.snapshots.mark_of(scene.info, session.worktree)
     if name and await scene.core.git.commits.exists(scene.info, name):
         again = shell("git", "-C", scene.info.root, "update-ref", ref, name)
@@ -30,24 +30,24 @@ async def lost(scene: Scene, session: Session, ref: str, name: str) -> Lost:
 
 
 async def _rest(scene: Scene, session: Session, ref: str) -> tuple[str, str]:
-    """What is lost, and how to have what is not."""
+    """Say what is lost, and how to get the rest."""
     root = scene.info.root
     found = await _last(scene, session)
-    words = "what was not committed is lost"
-    since = f" as far as it was changed after checkpoint {found.number}" if found is not None else ""
+    words = "uncommitted changes are lost"
+    since = f" from after checkpoint {found.number}" if found is not None else ""
     shelf = scene.core.git.snapshots.shelf_of(session.worktree)
     if await asyncio.to_thread(shelf.is_dir):
         words, since = f"its worktree is still at {shelf}", ""
     if found is None:
         there = session.branch in scene.inventory.tips
-        return words + (f"; branch {session.branch} is there" if there else ", and so is its branch"), ""
+        return words + (f"; branch {session.branch} exists" if there else ", and so is its branch"), ""
     instead = shell("git", "-C", root, "update-ref", ref, found.snapshot)
-    advice = f"have the files of checkpoint {found.number} instead: {instead}"
+    advice = f"use checkpoint {found.number} instead: {instead}"
     return words + since, advice
 
 
 async def _last(scene: Scene, session: Session) -> Checkpoint | None:
-    """Of the checkpoint that it stood at, and those before it, the newest that git has."""
+    """Newest checkpoint, up to the current one, that git still has."""
 
     def known(reader: Reader) -> Sequence[Checkpoint]:
         stood = reader.checkpoints.current(session)

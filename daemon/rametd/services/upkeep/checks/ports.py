@@ -1,4 +1,4 @@
-"""Ports that two sessions have, or that a stranger listens on."""
+"""Check: ports of two sessions, and ports on which another program listens."""
 
 import asyncio
 from collections import Counter
@@ -19,8 +19,8 @@ async def ports(core: Core, checked: Counter[str]) -> AsyncIterator[Finding]:
     for base, count, session in blocks:
         checked["ports"] += count
         if last is not None and base < last[0]:
-            message = f"its ports from {base} on are those of {last[1].name} too"
-            advice = f"have others: {shell('rametctl', 'rm', session.name, '--force')} && {shell('rametctl', 'trash', 'restore', session.id)}"
+            message = f"{last[1].name} has its ports from {base} on too"
+            advice = f"give it other ports: {shell('rametctl', 'rm', session.name, '--force')} && {shell('rametctl', 'trash', 'restore', session.id)}"
             yield Finding("error", "ports-shared", session.name, session.id, message, advice)
         last = (base + count, session)
     found = await asyncio.to_thread(
@@ -37,6 +37,6 @@ async def ports(core: Core, checked: Counter[str]) -> AsyncIterator[Finding]:
             listener = found.get(port)
             if listener is not None and session.id not in at_work:
                 who = f"{listener.program} (pid {listener.pid})" if listener.pid else "another user's program"
-                message = f"{who} listens on its port {port}, and nothing of the session runs"
-                advice = "end that program, or the session's server will find the port taken"
+                message = f"{who} listens on its port {port}, but the session runs nothing"
+                advice = "end that program, or the session's server cannot use the port"
                 yield Finding("warning", "port-foreign", session.name, session.id, message, advice)

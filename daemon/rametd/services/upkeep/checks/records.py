@@ -1,4 +1,4 @@
-"""The database, and the copies from which it would be rebuilt."""
+"""Check the database, and the copies from which it is rebuilt."""
 
 import asyncio
 from collections import Counter
@@ -26,5 +26,5 @@ async def records(core: Core, checked: Counter[str]) -> AsyncIterator[Finding]:
             async def unlink(path: Path = path) -> None:
                 await asyncio.to_thread(core.index.delete, path.stem)
 
-            message = "the copy of a session that is no more"
+            message = "it is the copy of a session that is gone"
             yield Finding("info", "index-unknown", str(path), path.stem, message, "doctor --fix deletes it", unlink)

@@ -1,4 +1,4 @@
-"""What is kept under `refs/ramet/`: for nobody, for somebody but gone, or by somebody else."""
+"""Check the refs under `refs/ramet/`: orphaned, broken, missing, or of another Ramet."""
 
 from collections.abc import AsyncIterator
 
@@ -13,7 +13,7 @@ from rametd.services.words import listed
 from rametd.store import load_session
 
 MANY = 3
-"""Objects that are named of what is lost."""
+"""How many lost objects a message names."""
 
 
 async def refs(scene: Scene) -> AsyncIterator[Finding]:
@@ -46,18 +46,18 @@ async def _orphan(scene: Scene, ref: str, name: str, time: float) -> Finding:
             await core.git.snapshots.drop(info, ref, name)
 
     if safe:
-        advice = "doctor --fix deletes it: branches have its commits, or it is older than trash is kept"
+        advice = "doctor --fix deletes it: its commits are on branches, or it is older than `retention.trash`"
     else:
         look = shell("git", "-C", info.root, "show", "--first-parent", "--stat", ref)
         drop_it = shell("git", "-C", info.root, "update-ref", "-d", ref)
-        advice = f"look at it: {look}\ndelete it: {drop_it}, or have doctor --fix do that once it is older than trash is kept"
-    message = "it keeps something of a session that is no more"
+        advice = f"look at it: {look}\ndelete it: {drop_it}; doctor --fix does once it is older than `retention.trash`"
+    message = "it has work of a session that is gone"
     return Finding("info", "ref-unknown", ref, "", message, advice, drop if safe else None)
 
 
 async def _broken(scene: Scene, ref: str) -> Finding:
     lost = await scene.core.git.snapshots.lost(scene.info, scene.inventory.refs[ref])
-    message = f"git does not have all that it keeps any more ({listed([each[:12] for each in lost], MANY)}): unless another copy of the repository has it, it is lost"
+    message = f"git has lost objects of it ({listed([each[:12] for each in lost], MANY)}); only another copy of the repository may have them"
     look = shell("git", "-C", scene.info.root, "fsck", "--no-dangling")
     advice = (
         f"see what else is missing: {look}\ndelete it: {shell('git', '-C', scene.info.root, 'update-ref', '-d', ref)}"
@@ -66,16 +66,14 @@ async def _broken(scene: Scene, ref: str) -> Finding:
 
 
 def _foreign(scene: Scene, ref: str) -> Finding:
-    message = (
-        "it is below refs/ramet/, and nothing that Ramet keeps is called so: somebody else made it, or another release"
-    )
+    message = "it is below refs/ramet/, but this release creates no such ref"
     look = shell("git", "-C", scene.info.root, "show", "--stat", ref)
     advice = f"look at it: {look}\ndelete it: {shell('git', '-C', scene.info.root, 'update-ref', '-d', ref)}"
     return Finding("info", "ref-foreign", ref, "", message, advice)
 
 
 def _of_strangers(scene: Scene, maybe: list[str]) -> Finding | None:
-    """What another Ramet has in the repository, in one finding: it may be a lot, and is as it should be. ``maybe``: branches of which that is not sure."""
+    """Report all refs and branches of another Ramet as one finding. ``maybe``: branches that may be its."""
     ours = {ref: kind_and_id(ref) for ref in scene.inventory.refs}
     refs = sorted(ref for ref, (kind, identity) in ours.items() if kind in KINDS and identity in scene.strangers)
     branches = sorted(branch for branch, path in scene.inventory.made.items() if path.name in scene.strangers)
@@ -84,11 +82,11 @@ def _of_strangers(scene: Scene, maybe: list[str]) -> Finding | None:
         return None
     kinds = [plural(len(names), kind) for names, kind in ((refs, "ref"), (branches, "branch")) if names]
     names = listed([*refs, *branches], MANY)
-    message = f"{' and '.join(kinds)} of sessions that this Ramet never had ({names}): another one, such as another person's, works here too, or they are of before the database was rebuilt"
+    message = f"{' and '.join(kinds)} of unknown sessions ({names}): another Ramet works here too, or they are older than the rebuilt database"
     if maybe:
-        message = f"{message}; {listed(maybe, MANY)}: by the name alone, for git has forgotten what they were made for"
+        message = f"{message}; {listed(maybe, MANY)}: judged by the name alone"
     root = scene.info.root
-    advice = f"leave them to that one: neither gc nor doctor --fix touches them\nwhere there is none, delete one: {shell('git', '-C', root, 'update-ref', '-d')} REF\nsee when they were made: {shell('git', '-C', root, 'for-each-ref', '--format=%(committerdate) %(refname)', 'refs/ramet')}"
+    advice = f"leave them to the other Ramet: gc and doctor --fix do not touch them\nif there is none, delete one: {shell('git', '-C', root, 'update-ref', '-d')} REF\nsee when they were created: {shell('git', '-C', root, 'for-each-ref', '--format=%(committerdate) %(refname)', 'refs/ramet')}"
     return Finding("info", "ref-foreign", "refs/ramet", "", message, advice)
 
 
@@ -98,8 +96,8 @@ async def _trash(scene: Scene) -> AsyncIterator[Finding]:
         if not entry.ref or entry.ref in scene.inventory.refs:
             continue
         if await scene.core.store.read(lambda reader, id_=entry.id: reader.trash.get(id_) is None):  # type: ignore[misc]
-            continue  # brought back or dropped meanwhile
+            continue  # restored or dropped meanwhile
         found = await lost(scene, load_session(entry.session), entry.ref, entry.commit)
-        message = f"{entry.ref}, which keeps what {entry.name} had, {found.message}"
-        advice = f"{found.advice}\ngive it up: {shell('rametctl', 'trash', 'empty', entry.id)}".lstrip()
+        message = f"{entry.ref} with the work of {entry.name} {found.message}"
+        advice = f"{found.advice}\ndrop it: {shell('rametctl', 'trash', 'empty', entry.id)}".lstrip()
         yield Finding("error", "trash-ref-missing", entry.name, entry.session_id, message, advice)

@@ -1,4 +1,4 @@
-"""Of each session: its worktree, its branch, its link by name, and the copy from which its row would be rebuilt."""
+"""Check each session: its worktree, branch, link by name, conversation, and the copy of its row."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -23,18 +23,18 @@ async def sessions(scene: Scene) -> AsyncIterator[Finding]:
         check = _archived(scene, session) if session.state == State.ARCHIVED else _living(scene, session)
         for findings in (check, _conversation(scene, session)):
             async for found in findings:
-                if await _is_as_it_was(scene, session):
+                if await _is_settled(scene, session):
                     yield found
 
 
 async def _conversation(scene: Scene, session: Session) -> AsyncIterator[Finding]:
     if message := await Transcripts(scene.core).warning(session):
-        advice = f"what was said is in {shell('rametctl', 'log', session.name)}"
+        advice = f"read the transcript: {shell('rametctl', 'logs', session.name)}"
         yield Finding("warning", "conversation-missing", session.name, session.id, message, advice)
 
 
-async def _is_as_it_was(scene: Scene, session: Session) -> bool:
-    """What is on its way in or out, or was a moment ago, differs for a while and is nobody's fault; `unfinished` tells what hangs."""
+async def _is_settled(scene: Scene, session: Session) -> bool:
+    """Whether no operation changed the session while the check ran; `unfinished` reports operations that hang."""
     operations, now = await scene.core.store.read(
         lambda reader: (reader.operations.list(session.id), reader.sessions.find(session.id))
     )
@@ -45,8 +45,8 @@ async def _archived(scene: Scene, session: Session) -> AsyncIterator[Finding]:
     if session.worktree_kind == WorktreeKind.OWN and archive_ref(session.id) not in scene.inventory.refs:
         name, ref = session.name, archive_ref(session.id)
         found = await lost(scene, session, ref, await archived_as(scene.core, scene.info, session))
-        message = f"{ref}, which keeps the work of {name}, {found.message}"
-        advice = f"{found.advice}\ngive it up: {shell('rametctl', 'rm', name, '--force')}".lstrip()
+        message = f"{ref} with the work of {name} {found.message}"
+        advice = f"{found.advice}\nremove the session: {shell('rametctl', 'rm', name, '--force')}".lstrip()
         yield Finding("error", "archive-ref-missing", name, session.id, message, advice)
 
 
@@ -68,19 +68,19 @@ async def _living(scene: Scene, session: Session) -> AsyncIterator[Finding]:
             async def link() -> None:
                 await asyncio.to_thread(link_by_name, session)
 
-            message = f"no link in {folder} leads to it"
-            yield Finding("info", "link-missing", session.name, session.id, message, "doctor --fix makes it", link)
+            message = f"{folder} has no link to it"
+            yield Finding("info", "link-missing", session.name, session.id, message, "doctor --fix creates it", link)
     if not await asyncio.to_thread((scene.core.state_dir / "index" / f"{session.id}.json").exists):
 
         async def write() -> None:
             await asyncio.to_thread(scene.core.index.write, scene.repo, session)
 
-        message = "its copy, from which a damaged database would be rebuilt, is missing"
+        message = "the copy of its row, from which a damaged database is rebuilt, is missing"
         yield Finding("warning", "index-missing", session.name, session.id, message, "doctor --fix writes it", write)
 
 
 async def _stranger(scene: Scene, session: Session) -> Finding | None:
-    """Of something else that lies where the worktree was, be it a sound worktree of another repository: it has to go first, for it is not ours to delete."""
+    """Report a directory in the place of the worktree that is not the worktree. It is not ours to delete."""
     tree = session.worktree
     if session.worktree_kind != WorktreeKind.OWN:
         return None
@@ -92,7 +92,7 @@ async def _stranger(scene: Scene, session: Session) -> Finding | None:
         f"move it away: {shell('mv', tree, tree.with_name(f'{tree.name}.aside'))}\n"
         f"then {await _again(scene, session, again)}\nremove the session: {shell('rametctl', 'rm', session.name)}"
     )
-    message = f"something else lies where its worktree was: {why}"
+    message = f"another directory is in the place of its worktree: {why}"
     return Finding("error", "worktree-broken", session.name, session.id, message, advice)
 
 
@@ -103,45 +103,45 @@ async def _no_worktree(scene: Scene, session: Session, error: RametError) -> Fin
     again = f"{shell('rametctl', 'archive', name)} && {shell('rametctl', 'restore', name)}"
     remove = f"remove the session: {shell('rametctl', 'rm', name)}"
     if (moved := await asyncio.to_thread(_moved_to, scene, tree)) is not None:
-        code, message = "worktree-moved", f"its worktree is at {moved} now"
+        code, message = "worktree-moved", f"its worktree was moved to {moved}"
         advice = f"move it back: {shell('git', '-C', root, 'worktree', 'move', '-f', '-f', moved, tree)}"
     elif session.worktree_kind != WorktreeKind.OWN:
-        advice = f"bring it back by hand: Ramet did not make it\n{remove}"
+        advice = f"restore it by hand: Ramet did not create it\n{remove}"
     elif exists:
-        lines = [f"make it anew, with the files that are there: {again}", await _files_again(scene, session), remove]
+        lines = [f"create it again with the files that are there: {again}", await _files_again(scene, session), remove]
         advice = "\n".join(filter(None, lines))
         if not await asyncio.to_thread((tree / ".git").exists):
-            # Without a path: with one, git looks for the .git file there that is to be written.
+            # Without a path: with one, git expects the .git file that it should write.
             mend = shell("git", "-C", root, "worktree", "repair")
-            advice = f"have git mend it, as all worktrees of the repository that need it: {mend}\n{advice}"
+            advice = f"repair all worktrees of the repository: {mend}\n{advice}"
     else:
         repair = shell("git", "-C", root, "worktree", "repair")
-        advice = f"where it was moved by hand, have git find it: {repair} NEW-PATH\n{await _again(scene, session, again)}\n{remove}"
+        advice = f"if you moved it: {repair} NEW-PATH\n{await _again(scene, session, again)}\n{remove}"
     return Finding("error", code, name, session.id, message, advice)
 
 
 async def _files_again(scene: Scene, session: Session) -> str:
-    """How the files of the checkpoint that it stood at come back, where there is one."""
+    """Advice on restoring the files of the current checkpoint, "" without one."""
     stood = await scene.core.store.read(lambda reader: reader.checkpoints.current(session))
     if stood is None:
         return ""
     rewind = shell("rametctl", "rewind", session.name, str(stood.number), "--files-only")
-    return f"then, where files are missing, have those of checkpoint {stood.number}, where it stood: {rewind}"
+    return f"then, if files are missing, restore those of checkpoint {stood.number}, its last: {rewind}"
 
 
 async def _again(scene: Scene, session: Session, again: str) -> str:
-    """What making a worktree that is gone once more brings back: the files of the checkpoint that it stood at, unless the branch has gone on since."""
+    """Advice on creating a deleted worktree again: with the files of the current checkpoint, unless the branch has moved."""
     stood = await scene.core.store.read(lambda reader: reader.checkpoints.current(session))
     if stood is None:
-        return f"make it again from its branch: {again}"
+        return f"create it again from its branch: {again}"
     if scene.inventory.tips.get(session.branch, stood.head) == stood.head:
-        return f"make it again with the files of checkpoint {stood.number}, where it stood: {again}"
+        return f"create it again with the files of checkpoint {stood.number}, its last: {again}"
     rewind = shell("rametctl", "rewind", session.name, str(stood.number), "--files-only")
-    return f"make it again from its branch: {again}\nthen have the files of checkpoint {stood.number}, where it stood: {rewind}"
+    return f"create it again from its branch: {again}\nthen restore the files of checkpoint {stood.number}, its last: {rewind}"
 
 
 def _moved_to(scene: Scene, tree: Path) -> Path | None:
-    """Where git has the worktree, if that is there and another place; blocks."""
+    """Path of the worktree according to git, if it exists elsewhere; blocks."""
     for entry in scene.inventory.registrations:
         if entry.admin_dir.name == tree.name and entry.path is not None and entry.path.is_dir():
             return entry.path if entry.path.resolve() != tree.resolve() else None
@@ -155,49 +155,51 @@ async def _branch(scene: Scene, session: Session) -> AsyncIterator[Finding]:
     if (gone := scene.inventory.lost.get(branch)) is not None:
         begun, _ = await scene.core.store.read(lambda reader: last_known(reader, session))
         root = scene.info.root
-        message = f"branch {branch} is at {gone[:12]}, which git has no more; its worktree may still hold the work"
+        message = f"branch {branch} is at {gone[:12]}, which git no longer has; its worktree may still have the work"
         advice = (
-            f"bring that commit back, from another copy of the repository: {shell('git', '-C', root, 'fetch')} OTHER-COPY {gone}\n"
-            f"have the branch at what is known before that, with all files as changes: {shell('git', '-C', root, 'update-ref', f'refs/heads/{branch}', begun)}"
+            f"fetch that commit from another copy of the repository: {shell('git', '-C', root, 'fetch')} OTHER-COPY {gone}\n"
+            f"or move the branch to the last known commit before it, with all files as changes: {shell('git', '-C', root, 'update-ref', f'refs/heads/{branch}', begun)}"
         )
         yield Finding("error", "branch-missing", session.name, session.id, message, advice)
         return
     if branch not in scene.inventory.tips:
-        message = f"branch {branch} is gone; its worktree may still hold the work"
-        advice = f"make it again: {await _make_branch(scene, session)}"
+        message = f"branch {branch} is gone; its worktree may still have the work"
+        advice = f"create it again: {await _make_branch(scene, session)}"
         yield Finding("error", "branch-missing", session.name, session.id, message, advice)
         return
     git_dir = await asyncio.to_thread(existing_git_dir, tree)
     busy = await asyncio.to_thread(busy_with, git_dir) if git_dir is not None else ""
-    endings = "\nor take it back: ".join(ending_commands(tree, busy)) if busy else ""
+    endings = "\nor undo it: ".join(ending_commands(tree, busy)) if busy else ""
     look = f"look at it: {shell('git', '-C', tree, 'status')}"
     place = scene.inventory.checked_out.get(branch)
     if place is not None and await asyncio.to_thread(lambda: place.resolve() == tree.resolve()):
         if busy and session.state not in BUSY_STATES:
-            message = f"{busy} is under way in {tree}"
-            yield Finding("warning", "git-unfinished", session.name, session.id, message, f"{look}\nend it: {endings}")
+            message = f"{busy} is unfinished in {tree}"
+            yield Finding(
+                "warning", "git-unfinished", session.name, session.id, message, f"{look}\nfinish it: {endings}"
+            )
         return
     where = f"is checked out at {place}" if place is not None else "is checked out nowhere"
     message = f"branch {branch} {where}, not in the session's worktree"
     if busy:
-        # Until that is over git refuses to switch.
-        message = f"{message}: {busy} is under way there"
-        again = f"end it: {endings}"
+        # Until then git refuses to switch.
+        message = f"{message}: {busy} is unfinished there"
+        again = f"finish it: {endings}"
     else:
-        again = f"have the branch there again: {shell('git', '-C', tree, 'switch', branch)}"
+        again = f"check the branch out there: {shell('git', '-C', tree, 'switch', branch)}"
     advice = f"{look}\n{again}"
     yield Finding("warning", "branch-not-checked-out", session.name, session.id, message, advice)
 
 
 async def _make_branch(scene: Scene, session: Session) -> str:
-    """The command that makes a deleted branch again where the worktree stands."""
+    """Command that creates a deleted branch again at the worktree's commit."""
     entry: Registration | None = None
     for each in scene.inventory.registrations:
         if each.admin_dir.name == session.worktree.name:
             entry = each
     if entry is None or entry.branch != session.branch:
         return shell("git", "-C", session.worktree, "switch", "-c", session.branch)
-    # HEAD is the branch that is no more, so that git would begin a history there that has no past: the commit has to be named.
+    # HEAD names the deleted branch, so a new branch would begin without history: name the commit.
     begun, _ = await scene.core.store.read(lambda reader: last_known(reader, session))
     commit = await scene.core.git.worktrees.last_checked_out(entry) or begun
     return shell("git", "-C", scene.info.root, "branch", session.branch, commit)

@@ -1,4 +1,4 @@
-"""Operations that are not finished: they failed and wait to be tried again, or take longer than they should."""
+"""Check: operations that failed and wait for a retry, or that take too long."""
 
 from collections import Counter
 from collections.abc import AsyncIterator
@@ -21,7 +21,7 @@ LONG_S = 600.0
 async def unfinished(
     core: Core, repo: Repo | None, checked: Counter[str], since: float, recovering: AbstractSet[str]
 ) -> AsyncIterator[Finding]:
-    """``since`` is when the daemon started: it could not recover what is older, except for the sessions that it is ``recovering``."""
+    """``since``: start of the daemon. It failed to recover older operations, except of sessions that it is ``recovering``."""
     for operation, session in await core.store.read(_pending):
         if session is None or (repo is not None and session.repo_id != repo.id):
             continue
@@ -31,13 +31,16 @@ async def unfinished(
         if why := why_unfinished(operation):
             message, severity = why, "error"
         elif operation.create_time < since and session.id in recovering:
-            message, severity = f"its {noun} was cut short, and goes on since the daemon started", "info"
-            again = "wait for it; the daemon's log (`rametctl daemon logs`) says what it meets"
+            message, severity = f"its {noun} was interrupted, and resumed when the daemon started", "info"
+            again = "wait for it; `rametctl daemon logs` shows its progress"
         elif operation.create_time < since:
-            message, severity = f"its {noun} was cut short, and could not be finished when the daemon started", "error"
+            message, severity = (
+                f"its {noun} was interrupted, and the daemon could not finish it when it started",
+                "error",
+            )
         elif age > LONG_S:
-            message, severity = f"its {noun} has been under way for {plural(round(age / 60), 'minute')}", "warning"
-            again = "where nothing moves any more, " + again
+            message, severity = f"its {noun} has taken {plural(round(age / 60), 'minute')}", "warning"
+            again = "if it makes no progress, " + again
         else:
             continue
         yield Finding(severity, operation.traits.code, session.name, session.id, message, again)
@@ -48,9 +51,9 @@ def _pending(reader: Reader) -> list[tuple[Operation, Session | None]]:
 
 
 def again_by(operation: Operation, session: Session) -> str:
-    """What to do, once what the message names is out of the way."""
+    """How to retry, once the cause is gone."""
     if operation.kind == Kind.RESTORE and operation.data.get("origin") == TRASH:
-        return f"try again: {shell('rametctl', 'trash', 'restore', session.id)}"
+        return f"retry: {shell('rametctl', 'trash', 'restore', session.id)}"
     if operation.traits.retry:
-        return f"try again: {shell('rametctl', *operation.traits.retry, session.name)}"
-    return "the daemon tries again when it starts: rametctl daemon restart"
+        return f"retry: {shell('rametctl', *operation.traits.retry, session.name)}"
+    return "the daemon retries when it starts: rametctl daemon restart"

@@ -1,4 +1,4 @@
-"""What git has on its list of worktrees that no session has: ours, those that somebody made by hand where ours are, and those whose directory is gone."""
+"""Check: worktrees registered in git without a session: ours, others in our directories, and missing ones."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -12,8 +12,8 @@ from rametd.services.upkeep.finding import Finding, Fix, shell
 from rametd.services.upkeep.ground import folders_of_scene, is_of, placed, places_of, roots, severity_at
 from rametd.services.upkeep.scene import Scene
 
-STALE = "git has a worktree of ours on its list whose directory is gone, and no session has it"
-OTHERS = "it was made by a Ramet with another state directory or another `worktrees.root`: no session here has it"
+STALE = "git lists a worktree of ours whose directory is gone, and no session has it"
+OTHERS = "it belongs to a Ramet with another state directory or another `worktrees.root`: no session here has it"
 
 
 async def worktrees(scene: Scene) -> AsyncIterator[Finding]:
@@ -25,7 +25,7 @@ async def worktrees(scene: Scene) -> AsyncIterator[Finding]:
 
 
 def _registrations(scene: Scene) -> tuple[list[Finding], list[Registration]]:
-    """What differs, and the entries of ours whose directory is gone. Blocks."""
+    """Findings, and our entries whose directory is gone. Blocks."""
     findings: list[Finding] = []
     stale: list[Registration] = []
     theirs = places_of(scene.sessions)
@@ -34,7 +34,7 @@ def _registrations(scene: Scene) -> tuple[list[Finding], list[Registration]]:
         scene.checked["worktrees"] += 1
         if entry.path is None or placed(entry.path) in theirs:
             continue
-        if {entry.path.name, entry.admin_dir.name} & scene.known:  # one that was moved is told with its session
+        if {entry.path.name, entry.admin_dir.name} & scene.known:  # `sessions` reports a moved worktree
             continue
         inside = any(placed(entry.path).is_relative_to(place) for place in ground)
         if scene.inventory.ours(entry):
@@ -42,7 +42,7 @@ def _registrations(scene: Scene) -> tuple[list[Finding], list[Registration]]:
                 stale.append(entry)
             elif not (
                 landing_trees.NAME.fullmatch(entry.path.name) and entry.path.exists()
-            ):  # else gc says when it may go
+            ):  # else gc removes it in time
                 findings.append(_ours(scene, entry, inside=inside))
         elif not entry.path.exists():
             findings.append(_gone(scene, entry, inside=inside))
@@ -52,7 +52,7 @@ def _registrations(scene: Scene) -> tuple[list[Finding], list[Registration]]:
 
 
 def _is_of_this_ramet(scene: Scene, path: Path) -> bool:
-    """By the session that it was made for, or by its folder, which has the repository's id, that no other Ramet gave it."""
+    """Whether a former session of this Ramet had it, or its folder has our id of the repository."""
     return path.name in scene.departed or is_of(scene.repo, path.parent)
 
 
@@ -60,17 +60,19 @@ def _ours(scene: Scene, entry: Registration, *, inside: bool) -> Finding:
     path, root = entry.path, scene.info.root
     assert path is not None
     if not path.exists():
-        advice = f"leave it to that one\nwhere there is none any more, take it off: {_remove(root, path)}"
+        advice = f"leave it to that Ramet\nif there is none, unregister it: {_remove(root, path)}"
         return Finding("info", "registration-foreign", str(path), "", f"{OTHERS}, and its directory is gone", advice)
     adopt = f"{shell('git', '-C', root, 'worktree', 'unlock', path)} && {shell('rametctl', 'adopt', path)}"
     remove = _remove(root, path)
     if inside:
-        message = "it was made by Ramet, and no session has it"
+        message = "Ramet created it, and no session has it"
         look = shell("rametctl", "gc", "--repo", scene.repo.name)
-        advice = f"see what is in it: {look}\nhave a session there: {adopt}\ndelete it with all that is in it: {remove}"
+        advice = (
+            f"see what is in it: {look}\ncreate a session there: {adopt}\ndelete it with everything in it: {remove}"
+        )
     else:
         message = OTHERS
-        advice = f"leave it to that one\nwhere there is none any more, have a session there: {adopt}"
+        advice = f"leave it to that Ramet\nif there is none, create a session there: {adopt}"
     severity = "warning" if inside else "info"
     return Finding(severity, "worktree-unknown", str(path), "", message, advice)
 
@@ -80,16 +82,16 @@ async def _stale(scene: Scene, entry: Registration) -> Finding:
     assert path is not None
     risk = await scene.core.git.worktrees.work_at_risk(scene.info, path, "", None)
     if not risk:
-        advice = "doctor --fix takes it off"
+        advice = "doctor --fix unregisters it"
         return Finding("warning", "registration-stale", str(path), "", STALE, advice, _prune(scene, entry))
-    advice = f"have git find it where it was moved by hand: {shell('git', '-C', root, 'worktree', 'repair')} NEW-PATH\n"
+    advice = f"if you moved it: {shell('git', '-C', root, 'worktree', 'repair')} NEW-PATH\n"
     if risk.unique_commits:
         advice += (
-            f"have a branch of what it had: {shell('git', '-C', root, 'branch')} NAME {risk.unique_commits[0][0]}\n"
+            f"save its commits on a branch: {shell('git', '-C', root, 'branch')} NAME {risk.unique_commits[0][0]}\n"
         )
-    message = f"{STALE}; only git's entry of it has {describe(risk)}"
+    message = f"{STALE}; only its entry in git has {describe(risk)}"
     return Finding(
-        "warning", "registration-stale", str(path), "", message, f"{advice}give that up: {_remove(root, path)}"
+        "warning", "registration-stale", str(path), "", message, f"{advice}delete that: {_remove(root, path)}"
     )
 
 
@@ -98,11 +100,11 @@ def _remove(root: Path, path: Path) -> str:
 
 
 def _gone(scene: Scene, entry: Registration, *, inside: bool) -> Finding:
-    """Of a worktree made by hand. It is told wherever it was: git takes its branch for checked out, and so does whoever asks for that branch."""
+    """Report a missing worktree that Ramet did not create, wherever it was: git considers its branch checked out."""
     path, root = entry.path, scene.info.root
     assert path is not None
-    where = " where Ramet's are" if inside else ""
-    message = f"git has a worktree on its list that was made by hand{where}, and whose directory is gone"
+    where = " in a directory of Ramet's" if inside else ""
+    message = f"git lists a worktree of your own{where} whose directory is gone"
     if entry.branch is not None:
         message = f"{message}; it holds branch {entry.branch}"
     off, unlock = shell("git", "-C", root, "worktree", "remove", path), ""
@@ -110,9 +112,9 @@ def _gone(scene: Scene, entry: Registration, *, inside: bool) -> Finding:
         message = f"{message}; it is locked{f': {entry.locked}' if entry.locked else ''}"
         unlock = f"{shell('git', '-C', root, 'worktree', 'unlock', path)} && "
     advice = (
-        f"leave it, where its disk is away\nhave git find it where it was moved by hand: {shell('git', '-C', root, 'worktree', 'repair')} NEW-PATH\n"
-        f"take it off: {unlock}{off}\n"
-        f"take all off whose directory is gone: {shell('git', '-C', root, 'worktree', 'prune')}"
+        f"leave it if its disk is not mounted\nif you moved it: {shell('git', '-C', root, 'worktree', 'repair')} NEW-PATH\n"
+        f"unregister it: {unlock}{off}\n"
+        f"unregister all missing ones: {shell('git', '-C', root, 'worktree', 'prune')}"
     )
     return Finding("info", "registration-foreign", str(path), "", message, advice)
 
@@ -120,11 +122,11 @@ def _gone(scene: Scene, entry: Registration, *, inside: bool) -> Finding:
 def _by_hand(scene: Scene, entry: Registration) -> Finding:
     path, root = entry.path, scene.info.root
     assert path is not None
-    message = "it is a worktree of your own, where Ramet's worktrees are"
+    message = "it is a worktree of your own in a directory of Ramet's"
     advice = (
-        f"have a session in it: {shell('rametctl', 'adopt', path)}\n"
-        f"have it elsewhere: {shell('git', '-C', root, 'worktree', 'move', path)} NEW-PATH\n"
-        f"delete it, which git refuses while something in it is uncommitted: {shell('git', '-C', root, 'worktree', 'remove', path)}"
+        f"create a session in it: {shell('rametctl', 'adopt', path)}\n"
+        f"move it: {shell('git', '-C', root, 'worktree', 'move', path)} NEW-PATH\n"
+        f"delete it (git refuses if it has uncommitted changes): {shell('git', '-C', root, 'worktree', 'remove', path)}"
     )
     return Finding(severity_at(scene.core, path), "worktree-foreign", str(path), "", message, advice)
 
@@ -132,7 +134,7 @@ def _by_hand(scene: Scene, entry: Registration) -> Finding:
 def _prune(scene: Scene, entry: Registration) -> Fix:
     async def prune() -> None:
         assert entry.path is not None
-        if await asyncio.to_thread(entry.path.exists):  # it came back: it may hold work
+        if await asyncio.to_thread(entry.path.exists):  # it may have work
             raise WorktreeChangedError(f"{entry.path} is there again", hint="look at it")
         await scene.core.git.worktrees.remove(scene.info, entry.path, "", delete_branch=False)
 
