@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -48,6 +49,7 @@ class App:
             self.directories,
             self.environ,
             autostart=autostart,
+            directory=_directory(),
             tell=lambda words: self.output.note(f"rametctl: {words}"),
             lasting=lasting,
         )
@@ -73,6 +75,13 @@ class App:
             if (directory / ".git").is_file() or _is_git_directory(directory / ".git") or _is_git_directory(directory):
                 return str(here)
         return None
+
+
+def _directory() -> str:
+    """Return the current directory, "" where it was removed or cannot be told."""
+    with suppress(OSError):
+        return str(Path.cwd())
+    return ""
 
 
 def _is_git_directory(path: Path) -> bool:

@@ -114,7 +114,8 @@ def call_metadata(environ: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
 
 class Connection:
     """One command's connection. ``autostart`` says whether a daemon that is not there is started; ``tell`` gets words for the person
-    where one has gone that only others start, and is waited for. ``lasting``: see `CallerEnvironment`."""
+    where one has gone that only others start, and is waited for. ``lasting``: see `CallerEnvironment`. ``directory`` is the caller's:
+    where a name fits sessions of several repositories, the one around it is meant."""
 
     def __init__(
         self,
@@ -124,6 +125,7 @@ class Connection:
         autostart: bool,
         tell: Callable[[str], None],
         lasting: bool = False,
+        directory: str = "",
     ) -> None:
         self.directories = directories
         self.autostart = autostart
@@ -132,7 +134,9 @@ class Connection:
         self._channel: grpc.Channel | None = None
         self._listener: Listener | None = None  # that of the channel
         self._end: float | None = None  # see `within`
-        self._metadata = call_metadata(environ)
+        self._metadata: tuple[tuple[str, str | bytes], ...] = call_metadata(environ)
+        if directory:
+            self._metadata += (("ramet-directory-bin", os.fsencode(directory)),)
         self._environment = CallerEnvironment(environ, directories.config_file, lasting=lasting)
 
     @contextmanager

@@ -46,6 +46,14 @@ def get_session(app: "App", session: str, *, disk_use: bool = False, variables: 
     return app.connection.call(lambda daemon: daemon.sessions.GetSession, request)
 
 
+def session_name(app: "App", session: str) -> str:
+    """Return the session as a request names it: as typed, since the daemon looks it up.
+
+    An agent may type the beginning of a name here, which its tools do not take: that is looked up first.
+    """
+    return get_session(app, session).session.id if acting_session(app) else session
+
+
 def acting_session(app: "App") -> bool:
     """Whether commands act as a session: inside one its token is in the environment."""
     return bool(app.environ.get("RAMET_TOKEN"))

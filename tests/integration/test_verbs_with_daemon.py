@@ -13,6 +13,7 @@ from tests.support.agents import script
 from tests.support.daemon import IDLE, WAITING, Client, Sandbox
 from tests.support.eventually import eventually
 from tests.support.family import EDITS, bash, token_of, tool
+from tests.support.repositories import plain
 from tests.support.running import client, sandbox
 
 __all__ = ["client", "sandbox"]
@@ -184,3 +185,19 @@ async def test_an_mcp_client_leads_sessions(client: Client, sandbox: Sandbox, re
         refused = await session.call_tool("report_result", {"text": "x"})
         assert refused.is_error
     assert (await client.get("remote")).turns == 1
+
+
+async def test_a_name_of_two_repositories_means_the_one_around_the_caller(
+    client: Client, sandbox: Sandbox, repository: Path
+) -> None:
+    other = plain(sandbox.root / "other", sandbox.environ, "--initial-branch=main").path
+    twins = {path: (await client.create(path, name="twin")).id for path in (repository, other)}
+    below = other / "below"
+    below.mkdir()
+    for path, standing in ((repository, repository), (other, below)):
+        assert sandbox.ctl("pause", "twin", "--json", cwd=standing).json["id"] == twins[path]
+        assert sandbox.ctl("comment", "twin", cwd=standing).code == 0
+    refused = sandbox.ctl("pause", "twin", "--json", cwd=sandbox.root)
+    assert refused.json["error"]["reason"] == "AMBIGUOUS"
+    worktree = Path((await client.get(twins[other])).worktree)
+    assert sandbox.ctl("resume", "twin", "--json", cwd=worktree).json["id"] == twins[other]

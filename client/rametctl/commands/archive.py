@@ -23,12 +23,13 @@ def command(app: App, sessions: tuple[str, ...], force: bool) -> int:
     from ramet.words import size
 
     from rametctl.render.session import reference
-    from rametctl.sessions import get_session, told
+    from rametctl.sessions import session_name, told
     from rametctl.several import each
 
     def act(session: str) -> object:
-        found = get_session(app, session).session
-        request = session_pb2.ArchiveSessionRequest(session=found.id, force=force, request_id=new_request_id())
+        request = session_pb2.ArchiveSessionRequest(
+            session=session_name(app, session), force=force, request_id=new_request_id()
+        )
         with app.output.spinner("archiving …"):
             answer = app.connection.call(lambda daemon: daemon.sessions.ArchiveSession, request)
         for warning in answer.warnings:

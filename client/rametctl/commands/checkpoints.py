@@ -35,16 +35,16 @@ def command(app: App, session: str, make: bool) -> None:
     from ramet.jsonify import to_json
     from ramet.v1 import worktree_pb2
 
-    from rametctl.sessions import get_session
+    from rametctl.sessions import session_name
 
-    found = get_session(app, session).session
+    name = session_name(app, session)
     if make:
-        wanted = worktree_pb2.CreateCheckpointRequest(session=found.id, request_id=new_request_id())
+        wanted = worktree_pb2.CreateCheckpointRequest(session=name, request_id=new_request_id())
         with app.output.spinner("creating a checkpoint …"):
             kept = app.connection.call(lambda daemon: daemon.worktrees.CreateCheckpoint, wanted)
         for warning in kept.warnings:
             app.output.note(f"rametctl: warning: {warning}")
-    request = worktree_pb2.ListCheckpointsRequest(session=found.id)
+    request = worktree_pb2.ListCheckpointsRequest(session=name)
     pages = app.connection.pages(lambda daemon: daemon.worktrees.ListCheckpoints, request)
     checkpoints = [checkpoint for page in pages for checkpoint in page.checkpoints]
     if app.output.json_mode:

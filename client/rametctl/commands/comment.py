@@ -36,11 +36,11 @@ def command(
       rametctl comment fix-login --resolve 3f2a
     """
     from rametctl.errors import UsageError
-    from rametctl.sessions import get_session
+    from rametctl.sessions import session_name
 
     if sum(map(bool, (place, send, resolve))) > 1 and not (place and send):
         raise UsageError("conflicting options were given", hint="give either a comment, --send, or --resolve")
-    session_id = get_session(app, session).session.id
+    session_id = session_name(app, session)
     if place is not None:
         said = None if text is not None and not text.strip() else read_prompt(text, None, sys.stdin)
         if said is None:

@@ -55,9 +55,9 @@ def command(app: App, sessions: tuple[str, ...], with_clean: bool, watch: bool, 
 
 
 def _ids(app: App, sessions: tuple[str, ...]) -> list[str]:
-    from rametctl.sessions import get_session
+    from rametctl.sessions import session_name
 
-    return [get_session(app, each).session.id for each in sessions]
+    return [session_name(app, each) for each in sessions]
 
 
 def _repo(app: App, repo: str | None, sessions: tuple[str, ...]) -> str:

@@ -33,11 +33,11 @@ def command(
     """
     from ramet.v1 import session_pb2
 
-    from rametctl.sessions import get_session, report
+    from rametctl.sessions import report, session_name
 
     text = read_prompt(prompt, file, sys.stdin)
     request = session_pb2.ForkSessionRequest(
-        session=get_session(app, session).session.id,
+        session=session_name(app, session),
         prompt=text or "",
         checkpoint=checkpoint,
         name=name,

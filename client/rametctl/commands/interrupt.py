@@ -18,14 +18,15 @@ def command(app: App, sessions: tuple[str, ...]) -> int:
     """
     from ramet.v1 import session_pb2
 
-    from rametctl.sessions import get_session, told
+    from rametctl.sessions import session_name, told
     from rametctl.several import each
 
     def act(session: str) -> object:
-        found = get_session(app, session).session
-        request = session_pb2.InterruptSessionRequest(session=found.id, request_id=new_request_id())
+        request = session_pb2.InterruptSessionRequest(session=session_name(app, session), request_id=new_request_id())
         with app.output.spinner("interrupting …"):
             answer = app.connection.call(lambda daemon: daemon.sessions.InterruptSession, request)
+        for prompt in answer.withdrawn:
+            app.output.note(f"rametctl: not read, withdrawn: {prompt.text}")
         note = "" if answer.interrupted else "there was no turn to interrupt"
         return told(app, answer.session, note=note, interrupted=answer.interrupted)
 

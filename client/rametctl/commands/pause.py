@@ -19,12 +19,11 @@ def command(app: App, sessions: tuple[str, ...]) -> int:
     """
     from ramet.v1 import session_pb2
 
-    from rametctl.sessions import get_session, told
+    from rametctl.sessions import session_name, told
     from rametctl.several import each
 
     def act(session: str) -> object:
-        found = get_session(app, session).session
-        request = session_pb2.PauseSessionRequest(session=found.id, request_id=new_request_id())
+        request = session_pb2.PauseSessionRequest(session=session_name(app, session), request_id=new_request_id())
         with app.output.spinner("pausing …"):
             answer = app.connection.call(lambda daemon: daemon.sessions.PauseSession, request)
         return told(app, answer.session)

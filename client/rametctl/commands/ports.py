@@ -27,9 +27,9 @@ def command(app: App, session: str | None) -> None:
     from ramet.jsonify import to_json
     from ramet.v1 import terminal_pb2
 
-    from rametctl.sessions import get_session
+    from rametctl.sessions import session_name
 
-    name = get_session(app, session).session.id if session is not None else ""
+    name = session_name(app, session) if session is not None else ""
     request = terminal_pb2.ListPortsRequest(session=name)
     answer = app.connection.call(lambda daemon: daemon.terminals.ListPorts, request)
     listed = [(each, port) for each in answer.sessions for port in each.ports]

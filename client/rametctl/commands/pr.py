@@ -227,9 +227,9 @@ def cleanup(app: App, sessions: tuple[str, ...], remote_branches: bool, dry_run:
 
 
 def _id(app: App, session: str) -> str:
-    from rametctl.sessions import get_session
+    from rametctl.sessions import session_name
 
-    return get_session(app, session).session.id
+    return session_name(app, session)
 
 
 def _name(pull: "PullRequest") -> str:

@@ -73,7 +73,7 @@ def command(ctx: click.Context, /, **options: Unpack[Options]) -> int:
       rametctl run fix-login --logs k3m --follow
     """
     from rametctl.errors import UsageError
-    from rametctl.sessions import get_session
+    from rametctl.sessions import get_session, session_name
 
     app = ctx.find_object(App)
     assert app is not None
@@ -91,14 +91,16 @@ def command(ctx: click.Context, /, **options: Unpack[Options]) -> int:
         raise UsageError("--follow needs --logs", hint="what is started is followed unless --detach is given")
     timeout = options["timeout"]
     with app.connection.within(None if timeout is None else timeout + ENDED):
-        session = get_session(app, options["session"]).session
+        session = session_name(app, options["session"])
         if options["list_them"]:
-            return _list(app, session.id, everything=options["show_all"])
+            return _list(app, session, everything=options["show_all"])
+        if options["logs"] is not None or options["stop"] is not None:
+            get_session(app, session)  # refuse a session that does not exist
         if options["logs"] is not None:
             return _logs(app, options["logs"], follow=options["follow"])
         if options["stop"] is not None:
             return _stop(app, options["stop"])
-        return _start(app, session.id, typed, options)
+        return _start(app, session, typed, options)
 
 
 def _start(app: App, session: str, argv: tuple[str, ...], options: Options) -> int:

@@ -33,29 +33,30 @@ def command(app: App, session: str, prompt: str | None, file: str | None, wait: 
     from ramet.v1 import session_pb2
 
     from rametctl.errors import UsageError
-    from rametctl.sessions import get_session, going_on
+    from rametctl.sessions import going_on, session_name
 
     if wait and watch:
         raise UsageError("--wait and --watch were both given", hint="give one of them")
     text = read_prompt(prompt, file, sys.stdin)
     if text is None:
         raise UsageError("there is no prompt", hint="give one, or pipe one in", reason="EMPTY_PROMPT")
-    found = get_session(app, session).session
-    request = session_pb2.SendPromptRequest(session=found.id, prompt=text, request_id=new_request_id())
+    request = session_pb2.SendPromptRequest(
+        session=session_name(app, session), prompt=text, request_id=new_request_id()
+    )
     with app.output.spinner("sending …"):
         answer = app.connection.call(lambda daemon: daemon.sessions.SendPrompt, request)
     for warning in answer.warnings:
         app.output.note(f"rametctl: {warning}")
     if wait:
-        with going_on(app, [found]):
+        with going_on(app, [answer.session]):
             _wait(app, answer)
         return
     _report(app, answer, stream=watch)
     if watch:
         from rametctl.commands.watch import watch_sessions
 
-        with going_on(app, [found]):
-            watch_sessions(app, [found.id])
+        with going_on(app, [answer.session]):
+            watch_sessions(app, [answer.session.id])
 
 
 def _report(app: App, answer: "SendPromptResponse", *, stream: bool = False) -> None:

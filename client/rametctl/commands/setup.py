@@ -29,11 +29,10 @@ def command(app: App, session: str, detach: bool) -> int:
     from ramet.jsonify import to_json
     from ramet.v1 import terminal_pb2
 
-    from rametctl.sessions import get_session
+    from rametctl.sessions import session_name
     from rametctl.terminals import follow_to_end, how_it_ended
 
-    found = get_session(app, session).session
-    request = terminal_pb2.SetUpSessionRequest(session=found.id, request_id=new_request_id())
+    request = terminal_pb2.SetUpSessionRequest(session=session_name(app, session), request_id=new_request_id())
     with app.output.spinner("starting …"):
         answer = app.connection.call(lambda daemon: daemon.terminals.SetUpSession, request)
     if not answer.HasField("command") or detach:

@@ -25,10 +25,9 @@ def command(app: App, session: str) -> None:
     from ramet.v1 import terminal_pb2
 
     from rametctl.errors import ClientError
-    from rametctl.sessions import get_session
+    from rametctl.sessions import session_name
 
-    found = get_session(app, session).session
-    request = terminal_pb2.GetShellRequest(session=found.id)
+    request = terminal_pb2.GetShellRequest(session=session_name(app, session))
     answer = app.connection.call(lambda daemon: daemon.terminals.GetShell, request)
     if app.output.json_mode:
         app.output.json(to_json(answer))

@@ -34,10 +34,10 @@ def command(app: App, session: str, rebase: bool, base_ref: str, fetch: bool, as
     from ramet.jsonify import to_json
     from ramet.v1 import worktree_pb2
 
-    from rametctl.sessions import get_session
+    from rametctl.sessions import session_name
 
     request = worktree_pb2.SyncSessionRequest(
-        session=get_session(app, session).session.id,
+        session=session_name(app, session),
         method=worktree_pb2.SYNC_METHOD_REBASE if rebase else worktree_pb2.SYNC_METHOD_MERGE,
         base_ref=base_ref,
         fetch=fetch,

@@ -7,7 +7,7 @@ import grpc
 from ramet.v1 import attention_pb2, attention_pb2_grpc
 
 from rametd.api.calls import Call, Calls
-from rametd.api.context import environment, freshen, principal
+from rametd.api.context import environment, freshen, here, principal
 from rametd.api.paging import offset, position_of, size_of, token_of
 from rametd.api.repo import resolve_repo
 from rametd.domain.errors import InvalidInputError
@@ -53,12 +53,13 @@ class AttentionServicer(attention_pb2_grpc.AttentionServiceServicer):
     async def ListRequests(
         self, request: attention_pb2.ListRequestsRequest, context: Context
     ) -> attention_pb2.ListRequestsResponse:
+        near = here.get()
         await self._withheld.look()
         start = position_of("requests", request.page_token, offset) or 0
         size = size_of(request.page_size)
 
         def work(reader: Reader) -> attention_pb2.ListRequestsResponse:
-            session_id = find_session(reader, request.session).id if request.session else None
+            session_id = find_session(reader, request.session, repo_id=near).id if request.session else None
             found = reader.requests.list(session_id) if request.include_closed else reader.requests.open(session_id)
             token = token_of("requests", start + size) if start + size < len(found) else ""
             return attention_pb2.ListRequestsResponse(

@@ -6,11 +6,11 @@ from typing import Any
 import grpc
 from ramet.v1 import worktree_pb2
 
+from rametd.api.context import named_session
 from rametd.domain.errors import InvalidInputError
 from rametd.domain.models import Session
 from rametd.git import MAX_PATCH, Diff, DiffOptions, Tracker, Whitespace
 from rametd.services.core import Core
-from rametd.services.lookup import find_session
 from rametd.services.missing import require_tree
 from rametd.services.repos import info_of
 from rametd.services.trackers import Trackers
@@ -44,7 +44,7 @@ class ChangeCalls:
         limit = patch_limit(request.max_bytes, DEFAULT_PATCH)
         if request.whitespace not in WHITESPACE:
             raise InvalidInputError(f"there is no way {request.whitespace} to see white space", hint="use one of four")
-        session = await core.store.read(lambda reader: find_session(reader, request.session))
+        session = await named_session(core, request.session)
         paths = paths_inside(session.worktree, request.paths)
         options = DiffOptions(WHITESPACE[request.whitespace], paths, binary=request.binary)
         old = await against(core, session, request.against)
@@ -64,7 +64,7 @@ class ChangeCalls:
     ) -> AsyncIterator[worktree_pb2.WatchChangesResponse]:
         core = self._core
         limit = patch_limit(request.max_bytes, MAX_PATCH)
-        session = await core.store.read(lambda reader: find_session(reader, request.session))
+        session = await named_session(core, request.session)
         old = await against(core, session, request.against, sessions=False)
         await require_tree(core, session)
         async with self._trackers.held(session) as tracker:

@@ -6,7 +6,7 @@ import grpc
 from ramet.v1 import worktree_pb2
 
 from rametd.api.calls import Call, Calls
-from rametd.api.context import freshen, principal
+from rametd.api.context import freshen, here, named_session, principal
 from rametd.api.paging import offset, position_of, size_of, token_of
 from rametd.domain.checkpoints import CheckpointReason
 from rametd.domain.models import Session
@@ -30,11 +30,12 @@ class CheckpointCalls:
     async def ListCheckpoints(
         self, request: worktree_pb2.ListCheckpointsRequest, context: Context
     ) -> worktree_pb2.ListCheckpointsResponse:
+        near = here.get()
         before = position_of("checkpoints", request.page_token, offset)
         size = size_of(request.page_size)
 
         def work(reader: Reader) -> worktree_pb2.ListCheckpointsResponse:
-            session = find_session(reader, request.session)
+            session = find_session(reader, request.session, repo_id=near)
             found = list_checkpoints(reader, session.id, before, size + 1)
             page = found[:size]
             return worktree_pb2.ListCheckpointsResponse(
@@ -79,4 +80,4 @@ class CheckpointCalls:
         return await self._calls.once("RewindSession", request, worktree_pb2.RewindSessionResponse, work)
 
     async def _session_of(self, name: str) -> Session:
-        return await self._core.store.read(lambda reader: find_session(reader, name))
+        return await named_session(self._core, name)

@@ -6,7 +6,7 @@ from typing import Any
 import grpc
 from ramet.v1 import worktree_pb2
 
-from rametd.api.context import principal
+from rametd.api.context import here, principal
 from rametd.api.repo import resolve_repo
 from rametd.domain.conflicts import PairConflict
 from rametd.domain.errors import InvalidInputError
@@ -75,7 +75,8 @@ class ConflictCalls:
 
     async def _meant(self, repo: str, names: tuple[str, ...]) -> tuple[str, frozenset[str]]:
         """The repository, and the ids of the sessions named; raises `InvalidInputError` where there is no one repository."""
-        found = await self._core.store.read(lambda reader: [find_session(reader, name) for name in names])
+        near = here.get()
+        found = await self._core.store.read(lambda reader: [find_session(reader, name, repo_id=near) for name in names])
         repositories = {each.repo_id for each in found}
         if repo:
             repositories.add((await resolve_repo(self._core, repo)).id)

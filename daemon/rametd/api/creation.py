@@ -6,7 +6,7 @@ import grpc
 from ramet.v1 import session_pb2
 
 from rametd.api.calls import Call
-from rametd.api.context import environment, principal
+from rametd.api.context import environment, named_session, principal
 from rametd.api.modes import mode_of
 from rametd.api.repo import absolute
 from rametd.api.session_calls import SessionCalls
@@ -18,7 +18,6 @@ from rametd.services.creation.forking import Forker, Wanted
 from rametd.services.creation.wanted import NewSession
 from rametd.services.delivery import sender_of
 from rametd.services.environments import Given
-from rametd.services.lookup import find_session
 from rametd.services.orchestration import Orchestration, Spawn
 from rametd.services.views import one_session_message
 from rametd.store import Unit
@@ -123,7 +122,7 @@ class CreationCalls(SessionCalls):
             def remember(unit: Unit, session: Session) -> None:
                 call.remember(unit, session_pb2.ForkSessionResponse(session=one_session_message(unit, session)))
 
-            session = await self._core.store.read(lambda reader: find_session(reader, request.session))
+            session = await named_session(self._core, request.session)
             wanted = Wanted(request.prompt, request.checkpoint, request.name, request.branch, environment.get())
             created = await self._forker.fork(session, wanted, who, remember)
             message = await self._message(created.session.id)

@@ -6,11 +6,10 @@ import grpc
 from ramet.v1 import session_pb2
 
 from rametd.api.calls import Call
-from rametd.api.context import freshen, principal
+from rametd.api.context import freshen, named_session, principal
 from rametd.api.session_calls import SessionCalls
 from rametd.services.departures.departures import Departures
 from rametd.services.listing import SessionMessages
-from rametd.services.lookup import find_session
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
@@ -52,7 +51,7 @@ class DepartureCalls(SessionCalls):
         who = principal.get()
 
         async def work(call: Call) -> session_pb2.DeleteSessionResponse:
-            session = await self._core.store.read(lambda reader: find_session(reader, request.session))
+            session = await named_session(self._core, request.session)
             response = await self._departures.remover.remove(session, force=request.force, caller=call.caller(who))
             self._messages.forget(session.id)
             return response

@@ -6,7 +6,7 @@ from typing import Any
 import grpc
 from ramet.v1 import common_pb2, event_pb2, event_pb2_grpc
 
-from rametd.api.context import principal
+from rametd.api.context import here, principal
 from rametd.api.paging import offset, position_of, size_of, token_of
 from rametd.domain.errors import BadCursorError, InvalidInputError
 from rametd.services.core import Core
@@ -26,14 +26,14 @@ NEWEST_BYTES = 40 << 20
 """Of a page of the newest, which must reach back to the end of the last turn, whatever its words are long."""
 
 
-def readable(reader: Reader, caller_id: str, names: Sequence[str]) -> list[str] | None:
+def readable(reader: Reader, caller_id: str, names: Sequence[str], near: str | None) -> list[str] | None:
     """The ids of the named sessions, None for all: a session reads its family's events. Raises `NotAllowedError`."""
     caller = reader.sessions.get(caller_id) if caller_id else None
     if caller is None:
-        return [find_session(reader, name).id for name in names] or None
+        return [find_session(reader, name, repo_id=near).id for name in names] or None
     if not names:
         return [each.id for each in reader.sessions.list() if is_family(caller, each)]
-    members = [find_session(reader, name) for name in names]
+    members = [find_session(reader, name, repo_id=near) for name in names]
     for member in members:
         require_family(reader, caller, member)
     return [member.id for member in members]
@@ -64,11 +64,12 @@ class EventServicer(event_pb2_grpc.EventServiceServicer):
             after = request.after.seq
         size = size_of(request.page_size)
         who = sender_of(principal.get())
+        near = here.get()
 
         def work(reader: Reader) -> event_pb2.ListEventsResponse:
             # A session that names none reads its own.
             named = request.session or who
-            ids = readable(reader, who, [named] if named else [])
+            ids = readable(reader, who, [named] if named else [], near)
             found, cut = reader.events.page(
                 NEWEST_BYTES if request.newest and not request.include_frames else PAGE_BYTES,
                 frames=request.include_frames,
@@ -101,9 +102,10 @@ class EventServicer(event_pb2_grpc.EventServiceServicer):
             return
 
         who = sender_of(principal.get())
+        near = here.get()
 
         def begin(reader: Reader) -> tuple[list[str] | None, int, event_pb2.Snapshot]:
-            ids = readable(reader, who, request.sessions)
+            ids = readable(reader, who, request.sessions, near)
             seq = request.after.seq if request.HasField("after") else reader.events.last_seq()
             sessions = reader.sessions.list() if ids is None else [reader.sessions.get(each) for each in ids]
             wanted = sessions_messages(reader, sessions) if request.snapshot else []

@@ -1,8 +1,10 @@
 """Around every call: who calls, whether they may, and what becomes of an error."""
 
+import os
 import secrets
 import sqlite3
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import suppress
 from typing import Any
 
 import grpc
@@ -12,6 +14,7 @@ from ramet.v1 import event_pb2
 
 from rametd.api import context as calls
 from rametd.api.errors import DETAILS, status_of
+from rametd.api.repo import repo_id_around
 from rametd.api.roles import ALWAYS, allowed
 from rametd.domain.errors import (
     BrokenError,
@@ -33,6 +36,10 @@ log = structlog.get_logger()
 
 CONTRACT_VERSION = 1
 """Counted up with each change of the contract that a client may need to know of."""
+DIRECTORY = "ramet-directory-bin"
+"""Metadata of a call: the caller's directory, absolute, in the bytes of its file system."""
+NAMING = frozenset({"session", "session_id", "sessions"})
+"""Fields of requests in which a caller may type the name of a session."""
 OLDEST_CLIENT = 1
 """The oldest contract that this daemon serves."""
 
@@ -63,7 +70,7 @@ class Gate(grpc.aio.ServerInterceptor):
 
         async def unary(request: Any, context: Context) -> Any:
             try:
-                await self._admit(method, metadata)
+                await self._admit(method, metadata, request)
                 with bound(request=method, principal=calls.principal.get()):
                     return await handler.unary_unary(request, context)
             except RametError as error:
@@ -74,7 +81,7 @@ class Gate(grpc.aio.ServerInterceptor):
 
         async def streaming(request: Any, context: Context) -> AsyncIterator[Any]:
             try:
-                await self._admit(method, metadata)
+                await self._admit(method, metadata, request)
                 async for response in handler.unary_stream(request, context):
                     yield response
             except RametError as error:
@@ -89,13 +96,14 @@ class Gate(grpc.aio.ServerInterceptor):
         behavior = streaming if handler.response_streaming else unary
         return make(behavior, handler.request_deserializer, handler.response_serializer)
 
-    async def _admit(self, method: str, metadata: dict[str, Any]) -> None:
+    async def _admit(self, method: str, metadata: dict[str, Any], request: Any) -> None:
         if method not in ALWAYS:
             check_versions(metadata.get("ramet-contract"))
             if not self._serving():
                 raise RecoveringError("the daemon is taking up its sessions", hint="try again in a moment")
         token = metadata.get("ramet-token")
         calls.environment.set({})
+        calls.here.set(None)
         calls.principal.set(OWNER)  # until it is known: what is refused before is nobody's else
         if token is not None:
             calls.principal.set(await self._principal_of(str(token)))
@@ -103,6 +111,10 @@ class Gate(grpc.aio.ServerInterceptor):
         if not allowed(method, who):
             noun = "a landing check or a spare's setup" if who == COMMAND else "a session"
             raise NotAllowedError(f"{noun} may not call {method.rpartition('/')[2]}", hint="ask the person, who can")
+        directory = metadata.get(DIRECTORY)
+        if directory and not NAMING.isdisjoint(request.DESCRIPTOR.fields_by_name):
+            with suppress(RametError):  # a repository that git cannot open: names are looked for everywhere
+                calls.here.set(await repo_id_around(self._core, os.fsdecode(directory)))
         if who == OWNER and METADATA in metadata:
             pass_env = self._core.config.agents.claude.pass_env
             calls.environment.set(carried(decode(metadata[METADATA]), pass_env))

@@ -6,7 +6,7 @@ import grpc
 from ramet.v1 import worktree_pb2
 
 from rametd.api.calls import Call, Calls
-from rametd.api.context import freshen, principal
+from rametd.api.context import freshen, here, named_session, principal
 from rametd.api.paging import offset, position_of, size_of, token_of
 from rametd.domain.comments import Comment
 from rametd.domain.models import Prompt
@@ -34,7 +34,7 @@ class ReviewCalls:
         who = principal.get()
 
         async def work(call: Call) -> worktree_pb2.AddCommentResponse:
-            session = await self._core.store.read(lambda reader: find_session(reader, request.session))
+            session = await named_session(self._core, request.session)
 
             def answer(comment: Comment) -> worktree_pb2.AddCommentResponse:
                 return worktree_pb2.AddCommentResponse(comment=comment_message(comment, comment.line))
@@ -49,11 +49,12 @@ class ReviewCalls:
     async def ListComments(
         self, request: worktree_pb2.ListCommentsRequest, context: Context
     ) -> worktree_pb2.ListCommentsResponse:
+        near = here.get()
         start = position_of("comments", request.page_token, offset) or 0
         size = size_of(request.page_size)
         session, found = await self._core.store.read(
             lambda reader: (
-                session := find_session(reader, request.session),
+                session := find_session(reader, request.session, repo_id=near),
                 reader.comments.list(session.id, resolved=request.include_resolved),
             )
         )
@@ -84,7 +85,7 @@ class ReviewCalls:
         who = principal.get()
 
         async def work(call: Call) -> worktree_pb2.SendCommentsResponse:
-            session = await self._core.store.read(lambda reader: find_session(reader, request.session))
+            session = await named_session(self._core, request.session)
             await freshen(self._core, session.id)
 
             def answer(prompt: Prompt, sent: list[Comment]) -> worktree_pb2.SendCommentsResponse:
@@ -105,7 +106,7 @@ class ReviewCalls:
         who = principal.get()
 
         async def work(call: Call) -> worktree_pb2.SyncSessionResponse:
-            session = await self._core.store.read(lambda reader: find_session(reader, request.session))
+            session = await named_session(self._core, request.session)
             await freshen(self._core, session.id)
             wanted = Sync(
                 base_ref=request.base_ref,

@@ -3,8 +3,8 @@
 from ramet.v1 import session_pb2, session_pb2_grpc
 
 from rametd.api.calls import Calls
+from rametd.api.context import named_session
 from rametd.services.core import Core
-from rametd.services.lookup import find_session
 from rametd.services.views import one_session_message
 
 
@@ -15,7 +15,7 @@ class SessionCalls(session_pb2_grpc.SessionServiceServicer):
     _calls: Calls
 
     async def _find(self, name: str) -> str:
-        return await self._core.store.read(lambda reader: find_session(reader, name).id)
+        return (await named_session(self._core, name)).id
 
     async def _message(self, session_id: str) -> session_pb2.Session:
         return await self._core.store.read(lambda reader: one_session_message(reader, reader.sessions.get(session_id)))

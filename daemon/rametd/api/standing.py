@@ -9,7 +9,7 @@ from ramet.environment import FORGE, Kind
 from ramet.v1 import common_pb2, session_pb2
 
 from rametd.api.attention import messages as request_messages
-from rametd.api.context import principal
+from rametd.api.context import here, principal
 from rametd.api.paging import position_of, size_of, time_and_id, token_of
 from rametd.api.repo import repo_id_around, resolve_repo
 from rametd.api.session_calls import SessionCalls
@@ -59,7 +59,7 @@ class StandingCalls(SessionCalls):
     async def GetSession(
         self, request: session_pb2.GetSessionRequest, context: Context
     ) -> session_pb2.GetSessionResponse:
-        repo_id = await repo_id_around(self._core, request.path)
+        repo_id = await repo_id_around(self._core, request.path) if request.path else here.get()
         self._departures.landed.ask()
 
         def work(reader: Reader) -> tuple[session_pb2.GetSessionResponse, Agent | None]:

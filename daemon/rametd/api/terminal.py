@@ -8,7 +8,7 @@ import grpc
 from ramet.v1 import terminal_pb2, terminal_pb2_grpc
 
 from rametd.api.calls import Call, Calls
-from rametd.api.context import freshen, principal
+from rametd.api.context import freshen, here, named_session, principal
 from rametd.api.paging import position_of, size_of, time_and_id, token_of
 from rametd.domain.commands import Command
 from rametd.domain.errors import (
@@ -224,9 +224,10 @@ class TerminalServicer(terminal_pb2_grpc.TerminalServiceServicer):
 
     async def _session(self, name: str, who: str) -> tuple[Session, Repo]:
         """A session whose worktree is there, and its repository; a session may name only itself."""
+        near = here.get()
 
         def work(reader: Reader) -> tuple[Session, Repo]:
-            session = find_session(reader, name)
+            session = find_session(reader, name, repo_id=near)
             return session, reader.repos.get(session.repo_id)
 
         session, repo = await self._core.store.read(work)
@@ -237,7 +238,7 @@ class TerminalServicer(terminal_pb2_grpc.TerminalServiceServicer):
         return session, repo
 
     async def _one_or_all(self, name: str) -> Session | None:
-        return await self._core.store.read(lambda reader: find_session(reader, name)) if name else None
+        return await named_session(self._core, name) if name else None
 
     async def _command(self, name: str) -> Command:
         return await self._core.store.read(lambda reader: find_command(reader, name))
