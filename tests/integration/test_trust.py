@@ -309,7 +309,9 @@ async def test_what_runs_for_no_session_may_only_look(world: World) -> None:
     for place in ("spare", "check"):
         assert "victim" in (marks / f"{place}-ls").read_text()
         for verb in ("rm", "trust"):
-            assert "a landing check or a spare's setup may not call" in (marks / f"{place}-{verb}").read_text()
+            assert (
+                "a landing check, a git hook or a spare's setup may not call" in (marks / f"{place}-{verb}").read_text()
+            )
     assert (await world.client.get(victim.id)).name == "victim"
 
 
@@ -370,7 +372,8 @@ async def test_a_changed_hook_in_the_checkout_does_not_run_until_the_person_trus
     git(repository, "commit", "-qm", "hooks")
     git(repository, "config", "core.hooksPath", ".husky")
     await client.trust(repository)
-    hook.write_text(f"#!/bin/sh\ntouch {mark}\n")  # as a pull or a landing does
+    stop = f"rametctl stop hooked 2>> {mark} && echo allowed >> {mark}"
+    hook.write_text(f"#!/bin/sh\ntouch {mark}; {stop}; rametctl ls >> {mark}\n")  # as a pull or a landing does
     session = await client.create(repository, name="hooked")
     work = Path(session.worktree) / "work.txt"
 
@@ -383,6 +386,10 @@ async def test_a_changed_hook_in_the_checkout_does_not_run_until_the_person_trus
             not ran,
         )
         await client.trust(repository)
+    said = mark.read_text()
+    assert "a git hook" in said
+    assert "allowed" not in said
+    assert "hooked" in said, "it may look"
 
 
 async def test_the_inbox_has_one_entry_for_each_repository_that_changed_what_was_trusted(

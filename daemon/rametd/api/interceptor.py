@@ -109,7 +109,7 @@ class Gate(grpc.aio.ServerInterceptor):
             calls.principal.set(await self._principal_of(str(token)))
         who = calls.principal.get()
         if not allowed(method, who):
-            noun = "a landing check or a spare's setup" if who == COMMAND else "a session"
+            noun = "a landing check, a git hook or a spare's setup" if who == COMMAND else "a session"
             raise NotAllowedError(f"{noun} may not call {method.rpartition('/')[2]}", hint="ask the person, who can")
         directory = metadata.get(DIRECTORY)
         if directory and not NAMING.isdisjoint(request.DESCRIPTOR.fields_by_name):

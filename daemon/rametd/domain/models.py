@@ -11,7 +11,7 @@ OWNER = "owner"
 """Principal of the person. A session's principal is ``session:<id>``, the daemon's own is ``daemon``."""
 DAEMON = "daemon"
 COMMAND = "command"
-"""Principal of landing checks and of setups in spares: they run code of agents without a session, and may only read."""
+"""Principal of landing checks, git hooks and setups in spares: they run code of agents without a session, and may only read."""
 
 
 class Mode(StrEnum):

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ramet.environment import FORGE
 
-from rametd.domain.models import OWNER, Agent, AgentState, Session
+from rametd.domain.models import COMMAND, OWNER, Agent, AgentState, Session
 from rametd.domain.states import State
 from rametd.environment import Variables, build
 from rametd.services.core import Core
@@ -43,9 +43,17 @@ async def for_process(core: Core, session_id: str, fixed: Mapping[str, str]) -> 
 
 
 async def for_git(core: Core, session_id: str, *, forge: bool = False) -> dict[str, str]:
-    """Return the environment of git in the person's name; with ``forge`` that of pushing and of `gh`."""
+    """Return the environment of git in the person's name; with ``forge`` that of pushing and of `gh`.
+
+    Hooks get it too, and run what agents wrote: their token lets them only look.
+    """
     variables = await variables_of(core, session_id)
-    return build(core.daemon_environment, variables, FORGE.patterns if forge else ())
+    fixed = {
+        "RAMET_HOME": str(core.state_dir),
+        "RAMET_RUNTIME_DIR": str(core.runtime_dir),
+        "RAMET_TOKEN": core.tokens.give(COMMAND),
+    }
+    return build(core.daemon_environment, variables, FORGE.patterns if forge else (), fixed)
 
 
 def digest_of(core: Core, variables: Variables) -> str:
