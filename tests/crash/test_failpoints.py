@@ -4,7 +4,9 @@ Each test takes one operation through all its instants: the daemon that recovers
 in the call that is repeated.
 """
 
+import asyncio
 from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -72,6 +74,31 @@ async def gone(sandbox: Sandbox, repository: Path) -> None:
         return True
 
     await eventually(nothing)
+
+
+@pytest.mark.parametrize("point", ["environment.written", "launch.started"])
+async def test_the_credentials_of_a_send_survive_a_kill_before_its_agent_starts(
+    killed: DaemonProcess, sandbox: Sandbox, repository: Path, point: str
+) -> None:
+    prompt = script({"tool": "Bash", "input": {"command": "echo $AWS_SESSION_TOKEN >> env.txt", "description": "x"}})
+    sandbox.configure(sandbox.directories.config_file.read_text() + "\n[permissions]\nallow_bypass = true\n")
+    killed.start()
+    async with connected(sandbox) as client:
+        session = await client.create(repository, "hello", mode=BYPASS, environment={"AWS_SESSION_TOKEN": "old"})
+        await client.reach(session.id, IDLE)
+    killed.kill()
+    killed.start(RAMET_FAILPOINT=point)
+
+    sending = asyncio.create_task(
+        asyncio.to_thread(partial(sandbox.ctl, "send", session.id, prompt, AWS_SESSION_TOKEN="new"))
+    )
+    await asyncio.to_thread(wait_for_death, killed)
+    killed.start()
+    assert (await sending).code == 0
+
+    async with connected(sandbox) as client:
+        await client.reach(session.id, IDLE)
+    assert (Path(session.worktree) / "env.txt").read_text() == "new\n"
 
 
 async def test_a_start_and_its_prompt_that_are_killed_five_times_are_one_process_and_one_turn(

@@ -102,6 +102,26 @@ def test_each_verb_brings_the_newest_credentials_and_none_takes_them_away(shell:
     assert shell.printed == "set-"
 
 
+OTHER_CALLS = (
+    *(("msg", "{}", "hello"), ("sync", "{}"), ("rewind", "{}", "1"), ("comment", "{}", "--send"), ("setup", "{}")),
+    *(("land", "{}"), ("pr", "create", "{}"), ("pr", "fix", "{}"), ("pr", "cleanup", "{}")),
+)
+"""Calls that can lead to a process, commit or push for a session. Most have nothing to do here, and are refused after that."""
+
+
+def test_every_other_call_for_a_session_brings_them_too(shell: Shell) -> None:
+    shell.new(HELLO, **{TOKEN: "new"})
+    file = shell.sandbox.root / "state" / "secrets" / f"{shell.show()['id']}.env"
+    missed = []
+    for number, words in enumerate(OTHER_CALLS):
+        shell.sandbox.ctl(
+            *(word.format(shell.name) for word in words), cwd=shell.repository, **{TOKEN: f"call-{number}"}
+        )
+        if f"{TOKEN}=call-{number}\0" not in file.read_text():
+            missed.append(words)
+    assert missed == []
+
+
 def test_a_variable_set_by_name_stays_until_it_is_removed(shell: Shell) -> None:
     name = shell.name
     shell("new", PRINT, "--name", name, "--env", "PROJECT", *BYPASS, **{TOKEN: "a", "PROJECT": "shell"})
@@ -228,6 +248,11 @@ def test_a_socket_that_is_gone_is_named_where_it_matters(shell: Shell) -> None:
     told = shell.send()
     assert f"SSH_AUTH_SOCK of {shell.name} no longer exists ({sock})" in told
     assert f"rametctl set {shell.name} --env SSH_AUTH_SOCK" in told
+    doctor = shell.sandbox.ctl("doctor", "--json").json
+    (found,) = [each for each in doctor["findings"] if each["code"] == "environment-socket-gone"]
+    assert (found["severity"], shell.name in found["message"], str(sock) in found["message"]) == ("info", True, True)
+    sock.touch()
+    assert "environment-socket-gone" not in shell("doctor", "--json")
 
 
 def test_nothing_that_no_session_may_have_can_be_set(shell: Shell) -> None:

@@ -89,7 +89,11 @@ async def refresh(
                 log_update(unit, unit.sessions.update(changed, environment=digest), ["environment"], principal)
 
         await core.store.write(note)
-    warnings = await asyncio.to_thread(gone_sockets, session, after)
+    warnings = [
+        f"{name} of {session.name} no longer exists ({path}); from a shell that has one: "
+        f"rametctl set {shlex.quote(session.name)} --env {name}"
+        for name, path in await asyncio.to_thread(gone_sockets, after)
+    ]
     in_turn = session.state in {State.WORKING, State.WAITING}
     if session_id in digests and in_turn and agent is not None and agent.state == AgentState.LIVE:
         names = listed(after.differing(before)) or "variables"
@@ -113,12 +117,7 @@ def _renewed(own: Variables, caller: Mapping[str, str], given: Given | None) -> 
     return renewed if given is None else given.applied_to(renewed)
 
 
-def gone_sockets(session: Session, variables: Variables) -> list[str]:
-    """Return a warning for each socket of a session that does not exist any more. Blocks."""
+def gone_sockets(variables: Variables) -> list[tuple[str, str]]:
+    """Return name and path of each socket of a session that no longer exists. Blocks."""
     values = {**variables.called, **variables.given}
-    return [
-        f"{name} of {session.name} no longer exists ({path}); from a shell that has one: "
-        f"rametctl set {shlex.quote(session.name)} --env {name}"
-        for name in SOCKETS
-        if (path := values.get(name)) and not Path(path).exists()
-    ]
+    return [(name, path) for name in SOCKETS if (path := values.get(name)) and not Path(path).exists()]

@@ -14,6 +14,7 @@ from rametd.services.core import Core
 from rametd.services.upkeep.checks.agents import agents, keepers
 from rametd.services.upkeep.checks.branches import branches
 from rametd.services.upkeep.checks.directories import directories, root_directories
+from rametd.services.upkeep.checks.environments import environments
 from rametd.services.upkeep.checks.locks import locks
 from rametd.services.upkeep.checks.mirrors import mirrors
 from rametd.services.upkeep.checks.notifications import notifications
@@ -69,6 +70,8 @@ class Doctor:
                 async for found in check(scene):
                     yield found
         async for found in agents(core, self._supervisor, repo, checked):
+            yield found
+        async for found in environments(core, repo, checked):
             yield found
         async for found in unfinished(core, repo, checked, self._since, core.operations.recovering):
             yield found
