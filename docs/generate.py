@@ -16,6 +16,7 @@ import click
 from google.protobuf import descriptor_pb2
 from grpc_tools import protoc
 from rametctl.cli import VERBS, cli
+from rametctl.dashboard import keys
 from rametd.api.errors import code_of
 from rametd.config import SETTINGS
 from rametd.config.kinds import toml
@@ -156,11 +157,16 @@ def contract() -> str:
     )
 
 
+def dashboard() -> str:
+    return f"# Keys of the dashboard\n\nThe same list is on the screen: press `?`.\n\n{keys.markdown()}"
+
+
 PAGES: Mapping[str, Callable[[], str]] = {
     "verbs.md": verbs,
     "settings.md": settings,
     "contract.md": contract,
     "errors.md": reasons,
+    "keys.md": dashboard,
 }
 
 

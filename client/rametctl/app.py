@@ -1,6 +1,7 @@
 """What a command works with: the output, the environment, and the connection once it is needed."""
 
 import os
+import sys
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -36,6 +37,12 @@ class App:
     @property
     def autostart(self) -> bool:
         return self.environ.get("RAMET_AUTOSTART", "1") not in {"0", "false", "no", "off"}
+
+    @property
+    def on_terminal(self) -> bool:
+        """Whether a person can use a full screen: standard input, output and error are a capable terminal."""
+        stdin = sys.stdin
+        return self.output.terminal and self.output.error_terminal and stdin is not None and stdin.isatty()
 
     @cached_property
     def connection(self) -> "Connection":

@@ -9,7 +9,7 @@ import click
 GROUPS: Mapping[str, Mapping[str, str]] = {
     "Start here": {
         "new": "create a session: branch, worktree, agent",
-        "ls show": "list sessions and what each does; one in full",
+        "top ls show": "the dashboard; list sessions; one in full",
         "watch attach logs events": "follow live; go in; read it all; list events",
     },
     "Talk": {
@@ -143,9 +143,19 @@ class ReaderGone(Exception):  # noqa: N818  no error: the reader has seen enough
     options_metavar="",
     subcommand_metavar="VERB ...",
     epilog=EPILOG,
+    invoke_without_command=True,
 )
 @click.version_option(
     None, "-V", "--version", package_name="ramet", prog_name="rametctl", message="%(prog)s %(version)s"
 )
-def cli() -> None:
+@click.pass_context
+def cli(ctx: click.Context) -> None:
     """Run many agents in one repository, each in a worktree of its own."""
+    if ctx.invoked_subcommand is not None:
+        return
+    app = ctx.obj
+    if not app.on_terminal:
+        raise click.exceptions.NoArgsIsHelpError(ctx)
+    from rametctl.fullscreen import run
+
+    run(app, repo_path=app.repo_here() or "")

@@ -100,3 +100,29 @@ def finished_turns(requests: "Sequence[AttentionRequest]") -> "list[AttentionReq
     from rametctl.render.request import kind_name
 
     return [request for request in requests if kind_name(request) == "review"]
+
+
+def edited_input(app: "App", request: "AttentionRequest") -> str:
+    """Open the request's input in $EDITOR and return the result; "" if unchanged. Raises a ClientError."""
+    import json
+
+    import click
+
+    from rametctl.errors import ClientError, UsageError
+
+    before = json.loads(request.input_json or "{}")
+    editor = app.environ.get("VISUAL") or app.environ.get("EDITOR") or "vi"
+    try:
+        text = click.edit(json.dumps(before, ensure_ascii=False, indent=2) + "\n", editor=editor, extension=".json")
+    except click.ClickException as error:
+        raise ClientError(f"nothing was approved: {error.format_message()}", hint="is $EDITOR right?") from error
+    if text is None:
+        # Left without saving: whoever asked for an editor has not said yes to the input as it was.
+        raise ClientError("nothing was approved: the input was not saved", hint="omit --edit to approve it unchanged")
+    try:
+        after = json.loads(text)
+    except ValueError as error:
+        raise UsageError(f"nothing was approved: what was saved is not JSON ({error})", hint="try again") from error
+    if not isinstance(after, dict):
+        raise UsageError("nothing was approved: the input must be a JSON object", hint="try again")
+    return "" if after == before else json.dumps(after, ensure_ascii=False)

@@ -46,11 +46,13 @@ def test_the_oldest_events_are_dropped_beyond_a_number_of_bytes_but_never_the_ne
     assert [event.seq for event in held.events] == [8]
 
 
-def test_words_that_stream_are_kept_until_their_message_is_complete() -> None:
+def test_each_event_is_taken_once_with_the_pieces_of_unfinished_messages() -> None:
     held = Transcript()
+    held.add(warning(1))
+    assert held.take() == []
     held.load([], more=False)
-    for seq, piece in enumerate(["Let me ", "look"], 1):
-        held.add(event_pb2.Event(seq=seq, partial=event_pb2.Partial(text=piece)))
-    assert (held.partial, len(held.events)) == ("Let me look", 0)
-    held.add(event_pb2.Event(seq=3, assistant_message=event_pb2.AssistantMessage()))
-    assert (held.partial, len(held.events)) == ("", 1)
+    held.add(event_pb2.Event(seq=2, partial=event_pb2.Partial(text="Let me ")))
+    assert [event.seq for event in held.take()] == [1, 2]
+    held.add(warning(3))
+    assert [event.seq for event in held.take()] == [3]
+    assert [event.seq for event in held.events] == [1, 3]

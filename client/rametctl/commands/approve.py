@@ -1,6 +1,5 @@
 """`rametctl approve`: approve requests."""
 
-import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -60,7 +59,7 @@ def command(
     from ramet.v1 import attention_pb2
 
     from rametctl.errors import UsageError
-    from rametctl.requests import get_request, resolve, seen_request
+    from rametctl.requests import edited_input, get_request, resolve, seen_request
     from rametctl.several import each
 
     if for_session is not None and always is not None:
@@ -97,25 +96,3 @@ def offered(request: "AttentionRequest", number: int) -> Sequence[str]:
         hint = f"offers are 1 to {len(request.offers)}" if request.offers else "none is offered; give a rule"
         raise UsageError(f"there is no offer {number}", hint=hint)
     return request.offers[number - 1].rules
-
-
-def edited_input(app: App, request: "AttentionRequest") -> str:
-    """Open the request's input in $EDITOR and return the result; "" if unchanged. Raises a ClientError."""
-    from rametctl.errors import ClientError, UsageError
-
-    before = json.loads(request.input_json or "{}")
-    editor = app.environ.get("VISUAL") or app.environ.get("EDITOR") or "vi"
-    try:
-        text = click.edit(json.dumps(before, ensure_ascii=False, indent=2) + "\n", editor=editor, extension=".json")
-    except click.ClickException as error:
-        raise ClientError(f"nothing was approved: {error.format_message()}", hint="is $EDITOR right?") from error
-    if text is None:
-        # Left without saving: whoever asked for an editor has not said yes to the input as it was.
-        raise ClientError("nothing was approved: the input was not saved", hint="omit --edit to approve it unchanged")
-    try:
-        after = json.loads(text)
-    except ValueError as error:
-        raise UsageError(f"nothing was approved: what was saved is not JSON ({error})", hint="try again") from error
-    if not isinstance(after, dict):
-        raise UsageError("nothing was approved: the input must be a JSON object", hint="try again")
-    return "" if after == before else json.dumps(after, ensure_ascii=False)

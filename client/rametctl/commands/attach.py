@@ -2,11 +2,15 @@
 
 import os
 import sys
+from typing import TYPE_CHECKING
 
 import click
 
 from rametctl.app import App
-from rametctl.options import Verb, session_argument
+from rametctl.options import Verb, complete_session
+
+if TYPE_CHECKING:
+    from ramet.v1.session_pb2 import Session
 
 TERMINAL_VARIABLES = (
     "COLORFGBG", "COLORTERM", "DISPLAY", "GHOSTTY_", "ITERM_", "KITTY_", "LANG", "LC_", "NO_COLOR", "SSH_CONNECTION", "SSH_TTY",
@@ -16,24 +20,51 @@ TERMINAL_VARIABLES = (
 
 
 @click.command("attach", cls=Verb, short_help="Go into a session's conversation.")
-@session_argument
+@click.argument("session", metavar="[SESSION]", required=False, shell_complete=complete_session)
+@click.option("--last", is_flag=True, help="The session that changed last.")
 @click.option("--native", is_flag=True, help="Use the agent's own program.")
-@click.option("--interrupt", is_flag=True, help="End a running turn first.")
+@click.option("--interrupt", is_flag=True, help="With --native: end a running turn first.")
 @click.pass_obj
-def command(app: App, session: str, native: bool, interrupt: bool) -> None:
-    """With --native the agent's own program (Claude Code) opens with the conversation, in
+def command(app: App, session: str | None, last: bool, native: bool, interrupt: bool) -> None:
+    """Open the conversation of SESSION full screen: follow it, write to it, answer what
+    it asks. Several terminals may do so at once. Esc interrupts the turn, ctrl-q
+    detaches; the session continues.
+
+    With --native the agent's own program (Claude Code) opens with the conversation, in
     the worktree, with the session's mode, rules and environment. Ramet ends its agent
     first and keeps prompts that come meanwhile. Leave the program as usual: its turns
     are then part of the session, with cost and checkpoint.
 
     \b
     Examples:
+      rametctl attach fix-login
+      rametctl attach --last
       rametctl attach fix-login --native
-      rametctl attach fix-login --native --interrupt
     """
-    if not native:
-        raise click.UsageError("add --native; to follow a session in the terminal: rametctl watch SESSION")
-    attach_native(app, session, interrupt=interrupt)
+    from rametctl.errors import UsageError
+    from rametctl.sessions import get_session
+
+    if (session is None) != last:
+        raise UsageError("name one session, or give --last", hint="see: rametctl attach --help")
+    if interrupt and not native:
+        raise UsageError("--interrupt goes with --native", hint="Esc interrupts in the dashboard")
+    found = get_session(app, session).session if session is not None else _newest(app)
+    if native:
+        attach_native(app, found.id, interrupt=interrupt)
+    else:
+        from rametctl.fullscreen import run
+
+        run(app, only=found.id)
+
+
+def _newest(app: App) -> "Session":
+    from rametctl.errors import ClientError
+    from rametctl.sessions import session_pages
+
+    sessions = [each for page in session_pages(app.connection, repo=app.repo_here() or "") for each in page.sessions]
+    if not sessions:
+        raise ClientError("no sessions here", hint="create one: rametctl new PROMPT")
+    return max(sessions, key=lambda each: (each.update_time.seconds, each.update_time.nanos))
 
 
 def attach_native(app: App, session: str, *, interrupt: bool) -> None:

@@ -1,7 +1,7 @@
 """`rametctl new`: create a session."""
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, TypedDict, Unpack
 
 import click
@@ -14,7 +14,6 @@ from rametctl.options import (
     env_option,
     mode_number,
     mode_option,
-    new_request_id,
     repo_option,
     repo_path,
 )
@@ -108,7 +107,7 @@ def command(app: App, /, **options: Unpack[Options]) -> None:
       rametctl new "make it faster" --name idea --count 3
     """
     from rametctl.errors import UsageError
-    from rametctl.sessions import going_on
+    from rametctl.sessions import going_on, numbered
 
     if options["base"] and options["existing"]:
         raise UsageError("--base and --existing were both given", hint="an existing branch is its own base")
@@ -159,18 +158,6 @@ def _make_first_commit(app: App) -> bool:
         return False
     question = "This repository has no commit yet. Create an empty one?"
     return app.output.confirm(question)
-
-
-def numbered(base: "CreateSessionRequest", count: int) -> "Iterator[CreateSessionRequest]":
-    """``count`` requests, each with an id of its own; where there are several, names and branches end in -1, -2, …"""
-    for number in range(1, count + 1):
-        request = type(base)()
-        request.CopyFrom(base)
-        request.request_id = new_request_id()
-        if count > 1:
-            request.name = f"{base.name}-{number}" if base.name else ""
-            request.branch = f"{base.branch}-{number}" if base.branch else ""
-        yield request
 
 
 def _request(options: Options, prompt: str) -> "CreateSessionRequest":

@@ -300,7 +300,7 @@ class View:
     async def _load_transcript(self, session_id: str, transcript: Transcript) -> None:
         from ramet.v1 import event_pb2
 
-        request = event_pb2.ListEventsRequest(session=session_id, page_size=PAGE, newest=True)
+        request = event_pb2.ListEventsRequest(session=session_id, page_size=PAGE, newest=True, omit_partials=True)
         while not transcript.loaded:
             try:
                 page = await self.link.call(lambda daemon: daemon.events.ListEvents, request)

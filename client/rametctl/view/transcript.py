@@ -24,8 +24,7 @@ class Transcript:
         self.events: deque[Event] = deque()
         self.loaded = False
         self.dropped = False
-        self.partial = ""
-        """What the model has written of a message that is not complete."""
+        self._fresh: list[Event] = []
         self.first_index = 0
         """Number of events that were dropped from the front; ``first_index + len(events)`` only grows."""
         self._bytes = 0
@@ -47,16 +46,18 @@ class Transcript:
         else:
             self._waiting.append(event)
 
+    def take(self) -> list["Event"]:
+        """The events since the last call, with the pieces of unfinished messages, which ``events`` does not hold."""
+        fresh, self._fresh = self._fresh, []
+        return fresh
+
     def _append(self, event: "Event") -> None:
         if event.seq <= self._last_seq:
             return
         self._last_seq = event.seq
-        kind = event.WhichOneof("payload")
-        if kind == "partial":
-            self.partial += event.partial.text
+        self._fresh.append(event)
+        if event.HasField("partial"):
             return
-        if kind in {"assistant_message", "turn_ended", "turn_started", "agent_exited"}:
-            self.partial = ""
         self.events.append(event)
         self._bytes += event.ByteSize()
         while len(self.events) > MAX_EVENTS or (self._bytes > MAX_BYTES and len(self.events) > 1):

@@ -1,0 +1,25 @@
+"""`rametctl top`: the dashboard."""
+
+import click
+
+from rametctl.app import App
+from rametctl.fullscreen import run
+from rametctl.options import repo_reference
+
+
+@click.command("top", short_help="Open the dashboard.")
+@click.option("-a", "--all", "everywhere", is_flag=True, help="All repositories.")
+@click.option("--repo", metavar="REPO", help="Use this repository (path or name).")
+@click.pass_obj
+def command(app: App, everywhere: bool, repo: str | None) -> None:
+    """All sessions on one screen: what each does, who needs you, and the session
+    under the cursor in full. Answer, write, review and land without leaving it;
+    ? lists the keys. Without a verb, rametctl opens it too.
+
+    \b
+    Examples:
+      rametctl
+      rametctl top --all
+    """
+    where = "" if everywhere else repo_reference(app, repo) if repo is not None else app.repo_here() or ""
+    run(app, repo_path=where)

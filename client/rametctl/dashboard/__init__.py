@@ -1,0 +1,1 @@
+"""The dashboard: all sessions on one screen, and one of them in full. It alone imports Textual."""

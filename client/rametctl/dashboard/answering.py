@@ -1,0 +1,111 @@
+"""Answers to requests: what a key means for a request, and when it counts. Nothing here knows Textual."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from rametctl.render.format import parsed
+from rametctl.render.request import kind_name, labels, questions
+
+if TYPE_CHECKING:
+    from ramet.v1.attention_pb2 import AttentionRequest
+
+GRACE_S = 0.7
+"""Seconds after a request appeared in which no key answers it: the key was meant for what was there before."""
+PLAN_MODES = ("default", "acceptEdits", "bypassPermissions")
+
+
+@dataclass
+class Shown:
+    """The request that a person looks at: since when, and whether all of it has been on the screen."""
+
+    request: "AttentionRequest"
+    since: float
+    seen: bool = False
+    answers: list[str] = field(default_factory=list)
+    """Answers to the first questions, where there are several."""
+    chosen: set[int] = field(default_factory=set)
+    """Choices of the present question that are ticked, where several may be."""
+
+    @property
+    def question(self) -> Mapping[str, Any] | None:
+        asked = questions(parsed(self.request.input_json)) if kind_name(self.request) == "question" else []
+        return asked[len(self.answers)] if len(self.answers) < len(asked) else None
+
+    @property
+    def count(self) -> int:
+        """Questions of the request."""
+        return len(questions(parsed(self.request.input_json)))
+
+    def refusal(self, now: float) -> str:
+        """Why a key does not count yet; "" when it does."""
+        if now - self.since < GRACE_S:
+            return "this has just appeared: press the key again to answer it"
+        if not self.seen:
+            return "read it to its end first: J scrolls"
+        return ""
+
+    def choose(self, number: int) -> bool:
+        """Take choice ``number`` of the present question; True when all questions are answered."""
+        question = self.question
+        if question is None:
+            return False
+        choices = labels(question)
+        if not 1 <= number <= len(choices):
+            return False
+        if question.get("multiSelect"):
+            self.chosen ^= {number}
+            return False
+        return self.reply(choices[number - 1])
+
+    def confirm(self) -> bool:
+        """Answer the present question with what is ticked; True when all questions are answered."""
+        question = self.question
+        if question is None or not self.chosen:
+            return False
+        choices = labels(question)
+        return self.reply(", ".join(choices[number - 1] for number in sorted(self.chosen)))
+
+    def reply(self, text: str) -> bool:
+        self.answers.append(text)
+        self.chosen.clear()
+        return self.question is None
+
+
+def suggested_rules(request: "AttentionRequest") -> list[str]:
+    """The offers of the daemon to remember an answer, each with one rule a line; at last the exact call."""
+    found = ["\n".join(offer.rules) for offer in request.offers]
+    data = parsed(request.input_json)
+    if isinstance(data, Mapping):
+        argument = data.get("command") or data.get("file_path") or data.get("url")
+        found.append(f"{request.tool}({argument})" if isinstance(argument, str) else request.tool)
+    return list(dict.fromkeys(found))
+
+
+def hints(shown: Shown) -> str:
+    """The keys that answer this request, in one line."""
+    match kind_name(shown.request):
+        case "permission":
+            return "y yes · s session · a always · e edit · d no, because …"
+        case "question" if shown.question is not None and shown.question.get("multiSelect"):
+            ticked = ", ".join(map(str, sorted(shown.chosen)))
+            return f"1–9 tick{f' ({ticked})' if ticked else ''} · enter send · t your own words"
+        case "question":
+            number = f" ({len(shown.answers) + 1} of {shown.count})" if shown.count > 1 else ""
+            return f"1–9 choose{number} · t your own words"
+        case "plan":
+            modes = " · ".join(f"{number} go on in {mode}" for number, mode in enumerate(PLAN_MODES, 1))
+            return f"y go on · {modes} · d what to change"
+        case "elicitation":
+            return "y fill in · d decline"
+        case "review":
+            return "y done · d what to do better · L land"
+        case "landing" | "trouble" | "login":
+            return "y try again · d leave it"
+        case _:
+            return "y yes · d no"
+
+
+def as_json(data: Any) -> str:
+    return json.dumps(data, ensure_ascii=False)

@@ -1,0 +1,1162 @@
+"""The dashboard's screen: the sessions on the left, one of them on the right, a request to answer below it."""
+
+import shlex
+import subprocess
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+
+from ramet.v1 import attention_pb2, landing_pb2, session_pb2, worktree_pb2
+from ramet.visible import visible
+from ramet.words import plural
+from textual import events
+from textual.app import App, ComposeResult, SystemCommand
+from textual.binding import Binding
+from textual.containers import Horizontal, Vertical
+from textual.screen import Screen
+from textual.widgets import Static
+
+from rametctl.dashboard import panes
+from rametctl.dashboard.answering import PLAN_MODES, Shown, as_json, hints, suggested_rules
+from rametctl.dashboard.dialogs import Ask, Choose, Confirm, Field, Form, Help
+from rametctl.dashboard.keys import GROUPS
+from rametctl.dashboard.rows import ARRANGEMENTS, Filter, Known, Row, arrange, head_line, session_line, top_line
+from rametctl.dashboard.widgets import Lines, Prompt
+from rametctl.errors import ClientError, RefusedError
+from rametctl.lines import Line, line, to_text, wrapped
+from rametctl.options import MODES, mode_name, mode_number, new_request_id
+from rametctl.render.format import parsed
+from rametctl.render.request import body_lines, fields, kind_name, required_fields, title
+from rametctl.view import parts
+from rametctl.view.link import Link
+from rametctl.view.model import Topic, View
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from ramet.v1.attention_pb2 import AttentionRequest, Resolution
+    from ramet.v1.session_pb2 import Session
+
+    from rametctl.app import App as ClientApp
+
+T = TypeVar("T")
+
+PAINT_S = 1 / 15
+"""Seconds between two paintings: changes in between are painted together."""
+NARROW = 70
+"""Columns below which the list and the session are shown one at a time."""
+NOTE_S = 8.0
+"""Seconds for which a note stands."""
+COUNTED = 30
+"""Sessions whose changes are counted: those around the cursor."""
+
+
+class Dashboard(App[None]):
+    """``only`` is the session of an `attach`: it fills the screen, and escape interrupts it."""
+
+    CSS = """
+    Screen { background: ansi_default; color: ansi_default; }
+    #top, #tabs, #state, #note, #foot { height: 1; background: ansi_default; }
+    #foot { color: ansi_bright_black; }
+    #list { width: 42%; min-width: 34; max-width: 90; border-right: solid ansi_bright_black; background: ansi_default; }
+    #side { width: 1fr; background: ansi_default; }
+    #content { height: 1fr; background: ansi_default; }
+    #request { height: auto; max-height: 55%; border-top: solid ansi_yellow; background: ansi_default; display: none; }
+    #request.open { display: block; }
+    #prompt { height: auto; max-height: 8; border: none; border-top: solid ansi_bright_black; padding: 0; background: ansi_default; }
+    .whole #list { display: none; }
+    .narrow #list { width: 100%; max-width: 100%; border-right: none; }
+    .narrow #side { display: none; }
+    .narrow .whole #side, .narrow.whole #side { display: block; }
+    """
+    AUTO_FOCUS = None
+    COMMAND_PALETTE_BINDING = "ctrl+p"
+    BINDINGS: ClassVar[list[Any]] = [
+        Binding(
+            each,
+            f"choose({each})" if key.action == "choose" else key.action,
+            key.words,
+            show=False,
+            priority=each in {"tab", "shift+tab"},
+        )
+        for keys in GROUPS.values()
+        for key in keys
+        for each in key.key.split(",")
+    ]
+
+    def __init__(self, client: "ClientApp", *, repo_path: str = "", only: str = "") -> None:
+        super().__init__(ansi_color=True)
+        self.theme = "ansi-dark"
+        self.client = client
+        self.only = only
+        self.clock: Callable[[], float] = time.monotonic
+        self.view: View | None = None
+        self._repo_path = repo_path
+        self._repo: tuple[str, str] | None = None  # id and name of the repository around us
+        self._everywhere = not repo_path
+        self._arrangement = "state"
+        self._filter = ""
+        self._rows: list[Row] = []
+        self._known = Known()
+        self._selected = only
+        self._tab = "Conversation"
+        self._against = "base"
+        self._talk: panes.Talk | None = None
+        self._talk_of: object = None
+        self._shown: Shown | None = None
+        self._places: list[panes.Place | None] = []
+        self._version = 0
+        self._dirty = True
+        self._painted_second = 0
+        self._note_until = 0.0
+        self._busy: set[str] = set()
+        self._undo: list[tuple[str, str]] = []
+        self._failure: ClientError | None = None
+        self._peeking = False
+
+    # The screen
+
+    def compose(self) -> ComposeResult:
+        yield Static(id="top", markup=False)
+        with Horizontal(id="body"):
+            yield Lines(id="list")
+            with Vertical(id="side"):
+                yield Static(id="tabs", markup=False)
+                yield Lines(id="content")
+                yield Lines(id="request")
+                yield Static(id="state", markup=False)
+                yield Prompt(id="prompt")
+        yield Static(id="note", markup=False)
+        yield Static(id="foot", markup=False)
+
+    def on_mount(self) -> None:
+        self.set_class(bool(self.only), "whole")
+        self._fit(self.size.width)
+        self._prompt.display = bool(self.only)
+        if self.only:
+            self._prompt.focus()
+        self.run_worker(self._live(), exclusive=True, group="view")
+        self.set_interval(PAINT_S, self._paint)
+
+    async def _live(self) -> None:
+        """Keep the view current; what cannot pass by itself ends the dashboard."""
+        link = Link(self.client.directories, self.client.environ, autostart=self.client.autostart)
+        self.view = View(link)
+        try:
+            await self.view.run()
+        except ClientError as error:
+            self._failure = error
+            self.exit()
+        finally:
+            await link.close()
+
+    @property
+    def failure(self) -> ClientError | None:
+        """Why the dashboard ended by itself."""
+        return self._failure
+
+    @property
+    def _list(self) -> Lines:
+        return self.screen_stack[0].query_one("#list", Lines)
+
+    @property
+    def _content(self) -> Lines:
+        return self.screen_stack[0].query_one("#content", Lines)
+
+    @property
+    def _request(self) -> Lines:
+        return self.screen_stack[0].query_one("#request", Lines)
+
+    @property
+    def _prompt(self) -> Prompt:
+        return self.screen_stack[0].query_one("#prompt", Prompt)
+
+    def _static(self, name: str, item: Line) -> None:
+        self.screen_stack[0].query_one(f"#{name}", Static).update(to_text([item]))
+
+    def on_resize(self, event: events.Resize) -> None:
+        self._fit(event.size.width)
+        self._dirty = True
+
+    def _fit(self, width: int) -> None:
+        self.set_class(width < NARROW, "narrow")
+
+    # Painting: everything is drawn from the view, a few times a second
+
+    def _paint(self) -> None:
+        view = self.view
+        if not self.screen_stack or not self.screen_stack[0].query("#list"):
+            return  # not composed yet, or about to end
+        if view is None or not view.ready.is_set():
+            if view is not None and view.outage is not None:
+                self._static("top", panes.noted(f"no daemon: {view.outage.message}", error=True))
+            return
+        self._version, changes = view.changes(self._version)
+        topics = {change.topic for change in changes}
+        second = int(time.time())
+        tick = second != self._painted_second
+        if not (changes or self._dirty or tick):
+            return
+        first = self._dirty
+        self._dirty, self._painted_second = False, second
+        if first or topics & {Topic.SESSION, Topic.PART, Topic.CONNECTION}:
+            self._arrange()
+        if first or tick or topics & {Topic.SESSION, Topic.CONNECTION, Topic.PART}:
+            self._paint_list()
+        if first or topics - {Topic.CONNECTION} or tick:
+            self._paint_side()
+        if self._note_until and self.clock() > self._note_until:
+            self._note_until = 0.0
+            self._static("note", line(""))
+
+    def _arrange(self) -> None:
+        view = self.view
+        assert view is not None
+        if self._repo is None and self._repo_path:
+            self._find_repo()
+        requests: dict[str, list[AttentionRequest]] = defaultdict(list)
+        for request in view.part(parts.REQUESTS).value or ():
+            requests[request.session_id].append(request)
+        pull_requests = {each.session_id: each for each in view.part(parts.PULL_REQUESTS).value or ()}
+        conflicts: set[str] = set()
+        for repo in {session.repo_id for session in view.sessions.values()}:
+            answer = view.part(parts.CONFLICTS, repo).value
+            for each in answer.conflicts if answer is not None else ():
+                conflicts |= {each.session_id, each.other_id} if each.red else set()
+        counts = {id_: counted for id_ in view.sessions if (counted := view.part(parts.COUNTS, id_).value) is not None}
+        self._known = Known(requests, pull_requests, frozenset(conflicts), counts)
+        repo_id = "" if self._everywhere or self._repo is None else self._repo[0]
+        self._rows = arrange(
+            view.sessions.values(),
+            self._known,
+            filtered=Filter.parse(self._filter),
+            repo_id=repo_id,
+            by=self._arrangement,
+        )
+        self._settle()
+        self._want()
+
+    def _settle(self) -> None:
+        """Keep the cursor on the selected session wherever it is now; if it is gone, on its neighbour."""
+        ids = [row.session_id for row in self._rows]
+        if not self.only and (not self._selected or self._selected not in ids):
+            at = min(max(self._list.cursor, 0), len(ids) - 1)
+            near = [*ids[at:], *reversed(ids[:at])] if ids else []
+            self._select(next((each for each in near if each), ""))
+        row = ids.index(self._selected) if self._selected in ids else -1
+        if row != self._list.cursor:
+            self._list.cursor = row
+
+    def _want(self) -> None:
+        view = self.view
+        assert view is not None
+        wanted: list[tuple[parts.Part[Any], str]] = [(parts.REQUESTS, ""), (parts.PULL_REQUESTS, "")]
+        wanted += [(parts.CONFLICTS, each) for each in sorted({s.repo_id for s in view.sessions.values()})]
+        cursor = max(self._list.cursor, 0)
+        near = self._rows[max(cursor - COUNTED // 2, 0) : cursor + COUNTED]
+        wanted += [
+            (parts.COUNTS, row.session_id) for row in near if row.session_id and view.sessions[row.session_id].turns
+        ]
+        chosen = self._selected
+        if chosen:
+            match self._tab:
+                case "Diff":
+                    wanted += [(parts.DIFF, self._diff_key()), (parts.COMMENTS, chosen)]
+                    if self._against == "turn":
+                        wanted.append((parts.CHECKPOINTS, chosen))
+                case "Checkpoints":
+                    wanted.append((parts.CHECKPOINTS, chosen))
+                case "Commands":
+                    wanted.append((parts.COMMANDS, chosen))
+                case "Details":
+                    wanted.append((parts.DETAILS, chosen))
+        view.want(wanted, [chosen] if chosen in view.sessions else [])
+
+    def _diff_key(self) -> str:
+        against = self._against
+        if against == "turn" and self.view is not None:
+            made = self.view.part(parts.CHECKPOINTS, self._selected).value or []
+            turns = [each for each in made if not each.abandoned]
+            against = str(turns[1].number) if len(turns) > 1 else "base"
+        return f"{self._selected} {against}"
+
+    def _paint_list(self) -> None:
+        view = self.view
+        assert view is not None
+        where = "all repositories" if self._everywhere or self._repo is None else self._repo[1]
+        if self._filter:
+            where += f" /{self._filter}"
+        outage = None if view.outage is None else time.monotonic() - view.outage.since
+        shown = [
+            session
+            for session in view.sessions.values()
+            if self._everywhere or self._repo is None or session.repo_id == self._repo[0]
+        ]
+        self._static("top", top_line(shown, self._known, where=visible(where), width=self.size.width, outage=outage))
+        many = self._everywhere and len({session.repo_id for session in view.sessions.values()}) > 1
+        now, width, rows, known = time.time(), max(self._list.size.width, 20), self._rows, self._known
+
+        def draw(index: int) -> Line:
+            row = rows[index]
+            session = view.sessions.get(row.session_id)
+            if session is None:
+                return head_line(row, width)
+            return session_line(session, row, known, width=width, now=now, repo=many)
+
+        if rows:
+            self._list.show_rows(len(rows), draw)
+        else:
+            what = "no session fits; / changes the filter" if self._filter else "no sessions here; n creates one"
+            others = len(view.sessions) - len(shown)
+            more = [line((f"{plural(others, 'session')} in other repositories: *", "dim"))] if others else []
+            self._list.show([line((what, "dim")), *more])
+
+    @property
+    def session(self) -> "Session | None":
+        """The selected session."""
+        return self.view.sessions.get(self._selected) if self.view is not None else None
+
+    def _paint_side(self) -> None:
+        session = self.session
+        if session is None:
+            self._static("tabs", line(""))
+            self._content.show([line(("gone: it was removed" if self.only else "", "dim"))])
+            self._static("state", line(""))
+            self._show_request(None)
+            return
+        spans = [(visible(session.name) + " ", "bold")]
+        for tab in panes.TABS:
+            short = tab if self.size.width >= 130 or tab == self._tab else tab[:4]
+            spans.append((f" {short} ", "reverse" if tab == self._tab else "dim"))
+        self._static("tabs", line(*spans))
+        self._take_events(session)
+        width = max(self._content.size.width - 2, 20)
+        follow = self._content.at_end
+        self._content.show(self._tab_lines(session, width))
+        if self._tab == "Conversation" and follow:
+            self._content.to_end()
+        self._show_request(self._open_request())
+        assert self._talk is not None
+        self._static("state", self._talk.status_line(session, time.time(), width))
+        self._paint_foot()
+
+    def _take_events(self, session: "Session") -> None:
+        assert self.view is not None
+        transcript = self.view.transcripts.get(session.id)
+        if self._talk is None or transcript is not self._talk_of:
+            names = {each.id: each.name for each in self.view.sessions.values()}
+            self._talk, self._talk_of = panes.Talk(session, names), transcript
+        if transcript is not None:
+            self._talk.add(transcript.take())
+
+    def _tab_lines(self, session: "Session", width: int) -> list[Line]:
+        view, talk = self.view, self._talk
+        assert view is not None
+        assert talk is not None
+        now = time.time()
+        match self._tab:
+            case "Conversation":
+                return talk.lines(width)
+            case "Diff":
+                return self._diff_lines(session, width)
+            case "Requests":
+                return panes.request_rows(self._known.requests.get(session.id, ()), width, now)
+            case "Checkpoints":
+                slot = view.part(parts.CHECKPOINTS, session.id)
+                return _failed(slot.error) or panes.checkpoint_rows(slot.value or (), now, width)
+            case "Commands":
+                commands = view.part(parts.COMMANDS, session.id)
+                return _failed(commands.error) or panes.command_rows(
+                    commands.value or (), list(session.ports), now, width
+                )
+            case "Conflicts":
+                return panes.conflict_rows(view.part(parts.CONFLICTS, session.repo_id).value, session, width)
+            case _:
+                details = view.part(parts.DETAILS, session.id)
+                return _failed(details.error) or (panes.detail_rows(details.value, width) if details.value else [])
+
+    def _diff_lines(self, session: "Session", width: int) -> list[Line]:
+        assert self.view is not None
+        slot = self.view.part(parts.DIFF, self._diff_key())
+        head = line((f"against {self._against}", "cyan"), ("  b changes · c comments on a line · C sends", "dim"))
+        self._places = [None]
+        if slot.value is None:
+            return [head, *(_failed(slot.error) or [line(("…", "dim"))])]
+        lines, places = panes.diff_rows(slot.value, self.view.part(parts.COMMENTS, session.id).value or (), width)
+        self._places += places
+        return [head, *(lines or [line(("no changes", "dim"))])]
+
+    def _open_request(self) -> "AttentionRequest | None":
+        """The request of the selected session that is to be answered first."""
+        blocking = self._known.blocking(self._selected)
+        waiting = [*blocking, *(each for each in self._known.requests.get(self._selected, ()) if each not in blocking)]
+        return waiting[0] if waiting else None
+
+    def _show_request(self, request: "AttentionRequest | None") -> None:
+        panel = self._request
+        panel.set_class(request is not None, "open")
+        if request is None:
+            self._shown = None
+            return
+        if self._shown is None or self._shown.request.id != request.id:
+            self._shown = Shown(request, self.clock())
+            panel.scroll_to(y=0, animate=False, force=True)
+        self._shown.request = request
+        width = max(panel.size.width or self._content.size.width, 20) - 2
+        lines = wrapped(line((title(request), "bold yellow"), (f"  {hints(self._shown)}", "dim"), hang=2), width)
+        lines += [piece for each in body_lines(request) for piece in wrapped(each, width)]
+        panel.show(lines)
+        if panel.size.height and panel.at_end:
+            self._shown.seen = True
+
+    def _paint_foot(self) -> None:
+        if self.only:
+            keys = "esc interrupt · ctrl-q detach · enter send · tab leaves the prompt"
+        elif self._prompt.has_focus:
+            keys = "enter send · shift-enter new line · ↑ earlier · esc back"
+        else:
+            keys = "j k move · enter open · space answer · tab next · n new · r write · L land · x remove · / filter · ? all keys · q quit"
+        self._static("foot", line(keys))
+
+    # Notes and work
+
+    def note(self, text: str, *, error: bool = False) -> None:
+        """Say something in the line above the keys."""
+        self._note_until = self.clock() + NOTE_S
+        self._static("note", panes.noted(text, error=error))
+
+    def do(self, words: str, work: Coroutine[Any, Any, str]) -> None:
+        """Run something that takes a while: it is named while it runs, then what it says or why it failed."""
+
+        async def run() -> None:
+            self._busy.add(words)
+            self.note(f"{words} …")
+            try:
+                self.note(await work)
+            except ClientError as error:
+                self.note(f"{error.message}{'; ' + error.hint if error.hint else ''}", error=True)
+            finally:
+                self._busy.discard(words)
+                self._dirty = True
+
+        self.run_worker(run(), exit_on_error=True)
+
+    async def call(self, method: Callable[[Any], Callable[..., Awaitable[T]]], request: Any) -> T:
+        assert self.view is not None
+        return await self.view.link.call(method, request)
+
+    def ask(self, dialog: Screen[Any], then: Callable[[Any], None]) -> None:
+        """Show a dialog; ``then`` gets its answer unless it was left."""
+        self.push_screen(dialog, lambda answer: None if answer is None else then(answer))
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """No key of ours counts below a dialog."""
+        if len(self.screen_stack) > 1 and action not in {"quit", "suspend_process", "command_palette", "help_quit"}:
+            return not hasattr(self, f"action_{action}") or action in {"focus_next", "focus_previous"}
+        return True
+
+    # Moving
+
+    def _select(self, session_id: str) -> None:
+        if session_id == self._selected:
+            return
+        self._selected = session_id
+        self._talk = None
+        self._shown = None
+        self._peeking = False
+        self._dirty = True
+        self._content.cursor = -1
+        self.call_after_refresh(self._content.to_end)
+
+    def _to_row(self, row: int, step: int) -> None:
+        """Select the session at or after ``row``; heads of groups are skipped."""
+        while 0 <= row < len(self._rows) and not self._rows[row].session_id:
+            row += step
+        if 0 <= row < len(self._rows):
+            self._select(self._rows[row].session_id)
+            self._list.move_to(row)
+            if row <= 1:
+                self._list.scroll_to(y=0, animate=False, force=True)
+
+    @property
+    def _on_rows(self) -> bool:
+        """Whether the cursor keys move in the rows of the tab, as in a diff."""
+        return self._tab in {"Diff", "Checkpoints", "Commands"} and self.has_class("whole")
+
+    def action_cursor(self, by: int) -> None:
+        if self._on_rows:
+            self._content.move_to(max(self._content.cursor + by, 0))
+        elif self.has_class("whole"):
+            self._content.scroll_relative(y=by, animate=False, force=True)
+        else:
+            self._to_row(self._list.cursor + by, by)
+
+    def action_edge(self, direction: int) -> None:
+        if self.has_class("whole"):
+            row = 0 if direction < 0 else self._content.count - 1
+            if self._on_rows:
+                self._content.move_to(row)
+            else:
+                self._content.scroll_to(y=0 if direction < 0 else self._content.count, animate=False, force=True)
+        else:
+            self._to_row(0 if direction < 0 else len(self._rows) - 1, -direction)
+
+    def action_scroll(self, direction: int) -> None:
+        panel = self._request
+        if self._shown is not None and not panel.at_end and direction > 0:
+            panel.page(direction)
+            self.call_after_refresh(self._paint_side)
+        elif self._shown is not None and panel.scroll_offset.y > 0 and direction < 0:
+            panel.page(direction)
+        else:
+            self._content.page(direction)
+
+    def action_tab(self, by: int) -> None:
+        self._tab = panes.TABS[(panes.TABS.index(self._tab) + by) % len(panes.TABS)]
+        self._content.cursor = -1
+        self._content.scroll_to(y=0, animate=False, force=True)
+        self._dirty = True
+        if self._tab == "Conversation":
+            self.call_after_refresh(self._content.to_end)
+
+    def action_enter(self) -> None:
+        shown = self._shown
+        if self._peeking and shown is not None and shown.chosen:
+            if shown.confirm():
+                self._reply(shown)
+            self._dirty = True
+        elif self._tab == "Checkpoints" and self.has_class("whole") and self._content.cursor >= 0:
+            self._rewind()
+        elif self.session is not None:
+            self.add_class("whole")
+            self._dirty = True
+            if self._tab == "Conversation":
+                self.action_prompt()
+
+    def action_leave(self) -> None:
+        self._peeking = False
+        if self.only:
+            self.action_interrupt()
+        elif self.has_class("whole"):
+            self.remove_class("whole")
+            self._prompt.display = False
+        elif self._filter:
+            self._filter = ""
+        self._dirty = True
+
+    def action_peek(self) -> None:
+        """Show what the session asks; on a narrow screen alone, else beside the list."""
+        if self._shown is None:
+            self.note("it asks nothing")
+            return
+        self._peeking = not self._peeking
+        if self.has_class("narrow"):
+            self.set_class(self._peeking, "whole")
+        self._dirty = True
+
+    def action_next_waiting(self) -> None:
+        rows = [
+            index for index, row in enumerate(self._rows) if row.session_id and self._known.blocking(row.session_id)
+        ]
+        later = [index for index in rows if index > self._list.cursor]
+        if rows:
+            self._to_row((later or rows)[0], 1)
+        else:
+            self.note("no session needs you")
+
+    def action_filter(self) -> None:
+        def then(text: str) -> None:
+            self._filter = text
+            self._dirty = True
+
+        self.ask(
+            Ask("Filter: words, s:state, a:agent, r:repository; an empty one by esc in the list", text=self._filter),
+            then,
+        )
+
+    def action_arrange(self) -> None:
+        self._arrangement = ARRANGEMENTS[(ARRANGEMENTS.index(self._arrangement) + 1) % len(ARRANGEMENTS)]
+        self._dirty = True
+        self.note(f"arranged by {self._arrangement}")
+
+    def action_everywhere(self) -> None:
+        if self._repo is None:
+            self.note("not inside a repository that has sessions: all are shown")
+        self._everywhere = not self._everywhere or self._repo is None
+        self._dirty = True
+
+    def action_fold(self) -> None:
+        if self._talk is not None:
+            self._talk.fold()
+            self._dirty = True
+
+    def on_lines_picked(self, event: Lines.Picked) -> None:
+        if event.widget.id == "list" and event.row < len(self._rows) and self._rows[event.row].session_id:
+            self._to_row(event.row, 1)
+        elif event.widget.id == "content" and self._tab in {"Diff", "Checkpoints"}:
+            self.add_class("whole")
+            self._content.move_to(event.row)
+
+    def _find_repo(self) -> None:
+        """The repository around us, once the daemon knows it."""
+        from ramet.v1 import repo_pb2
+
+        async def find() -> None:
+            try:
+                found = await self.call(
+                    lambda daemon: daemon.repos.GetRepo, repo_pb2.GetRepoRequest(repo=self._repo_path)
+                )
+            except ClientError:
+                self._everywhere = True  # it has no sessions yet
+            else:
+                self._repo = (found.repo.id, found.repo.name)
+            self._dirty = True
+
+        self._repo = ("", "here")
+        self.run_worker(find())
+
+    # Answering
+
+    def _answerable(self, *kinds: str) -> Shown | None:
+        """The request on the screen, where a key may answer it; says why where not."""
+        shown = self._shown
+        if shown is None:
+            self.note("it asks nothing")
+            return None
+        if kinds and kind_name(shown.request) not in kinds:
+            self.note(f"this is a {kind_name(shown.request)}: {hints(shown)}")
+            return None
+        if refusal := shown.refusal(self.clock()):
+            self.note(refusal)
+            return None
+        return shown
+
+    def _resolve(self, request: "AttentionRequest", resolution: "Resolution", words: str) -> None:
+        async def work() -> str:
+            answer = attention_pb2.ResolveRequestRequest(
+                request=request.id, resolution=resolution, request_id=new_request_id()
+            )
+            await self.call(lambda daemon: daemon.attention.ResolveRequest, answer)
+            if self.view is not None:
+                self.view.refresh(parts.REQUESTS)
+            return f"{request.session_name}: {words}"
+
+        self._peeking = False
+        self.do(f"answering {request.session_name}", work())
+
+    def _approve(self, request: "AttentionRequest", words: str = "approved", **fields: Any) -> None:
+        self._resolve(request, attention_pb2.Resolution(approve=attention_pb2.Approval(**fields)), words)
+
+    def action_approve(self) -> None:
+        shown = self._answerable()
+        if shown is None:
+            return
+        match kind_name(shown.request):
+            case "question":
+                self.note(hints(shown))
+            case "elicitation" if fields(parsed(shown.request.input_json)):
+                self._fill_in(shown.request)
+            case "review":
+                self._approve(shown.request, "done")
+            case _:
+                self._approve(shown.request)
+
+    def action_approve_session(self) -> None:
+        if (shown := self._answerable("permission")) is not None:
+            self._approve(shown.request, "approved for this session", scope=attention_pb2.APPROVAL_SCOPE_SESSION)
+
+    def action_approve_always(self) -> None:
+        shown = self._answerable("permission")
+        if shown is None:
+            return
+        rules = suggested_rules(shown.request)
+        others = [line((f"or: {rule.replace(chr(10), '  ')}", "dim")) for rule in rules[1:]]
+
+        def then(text: str) -> None:
+            stored = [rule.strip() for rule in text.split("\n") if rule.strip()]
+            always = attention_pb2.APPROVAL_SCOPE_ALWAYS
+            self._approve(shown.request, f"approved; from now on: {', '.join(stored)}", scope=always, rules=stored)
+
+        question = f"Allow from now on in {shown.request.repo} (one rule a line):"
+        self.ask(Ask(question, text=rules[0] if rules else "", details=others), then)
+
+    def action_edit_input(self) -> None:
+        shown = self._answerable("permission", "plan")
+        if shown is None:
+            return
+        from rametctl.requests import edited_input
+
+        try:
+            with self.suspend():
+                edited = edited_input(self.client, shown.request)
+        except ClientError as error:
+            self.note(error.message, error=True)
+            return
+        self._approve(shown.request, "approved as edited", updated_input_json=edited)
+
+    def action_deny(self) -> None:
+        shown = self._answerable()
+        if shown is None:
+            return
+        request = shown.request
+        match kind_name(request):
+            case "question":
+                self.note(hints(shown))
+            case "conflict" | "landing" | "trouble" | "login" | "elicitation" | "ownership":
+                self._resolve(request, attention_pb2.Resolution(deny=attention_pb2.Denial()), "denied")
+            case kind:
+                question = {"plan": "What is to change?", "review": "What is to be done better?"}.get(kind, "Why not?")
+                self.ask(
+                    Ask(f"{question} The agent gets your answer."),
+                    lambda why: self._resolve(
+                        request, attention_pb2.Resolution(deny=attention_pb2.Denial(message=why)), "denied"
+                    ),
+                )
+
+    def action_choose(self, number: int) -> None:
+        shown = self._answerable("question", "plan")
+        if shown is None:
+            return
+        if kind_name(shown.request) == "plan":
+            if number <= len(PLAN_MODES):
+                mode = PLAN_MODES[number - 1]
+                self._approve(shown.request, f"goes on in {mode}", mode=mode_number(mode))
+        elif shown.choose(number):
+            self._reply(shown)
+        else:
+            self._peeking = True
+        self._dirty = True
+
+    def action_reply(self) -> None:
+        shown = self._answerable("question")
+        if shown is None or shown.question is None:
+            return
+
+        def then(text: str) -> None:
+            if shown.reply(text):
+                self._reply(shown)
+            self._dirty = True
+
+        self.ask(Ask(str(shown.question.get("question", ""))), then)
+
+    def _reply(self, shown: Shown) -> None:
+        answers = list(shown.answers)
+        shown.answers.clear()
+        self._resolve(
+            shown.request,
+            attention_pb2.Resolution(reply=attention_pb2.Reply(answers=answers)),
+            f"answered: {'; '.join(answers)}",
+        )
+
+    def _fill_in(self, request: "AttentionRequest") -> None:
+        from rametctl.elicitation import content
+
+        asked = parsed(request.input_json)
+        needed = required_fields(asked)
+        entries = [
+            Field(
+                name,
+                name,
+                str(schema.get("description") or schema.get("title") or schema.get("type") or "")
+                + ("" if name in needed else " (may be left out)"),
+                str(schema.get("default", "")),
+            )
+            for name, schema in fields(asked).items()
+        ]
+
+        def then(answer: dict[str, str]) -> None:
+            pairs = [f"{name}={text}" for name, text in answer.items() if text and name != "prompt"]
+            try:
+                filled = content(asked, pairs)
+            except ClientError as error:
+                self.note(f"{error.message}; {error.hint}", error=True)
+            else:
+                self._approve(request, "filled in", updated_input_json=as_json(filled))
+
+        message = asked.get("message", "") if isinstance(asked, dict) else ""
+        self.ask(Form(str(message), entries), then)
+
+    # Talking
+
+    def action_prompt(self) -> None:
+        if self.session is None:
+            return
+        self._prompt.display = True
+        self._prompt.focus()
+        self._dirty = True
+
+    def on_prompt_sent(self, event: Prompt.Sent) -> None:
+        session = self.session
+        if session is None:
+            return
+
+        async def work() -> str:
+            request = session_pb2.SendPromptRequest(session=session.id, prompt=event.text, request_id=new_request_id())
+            await self.call(lambda daemon: daemon.sessions.SendPrompt, request)
+            return f"sent to {session.name}"
+
+        self.do(f"sending to {session.name}", work())
+        self._content.to_end()
+
+    def on_prompt_left(self, event: Prompt.Left) -> None:
+        if self.only:
+            self.action_interrupt()
+            return
+        self.set_focus(None)
+        if not self._prompt.text:
+            self._prompt.display = False
+            self.remove_class("whole")
+        self._dirty = True
+
+    def _simple(self, verb: str, done: str, method: Callable[[Any], Any], request: type[Any], **more: Any) -> None:
+        """A call that names the selected session."""
+        session = self.session
+        if session is None:
+            return
+
+        async def work() -> str:
+            answer = await self.call(method, request(session=session.id, request_id=new_request_id(), **more))
+            warnings = "; ".join(getattr(answer, "warnings", ()))
+            return f"{session.name}: {done}" + (f"; {warnings}" if warnings else "")
+
+        self.do(f"{verb} {session.name}", work())
+
+    def action_interrupt(self) -> None:
+        self._simple(
+            "interrupting",
+            "interrupted",
+            lambda daemon: daemon.sessions.InterruptSession,
+            session_pb2.InterruptSessionRequest,
+        )
+
+    def action_pause(self) -> None:
+        session = self.session
+        if session is not None and session.state in {
+            session_pb2.SESSION_STATE_PAUSED, session_pb2.SESSION_STATE_LOST, session_pb2.SESSION_STATE_FAILED,
+        }:  # fmt: skip
+            self._simple(
+                "resuming", "resumed", lambda daemon: daemon.sessions.ResumeSession, session_pb2.ResumeSessionRequest
+            )
+        else:
+            self._simple(
+                "pausing",
+                "paused; p resumes it",
+                lambda daemon: daemon.sessions.PauseSession,
+                session_pb2.PauseSessionRequest,
+            )
+
+    def action_mode(self) -> None:
+        session = self.session
+        if session is None:
+            return
+        modes = list(MODES)
+
+        async def work(mode: str) -> str:
+            request = session_pb2.UpdateSessionRequest(
+                session_id=session.id, session=session_pb2.Session(mode=mode_number(mode)), request_id=new_request_id()
+            )
+            request.update_mask.paths.append("mode")
+            await self.call(lambda daemon: daemon.sessions.UpdateSession, request)
+            return f"{session.name}: mode {mode}"
+
+        self.ask(
+            Choose(f"Permission mode of {session.name} (now {mode_name(session.mode)})", modes),
+            lambda number: self.do("changing the mode", work(modes[number])),
+        )
+
+    def action_fork(self) -> None:
+        session = self.session
+        if session is not None:
+            self.ask(
+                Ask(f"Fork {session.name}. What is the copy to do?"),
+                lambda prompt: self._simple(
+                    "forking",
+                    "forked",
+                    lambda daemon: daemon.sessions.ForkSession,
+                    session_pb2.ForkSessionRequest,
+                    prompt=prompt,
+                ),
+            )
+
+    def action_new(self) -> None:
+        entries = [
+            Field("name", "name", "made from the prompt when empty"),
+            Field("base", "base", "branch or commit; empty: what is checked out"),
+            Field("agent", "agent", "empty: claude"),
+            Field("model", "model", "empty: the agent's own"),
+            Field("mode", "mode", ", ".join(MODES)),
+            Field("budget", "budget", "dollars"),
+            Field("owns", "owns", "paths, separated by blanks"),
+            Field("count", "count", "", "1"),
+        ]
+        path = self._new_path()
+        if path:
+            self.ask(
+                Form("New session: what is the agent to do?", entries, prompt=""),
+                lambda answer: self._create(path, answer),
+            )
+
+    def _new_path(self) -> str:
+        """A path inside the repository of a new session: that around us, else that of the selected session."""
+        session = self.session
+        path = self._repo_path or (session.worktree if session is not None else "")
+        if not path:
+            self.note("start rametctl inside a repository to create a session", error=True)
+        return path
+
+    def _create(self, path: str, answer: dict[str, str]) -> None:
+        from rametctl.sessions import numbered
+
+        mode = answer["mode"]
+        try:
+            budget = float(answer["budget"].lstrip("$")) if answer["budget"] else None
+            count = int(answer["count"] or 1)
+        except ValueError:
+            self.note("budget and count are numbers", error=True)
+            return
+        if mode and mode not in MODES:
+            self.note(f"there is no mode {mode!r}; modes: {', '.join(MODES)}", error=True)
+            return
+        base = session_pb2.CreateSessionRequest(
+            path=path, prompt=answer["prompt"], name=answer["name"], base_ref=answer["base"], agent=answer["agent"],
+            model=answer["model"], mode=mode_number(mode or None), budget_usd=budget, owns=answer["owns"].split(),
+        )  # fmt: skip
+
+        async def work() -> str:
+            names = []
+            for request in numbered(base, count):
+                made = await self.call(lambda daemon: daemon.sessions.CreateSession, request)
+                names.append(made.session.name)
+                self._selected = made.session.id
+                self._talk = None
+            return f"created {', '.join(names)}"
+
+        self.do("creating the session", work())
+
+    # Work and its way home
+
+    def action_land(self) -> None:
+        session = self.session
+        if session is None:
+            return
+
+        async def work(message: str = "") -> str:
+            request = landing_pb2.LandSessionsRequest(
+                sessions=[session.id], commit_message=message, request_id=new_request_id()
+            )
+            try:
+                answer = await self.call(lambda daemon: daemon.landing.LandSessions, request)
+            except RefusedError as error:
+                if error.reason == "UNCOMMITTED" or "not committed" in error.message:
+                    self.ask(
+                        Ask(f"{error.message}. Message of the commit:"), lambda text: self.do("landing", work(text))
+                    )
+                    return "it has uncommitted work"
+                raise
+            target = answer.landings[0].target if answer.landings else "its target"
+            waited = await self.call(
+                lambda daemon: daemon.landing.WaitLandings,
+                landing_pb2.WaitLandingsRequest(landings=[each.id for each in answer.landings]),
+            )
+            ended = waited.landings[0] if waited.landings else None
+            if ended is not None and ended.state == landing_pb2.LANDING_STATE_LANDED:
+                return f"{session.name} landed on {target}"
+            raise ClientError(f"{session.name} did not land: {ended.reason if ended is not None else 'it was removed'}")
+
+        self.ask(
+            Confirm(f"Land {session.name} on {session.base_ref or 'its base'}? It is merged and checked first."),
+            lambda _: self.do(f"landing {session.name}", work()),
+        )
+
+    def action_pull_request(self) -> None:
+        session = self.session
+        if session is None:
+            return
+
+        async def work() -> str:
+            request = landing_pb2.CreatePullRequestRequest(session=session.id, request_id=new_request_id())
+            answer = await self.call(lambda daemon: daemon.landing.CreatePullRequest, request)
+            return f"{session.name}: {answer.action} {answer.pull_request.url}"
+
+        self.ask(
+            Confirm(f"Push {session.branch} and create or update its pull request?"),
+            lambda _: self.do(f"pushing {session.name}", work()),
+        )
+
+    def action_against(self) -> None:
+        self._against = panes.AGAINST[(panes.AGAINST.index(self._against) + 1) % len(panes.AGAINST)]
+        self._tab = "Diff"
+        self._dirty = True
+
+    def action_comment(self) -> None:
+        session, cursor = self.session, self._content.cursor
+        if session is None or self._tab != "Diff":
+            self.note("open the tab Diff and put the cursor on a line")
+            return
+        self.add_class("whole")
+        place = self._places[cursor] if 0 <= cursor < len(self._places) else None
+        if place is None:
+            self.note("move to a line of the file with j and k, then c")
+            self._content.move_to(max(cursor, 0))
+            return
+
+        async def work(text: str) -> str:
+            request = worktree_pb2.AddCommentRequest(
+                session=session.id, path=place.path, line=place.line, text=text, request_id=new_request_id()
+            )
+            await self.call(lambda daemon: daemon.worktrees.AddComment, request)
+            return f"comment on {place.path}:{place.line}; C sends all comments"
+
+        self.ask(Ask(f"Comment on {place.path}:{place.line}"), lambda text: self.do("adding the comment", work(text)))
+
+    def action_send_comments(self) -> None:
+        self._simple(
+            "sending the comments to",
+            "has the comments",
+            lambda daemon: daemon.worktrees.SendComments,
+            worktree_pb2.SendCommentsRequest,
+        )
+
+    def _rewind(self) -> None:
+        session, view, cursor = self.session, self.view, self._content.cursor
+        made = (view.part(parts.CHECKPOINTS, self._selected).value or []) if view is not None else []
+        if session is None or not 0 <= cursor < len(made):
+            return
+        checkpoint = made[cursor]
+
+        async def back() -> str:
+            request = worktree_pb2.RewindSessionRequest(
+                session=session.id, checkpoint=checkpoint.id, request_id=new_request_id()
+            )
+            answer = await self.call(lambda daemon: daemon.worktrees.RewindSession, request)
+            return f"{session.name} is back at {checkpoint.number}, {plural(len(answer.files), 'file')} changed; checkpoint {answer.before.number} undoes this"
+
+        async def preview() -> str:
+            request = worktree_pb2.GetDiffRequest(session=session.id, against=checkpoint.id, stat_only=True)
+            answer = await self.call(lambda daemon: daemon.worktrees.GetDiff, request)
+            files = [
+                line(each.path, (f"  +{each.additions} −{each.deletions}", "dim"), indent=2) for each in answer.files
+            ]
+            self.ask(
+                Confirm(
+                    f"Rewind {session.name} to checkpoint {checkpoint.number}? Files and conversation go back; what is there now becomes a checkpoint. "
+                    + (f"{plural(len(files), 'file')} changed since:" if files else "No file has changed since."),
+                    files[:20],
+                ),
+                lambda _: self.do("rewinding", back()),
+            )
+            return ""
+
+        self.do("comparing", preview())
+
+    def action_archive(self) -> None:
+        session = self.session
+        if session is None:
+            return
+
+        async def work() -> str:
+            request = session_pb2.ArchiveSessionRequest(session=session.id, request_id=new_request_id())
+            await self.call(lambda daemon: daemon.sessions.ArchiveSession, request)
+            self._undo.append(("archive", session.id))
+            return f"{session.name} is archived; u brings it back"
+
+        self.do(f"archiving {session.name}", work())
+
+    def action_remove(self) -> None:
+        session = self.session
+        if session is None:
+            return
+
+        async def work(*, force: bool) -> str:
+            request = session_pb2.DeleteSessionRequest(session=session.id, force=force, request_id=new_request_id())
+            try:
+                await self.call(lambda daemon: daemon.sessions.DeleteSession, request)
+            except RefusedError as error:
+                if error.reason != "WORK_AT_RISK" or force:
+                    raise
+                self.ask(
+                    Confirm(f"{error.message}. Remove {session.name} all the same? The trash keeps it for 30 days."),
+                    lambda _: self.do(f"removing {session.name}", work(force=True)),
+                )
+                return f"{session.name} holds work that exists nowhere else"
+            self._undo.append(("trash", session.id))
+            return f"removed {session.name}; u brings it back"
+
+        self.ask(
+            Confirm(f"Remove {session.name} with its worktree and branch?"),
+            lambda _: self.do(f"removing {session.name}", work(force=False)),
+        )
+
+    def action_undo(self) -> None:
+        if not self._undo:
+            self.note("nothing to undo")
+            return
+        kind, session_id = self._undo[-1]
+
+        async def work() -> str:
+            if kind == "archive":
+                restore = session_pb2.RestoreSessionRequest(session=session_id, request_id=new_request_id())
+                name = (await self.call(lambda daemon: daemon.sessions.RestoreSession, restore)).session.name
+            else:
+                trashed = worktree_pb2.RestoreTrashRequest(entry=session_id, request_id=new_request_id())
+                name = (await self.call(lambda daemon: daemon.worktrees.RestoreTrash, trashed)).session.name
+            self._undo.pop()
+            self._selected = session_id
+            return f"{name} is back"
+
+        self.do("restoring", work())
+
+    # Programs of the person
+
+    def _outside(self, *command: str, cwd: str | None = None, pause: bool = False) -> None:
+        """Hand the terminal to a program."""
+        with self.suspend():
+            try:
+                subprocess.run(command, cwd=cwd, check=False)
+                if pause:
+                    input("\nEnter returns to the dashboard ")
+            except (OSError, EOFError, KeyboardInterrupt) as error:
+                self.call_later(self.note, f"{command[0]}: {error}", error=True)
+        self.refresh(layout=True)
+
+    def _verb(self, *arguments: str, pause: bool = False) -> None:
+        self._outside(sys.executable, "-m", "rametctl", *arguments, pause=pause)
+
+    def action_shell(self) -> None:
+        if self.session is not None:
+            self._verb("shell", self.session.id)
+
+    def action_run(self) -> None:
+        session = self.session
+        if session is not None:
+            self.ask(
+                Ask(f"Run in {session.name}:"),
+                lambda text: self._verb("run", session.id, "--", "sh", "-c", text, pause=True),
+            )
+
+    def action_open(self) -> None:
+        if self.session is not None:
+            editor = self.client.environ.get("VISUAL") or self.client.environ.get("EDITOR") or "vi"
+            self._outside(*shlex.split(editor), self.session.worktree, cwd=self.session.worktree)
+
+    # The rest of the screen
+
+    def action_help(self) -> None:
+        self.push_screen(Help())
+
+    def get_system_commands(self, screen: Screen[Any]) -> "Iterable[SystemCommand]":
+        """Every action with a key, by its words."""
+        for keys in GROUPS.values():
+            for key in keys:
+                if "(" not in key.action and key.action not in {"command_palette", "choose", "enter", "leave"}:
+                    yield SystemCommand(
+                        f"{key.words}  [{key.label}]".replace("[", "(").replace("]", ")"),
+                        "",
+                        getattr(self, f"action_{key.action}"),
+                    )
+
+
+def _failed(error: str) -> list[Line]:
+    return [line((error, "red"))] if error else []

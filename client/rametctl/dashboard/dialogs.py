@@ -1,0 +1,216 @@
+"""Dialogs: a question of yes and no, one of a text, a choice, the form of a new session, the keys."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from textual.app import ComposeResult
+from textual.binding import Binding
+from textual.containers import Vertical
+from textual.screen import ModalScreen
+from textual.widgets import Input, Static
+
+from rametctl.dashboard.keys import GROUPS
+from rametctl.dashboard.widgets import Lines, Prompt
+from rametctl.lines import Line, line, to_text, wrapped
+
+WIDTH = 76
+
+
+class Dialog(ModalScreen[object]):
+    """A box in the middle; escape closes it without an answer."""
+
+    DEFAULT_CSS = """
+    Dialog { align: center middle; }
+    Dialog > Vertical { width: 80; max-width: 96%; height: auto; max-height: 92%; border: round ansi_cyan; padding: 0 1; background: ansi_default; }
+    Dialog Input { border: none; height: 1; padding: 0; background: ansi_default; }
+    Dialog Lines { height: auto; max-height: 30; }
+    Dialog Prompt { height: auto; max-height: 10; min-height: 3; border: none; padding: 0; background: ansi_default; }
+    """
+    BINDINGS: ClassVar[list[Any]] = [Binding("escape", "dismiss_none", show=False)]
+
+    def action_dismiss_none(self) -> None:
+        self.dismiss(None)
+
+    def on_prompt_left(self, event: Prompt.Left) -> None:
+        self.dismiss(None)
+
+
+def text_lines(text: str) -> list[Line]:
+    return [piece for part in text.split("\n") for piece in wrapped(line(part), WIDTH)]
+
+
+class Confirm(Dialog):
+    """Yes (True) or no (None)."""
+
+    BINDINGS: ClassVar[list[Any]] = [Binding("y", "yes", show=False), Binding("n,q", "dismiss_none", show=False)]
+
+    def __init__(self, question: str, details: Sequence[Line] = ()) -> None:
+        super().__init__()
+        self._lines = [*text_lines(question), *([line("")] if details else []), *details]
+
+    def compose(self) -> ComposeResult:
+        with Vertical():
+            yield Lines(id="text")
+            yield Static("y yes · n no", markup=False)
+
+    def on_mount(self) -> None:
+        self.query_one(Lines).show(self._lines)
+
+    def action_yes(self) -> None:
+        self.dismiss(True)
+
+    def on_lines_picked(self, event: Lines.Picked) -> None:
+        event.stop()
+
+
+class Ask(Dialog):
+    """A text of one or several lines; None where it was left."""
+
+    def __init__(self, question: str, *, text: str = "", details: Sequence[Line] = ()) -> None:
+        super().__init__()
+        self._question = question
+        self._text = text
+        self._details = list(details)
+
+    def compose(self) -> ComposeResult:
+        with Vertical():
+            yield Lines(id="text")
+            yield Prompt(id="answer")
+            yield Static("enter send · shift-enter new line · esc back", markup=False)
+
+    def on_mount(self) -> None:
+        self.query_one(Lines).show([*text_lines(self._question), *self._details])
+        prompt = self.query_one(Prompt)
+        prompt.text = self._text
+        prompt.move_cursor(prompt.document.end)
+        prompt.focus()
+
+    def on_prompt_sent(self, event: Prompt.Sent) -> None:
+        event.stop()
+        self.dismiss(event.text)
+
+
+class Choose(Dialog):
+    """One of several lines: its number from 0."""
+
+    BINDINGS: ClassVar[list[Any]] = [
+        Binding("j,down", "move(1)", show=False),
+        Binding("k,up", "move(-1)", show=False),
+        Binding("enter", "pick", show=False),
+        *(Binding(str(number), f"number({number})", show=False) for number in range(1, 10)),
+    ]
+
+    def __init__(self, question: str, choices: Sequence[str]) -> None:
+        super().__init__()
+        self._question = question
+        self._choices = list(choices)
+
+    def compose(self) -> ComposeResult:
+        with Vertical():
+            yield Static(to_text(text_lines(self._question)), markup=False)
+            yield Lines(id="choices")
+
+    def on_mount(self) -> None:
+        lines = self.query_one(Lines)
+        lines.show([line(f"{number} {text}") for number, text in enumerate(self._choices, 1)])
+        lines.move_to(0)
+
+    def action_move(self, by: int) -> None:
+        lines = self.query_one(Lines)
+        lines.move_to(min(max(lines.cursor + by, 0), len(self._choices) - 1))
+
+    def action_pick(self) -> None:
+        self.dismiss(self.query_one(Lines).cursor)
+
+    def action_number(self, number: int) -> None:
+        if number <= len(self._choices):
+            self.dismiss(number - 1)
+
+    def on_lines_picked(self, event: Lines.Picked) -> None:
+        self.dismiss(event.row)
+
+
+@dataclass(frozen=True)
+class Field:
+    """A field of a form."""
+
+    name: str
+    label: str
+    hint: str = ""
+    text: str = ""
+
+
+class Form(Dialog):
+    """Fields of one line each, and above them, where ``prompt`` is not None, a text of several. The answer maps names to texts."""
+
+    BINDINGS: ClassVar[list[Any]] = [Binding("ctrl+s", "send", show=False)]
+
+    def __init__(self, title: str, fields: Sequence[Field], *, prompt: str | None = None) -> None:
+        super().__init__()
+        self._title = title
+        self._fields = fields
+        self._prompt = prompt
+
+    def compose(self) -> ComposeResult:
+        with Vertical():
+            yield Static(to_text(text_lines(self._title)), markup=False)
+            if self._prompt is not None:
+                yield Prompt(id="prompt")
+            for number, each in enumerate(self._fields):
+                yield Static(
+                    to_text([line((each.label, "cyan"), (f"  {each.hint}" if each.hint else "", "dim"))]), markup=False
+                )
+                yield Input(each.text, id=f"field{number}", select_on_focus=False)
+            yield Static("enter send · tab next field · esc back", markup=False)
+
+    def on_mount(self) -> None:
+        if self._prompt is not None:
+            prompt = self.query_one(Prompt)
+            prompt.text = self._prompt
+            prompt.focus()
+        elif self._fields:
+            self.query_one("#field0").focus()
+
+    def on_prompt_sent(self, event: Prompt.Sent) -> None:
+        event.stop()
+        self._send(event.text)
+
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        event.stop()
+        self.action_send()
+
+    def action_send(self) -> None:
+        self._send(self.query_one(Prompt).text.strip() if self._prompt is not None else "")
+
+    def _send(self, prompt: str) -> None:
+        answer: Mapping[str, str] = {
+            each.name: self.query_one(f"#field{number}", Input).value.strip()
+            for number, each in enumerate(self._fields)
+        }
+        self.dismiss({**answer, "prompt": prompt})
+
+
+class Help(Dialog):
+    """All keys."""
+
+    BINDINGS: ClassVar[list[Any]] = [
+        Binding("question_mark,q,enter,space", "dismiss_none", show=False),
+        Binding("j,down,J", "scroll(1)", show=False),
+        Binding("k,up,K", "scroll(-1)", show=False),
+    ]
+
+    def compose(self) -> ComposeResult:
+        with Vertical():
+            yield Lines(id="keys")
+            yield Static("j k scroll · esc back", markup=False)
+
+    def on_mount(self) -> None:
+        lines: list[Line] = []
+        for group, keys in GROUPS.items():
+            lines.append(line((group, "bold")))
+            lines += [line((f"{key.label:<10}", "cyan"), key.words, indent=2) for key in keys]
+        self.query_one(Lines).show(lines)
+
+    def action_scroll(self, direction: int) -> None:
+        self.query_one(Lines).page(direction)

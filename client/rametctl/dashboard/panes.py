@@ -1,0 +1,238 @@
+"""What the tabs on the right say about one session, as lines. Nothing here knows Textual."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from ramet.jsonify import enum_name
+from ramet.visible import visible
+from ramet.words import plural
+
+from rametctl.lines import Line, Look, cell_width, line, truncated, wrapped
+from rametctl.render.diff import patch_style, stat_lines
+from rametctl.render.format import age, duration
+from rametctl.render.session import details, state_name
+from rametctl.render.transcript import Asked, Call, Conversation, Entry, Said, entry_lines
+
+if TYPE_CHECKING:
+    from ramet.v1.attention_pb2 import AttentionRequest
+    from ramet.v1.event_pb2 import Event
+    from ramet.v1.session_pb2 import GetSessionResponse, Session
+    from ramet.v1.terminal_pb2 import Command
+    from ramet.v1.worktree_pb2 import Checkpoint, Comment, GetDiffResponse, ListConflictsResponse
+
+TABS = ("Conversation", "Diff", "Requests", "Checkpoints", "Commands", "Conflicts", "Details")
+AGAINST = ("base", "target", "turn")
+SHOWN_ENTRIES = 1500
+STREAMED = 4000
+"""Characters of an unfinished message that are shown: the newest."""
+
+
+class Talk:
+    """A conversation as lines for one width; what an event did not change is not drawn again."""
+
+    def __init__(self, session: "Session", names: dict[str, str]) -> None:
+        self.conversation = Conversation(worktree=session.worktree, names=names)
+        self.folded = True
+        self._drawn: dict[Entry, list[Line]] = {}
+        self._width = 0
+
+    def add(self, events: "Sequence[Event]") -> None:
+        for event in events:
+            for entry in self.conversation.add(event):
+                self._drawn.pop(entry, None)
+
+    def fold(self) -> None:
+        self.folded = not self.folded
+        self._drawn.clear()
+
+    def lines(self, width: int) -> list[Line]:
+        if width != self._width:
+            self._width = width
+            self._drawn.clear()
+        found: list[Line] = []
+        entries = self.conversation.entries[-SHOWN_ENTRIES:]
+        for index, entry in enumerate(entries):
+            drawn = self._drawn.get(entry)
+            if drawn is None:
+                look = Look(width, self.folded)
+                drawn = [
+                    piece for each in entry_lines(entry, look, self.conversation) for piece in wrapped(each, width)
+                ]
+                if isinstance(entry, Call | Asked) and entry.waits:
+                    drawn = drawn[:1]  # the request stands in full below the conversation
+                self._drawn[entry] = drawn
+            if index and isinstance(entry, Said):
+                found.append(line(""))
+            found += drawn
+        if len(self._drawn) > 2 * SHOWN_ENTRIES:
+            self._drawn = {entry: self._drawn[entry] for entry in entries if entry in self._drawn}
+        return [*found, *self._streamed(width), *self._queued(width)]
+
+    def _streamed(self, width: int) -> Iterator[Line]:
+        status = self.conversation.status
+        for text, style in ((status.thinking, "dim italic"), (status.text, "")):
+            if text.strip():
+                mark = "∴ " if style else "● "
+                for index, part in enumerate(text[-STREAMED:].strip("\n").split("\n")):
+                    yield from wrapped(line((mark if index == 0 else "  ", "cyan"), (part, style), hang=2), width)
+
+    def _queued(self, width: int) -> Iterator[Line]:
+        for prompt in self.conversation.status.queued.values():
+            first = prompt.text.strip().split("\n")[0]
+            yield line((truncated(f"⋯ {first}", width - 10), "dim"), ("  (queued)", "dim"))
+
+    def status_line(self, session: "Session", now: float, width: int) -> Line:
+        """What the session does, how long, how much it has written, and how to end it."""
+        status = self.conversation.status
+        state = state_name(session)
+        if state not in {"working", "starting", "waiting"}:
+            return line(
+                (truncated(f"{state}{': ' + session.state_reason if session.state_reason else ''}", width), "dim")
+            )
+        running = self.conversation.running()
+        what = running[-1].call.tool if running and state == "working" else state
+        spans = [(f"{'?' if state == 'waiting' else '✻'} {what}", "yellow" if state == "waiting" else "green")]
+        since = status.since if status.in_turn else session.since.seconds
+        if since:
+            spans.append((f" {duration(max(now - since, 0))}", "dim"))
+        if status.written:
+            spans.append((f" · ↓ {status.written} tokens", "dim"))
+        spans.append((" · i interrupts", "dim"))
+        return line(*spans)
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a row of a diff stands in the file as the session has it; line 0 for the file as a whole."""
+
+    path: str
+    line: int
+
+
+def diff_rows(
+    answer: "GetDiffResponse", comments: "Sequence[Comment]", width: int
+) -> tuple[list[Line], list[Place | None]]:
+    """The files with their counts, then the patch with line numbers and the comments below their lines."""
+    lines: list[Line] = [*stat_lines(answer)]
+    places: list[Place | None] = [
+        *(Place(each.path, 0) for each in answer.files),
+        *[None] * (len(lines) - len(answer.files)),
+    ]
+    said: dict[Place, list[Comment]] = {}
+    for comment in comments:
+        said.setdefault(Place(comment.path, comment.current_line or comment.line), []).append(comment)
+    path, number, in_hunk = "", 0, False
+    texts = answer.patch.decode("utf-8", "replace").removesuffix("\n").split("\n") if answer.patch else []
+    for text in texts:
+        place: Place | None = None
+        if text.startswith("diff --git "):
+            in_hunk = False
+            lines.append(line(""))
+            places.append(None)
+        elif not in_hunk and text.startswith("+++ "):
+            path = text[4:].removeprefix("b/").rstrip("\t")
+        elif text.startswith("@@"):
+            in_hunk = True
+            number = _first_line(text)
+        elif in_hunk and text[:1] in {" ", "+"}:
+            place = Place(path, number)
+            number += 1
+        gutter = f"{place.line:>4} " if place else "     "
+        lines.append(line((gutter, "dim"), (visible(text), patch_style(text))))
+        places.append(place)
+        for comment in said.get(place, ()) if place else ():
+            state = enum_name(comment, "state") or ""
+            lines += wrapped(
+                line(("     ✎ ", "magenta"), (comment.text, "magenta"), (f"  ({state})", "dim"), hang=7), width
+            )
+            places += [place] * (len(lines) - len(places))
+    if answer.truncated:
+        lines.append(line(("… cut off here; all of it: rametctl diff", "dim")))
+        places.append(None)
+    return lines, places
+
+
+def _first_line(header: str) -> int:
+    """The first new line of a hunk, from ``@@ -1,2 +3,4 @@``."""
+    new = header.partition("+")[2].partition(" ")[0].partition(",")[0] if "+" in header else ""
+    return int(new) if new.isdigit() else 0
+
+
+def request_rows(requests: "Sequence[AttentionRequest]", width: int, now: float) -> list[Line]:
+    from rametctl.render.request import request_lines
+
+    if not requests:
+        return [line(("nothing waits for you here", "dim"))]
+    lines: list[Line] = []
+    for request in requests:
+        lines += [line("")] if lines else []
+        lines += [piece for each in request_lines(request, now, requests) for piece in wrapped(each, width)]
+    return lines
+
+
+def checkpoint_rows(checkpoints: "Sequence[Checkpoint]", now: float, width: int) -> list[Line]:
+    if not checkpoints:
+        return [line(("no checkpoints", "dim"))]
+    lines = []
+    for each in checkpoints:
+        mark = "●" if each.current else "○"
+        what = each.summary or enum_name(each, "reason") or ""
+        counts = f"  {plural(each.files, 'file')} +{each.additions} −{each.deletions}" if each.files else ""
+        head = f"{mark} {each.number:>3}  {age(each.create_time, now):>4}  "
+        words = truncated(what, max(width - cell_width(head) - cell_width(counts), 10))
+        lines.append(line(head, (words, "dim" if each.abandoned else ""), (counts, "dim")))
+    return lines
+
+
+def command_rows(commands: "Sequence[Command]", ports: Sequence[int], now: float, width: int) -> list[Line]:
+    lines: list[Line] = []
+    if ports:
+        lines.append(line(("ports ", "dim"), f"{min(ports)}–{max(ports)}"))
+    if not commands:
+        lines.append(line(("no commands; ! runs one", "dim")))
+    for each in reversed(commands):
+        state = enum_name(each, "state") or ""
+        words = each.name or " ".join(each.argv)
+        head = f"{age(each.start_time, now):>4}  {state:<9} "
+        lines.append(
+            line(
+                (head, "green" if state == "running" else "dim"),
+                truncated(words, max(width - len(head) - 12, 10)),
+                (f"  {each.exit_status}", "dim"),
+            )
+        )
+    return lines
+
+
+def conflict_rows(answer: "ListConflictsResponse | None", session: "Session", width: int) -> list[Line]:
+    found = [each for each in answer.conflicts if session.id in {each.session_id, each.other_id}] if answer else []
+    if not found:
+        return [line(("no conflicts with other sessions or the base", "dim"))]
+    lines: list[Line] = []
+    for each in found:
+        mine = each.session_id == session.id
+        other = each.other_name if mine else each.session_name
+        kind = (enum_name(each, "kind") or "").replace("_", " ")
+        lines.append(
+            line(
+                ("⚡ " if each.red else "· ", "red" if each.red else "dim"),
+                (other, "bold"),
+                f"  {kind}",
+                ("" if each.red else "  merges by itself", "dim"),
+            )
+        )
+        for file in islice(each.files, 20):
+            ours = file.lines if mine else file.other_lines
+            where = ", ".join(f"{each.start}–{each.end}" if each.end > each.start else str(each.start) for each in ours)
+            lines += wrapped(line(file.path, (f"  lines {where}" if where else "", "dim"), indent=4), width)
+    return lines
+
+
+def detail_rows(answer: "GetSessionResponse", width: int) -> list[Line]:
+    return [piece for each in details(answer) for piece in wrapped(each, width)]
+
+
+def noted(text: str, *, error: bool = False) -> Line:
+    return line((" ".join(visible(text).split()), "red" if error else ""))

@@ -1,0 +1,227 @@
+"""Which sessions the list shows, in which groups and order, and what a row says. Nothing here knows Textual."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from ramet.jsonify import enum_name
+from ramet.visible import visible
+
+from rametctl.lines import Line, Span, cell_width, cropped, line, truncated
+from rametctl.render.format import age, money, span
+from rametctl.render.request import kind_name
+from rametctl.render.session import doing, in_tree_order, state_name, state_style
+
+if TYPE_CHECKING:
+    from ramet.v1.attention_pb2 import AttentionRequest
+    from ramet.v1.landing_pb2 import PullRequest
+    from ramet.v1.session_pb2 import Session
+    from ramet.v1.worktree_pb2 import GetDiffResponse
+
+NEEDS, WORKING, READY, IDLE, PAUSED, DONE = "Needs you", "Working", "Ready to land", "Idle", "Paused", "Done"
+GROUPS = (NEEDS, WORKING, READY, IDLE, PAUSED, DONE)
+ARRANGEMENTS = ("state", "family", "plan")
+MARKS = {NEEDS: "?", WORKING: "▸", READY: "✓", IDLE: "·", PAUSED: "‖", DONE: "∎"}
+STYLES = {NEEDS: "bold yellow", WORKING: "green", READY: "cyan", IDLE: "", PAUSED: "yellow", DONE: "dim"}
+
+
+@dataclass
+class Known:
+    """What is known beside the sessions: open requests, pull requests and conflicts by session, changes by session."""
+
+    requests: Mapping[str, Sequence["AttentionRequest"]] = field(default_factory=dict)
+    pull_requests: Mapping[str, "PullRequest"] = field(default_factory=dict)
+    conflicts: frozenset[str] = frozenset()
+    counts: Mapping[str, "GetDiffResponse"] = field(default_factory=dict)
+
+    def blocking(self, session_id: str) -> "list[AttentionRequest]":
+        """Requests that hold up work, the oldest first; a finished turn to look at holds up nothing."""
+        return [each for each in self.requests.get(session_id, ()) if kind_name(each) != "review"]
+
+
+@dataclass(frozen=True)
+class Filter:
+    """Words that all must be in a session's name or what it does; states, agents and repositories of which one must fit."""
+
+    words: tuple[str, ...] = ()
+    states: tuple[str, ...] = ()
+    agents: tuple[str, ...] = ()
+    repos: tuple[str, ...] = ()
+
+    @classmethod
+    def parse(cls, text: str) -> "Filter":
+        """``s:waiting a:claude r:click some words``; what is no such pair is a word."""
+        found: dict[str, list[str]] = {"s": [], "a": [], "r": [], "": []}
+        for word in text.lower().split():
+            kind, colon, value = word.partition(":")
+            if colon and kind in {"s", "a", "r"}:
+                found[kind].append(value)
+            else:
+                found[""].append(word)
+        return cls(*(tuple(found[kind]) for kind in ("", "s", "a", "r")))
+
+    def fits(self, session: "Session", group: str) -> bool:
+        state = state_name(session)
+        if not self.states and state == "archived":
+            return False
+        text = f"{session.name} {session.branch} {session.now} {session.state_reason}".lower()
+        return (
+            all(word in text for word in self.words)
+            and _any_begins(self.states, (state, group.lower()))
+            and _any_begins(self.agents, (session.agent, session.model))
+            and _any_begins(self.repos, (session.repo,))
+        )
+
+
+def _any_begins(wanted: Sequence[str], texts: Iterable[str]) -> bool:
+    return not wanted or any(text.lower().startswith(word) for word in wanted for text in texts)
+
+
+def group_of(session: "Session", known: Known) -> str:
+    state = state_name(session)
+    if known.blocking(session.id) or state in {"waiting", "failed"}:
+        return NEEDS
+    if state in {"working", "starting", "queued", "lost"}:
+        return WORKING
+    if state == "paused":
+        return PAUSED
+    pull_request = known.pull_requests.get(session.id)
+    merged = pull_request is not None and pull_request.state == "merged"
+    if state == "archived" or merged or (session.landed_reason and session.turns):
+        return DONE
+    counts = known.counts.get(session.id)
+    if known.requests.get(session.id) or (session.turns and counts is not None and counts.files):
+        return READY
+    return IDLE
+
+
+@dataclass(frozen=True)
+class Row:
+    """A session in the list, or the head of a group (``session_id`` ""); ``depth`` is that below its parent."""
+
+    session_id: str
+    title: str = ""
+    count: int = 0
+    depth: int = 0
+    group: str = ""
+
+
+def arrange(
+    sessions: Iterable["Session"], known: Known, *, filtered: Filter, repo_id: str = "", by: str = "state"
+) -> list[Row]:
+    """The rows, in an order that changes only when a session changes its group.
+
+    What needs a person comes first, the longest waiting at the top; else the oldest session.
+    """
+    shown: list[tuple[Session, str]] = []
+    for session in sessions:
+        if repo_id and session.repo_id != repo_id:
+            continue
+        group = group_of(session, known)
+        if filtered.fits(session, group):
+            shown.append((session, group))
+    groups = {session.id: group for session, group in shown}
+    match by:
+        case "family":
+            order = in_tree_order([session for session, _ in shown])
+            return [Row(session.id, depth=depth, group=groups[session.id]) for depth, session in order]
+        case "plan":
+            plans: dict[str, list[Row]] = {}
+            for session, group in shown:
+                plans.setdefault(session.plan_id or "no plan", []).append(Row(session.id, group=group))
+            return [row for plan, rows in plans.items() for row in (Row("", plan, len(rows)), *rows)]
+        case _:
+            return [row for group in GROUPS for row in _group_rows(group, shown, known)]
+
+
+def _group_rows(group: str, shown: "Sequence[tuple[Session, str]]", known: Known) -> list[Row]:
+    members = [session for session, its in shown if its == group]
+    if group == NEEDS:
+        members.sort(key=lambda session: _asked_at(session, known))
+    return (
+        [Row("", group, len(members), group=group), *(Row(each.id, group=group) for each in members)] if members else []
+    )
+
+
+def _asked_at(session: "Session", known: Known) -> float:
+    blocking = known.blocking(session.id)
+    time = blocking[0].create_time if blocking else session.since
+    return time.seconds + time.nanos / 1e9
+
+
+def head_line(row: Row, width: int) -> Line:
+    return line((truncated(f"{visible(row.title)} {row.count}", width), "bold " + STYLES.get(row.title, "")))
+
+
+def session_line(session: "Session", row: Row, known: Known, *, width: int, now: float, repo: bool) -> Line:
+    """Name and what it does; on the right, as far as there is room, changes, cost, pull request, and since when."""
+    marks = _marks(session, known, width)
+    right: list[Span] = []
+    counts = known.counts.get(session.id)
+    if width >= 64 and counts is not None and counts.files:
+        right += [(f" +{counts.additions}", "green"), (f" −{counts.deletions}", "red")]
+    if width >= 48 and session.cost_usd:
+        right.append((f" {money(session.cost_usd)}", "dim"))
+    right += marks
+    since = age(session.since if session.since.seconds else session.update_time, now)
+    right.append((f" {since:>3}", "dim"))
+    room = width - sum(cell_width(text) for text, _ in right)
+    depth = min(row.depth, 4)
+    left = f"{MARKS.get(row.group, ' ')} {'  ' * (depth - 1) + '└ ' if depth else ''}"
+    agent = f"{session.agent} " if width >= 72 and session.agent != "claude" else ""
+    agent = truncated(agent, 12) + " " if agent else ""
+    label = f"{session.repo}/{session.name}" if repo else session.name
+    taken = cell_width(left) + cell_width(agent)
+    name = truncated(label, max(min(room - taken - 1, 28 if width >= 60 else 18), 4))
+    taken += cell_width(name)
+    words = truncated(_words(session, known, now), room - taken - 2) if room - taken > 6 else ""
+    gap = " " * max(room - taken - cell_width(words) - 2, 0)
+    made = line(
+        (left, STYLES.get(row.group, "")),
+        (agent, "dim"),
+        (name, "bold"),
+        ("  ", ""),
+        (words, "yellow" if row.group == NEEDS else "dim"),
+        (gap, ""),
+        *right,
+    )
+    return cropped(made, width)
+
+
+def _words(session: "Session", known: Known, now: float) -> str:
+    blocking = known.blocking(session.id)
+    if blocking and not session.now:
+        return blocking[0].reason or kind_name(blocking[0])
+    return doing(session, now) or state_name(session)
+
+
+def _marks(session: "Session", known: Known, width: int) -> list[Span]:
+    found: list[Span] = []
+    pull_request = known.pull_requests.get(session.id)
+    if pull_request is not None and pull_request.number and width >= 44:
+        checks = {"passed": ("✓", "green"), "failed": ("✗", "red"), "running": ("…", "yellow")}
+        sign, style = checks.get(enum_name(pull_request, "checks") or "", ("", "dim"))
+        found.append((f" #{pull_request.number}{sign}", style))
+    if session.id in known.conflicts:
+        found.append((" ⚡", "red"))
+    return found
+
+
+def top_line(sessions: Iterable["Session"], known: Known, *, where: str, width: int, outage: float | None) -> Line:
+    """What the screen is about: where, how many need the person, what all cost; or that the daemon is away."""
+    live = [session for session in sessions if state_name(session) != "archived"]
+    needing = sum(1 for session in live if group_of(session, known) == NEEDS)
+    cost = sum(session.cost_usd for session in live)
+    spans: list[Span] = [("ramet ", "bold"), (where, "cyan"), (f"  {len(live)} sessions", "dim")]
+    if needing:
+        spans.append((f"  {needing} need you" if needing > 1 else "  1 needs you", "bold yellow"))
+    if cost:
+        spans.append((f"  {money(cost)}", "dim"))
+    if outage is not None:
+        spans.append((f"  the daemon is away ({span(outage)}); connecting again …", "bold red"))
+    return line(*spans)
+
+
+def state_spans(session: "Session") -> tuple[Span, ...]:
+    state = state_name(session)
+    return ((visible(session.name), "bold"), (" ", ""), (state, state_style(state)))

@@ -1,0 +1,143 @@
+"""Widgets that draw only the lines on the screen: a list of a thousand rows costs as much as one of twenty."""
+
+from collections.abc import Callable, Sequence
+
+from rich.segment import Segment
+from rich.style import Style
+from textual import events
+from textual.geometry import Region, Size
+from textual.message import Message
+from textual.scroll_view import ScrollView
+from textual.strip import Strip
+from textual.widgets import TextArea
+
+from rametctl.lines import Line, safe
+
+CURSOR = Style(reverse=True)
+
+
+class Lines(ScrollView, can_focus=False):
+    """Lines, one row each. ``cursor`` is the marked row, -1 without one."""
+
+    class Picked(Message):
+        """A row was clicked."""
+
+        def __init__(self, widget: "Lines", row: int) -> None:
+            super().__init__()
+            self.widget = widget
+            self.row = row
+
+    def __init__(self, *, id: str) -> None:  # noqa: A002  Textual's name
+        super().__init__(id=id)
+        self.cursor = -1
+        self._count = 0
+        self._row: Callable[[int], Line] = lambda index: Line(())
+
+    def show(self, lines: Sequence[Line]) -> None:
+        """Show these lines."""
+        self.show_rows(len(lines), lambda index: lines[index])
+
+    def show_rows(self, count: int, row: Callable[[int], Line]) -> None:
+        """Show ``count`` rows, each made by ``row`` when it is drawn."""
+        self._count, self._row = count, row
+        self.cursor = min(self.cursor, count - 1)
+        size = Size(self.size.width, count)
+        if self.virtual_size != size:
+            self.virtual_size = size
+        self.refresh()
+
+    @property
+    def count(self) -> int:
+        return self._count
+
+    @property
+    def at_end(self) -> bool:
+        """Whether the last row is on the screen."""
+        return self.scroll_offset.y >= self._count - self.size.height
+
+    def move_to(self, row: int) -> None:
+        """Put the cursor on a row and scroll so that it is seen."""
+        self.cursor = max(min(row, self._count - 1), -1)
+        if self.cursor >= 0:
+            self.scroll_to_region(Region(0, self.cursor, 1, 1), animate=False, force=True)
+        self.refresh()
+
+    def page(self, direction: int) -> None:
+        self.scroll_to(y=self.scroll_offset.y + direction * max(self.size.height // 2, 1), animate=False, force=True)
+
+    def to_end(self) -> None:
+        self.scroll_to(y=max(self._count - self.size.height, 0), animate=False, force=True)
+
+    def render_line(self, y: int) -> Strip:
+        index = y + self.scroll_offset.y
+        width = self.size.width
+        if index >= self._count:
+            return Strip.blank(width, self.rich_style)
+        item = safe(self._row(index))
+        base = self.rich_style
+        marked = index == self.cursor
+        segments = [Segment(" " * item.indent, base)] if item.indent else []
+        for text, style in item.spans:
+            if text:
+                segments.append(Segment(text.replace("\n", "␊"), base + Style.parse(style or "none")))
+        strip = Strip(segments).adjust_cell_length(width, base)
+        return strip.apply_style(CURSOR) if marked else strip
+
+    def on_click(self, event: events.Click) -> None:
+        row = event.y + self.scroll_offset.y
+        if 0 <= row < self._count:
+            self.post_message(self.Picked(self, row))
+
+
+class Prompt(TextArea):
+    """The prompt line: enter sends, shift-enter or ctrl-j begins a line, up and down recall what was sent."""
+
+    class Sent(Message):
+        def __init__(self, text: str) -> None:
+            super().__init__()
+            self.text = text
+
+    class Left(Message):
+        """Escape was pressed."""
+
+    def __init__(self, *, id: str) -> None:  # noqa: A002  Textual's name
+        super().__init__(id=id, compact=True, show_line_numbers=False, highlight_cursor_line=False, soft_wrap=True)
+        self.earlier: list[str] = []
+        self._at = 0
+        self._draft = ""
+
+    async def _on_key(self, event: events.Key) -> None:
+        match event.key:
+            case "enter":
+                self._stop(event)
+                text = self.text.strip()
+                if text:
+                    self.earlier.append(text)
+                    self._at = len(self.earlier)
+                    self.clear()
+                    self.post_message(self.Sent(text))
+            case "shift+enter" | "ctrl+j" | "alt+enter":
+                self._stop(event)
+                self.insert("\n")
+            case "up" if self.cursor_location[0] == 0 and self._at > 0:
+                self._stop(event)
+                self._recall(self._at - 1)
+            case "down" if self.cursor_location[0] == self.document.line_count - 1 and self._at < len(self.earlier):
+                self._stop(event)
+                self._recall(self._at + 1)
+            case "escape":
+                self._stop(event)
+                self.post_message(self.Left())
+            case _:
+                await super()._on_key(event)
+
+    def _stop(self, event: events.Key) -> None:
+        event.stop()
+        event.prevent_default()
+
+    def _recall(self, at: int) -> None:
+        if self._at == len(self.earlier):
+            self._draft = self.text
+        self._at = at
+        self.text = self.earlier[at] if at < len(self.earlier) else self._draft
+        self.move_cursor(self.document.end)

@@ -1,0 +1,20 @@
+"""Open the dashboard, which alone imports Textual, and end with what ended it."""
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rametctl.app import App
+
+
+def run(app: "App", *, repo_path: str = "", only: str = "") -> None:
+    """Show the dashboard until it is left. Raises UsageError without a terminal."""
+    from rametctl.errors import UsageError
+
+    if not app.on_terminal:
+        raise UsageError("the dashboard needs a terminal", hint="use: rametctl ls --watch")
+    from rametctl.dashboard.app import Dashboard
+
+    dashboard = Dashboard(app, repo_path=repo_path, only=only)
+    dashboard.run()
+    if dashboard.failure is not None:
+        raise dashboard.failure

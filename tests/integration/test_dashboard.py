@@ -1,0 +1,350 @@
+"""The dashboard's keys and states, pressed against a daemon with canned answers."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import pytest
+from ramet.v1 import attention_pb2, event_pb2, session_pb2, worktree_pb2
+from rametctl.__main__ import application
+from rametctl.dashboard.app import Dashboard
+from rametctl.dashboard.dialogs import Ask, Choose, Confirm, Form, Help
+from rametctl.dashboard.widgets import Lines, Prompt
+from textual.pilot import Pilot
+
+from tests.support.client import World
+from tests.support.client import world as make_world
+from tests.support.eventually import eventually
+from tests.support.fake_state import Refusal
+
+WAITING, WORKING = session_pb2.SESSION_STATE_WAITING, session_pb2.SESSION_STATE_WORKING
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    with make_world(tmp_path) as made:
+        yield made
+
+
+class Screen:
+    """The dashboard in a test: its keys and its lines."""
+
+    def __init__(self, app: Dashboard, pilot: "Pilot[None]") -> None:
+        self.app = app
+        self.pilot = pilot
+        self.now = 1000.0
+        app.clock = lambda: self.now
+
+    async def press(self, *keys: str) -> None:
+        await self.pilot.press(*keys)
+
+    def lines(self) -> list[str]:
+        strips = self.app.screen._compositor.render_strips()
+        return ["".join(segment.text for segment in strip).rstrip() for strip in strips]
+
+    async def shows(self, *texts: str) -> None:
+        def look() -> bool:
+            lines = self.lines()
+            missing = [text for text in texts if not any(text in line for line in lines)]
+            assert not missing, f"{missing} not in\n" + "\n".join(lines)
+            return True
+
+        await eventually(look, within=20)
+
+    async def ready(self) -> None:
+        """Return when the request on the screen may be answered."""
+        await eventually(lambda: self.app._shown is not None and self.app._shown.seen, within=20)
+        self.now += 10
+
+    async def dialog(self, kind: type) -> Any:
+        await eventually(lambda: isinstance(self.app.screen, kind), within=20)
+        return self.app.screen
+
+
+@asynccontextmanager
+async def screen(world: World, *, size: tuple[int, int] = (120, 30), only: str = "") -> AsyncIterator[Screen]:
+    with mock.patch.dict("os.environ", world.environ, clear=True):
+        client = application([])
+        app = Dashboard(client, only=only)
+        async with app.run_test(size=size) as pilot:
+            await eventually(lambda: app.view is not None and app.view.ready.is_set(), within=20)
+            yield Screen(app, pilot)
+        for connection in client.connections:
+            connection.close()
+
+
+def resolution(world: World) -> attention_pb2.Resolution:
+    (call,) = world.state.called("ResolveRequest")
+    return call.resolution  # type: ignore[no-any-return]
+
+
+async def answered(world: World) -> attention_pb2.Resolution:
+    await eventually(lambda: world.state.called("ResolveRequest"), within=20)
+    return resolution(world)
+
+
+def asks(world: World, kind: str, data: Any = None, **fields: Any) -> attention_pb2.AttentionRequest:
+    session = world.state.session("asks", state=WAITING)
+    return world.state.request(
+        session,
+        kind=attention_pb2.AttentionKind.Value(f"ATTENTION_KIND_{kind}"),
+        input_json=json.dumps(data) if data is not None else "",
+        **fields,
+    )
+
+
+COMMAND = {"command": "make test"}
+
+
+async def test_it_lists_the_sessions_in_groups_and_shows_the_first_that_needs_the_person(world: World) -> None:
+    world.state.session("busy", state=WORKING, now="Edit a.py")
+    asks(world, "PERMISSION", COMMAND, tool="Bash")
+    async with screen(world) as shown:
+        await shown.shows(
+            "Needs you 1", "? asks", "Working 1", "▸ busy", "Edit a.py", "permission: Bash", "$ make test"
+        )
+        await shown.press("j")
+        await shown.shows("working")
+        await shown.press("k", "question_mark")
+        await shown.dialog(Help)
+        await shown.press("escape", "question_mark", "q")
+        await shown.shows("$ make test")
+
+
+ANSWERS: list[tuple[str, str, Any, list[str], Callable[[attention_pb2.Resolution], bool]]] = [
+    ("yes", "PERMISSION", COMMAND, ["y"], lambda r: r.approve.scope == attention_pb2.APPROVAL_SCOPE_UNSPECIFIED),
+    ("session", "PERMISSION", COMMAND, ["s"], lambda r: r.approve.scope == attention_pb2.APPROVAL_SCOPE_SESSION),
+    ("no", "PERMISSION", COMMAND, ["d", *"no!", "enter"], lambda r: r.deny.message == "no!"),
+    ("plan", "PLAN", {"plan": "# Do"}, ["y"], lambda r: r.HasField("approve")),
+    ("plan-mode", "PLAN", {"plan": "# Do"}, ["2"], lambda r: bool(r.approve.mode)),
+    ("plan-no", "PLAN", {"plan": "# Do"}, ["d", *"less", "enter"], lambda r: r.deny.message == "less"),
+    ("choice", "QUESTION", {"question": "q", "options": [{"label": "a"}, {"label": "b"}]}, ["2"], lambda r: list(r.reply.answers) == ["b"]),
+    (
+        "several", "QUESTION", {"question": "q", "multiSelect": True, "options": [{"label": "a"}, {"label": "b"}]}, ["2", "1", "enter"],
+        lambda r: list(r.reply.answers) == ["a, b"],
+    ),
+    ("words", "QUESTION", {"question": "q"}, ["t", *"hm", "enter"], lambda r: list(r.reply.answers) == ["hm"]),
+    ("review", "REVIEW", None, ["y"], lambda r: r.HasField("approve")),
+    ("review-no", "REVIEW", None, ["d", *"more", "enter"], lambda r: r.deny.message == "more"),
+    (
+        "form", "ELICITATION", {"message": "Where?", "requested_schema": {"properties": {"region": {"type": "string"}}, "required": ["region"]}},
+        ["y", *"eu", "enter"], lambda r: json.loads(r.approve.updated_input_json) == {"region": "eu"},
+    ),
+    ("trouble", "TROUBLE", {"command": "rametctl resume asks"}, ["y"], lambda r: r.HasField("approve")),
+    ("login-no", "LOGIN", None, ["d"], lambda r: r.HasField("deny")),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("kind", "data", "keys", "right"), [pytest.param(*row[1:], id=row[0]) for row in ANSWERS])
+async def test_a_request_is_answered_where_it_stands(
+    world: World, kind: str, data: Any, keys: list[str], right: Callable[[attention_pb2.Resolution], bool]
+) -> None:
+    asks(world, kind, data, tool="Bash" if kind == "PERMISSION" else "", reason="why")
+    async with screen(world) as shown:
+        await shown.ready()
+        await shown.press(*keys)
+        assert right(await answered(world))
+
+
+async def test_always_shows_the_rule_and_takes_it_as_edited(world: World) -> None:
+    asks(world, "PERMISSION", COMMAND, tool="Bash", offers=[attention_pb2.RuleOffer(rules=["Bash(make *)"])])
+    async with screen(world) as shown:
+        await shown.ready()
+        await shown.press("a")
+        dialog = await shown.dialog(Ask)
+        assert dialog.query_one(Prompt).text == "Bash(make *)"
+        await shown.press("backspace", "backspace", *"t*)", "enter")
+        approval = (await answered(world)).approve
+        assert (approval.scope, list(approval.rules)) == (attention_pb2.APPROVAL_SCOPE_ALWAYS, ["Bash(make t*)"])
+
+
+async def test_no_key_counts_for_what_has_just_appeared(world: World) -> None:
+    asks(world, "PERMISSION", COMMAND, tool="Bash")
+    async with screen(world) as shown:
+        await eventually(lambda: shown.app._shown is not None and shown.app._shown.seen, within=20)
+        await shown.press("y")
+        await shown.shows("this has just appeared")
+        assert not world.state.called("ResolveRequest")
+
+
+async def test_a_long_command_must_be_read_to_its_end_first(world: World) -> None:
+    asks(world, "PERMISSION", {"command": "\n".join(f"echo {number}" for number in range(80))}, tool="Bash")
+    async with screen(world, size=(100, 24)) as shown:
+        await shown.shows("echo 0")
+        shown.now += 10
+        await shown.press("y")
+        await shown.shows("read it to its end first")
+        for _ in range(30):
+            await shown.press("J")
+            await shown.pilot.pause()
+        await shown.shows("echo 79")
+        await shown.ready()
+        await shown.press("y")
+        assert (await answered(world)).HasField("approve")
+
+
+async def test_a_prompt_is_sent_recalled_and_left(world: World) -> None:
+    world.state.session("fix")
+    async with screen(world) as shown:
+        await shown.shows("· fix")
+        await shown.press("enter", *"hi", "shift+enter", *"you", "enter")
+        await eventually(lambda: [call.prompt for call in world.state.called("SendPrompt")] == ["hi\nyou"], within=20)
+        await shown.press("up")
+        assert shown.app._prompt.text == "hi\nyou"
+        await shown.press("down")
+        assert shown.app._prompt.text == ""
+        await shown.press("escape", "j", "q")
+
+
+SIMPLE = [
+    ("i", "InterruptSession"), ("p", "PauseSession"), ("A", "ArchiveSession"), ("C", "SendComments"), ("L", "LandSessions"), ("P", "CreatePullRequest"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("key", "method"), SIMPLE)
+async def test_an_error_of_an_action_is_a_line(world: World, key: str, method: str) -> None:
+    """The daemon with canned answers refuses most of these, as an older daemon would."""
+    world.state.session("fix", state=WORKING)
+    world.state.refusals[method] = [Refusal("FAILED_PRECONDITION", "not now", "WRONG_STATE", "try later")]
+    async with screen(world) as shown:
+        await shown.shows("fix")
+        await shown.press(key)
+        if key in {"L", "P"}:
+            await shown.dialog(Confirm)
+            await shown.press("y")
+        await eventually(
+            lambda: any("not now; try later" in line or "older than" in line for line in shown.lines()), within=20
+        )
+
+
+async def test_removing_says_what_would_be_lost_and_needs_a_second_yes(world: World) -> None:
+    session = world.state.session("fix")
+    world.state.refusals["DeleteSession"] = [Refusal("FAILED_PRECONDITION", "fix holds 1 file", "WORK_AT_RISK")]
+    async with screen(world) as shown:
+        await shown.shows("· fix")
+        await shown.press("x")
+        await shown.dialog(Confirm)
+        await shown.press("n")
+        assert not world.state.called("DeleteSession")
+        await shown.press("x")
+        await shown.dialog(Confirm)
+        await shown.press("y")
+        await eventually(lambda: len(world.state.called("DeleteSession")) == 1, within=20)
+        await shown.shows("fix holds 1 file")
+        await shown.press("y")
+        await eventually(
+            lambda: [call.force for call in world.state.called("DeleteSession")] == [False, True], within=20
+        )
+        world.state.event(session, session_removed=event_pb2.SessionRemoved(name="fix"))
+        await shown.shows("no sessions here")
+
+
+async def test_a_session_is_created_from_the_form(world: World) -> None:
+    world.state.session("fix")
+    async with screen(world) as shown:
+        await shown.shows("· fix")
+        await shown.press("n")
+        await shown.dialog(Form)
+        await shown.press(*"do it", "tab", *"name1")
+        await shown.press("enter")
+        await eventually(lambda: world.state.called("CreateSession"), within=20)
+        (call,) = world.state.called("CreateSession")
+        assert (call.prompt, call.name, call.path) == ("do it", "name1", "/trees/1")
+
+
+async def test_modes_are_chosen_by_number(world: World) -> None:
+    world.state.session("fix")
+    async with screen(world) as shown:
+        await shown.shows("· fix")
+        await shown.press("m")
+        await shown.dialog(Choose)
+        await shown.press("2")
+        await eventually(lambda: world.state.called("UpdateSession"), within=20)
+        assert world.state.called("UpdateSession")[0].update_mask.paths == ["mode"]
+
+
+PATCH = b"""diff --git a/a.py b/a.py
+--- a/a.py
++++ b/a.py
+@@ -1,2 +1,3 @@
+ one
++two
+ three
+"""
+
+
+async def test_a_line_of_the_diff_is_commented(world: World) -> None:
+    world.state.session("fix", turns=1)
+    world.state.diff = worktree_pb2.GetDiffResponse(
+        files=[worktree_pb2.FileChange(path="a.py", additions=1)], patch=PATCH
+    )
+    async with screen(world) as shown:
+        await shown.shows("fix")
+        await shown.press("tab")
+        await shown.shows("   2 +two")
+        await shown.press("enter")
+        content = shown.app._content
+        content.move_to(next(index for index, place in enumerate(shown.app._places) if place and place.line == 2))
+        await shown.press("c")
+        dialog = await shown.dialog(Ask)
+        assert "a.py:2" in "".join(line for line in shown.lines())
+        assert isinstance(dialog.query_one(Lines), Lines)
+        await shown.press(*"why", "enter")
+        await shown.shows("older than this rametctl")  # the canned daemon has no AddComment
+
+
+async def test_every_tab_can_be_shown_at_every_size(world: World) -> None:
+    asks(world, "PERMISSION", COMMAND, tool="Bash")
+    world.state.event(
+        next(iter(world.state.sessions.values())), warning=event_pb2.Warning(message="[bold]careful\x1b[0m")
+    )
+    async with screen(world, size=(80, 24)) as shown:
+        for size in ((80, 24), (40, 10), (200, 50), (20, 5), (120, 30)):
+            await shown.pilot.resize_terminal(*size)
+            for _ in range(7):
+                await shown.press("tab")
+                await shown.pilot.pause()
+        await shown.shows("Needs you 1", "[bold]careful␛[0m")
+
+
+async def test_a_daemon_that_dies_is_a_line_that_heals(world: World) -> None:
+    world.state.session("fix")
+    async with screen(world) as shown:
+        await shown.shows("· fix")
+        await asyncio.to_thread(world.daemon.stop)
+        await shown.shows("the daemon is away")
+        await shown.press("j", "k", "tab", "tab")
+        world.daemon.start()
+        await eventually(lambda: not any("the daemon is away" in line for line in shown.lines()), within=20)
+        await shown.shows("· fix")
+
+
+async def test_the_list_is_filtered_and_arranged(world: World) -> None:
+    world.state.session("one")
+    world.state.session("two", parent_id=next(iter(world.state.sessions)))
+    async with screen(world) as shown:
+        await shown.shows("· one", "· two")
+        await shown.press("slash", *"two", "enter")
+        await eventually(lambda: not any("· one" in line for line in shown.lines()), within=20)
+        await shown.press("escape")
+        await shown.shows("· one")
+        await shown.press("v")
+        await shown.shows("└ two")
+
+
+async def test_attached_it_shows_one_session_and_escape_interrupts(world: World) -> None:
+    session = world.state.session("fix", state=WORKING)
+    world.state.session("other")
+    async with screen(world, only=session.id) as shown:
+        await shown.shows("fix  Conversation", "ctrl-q detach")
+        assert not any("other" in line for line in shown.lines())
+        await shown.press(*"hello", "enter")
+        await eventually(lambda: [call.prompt for call in world.state.called("SendPrompt")] == ["hello"], within=20)
+        await shown.press("escape")
+        await eventually(lambda: world.state.called("InterruptSession"), within=20)
+        await shown.press("ctrl+q")
+        await eventually(lambda: not shown.app.is_running, within=20)
