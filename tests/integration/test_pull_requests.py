@@ -182,7 +182,7 @@ async def test_uncommitted_work_is_warned_of_and_a_branch_without_commits_refuse
     made = await shop.session("dirty")
     (Path(made.worktree) / "loose.txt").write_text("x")
     answer = await shop.create("dirty")
-    assert list(answer.warnings) == ["1 file is not committed, and so not in it: loose.txt"]
+    assert list(answer.warnings) == ["1 file is not committed and missing in the pull request: loose.txt"]
 
     await shop.client.create(shop.path, name="fresh", base_ref="main")
     with pytest.raises(grpc.aio.AioRpcError) as caught:
@@ -440,8 +440,8 @@ async def test_work_that_was_not_merged_is_kept_and_said(shop: Shop) -> None:
     answers = {each.session_name: each for each in await shop.clean("ahead", "dirty", "moved", remote_branches=True)}
 
     assert not any(each.done for each in answers.values())
-    assert answers["ahead"].reason == f"{ahead.branch} has moved on from what was merged"
-    assert answers["dirty"].reason == "not committed: loose.txt"
+    assert answers["ahead"].reason == f"{ahead.branch} has commits that were not merged"
+    assert answers["dirty"].reason == "uncommitted: loose.txt"
     assert f"{moved.branch} on origin has moved on to" in answers["moved"].reason
     assert shop.github.tip(moved.branch) == git(shop.path, "rev-parse", "main")
 

@@ -36,14 +36,14 @@ _MARK = re.compile(r"<!--\s*ramet:")
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """What a pull request says of itself."""
+    """Title and body of a pull request."""
 
     title: str
     body: str
 
 
 async def describe(core: Core, session: Session, note: str = "") -> Text:
-    """Made of the goal, or the first prompt, of what the session reported or last said, of its commits and cost, within the template."""
+    """Compose the text: goal or first prompt, report or last words, commits, and the repository's template."""
     repo = await core.store.read(lambda reader: reader.repos.get(session.repo_id))
     goal, title, summary = await core.store.read(lambda reader: _facts(reader, session))
     template = await core.git.commits.file_at(await info_of(core, repo), session.base_commit, TEMPLATES)
@@ -65,7 +65,7 @@ async def describe(core: Core, session: Session, note: str = "") -> Text:
 
 
 def _facts(reader: Reader, session: Session) -> tuple[str, str, str]:
-    """Goal, title and summary; empty where there is none."""
+    """Goal, title and summary; "" for a missing one."""
     thread = reader.plans.thread_of(session.id)
     prompts = reader.prompts.list(session.id)
     asked = next((prompt.text for prompt in prompts if prompt.source == OWNER), prompts[0].text if prompts else "")
@@ -75,18 +75,18 @@ def _facts(reader: Reader, session: Session) -> tuple[str, str, str]:
 
 
 def marked(text: str) -> str:
-    """Our part of a body. Marks in the text itself are taken apart: an agent that quotes one must not end the block."""
+    """Our part of a body. Marks inside the text are broken up, so that a quoted one does not end the block."""
     return f"{BEGIN}\n{shortened(_MARK.sub('<!-- ramet :', text), BODY_LIMIT)}\n{END}"
 
 
 def updated(body: str, block: str) -> str:
-    """``body`` with our part replaced by that of ``block``; as it is where it has none."""
+    """Replace our part of ``body`` with that of ``block``; unchanged if it has none."""
     ours = _BLOCK.search(block)
     return body if ours is None else _BLOCK.sub(lambda _: ours[0], body.replace("\r\n", "\n"), count=1)
 
 
 def one_line(text: str, limit: int = TITLE_LIMIT) -> str:
-    """The first line with a word in it, cut between words."""
+    """First line that has a word, shortened between words."""
     line = next((line for line in text.splitlines() if line.strip(" #*-\t")), "")
     words = " ".join(line.strip(" #*\t").split())
     return words if len(words) <= limit else words[: limit - 1].rsplit(" ", 1)[0] + "…"
@@ -97,6 +97,6 @@ def shortened(text: str, limit: int) -> str:
 
 
 def code(text: str) -> str:
-    """As code in Markdown, whatever is in it."""
+    """Format any text as inline code in Markdown."""
     fence = "`" * (max((len(run) for run in re.findall("`+", text)), default=0) + 1)
     return f"{fence}{text}{fence}" if "`" not in text else f"{fence} {text} {fence}"

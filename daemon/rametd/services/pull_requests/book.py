@@ -1,4 +1,4 @@
-"""What is known of sessions' pull requests, and looking at them."""
+"""Stored state of pull requests, and refreshing it from GitHub."""
 
 import asyncio
 from collections.abc import Callable
@@ -27,25 +27,25 @@ from rametd.store import Reader, Unit
 
 
 class PullRequestBook:
-    """One thing at a time per session."""
+    """Serializes the work on a session's pull request."""
 
     def __init__(self, core: Core) -> None:
         self._core = core
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         core.operations.handle(Kind.PULL_REQUEST, self._undo)
         self.changed: Callable[[], None] = lambda: None
-        """There may be more to be looked at; set by the tracker."""
+        """Wake the tracker, which sets this."""
 
     def lock(self, session_id: str) -> asyncio.Lock:
         return self._locks.setdefault(session_id, asyncio.Lock())
 
     def is_busy(self, session_id: str) -> bool:
-        """Whether something is being done with the session's pull request."""
+        """Whether a call works on the session's pull request."""
         lock = self._locks.get(session_id)
         return lock is not None and lock.locked()
 
     async def refresh(self, session_id: str) -> PullRequest:
-        """Look now; why that failed, if it did, stands in ``error``."""
+        """Refresh now. A failure is stored in ``error``."""
         async with self.lock(session_id):
             pull = await self._core.store.read(lambda reader: reader.pull_requests.get(session_id))
             if not pull.number:
@@ -56,7 +56,7 @@ class PullRequestBook:
                 return await self.note_failure(session_id, error) or pull
 
     async def look_again(self, session_id: str) -> PullRequest:
-        """Look as gently as can be: by conditional requests, which cost nothing of a rate limit where all is as it was. Raises what looking raises."""
+        """Refresh with conditional requests, which cost nothing of the rate limit if nothing changed. Raises as `look` does."""
         async with self.lock(session_id):
             pull = await self._core.store.read(lambda reader: reader.pull_requests.get(session_id))
             if pull.state not in OPEN_STATES:
@@ -64,7 +64,7 @@ class PullRequestBook:
             github = await self.github_of(pull)
             etags: dict[str, str] = {}
             changed = False
-            # The tags are taken before the look: what changes in between is then found by the next one.
+            # The tags are older than the data: a change in between is found by the next refresh.
             for path in watched(pull):
                 answer = await github.get(path, etag=pull.etags.get(path, ""))
                 etags[path] = answer.etag or (pull.etags.get(path, "") if answer.status == 304 else "")
@@ -74,7 +74,7 @@ class PullRequestBook:
             return await self._look(github, replace(pull, etags=etags))
 
     async def note_failure(self, session_id: str, error: RametError) -> PullRequest | None:
-        """Keep why it could not be looked at, beside what was seen last; None when there is none any more."""
+        """Store why the refresh failed, beside the last known state; None if the row is gone."""
 
         def work(unit: Unit) -> PullRequest | None:
             known = unit.pull_requests.find(session_id)
@@ -86,12 +86,12 @@ class PullRequestBook:
         return GitHub(pull.host, await for_git(self._core, pull.session_id, forge=True))
 
     async def _undo(self, operation: Operation, error: BaseException | None) -> None:
-        """Forget what the other side refused. Of anything else only the other side knows whether it was done: the tracker asks it."""
+        """Drop the operation if GitHub refused it. After any other failure only GitHub knows the outcome: the tracker asks."""
         if isinstance(error, PushRefusedError | ForgeRefusedError | ForgeLoginError):
             await self._core.store.write(lambda unit: unit.operations.undo(operation.id))
 
     async def based_on(self, pull: PullRequest) -> list[int]:
-        """Numbers of open pull requests whose base is this one's branch."""
+        """Numbers of open pull requests that are based on this one's branch."""
         github = await self.github_of(pull)
         listed = (await github.get(f"repos/{pull.slug}/pulls?state=open&base={quote(pull.branch, safe='')}")).json
         return [int(each["number"]) for each in listed if each["base"]["ref"] == pull.branch]
@@ -101,7 +101,7 @@ class PullRequestBook:
         return await self._store(seen(pull, told, self._core.clock()), principal)
 
     async def _store(self, pull: PullRequest, principal: str = "daemon") -> PullRequest:
-        """Also the end of what was intended: the row says what became of it."""
+        """Store the row, and finish the operation: the row has its outcome."""
 
         def work(unit: Unit) -> PullRequest:
             for operation in operations_of(unit, pull.session_id):
@@ -111,7 +111,7 @@ class PullRequestBook:
         return await self._core.store.write(work)
 
     async def resolve(self, operation: Operation) -> None:
-        """Find out what became of a push or an opening that a killed daemon had begun. Raises what looking raises; the operation stays then."""
+        """Find the outcome of a push or creation that a killed daemon began. If this raises, as `look` does, the operation stays."""
         core = self._core
         async with self.lock(operation.session_id):
             session = await core.store.read(lambda reader: reader.sessions.find(operation.session_id))
@@ -137,14 +137,14 @@ class PullRequestBook:
     async def _open_one(
         self, github: GitHub, target: Target, session: Session, pull: PullRequest
     ) -> dict[str, Any] | None:
-        """The open pull request of the branch: the one that is known, or the first there is."""
+        """The open pull request of the branch: the known one, or the first."""
         if pull.number and pull.state in OPEN_STATES:
-            told: dict[str, Any] = (await github.get(f"repos/{pull.slug}/pulls/{pull.number}")).json
-            if told["state"] == "open":
-                return told
+            known: dict[str, Any] = (await github.get(f"repos/{pull.slug}/pulls/{pull.number}")).json
+            if known["state"] == "open":
+                return known
         head = target.head(session.branch)
         listed = (await github.get(f"repos/{target.slug}/pulls?state=open&head={quote(head, safe='')}")).json
-        # Where GitHub cannot make sense of the head it leaves it out and lists all: so it is compared here.
+        # GitHub ignores a head that it does not understand and lists all, so compare it here.
         mine: list[dict[str, Any]] = [each for each in listed if each["head"]["label"].lower() == head.lower()]
         return mine[0] if mine else None
 
@@ -155,17 +155,17 @@ class PullRequestBook:
 
 
 def first(session: Session, target: Target) -> PullRequest:
-    """The row before anything is known."""
+    """A row without data."""
     return PullRequest(session.id, session.repo_id, target.remote, session.branch, session.base_ref)
 
 
 def operations_of(reader: Reader, session_id: str) -> list[Operation]:
-    """Pushes and openings that are under way, or whose outcome is not known; each has the commit that was pushed."""
+    """Pushes and creations that run, or whose outcome is unknown; each has the pushed commit."""
     return reader.operations.list(session_id, kinds=(Kind.PULL_REQUEST,))
 
 
 def watched(pull: PullRequest) -> tuple[str, ...]:
-    """What tells of every change: of the pull request with its reviews, of check runs, of the older statuses."""
+    """Paths that reveal each change: the pull request with reviews, check runs, older statuses."""
     repo, commit = f"repos/{pull.slug}", pull.head_commit
     paths = (f"{repo}/pulls/{pull.number}",)
     return paths + (
@@ -174,5 +174,5 @@ def watched(pull: PullRequest) -> tuple[str, ...]:
 
 
 def patience_of(error: RametError) -> float:
-    """Seconds that the other side asked for, 0 where it asked for nothing."""
+    """Seconds that the server asked to wait, 0 for none."""
     return float(error.data.get("retry_after", "0")) if isinstance(error, ForgeUnavailableError) else 0.0

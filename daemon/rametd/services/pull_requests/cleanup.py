@@ -1,4 +1,4 @@
-"""What goes once a pull request is merged: the session into the archive, its branch here, and there on request."""
+"""Clean up after a merge: archive the session, delete its branch here, and on request on the remote."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
@@ -16,12 +16,12 @@ from rametd.services.repos import info_of
 AT_WORK = frozenset({State.STARTING, State.WORKING, State.WAITING})
 
 Archive = Callable[[Session, str], Awaitable[tuple[str, ...]]]
-"""Archives a session on behalf of a principal; returns what there is to warn of."""
+"""Archives a session for a principal; returns warnings."""
 
 
 @dataclass(frozen=True, slots=True)
 class CleanedUp:
-    """``reason``: what was done, or would be; or why nothing was. ``warnings``: what archiving it warned of."""
+    """``reason``: what was or would be done, or why nothing was. ``warnings``: those of archiving."""
 
     session: Session
     done: bool
@@ -30,7 +30,7 @@ class CleanedUp:
 
 
 class PullRequestCleaner:
-    """Each step looks at what is so before it acts: run again after a kill, it does the rest."""
+    """Each step checks the state first, so a run after a kill does the rest."""
 
     def __init__(self, core: Core, pulls: PullRequestBook, archive: Archive) -> None:
         self._core = core
@@ -40,7 +40,7 @@ class PullRequestCleaner:
     async def clean(
         self, sessions: Sequence[Session], *, remote_branches: bool, dry_run: bool, principal: str
     ) -> list[CleanedUp]:
-        """One answer for each session that is not cleaned up already; what goes wrong with one does not stop the others."""
+        """Return a result for each session that is not cleaned up yet. A failure of one does not stop the others."""
         found = []
         for session in sessions:
             try:
@@ -55,7 +55,7 @@ class PullRequestCleaner:
         core = self._core
         pull = await self._pulls.refresh(session.id)
         if pull.state != PullState.MERGED:
-            words = "no pull request of it is known" if not pull.number else f"its pull request is {pull.state}"
+            words = "it has no known pull request" if not pull.number else f"its pull request is {pull.state}"
             return CleanedUp(session, False, words + (f" as of the last look: {pull.error}" if pull.error else ""))
         repo = await core.store.read(lambda reader: reader.repos.get(session.repo_id))
         info = await info_of(core, repo)
@@ -65,7 +65,7 @@ class PullRequestCleaner:
         environment = await for_git(core, session.id, forge=True)
         there = await core.git.remotes.tip(info, pull.remote, pull.branch, environment) if remote_branches else ""
         if there and (based := await self._pulls.based_on(pull)):
-            # GitHub closes a pull request whose base is deleted, for good.
+            # GitHub closes a pull request for good when its base branch is deleted.
             number, base = based[0], pull.base or "BRANCH"
             kept_there = f"{pull.branch} on {pull.remote}: #{number} is based on it (`gh pr edit {number} --base {base}` moves it)"
             there = ""
@@ -96,13 +96,13 @@ class PullRequestCleaner:
         return CleanedUp(session, True, ", ".join(steps), warnings)
 
     async def _why_not(self, session: Session, pull: PullRequest, tip: str | None) -> str | None:
-        """What would be lost, or disturbed. What was merged is the branch as GitHub had it: what came later is not in it."""
+        """Say what cleaning up would lose or disturb. GitHub merged the branch as it was then: later commits are not in it."""
         if session.state in AT_WORK:
             return f"it is {session.state}: `rametctl stop {session.name}` first"
         if session.state != State.ARCHIVED and (
             changed := await self._core.git.diffs.changed_files(session.worktree, "HEAD")
         ):
-            return f"not committed: {', '.join(changed[:5])}{', …' if len(changed) > 5 else ''}"
+            return f"uncommitted: {', '.join(changed[:5])}{', …' if len(changed) > 5 else ''}"
         if tip is not None and tip != pull.head_commit and not await landed(self._core, session):
-            return f"{session.branch} has moved on from what was merged"
+            return f"{session.branch} has commits that were not merged"
         return None

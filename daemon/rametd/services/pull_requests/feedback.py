@@ -1,4 +1,4 @@
-"""What reviewers and checks said of a pull request, as a prompt to the agent. All of it is text from outside, and marked so."""
+"""Review comments and failed checks as a prompt to the agent. It is text from outside, and marked so."""
 
 import re
 from collections.abc import Collection, Iterator
@@ -26,7 +26,7 @@ Deal with each of these in your worktree: change what should be changed, say why
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """One comment or failed check. ``keys`` are remembered once it was sent."""
+    """A comment or failed check. ``keys`` are stored once it was sent."""
 
     keys: tuple[str, ...]
     text: str
@@ -35,7 +35,7 @@ class Item:
 
 @dataclass(frozen=True, slots=True)
 class Feedback:
-    """A prompt, and what is in it; ``text`` is empty where there is nothing new."""
+    """A prompt and its items; ``text`` is "" if nothing is new."""
 
     text: str
     keys: tuple[str, ...]
@@ -44,7 +44,7 @@ class Feedback:
 
 
 async def gather(github: GitHub, pull: PullRequest, told: dict[str, Any]) -> Feedback:
-    """What was not sent yet. What does not fit into one prompt is left for the next."""
+    """Compose a prompt of unsent items. Items that do not fit are left for the next one."""
     items = [*_threads(told, pull.sent), *_reviews(told, pull.sent)]
     failed = [check for check in checks_of(told) if check.failed and check.key not in pull.sent]
     for number, check in enumerate(failed):
@@ -69,7 +69,7 @@ async def gather(github: GitHub, pull: PullRequest, told: dict[str, Any]) -> Fee
 
 
 def _threads(told: dict[str, Any], sent: Collection[str]) -> Iterator[Item]:
-    """Unresolved ones that have a comment which was not sent: the whole thread, since an answer means nothing alone."""
+    """Unresolved threads with an unsent comment, each as a whole: a reply needs its context."""
     for thread in told["reviewThreads"]["nodes"]:
         comments = thread["comments"]["nodes"]
         new = tuple(comment["id"] for comment in comments if comment["id"] not in sent)
@@ -110,19 +110,19 @@ def _check_text(check: Check, log: str) -> str:
 
 
 async def _log_tail(github: GitHub, pull: PullRequest, check: Check) -> str:
-    """The end of a job's log, which only GitHub Actions keeps there; "" for other checks."""
+    """Tail of the log of a GitHub Actions job; "" for other checks."""
     if not check.by_actions:
         return ""
     try:
         answer = await github.get(f"repos/{pull.slug}/actions/jobs/{check.run_id}/logs")
     except RametError as error:
-        return f"(it could not be read: {error.message})"
+        return f"(reading it failed: {error.message})"
     lines = answer.body.decode(errors="replace").splitlines()
     lines = [re.sub(r"\x1b\[[0-9;]*m", "", re.sub(r"^\S+Z ", "", line)) for line in lines[-LOG_LINES:]]
     return "\n".join(lines)[-LOG_LIMIT:]
 
 
 def fenced(text: str, language: str = "") -> str:
-    """A block that what is in it cannot end."""
+    """Fence ``text`` so that it cannot end the block."""
     fence = "`" * max(3, max((len(run) for run in re.findall("`+", text)), default=0) + 1)
     return f"{fence}{language}\n{text}\n{fence}"

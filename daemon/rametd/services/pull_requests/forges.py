@@ -1,4 +1,4 @@
-"""Places that repositories are pushed to: what a remote's address says, and where people open a pull request there."""
+"""Hosts of repositories: parse a remote's address, and find the page to open a pull request on."""
 
 import re
 from dataclasses import dataclass
@@ -38,13 +38,13 @@ def place_of(address: str) -> Place | None:
 
 
 def may_be_github(place: Place) -> bool:
-    """Whether it is worth asking `gh`; other hosts are GitHub where `gh` is logged in to them."""
+    """Whether the host is surely GitHub. Others are if `gh` is logged in to them."""
     others = ("gitlab", "bitbucket", "codeberg", "gitea", "forgejo", "sr.ht")
     return len(place.path.split("/")) == 2 and not any(word in place.host for word in others)
 
 
 def opening_address(place: Place | None, *, branch: str, base: str, told: str, remote: str) -> str:
-    """Where a person opens a pull request for a branch: by the host's name, as the server ``told``, else the ``remote``'s address."""
+    """Page to open a pull request on: by the name of the host, the server's message ``told``, or the ``remote``'s address."""
     head, onto = quote(branch, safe="/"), quote(base, safe="/")
     if place is not None:
         root = f"https://{place.host}/{quote(place.path)}"
@@ -64,5 +64,5 @@ def opening_address(place: Place | None, *, branch: str, base: str, told: str, r
 
 
 def _without_secrets(address: str) -> str:
-    """A URL may hold a password."""
+    """Remove a password from a URL."""
     return re.sub(r"(?<=://)[^/@]*@", "", address)

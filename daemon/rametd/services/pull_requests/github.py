@@ -28,7 +28,7 @@ QUIET: Final = {"GH_PROMPT_DISABLED": "1", "GH_NO_UPDATE_NOTIFIER": "1", "NO_COL
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """Status, headers by lower-case name, and body. 304 says that what is known is still so."""
+    """Status, headers by lower-case name, and body. 304 means unchanged."""
 
     status: int
     headers: Mapping[str, str]
@@ -40,7 +40,7 @@ class Answer:
 
     @property
     def json(self) -> Any:
-        """Raises `ForgeUnavailableError` for what is no JSON: a proxy's page, say."""
+        """Parse the body. Raises `ForgeUnavailableError` if it is not JSON, as a proxy's page."""
         try:
             return json.loads(self.body)
         except ValueError:
@@ -50,7 +50,7 @@ class Answer:
 
 
 class GitHub:
-    """One host, as one person. ``environment`` is theirs."""
+    """A GitHub host, used by one person with their ``environment``."""
 
     def __init__(self, host: str, environment: Mapping[str, str], *, deadline: float = DEADLINE_S) -> None:
         self.host = host
@@ -58,7 +58,7 @@ class GitHub:
         self._deadline = deadline
 
     async def is_logged_in(self) -> bool:
-        """Whether `gh` is there and has a token for the host; asks nobody but `gh`."""
+        """Whether `gh` is installed and has a token for the host; no request leaves the machine."""
         try:
             code, output, _ = await self._run("auth", "token", "--hostname", self.host)
         except ForgeLoginError:
@@ -70,11 +70,11 @@ class GitHub:
         return await self._request("GET", path, etag=etag)
 
     async def send(self, method: str, path: str, payload: Mapping[str, Any]) -> Any:
-        """A request that changes something; returns what it answers."""
+        """Send a request that changes something; return its answer."""
         return (await self._request(method, path, payload=payload)).json
 
     async def query(self, text: str, **variables: Any) -> dict[str, Any]:
-        """The data of a GraphQL query or mutation."""
+        """Run a GraphQL query or mutation; return its data."""
         answer = (await self._request("POST", "graphql", payload={"query": text, "variables": variables})).json
         if errors := answer.get("errors"):
             words = "; ".join(str(error.get("message", error)) for error in errors)
@@ -100,7 +100,7 @@ class GitHub:
         if answer is None:
             if code == NOT_LOGGED_IN:
                 raise ForgeLoginError(f"gh is not logged in to {self.host}", hint=f"run: gh auth login -h {self.host}")
-            raise _unavailable(f"{self.host} cannot be reached: {words or f'gh left with {code}'}", 0.0)
+            raise _unavailable(f"{self.host} cannot be reached: {words or f'gh exited with {code}'}", 0.0)
         return _judge(answer, self.host)
 
     async def _run(self, *arguments: str, stdin: bytes | None = None) -> tuple[int, bytes, str]:
@@ -136,7 +136,7 @@ class GitHub:
 
 
 def _parse(output: bytes) -> Answer | None:
-    """What ``--include`` prints: a status line, headers, an empty line, the body."""
+    """Parse the output of ``--include``: a status line, headers, an empty line, the body."""
     head, *rest = re.split(rb"\r?\n\r?\n", output, maxsplit=1)
     first, *lines = head.decode(errors="replace").splitlines() or [""]
     words = first.split()
@@ -147,23 +147,23 @@ def _parse(output: bytes) -> Answer | None:
 
 
 def _judge(answer: Answer, host: str) -> Answer:
-    """The answer itself where it is one."""
+    """Return a good answer; raise an error for any other."""
     status, headers = answer.status, answer.headers
     if status < 300 or status == 304:
         return answer
     words = _words(answer)
     limited = headers.get("x-ratelimit-remaining") == "0" or "retry-after" in headers or "rate limit" in words.lower()
     if status == 429 or (status == 403 and limited):
-        raise _unavailable(f"{host} wants to be asked less often: {words}", _patience(headers))
+        raise _unavailable(f"{host} limits the rate of requests: {words}", _patience(headers))
     if status >= 500:
-        raise _unavailable(f"{host} is out of order ({status}): {words}", _patience(headers))
+        raise _unavailable(f"{host} fails ({status}): {words}", _patience(headers))
     if status == 401:
         raise ForgeLoginError(f"{host} does not accept gh's token", hint=f"run: gh auth refresh -h {host}")
     raise _refused(status, words)
 
 
 def _words(answer: Answer) -> str:
-    """GitHub's own, with what it says of single fields."""
+    """GitHub's message, with its details on fields."""
     try:
         told = json.loads(answer.body)
     except ValueError:
@@ -175,7 +175,7 @@ def _words(answer: Answer) -> str:
 
 
 def _patience(headers: Mapping[str, str]) -> float:
-    """Seconds to wait, 0 where nothing is said; the reset of a rate limit is a time, taken relative to the answer's own clock."""
+    """Seconds to wait, 0 if not given. The reset of a rate limit is a time by the server's clock."""
     if (after := headers.get("retry-after", "")).isdigit():
         return float(after)
     if headers.get("x-ratelimit-remaining") == "0" and (reset := headers.get("x-ratelimit-reset", "")).isdigit():
@@ -187,11 +187,7 @@ def _patience(headers: Mapping[str, str]) -> float:
 
 
 def _unavailable(words: str, retry_after: float) -> ForgeUnavailableError:
-    hint = (
-        f"try again in {plural(round(retry_after), 'second')}"
-        if retry_after
-        else "try again later; everything else goes on"
-    )
+    hint = f"try again in {plural(round(retry_after), 'second')}" if retry_after else "try again later"
     return ForgeUnavailableError(words[:600], hint=hint, retry_after=str(retry_after))
 
 

@@ -1,4 +1,4 @@
-"""Looking at a pull request: one GraphQL query, and what follows from its answer."""
+"""Read a pull request with one GraphQL query."""
 
 from dataclasses import dataclass, replace
 from typing import Any
@@ -31,7 +31,7 @@ STATES = {"MERGED": PullState.MERGED, "CLOSED": PullState.CLOSED}
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One check of a commit: a check run, or a status of the older interface."""
+    """A check of a commit: a check run, or an older status."""
 
     key: str  # unique among those of all commits
     name: str
@@ -49,7 +49,7 @@ def repository(pull: PullRequest) -> tuple[str, str]:
 
 
 async def look(github: GitHub, pull: PullRequest) -> dict[str, Any]:
-    """The pull request as GitHub tells it. Raises `PullRequestNotFoundError`, and what `GitHub` raises."""
+    """Query a pull request. Raises `PullRequestNotFoundError`, and the errors of `GitHub`."""
     owner, name = repository(pull)
     data = await github.query(LOOK, owner=owner, name=name, number=pull.number)
     found: dict[str, Any] | None = (data.get("repository") or {}).get("pullRequest")
@@ -61,7 +61,7 @@ async def look(github: GitHub, pull: PullRequest) -> dict[str, Any]:
 
 
 def seen(pull: PullRequest, told: dict[str, Any], now: float) -> PullRequest:
-    """The row after a look."""
+    """Update the row from the answer."""
     state = STATES.get(told["state"], PullState.DRAFT if told["isDraft"] else PullState.OPEN)
     checks = checks_of(told)
     failed = tuple(sorted({check.name for check in checks if check.failed}))
@@ -125,7 +125,7 @@ def _check(node: dict[str, Any]) -> Check:
 
 
 def blockers(told: dict[str, Any], state: PullState, verdict: Checks, failed: tuple[str, ...]) -> tuple[str, ...]:
-    """What keeps it from being merged, in words, the author's own matters first."""
+    """Say what blocks the merge, the author's own matters first."""
     base = told["baseRefName"]
     found = []
     if state == PullState.DRAFT:

@@ -42,7 +42,7 @@ def pull_message(reader: Reader, pull: PullRequest) -> landing_pb2.PullRequest:
 
 
 def store(unit: Unit, pull: PullRequest, principal: str = DAEMON) -> PullRequest:
-    """Store a session's pull request, and log it where anything changed that a person would see. Raises `SessionNotFoundError` for one that was removed meanwhile."""
+    """Store a pull request, with an event if a visible value changed. Raises `SessionNotFoundError` for a removed session."""
     unit.sessions.get(pull.session_id)
     before = unit.pull_requests.find(pull.session_id)
     stored = unit.pull_requests.put(pull)
@@ -53,5 +53,5 @@ def store(unit: Unit, pull: PullRequest, principal: str = DAEMON) -> PullRequest
 
 
 def _visible(pull: PullRequest) -> PullRequest:
-    """Without what every look changes."""
+    """The message without values that each refresh changes."""
     return replace(pull, check_time=None, etags={}, sent=(), update_time=0.0)

@@ -41,7 +41,7 @@ TO_READY = "mutation($id: ID!) { markPullRequestReadyForReview(input: {pullReque
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """``action``: "opened", "adopted" (somebody had opened one), "updated", "unchanged", or "pushed" where there is no way to open one."""
+    """``action``: "opened", "adopted" (it existed), "updated", "unchanged", or "pushed" if Ramet cannot open one there."""
 
     pull_request: PullRequest
     action: str
@@ -50,38 +50,36 @@ class Opened:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What a pull request is to be; what is empty or None is made up for a new one and stays as it is of one that exists."""
+    """Wanted values of a pull request. Empty or None: the default for a new one, unchanged for an existing one."""
 
     title: str = ""
     body: str = ""
     base: str = ""
     draft: bool | None = None
-    note: str = ""  # a paragraph more in our part of the body
+    note: str = ""  # additional paragraph in our part of the body
     remote: str = ""
 
 
 class PullRequests(PullRequestBook):
-    """One at a time per session."""
+    """Operations on pull requests, one at a time per session."""
 
     # ── pushing and opening ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def create(self, session: Session, wanted: Wanted, principal: str) -> Opened:
-        """Push, then open one or take up what is open. Raises `WrongStateError` where there is nothing to be pulled, and what the steps raise."""
+        """Push, then open a pull request or adopt the open one. Raises `WrongStateError` without commits, and the errors of the steps."""
         core = self._core
         if session.created_branch:
             target = await self._target(session, wanted.remote)
             tip = await self._tip(session, target)
             if (await core.git.branches.ahead_behind(target.info, tip, session.base_commit))[0] == 0:
-                raise WrongStateError(
-                    f"{session.name} has no commit yet", hint="ask it to commit its work: a pull request holds commits"
-                )
+                raise WrongStateError(f"{session.name} has no commit yet", hint="ask it to commit its work")
         warnings = await self._uncommitted(session)
         pushed = await self.push(session, wanted.remote, principal)
         opened = await self.open_or_update(session, wanted, principal)
         return replace(opened, warnings=warnings + pushed.warnings + opened.warnings)
 
     async def push(self, session: Session, remote: str, principal: str) -> Pushed:
-        """Bring the session's branch to the remote ("" for the usual one). Raises `PushRefusedError`, `ForgeUnavailableError`, `RemoteNotFoundError`."""
+        """Push the session's branch to a remote ("" for the usual one). Raises `PushRefusedError`, `ForgeUnavailableError`, `RemoteNotFoundError`."""
         async with self.lock(session.id):
             return await self._push(session, await self._target(session, remote), principal)
 
@@ -126,7 +124,7 @@ class PullRequests(PullRequestBook):
         return pushed
 
     async def open_or_update(self, session: Session, wanted: Wanted, principal: str) -> Opened:
-        """Open a pull request of the pushed branch, or change of an open one what differs. Raises `ForgeRefusedError`, `ForgeUnavailableError`."""
+        """Open a pull request for the pushed branch, or update the open one. Raises `ForgeRefusedError`, `ForgeUnavailableError`."""
         async with self.lock(session.id):
             target = await self._target(session, wanted.remote)
             pull = await self._core.store.read(lambda reader: reader.pull_requests.find(session.id))
@@ -179,7 +177,7 @@ class PullRequests(PullRequestBook):
             except ForgeRefusedError as error:
                 if not draft or "draft" not in error.message.lower():
                     raise
-                warnings = ("it is no draft: the repository does not have them",)
+                warnings = ("it is not a draft: the repository does not support drafts",)
                 told = await github.send("POST", path, {**payload, "draft": False})
             core.failpoint.hit("pr.opened")
         kept = await self._look(github, replace(pull, number=told["number"]), principal)
@@ -194,7 +192,7 @@ class PullRequests(PullRequestBook):
         wanted: Wanted,
         principal: str,
     ) -> Opened:
-        """Change what differs: what is wanted, and our part of the body."""
+        """Update wanted values that differ, and our part of the body."""
         block = marked(wanted.body) if wanted.body else (await describe(self._core, session, wanted.note)).body
         body = found.get("body") or ""
         now = {"title": found["title"], "body": body, "base": found["base"]["ref"]}
@@ -236,13 +234,13 @@ class PullRequests(PullRequestBook):
     async def fix(
         self, session: Session, principal: str, remember: Callable[[Unit, Feedback, Prompt | None], None]
     ) -> tuple[Feedback, Prompt | None]:
-        """Give the agent what was not given to it before; no prompt where there is nothing. Raises `PullRequestNotFoundError`."""
+        """Send unsent comments and failed checks to the agent, if there are any. Raises `PullRequestNotFoundError`."""
         core = self._core
         async with self.lock(session.id):
             pull = await core.store.read(lambda reader: reader.pull_requests.get(session.id))
             if not pull.number:
                 raise PullRequestNotFoundError(
-                    f"no pull request of {session.name} is known", hint="`rametctl pr link` names one"
+                    f"{session.name} has no known pull request", hint="link one: `rametctl pr link`"
                 )
             github = await self.github_of(pull)
             told = await look(github, pull)
@@ -269,7 +267,7 @@ class PullRequests(PullRequestBook):
         if tip is None:
             raise WrongStateError(
                 f"the branch {session.branch} of {session.name} is gone",
-                hint=f"bring it back with `rametctl restore {session.name}`, or `git branch`",
+                hint="create it again with `git branch`",
             )
         return tip
 
@@ -281,12 +279,12 @@ class PullRequests(PullRequestBook):
             return ()
         files = f"{plural(len(changed), 'file')} {'is' if len(changed) == 1 else 'are'}"
         return (
-            f"{files} not committed, and so not in it: {', '.join(changed[:5])}{', …' if len(changed) > 5 else ''}",
+            f"{files} not committed and missing in the pull request: {', '.join(changed[:5])}{', …' if len(changed) > 5 else ''}",
         )
 
 
 def _no_github(remote: str) -> ForgeLoginError:
     return ForgeLoginError(
-        f"{remote} is no GitHub that gh is logged in to",
-        hint="install gh and run `gh auth login`, or do it by hand there",
+        f"{remote} is not a GitHub host that gh is logged in to",
+        hint="install gh and run `gh auth login`, or open it there by hand",
     )

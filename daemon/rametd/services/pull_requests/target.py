@@ -1,4 +1,4 @@
-"""Where a session's branch is pushed to, and which repository its pull request is in."""
+"""The remote that a branch is pushed to, and the repository of its pull request."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ from rametd.services.settings import for_repository
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """``github`` is None where the remote is no GitHub that `gh` is logged in to; ``upstream`` is another repository for a fork."""
+    """``github`` is None unless `gh` is logged in to the remote's host; ``upstream`` is the parent repository of a fork."""
 
     info: RepositoryInfo
     config: Config
@@ -30,12 +30,12 @@ class Target:
 
     @property
     def slug(self) -> str:
-        """``OWNER/NAME`` of the repository that the pull request is in."""
+        """``OWNER/NAME`` of the repository with the pull request."""
         place = self.upstream or self.place
         return place.path if place is not None else ""
 
     def head(self, branch: str) -> str:
-        """The branch as GitHub names one of another repository too."""
+        """The branch as GitHub names it across repositories."""
         assert self.place is not None
         return f"{self.place.owner}:{branch}"
 
@@ -61,7 +61,7 @@ async def find_target(core: Core, session: Session, wanted: str) -> Target:
 
 
 async def identify(addresses: tuple[str, ...], environment: Mapping[str, str]) -> tuple[Place | None, GitHub | None]:
-    """The first address that is a GitHub, as written before as rewritten by git: a mirror or a proxy does not change whose it is."""
+    """The first address on GitHub: as configured, then as git rewrites it for a mirror or proxy."""
     places = [place for address in dict.fromkeys(addresses) if (place := place_of(address)) is not None]
     for place in places:
         if may_be_github(place):
@@ -72,7 +72,7 @@ async def identify(addresses: tuple[str, ...], environment: Mapping[str, str]) -
 
 
 async def remote_of_base(core: Core, info: RepositoryInfo, base_ref: str, found: Mapping[str, Remote]) -> str:
-    """The remote in the base's name (``origin/main``), or that the base follows; "" where there is none."""
+    """The remote in the name of the base (``origin/main``), or that the base tracks; "" for none."""
     named = next((name for name in found if base_ref.startswith(f"{name}/")), "")
     return named or await core.git.remotes.of_branch(info, base_ref)
 
@@ -114,7 +114,7 @@ async def base_branch(core: Core, session: Session, target: Target, wanted: str)
     if target.github is not None:
         return str((await target.github.get(f"repos/{target.slug}")).json["default_branch"])
     raise InvalidInputError(
-        f"{session.base_ref} is no branch that a pull request could go to", hint="name one with --base"
+        f"{session.base_ref} is not a branch that a pull request can target", hint="name one with --base"
     )
 
 

@@ -1,4 +1,4 @@
-"""One poller for all open pull requests: gentle, patient, and in nobody's way."""
+"""Polls all open pull requests."""
 
 import asyncio
 from dataclasses import dataclass
@@ -15,12 +15,12 @@ log = structlog.get_logger()
 
 PERIOD_S = 60.0
 LONGEST_S = 900.0
-"""After errors the period doubles up to this."""
+"""Errors double the period up to this."""
 
 
 @dataclass(slots=True)
 class _Turn:
-    """When something is looked at next, and after how many failures in a row."""
+    """Time of the next refresh, and failures in a row."""
 
     due: float = 0.0
     failures: int = 0
@@ -38,16 +38,16 @@ class PullRequestTracker:
         self._pulls = pulls
         self._news = asyncio.Event()
         self._turns: dict[str, _Turn] = {}  # by session, or by the id of an operation
-        self._resting: dict[str, float] = {}  # host → until when it is left alone
+        self._resting: dict[str, float] = {}  # host → when it may be asked again
         pulls.changed = self._news.set
 
     async def run(self) -> None:
-        """For as long as the daemon runs; ends when it is cancelled."""
+        """Run until cancelled."""
         while True:
             self._news.clear()
             try:
                 rest = await self.tick()
-            except RametError as error:  # the disk is full, say; it is met again a minute later
+            except RametError as error:  # such as a full disk: retry a minute later
                 log.warning("cannot look at pull requests", error=error.message)
                 rest = PERIOD_S
             try:
@@ -57,7 +57,7 @@ class PullRequestTracker:
                 continue
 
     async def tick(self) -> float | None:
-        """Do what is due; returns the seconds until something is due next, None when there is nothing to be looked at."""
+        """Refresh what is due. Return the seconds until the next refresh, None if there is nothing to poll."""
         core = self._core
         operations, pulls = await core.store.read(
             lambda reader: (reader.operations.list(kinds=(Kind.PULL_REQUEST,)), reader.pull_requests.open())
@@ -73,7 +73,7 @@ class PullRequestTracker:
         return max(0.0, min(turn.due for turn in self._turns.values()) - now) if self._turns else None
 
     def _is_left_over(self, operation: Operation) -> bool:
-        """Not one of a call that runs at this moment: that removes it itself."""
+        """Skip operations of running calls, which finish them themselves."""
         return not self._pulls.is_busy(operation.session_id)
 
     async def _resolve(self, operation: Operation) -> None:
@@ -84,7 +84,7 @@ class PullRequestTracker:
             await self._pulls.resolve(operation)
         except RametError as error:
             self._put_off(turn, error)
-            log.warning("cannot find out what became of a push", session=operation.session_id, error=error.message)
+            log.warning("outcome of a push unknown", session=operation.session_id, error=error.message)
         else:
             del self._turns[operation.id]
 
