@@ -17,11 +17,11 @@ from google.protobuf import descriptor_pb2
 from grpc_tools import protoc
 from rametctl.cli import VERBS, cli
 from rametctl.dashboard import keys
+from rametd.api.contract import SERVICES
 from rametd.api.errors import code_of
 from rametd.config import SETTINGS
 from rametd.config.kinds import toml
 from rametd.domain import errors
-from rametd.serving import CONTRACT
 
 HERE = Path(__file__).parent
 PROTO = HERE.parent / "proto"
@@ -145,7 +145,7 @@ def contract() -> str:
     said = comments()
     rows = (
         (f"`{service.name}`", f"`{each.name}`", said[each.full_name])
-        for service in CONTRACT
+        for service in SERVICES
         for each in service.methods
     )
     return "\n".join(

@@ -7,30 +7,21 @@ import grpc
 from grpc_health.v1 import health, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 from ramet.v1 import (
-    attention_pb2,
     attention_pb2_grpc,
-    daemon_pb2,
     daemon_pb2_grpc,
-    event_pb2,
     event_pb2_grpc,
-    landing_pb2,
     landing_pb2_grpc,
-    orchestration_pb2,
     orchestration_pb2_grpc,
-    plan_pb2,
     plan_pb2_grpc,
-    repo_pb2,
     repo_pb2_grpc,
-    session_pb2,
     session_pb2_grpc,
-    terminal_pb2,
     terminal_pb2_grpc,
-    worktree_pb2,
     worktree_pb2_grpc,
 )
 
 from rametd.api.attention import AttentionServicer
 from rametd.api.calls import Calls
+from rametd.api.contract import SERVICES
 from rametd.api.daemon import DaemonServicer, Facts
 from rametd.api.event import EventServicer
 from rametd.api.interceptor import Gate
@@ -47,24 +38,6 @@ from rametd.parts import Parts
 MESSAGE_LIMIT = 64 << 20
 METADATA_LIMIT = 4 << 20
 """A call may carry its caller's environment."""
-
-CONTRACT = tuple(
-    service
-    for module in (
-        daemon_pb2,
-        repo_pb2,
-        session_pb2,
-        event_pb2,
-        attention_pb2,
-        worktree_pb2,
-        terminal_pb2,
-        orchestration_pb2,
-        plan_pb2,
-        landing_pb2,
-    )
-    for service in module.DESCRIPTOR.services_by_name.values()
-)
-"""The services of the contract, as descriptors."""
 
 
 def server_factory(
@@ -140,7 +113,7 @@ def server_factory(
         for add, servicer in added:
             add(servicer, server)
         reflection.enable_server_reflection(
-            [*(service.full_name for service in CONTRACT), health.SERVICE_NAME, reflection.SERVICE_NAME], server
+            [*(service.full_name for service in SERVICES), health.SERVICE_NAME, reflection.SERVICE_NAME], server
         )
         return server
 
@@ -149,5 +122,5 @@ def server_factory(
 
 async def report_health(servicer: health.aio.HealthServicer, status: Any) -> None:
     """Set the health of the whole server ("") and of each service."""
-    for service in ("", *(each.full_name for each in CONTRACT)):
+    for service in ("", *(each.full_name for each in SERVICES)):
         await servicer.set(service, status)

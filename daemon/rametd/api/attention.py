@@ -98,7 +98,7 @@ class AttentionServicer(attention_pb2_grpc.AttentionServiceServicer):
             attention.notify(self._core, answered)
             return response
 
-        return await self._calls.once("ResolveRequest", request, attention_pb2.ResolveRequestResponse, work)
+        return await self._calls.once(request, work)
 
     async def ListRules(
         self, request: attention_pb2.ListRulesRequest, context: Context
@@ -142,7 +142,7 @@ class AttentionServicer(attention_pb2_grpc.AttentionServiceServicer):
 
             return await self._core.store.write(create)
 
-        return await self._calls.once("CreateRule", request, attention_pb2.CreateRuleResponse, work)
+        return await self._calls.once(request, work)
 
     async def DeleteRule(
         self, request: attention_pb2.DeleteRuleRequest, context: Context
@@ -158,7 +158,7 @@ class AttentionServicer(attention_pb2_grpc.AttentionServiceServicer):
 
             return await self._core.store.write(delete)
 
-        return await self._calls.once("DeleteRule", request, attention_pb2.DeleteRuleResponse, work)
+        return await self._calls.once(request, work)
 
     async def ReportFocus(
         self, request: attention_pb2.ReportFocusRequest, context: Context

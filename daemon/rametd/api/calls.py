@@ -4,11 +4,12 @@ import asyncio
 import hashlib
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import TypeVar, cast
 
 from google.protobuf.message import Message
 
 from rametd.api.context import principal
+from rametd.api.contract import method_of
 from rametd.domain.errors import RequestIdReusedError
 from rametd.domain.models import OWNER
 from rametd.domain.operations import Caller
@@ -16,14 +17,6 @@ from rametd.services.core import Core
 from rametd.store import Unit
 
 Response = TypeVar("Response", bound=Message)
-
-
-class Mutation(Protocol):
-    """A request that changes something."""
-
-    request_id: str
-
-    def SerializeToString(self, *, deterministic: bool = ...) -> bytes: ...
 
 
 def scoped_request_id(who: str, request_id: str) -> str:
@@ -58,20 +51,18 @@ class Calls:
         self._core = core
         self._running: dict[str, asyncio.Future[None]] = {}
 
-    async def once(
-        self,
-        method: str,
-        request: Mutation,
-        response_type: type[Response],
-        work: Callable[[Call], Awaitable[Response]],
-    ) -> Response:
-        """Do ``work``, or return its stored answer. A second call with the same id waits for the first.
+    async def once(self, request: Message, work: Callable[[Call], Awaitable[Response]]) -> Response:
+        """Do ``work`` for a request that changes something, or return its stored answer.
+
+        A second call with the same request id waits for the first.
 
         An answer is stored only for the caller that got it, after ``work`` checked that caller's permission. ``work`` stores the
         call in its own unit of work where doing it twice would matter; otherwise it is stored afterwards.
         """
+        method, response_type = method_of(request)
+        request_id: str = request.request_id  # type: ignore[attr-defined]  # every request that changes something has it
         digest = hashlib.sha256(request.SerializeToString(deterministic=True)).digest()
-        call = Call(scoped_request_id(principal.get(), request.request_id), method, digest)
+        call = Call(scoped_request_id(principal.get(), request_id), method, digest)
         if not call.request_id:
             return await work(call)
         while (running := self._running.get(call.request_id)) is not None:
@@ -84,9 +75,9 @@ class Calls:
             if known is not None:
                 if (known.method, known.digest) != (method, digest):
                     raise RequestIdReusedError(
-                        f"request id {request.request_id} came with another request before", hint="use a new one"
+                        f"request id {request_id} came with another request before", hint="use a new one"
                     )
-                return response_type.FromString(known.response)
+                return cast("Response", response_type.FromString(known.response))
             response = await work(call)
             await self._core.store.write(lambda unit: call.remember(unit, response, given=True))
             return response

@@ -59,7 +59,7 @@ class CheckpointCalls:
             ]
             return worktree_pb2.CreateCheckpointResponse(checkpoint=checkpoint_message(made), warnings=warnings)
 
-        return await self._calls.once("CreateCheckpoint", request, worktree_pb2.CreateCheckpointResponse, work)
+        return await self._calls.once(request, work)
 
     async def RewindSession(
         self, request: worktree_pb2.RewindSessionRequest, context: Context
@@ -77,7 +77,7 @@ class CheckpointCalls:
                 session, checkpoint, files_only=request.files_only, caller=call.caller(who)
             )
 
-        return await self._calls.once("RewindSession", request, worktree_pb2.RewindSessionResponse, work)
+        return await self._calls.once(request, work)
 
     async def _session_of(self, name: str) -> Session:
         return await named_session(self._core, name)

@@ -111,7 +111,7 @@ class CreationCalls(SessionCalls):
             message = await self._message(created.session.id)
             return session_pb2.CreateSessionResponse(session=message, warnings=created.warnings)
 
-        return await self._calls.once("CreateSession", request, session_pb2.CreateSessionResponse, work)
+        return await self._calls.once(request, work)
 
     async def ForkSession(
         self, request: session_pb2.ForkSessionRequest, context: Context
@@ -128,4 +128,4 @@ class CreationCalls(SessionCalls):
             message = await self._message(created.session.id)
             return session_pb2.ForkSessionResponse(session=message, warnings=created.warnings)
 
-        return await self._calls.once("ForkSession", request, session_pb2.ForkSessionResponse, work)
+        return await self._calls.once(request, work)

@@ -29,7 +29,7 @@ class DepartureCalls(SessionCalls):
             session_id = await self._find(request.session)
             return await self._departures.archiver.archive(session_id, force=request.force, caller=call.caller(who))
 
-        return await self._calls.once("ArchiveSession", request, session_pb2.ArchiveSessionResponse, work)
+        return await self._calls.once(request, work)
 
     async def RestoreSession(
         self, request: session_pb2.RestoreSessionRequest, context: Context
@@ -43,7 +43,7 @@ class DepartureCalls(SessionCalls):
             response.warnings.extend(warnings)
             return response
 
-        return await self._calls.once("RestoreSession", request, session_pb2.RestoreSessionResponse, work)
+        return await self._calls.once(request, work)
 
     async def DeleteSession(
         self, request: session_pb2.DeleteSessionRequest, context: Context
@@ -56,4 +56,4 @@ class DepartureCalls(SessionCalls):
             self._messages.forget(session.id)
             return response
 
-        return await self._calls.once("DeleteSession", request, session_pb2.DeleteSessionResponse, work)
+        return await self._calls.once(request, work)

@@ -65,7 +65,7 @@ class LandingCalls:
             await freshen(self._core, *await self._core.store.read(named))
             return await self._queue.land(new, answer)
 
-        return await self._calls.once("LandSessions", request, landing_pb2.LandSessionsResponse, work)
+        return await self._calls.once(request, work)
 
     async def ListLandings(
         self, request: landing_pb2.ListLandingsRequest, context: Context
@@ -108,7 +108,7 @@ class LandingCalls:
 
             return await self._queue.remove(request.landing, who, answer)
 
-        return await self._calls.once("RemoveLanding", request, landing_pb2.RemoveLandingResponse, work)
+        return await self._calls.once(request, work)
 
     async def RetryLanding(
         self, request: landing_pb2.RetryLandingRequest, context: Context
@@ -126,7 +126,7 @@ class LandingCalls:
 
             return await self._queue.retry(request.landing, who, answer)
 
-        return await self._calls.once("RetryLanding", request, landing_pb2.RetryLandingResponse, work)
+        return await self._calls.once(request, work)
 
 
 class LandingServicer(LandingCalls, PullRequestCalls, landing_pb2_grpc.LandingServiceServicer):

@@ -102,7 +102,7 @@ class OrchestrationServicer(OwnershipCalls, orchestration_pb2_grpc.Orchestration
                 )
             return await self._core.store.read(lambda reader: response_of(reader, created.session))
 
-        return await self._calls.once("SpawnSession", request, orchestration_pb2.SpawnSessionResponse, work)
+        return await self._calls.once(request, work)
 
     async def ListFamily(
         self, request: orchestration_pb2.ListFamilyRequest, context: Context
@@ -186,7 +186,7 @@ class OrchestrationServicer(OwnershipCalls, orchestration_pb2_grpc.Orchestration
                 await freshen(self._core, found.id)
             return await self._orchestration.send(caller_id, request.session, request.text, call.remember)
 
-        return await self._calls.once("SendMessage", request, orchestration_pb2.SendMessageResponse, work)
+        return await self._calls.once(request, work)
 
     async def ReadMessages(
         self, request: orchestration_pb2.ReadMessagesRequest, context: Context
@@ -257,7 +257,7 @@ class OrchestrationServicer(OwnershipCalls, orchestration_pb2_grpc.Orchestration
                 )
             )
 
-        return await self._calls.once("StopMember", request, orchestration_pb2.StopMemberResponse, work)
+        return await self._calls.once(request, work)
 
     async def ReportResult(
         self, request: orchestration_pb2.ReportResultRequest, context: Context
@@ -277,4 +277,4 @@ class OrchestrationServicer(OwnershipCalls, orchestration_pb2_grpc.Orchestration
             session = await self._orchestration.report(caller_id, request.text, remember)
             return await self._core.store.read(lambda reader: response_of(reader, session))
 
-        return await self._calls.once("ReportResult", request, orchestration_pb2.ReportResultResponse, work)
+        return await self._calls.once(request, work)

@@ -27,7 +27,7 @@ class OwnershipCalls(orchestration_pb2_grpc.OrchestrationServiceServicer):
         async def work(call: Call) -> orchestration_pb2.RequestPathResponse:
             return await self._ownership.request(caller_id, request.paths, request.reason, call.remember)
 
-        return await self._calls.once("RequestPath", request, orchestration_pb2.RequestPathResponse, work)
+        return await self._calls.once(request, work)
 
     async def HandOverPath(
         self, request: orchestration_pb2.HandOverPathRequest, context: Context
@@ -44,4 +44,4 @@ class OwnershipCalls(orchestration_pb2_grpc.OrchestrationServiceServicer):
         async def work(call: Call) -> orchestration_pb2.HandOverPathResponse:
             return await self._ownership.hand_over(caller_id, decision, call.remember)
 
-        return await self._calls.once("HandOverPath", request, orchestration_pb2.HandOverPathResponse, work)
+        return await self._calls.once(request, work)

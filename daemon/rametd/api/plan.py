@@ -74,7 +74,7 @@ class PlanServicer(plan_pb2_grpc.PlanServiceServicer):
             stored.warnings.extend(applied.warnings)
             return stored
 
-        return await self._calls.once("ApplyPlan", request, plan_pb2.ApplyPlanResponse, work)
+        return await self._calls.once(request, work)
 
     async def GetPlan(self, request: plan_pb2.GetPlanRequest, context: Context) -> plan_pb2.GetPlanResponse:
         plan = await self._find(request.plan, request.path)
@@ -126,7 +126,7 @@ class PlanServicer(plan_pb2_grpc.PlanServiceServicer):
                 failed=sum(step.action == FAILED for step in steps),
             )
 
-        return await self._calls.once("ConvergePlan", request, plan_pb2.ConvergePlanResponse, work)
+        return await self._calls.once(request, work)
 
     async def CleanUpPlan(self, request: plan_pb2.CleanUpPlanRequest, context: Context) -> plan_pb2.CleanUpPlanResponse:
         who = principal.get()
@@ -139,7 +139,7 @@ class PlanServicer(plan_pb2_grpc.PlanServiceServicer):
             steps, removed = await self._cleaner.clean_up(plan, who, remember, dry_run=request.dry_run)
             return cleaned_message(steps, removed)
 
-        return await self._calls.once("CleanUpPlan", request, plan_pb2.CleanUpPlanResponse, work)
+        return await self._calls.once(request, work)
 
     async def _find(self, name: str, path: str) -> Plan:
         repo: Repo | None = None

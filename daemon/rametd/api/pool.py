@@ -65,7 +65,7 @@ class PoolCalls:
             status = await self._pool.status(repo)
             return worktree_pb2.FillPoolResponse(spares=self._spares(status))
 
-        return await self._calls.once("FillPool", request, worktree_pb2.FillPoolResponse, work)
+        return await self._calls.once(request, work)
 
     async def DrainPool(
         self, request: worktree_pb2.DrainPoolRequest, context: Context
@@ -74,4 +74,4 @@ class PoolCalls:
             removed = await self._pool.drain(await resolve_or_new(self._core, request.repo))
             return worktree_pb2.DrainPoolResponse(spares=[spare_message(spare) for spare in removed])
 
-        return await self._calls.once("DrainPool", request, worktree_pb2.DrainPoolResponse, work)
+        return await self._calls.once(request, work)

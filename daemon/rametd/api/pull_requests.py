@@ -56,7 +56,7 @@ class PullRequestCalls:
             action = "updated" if opened.action == "unchanged" else opened.action
             return landing_pb2.CreatePullRequestResponse(pull_request=message, action=action, warnings=opened.warnings)
 
-        return await self._calls.once("CreatePullRequest", request, landing_pb2.CreatePullRequestResponse, work)
+        return await self._calls.once(request, work)
 
     async def LinkPullRequest(
         self, request: landing_pb2.LinkPullRequestRequest, context: Context
@@ -71,7 +71,7 @@ class PullRequestCalls:
             message = await self._core.store.read(lambda reader: pull_message(reader, pull))
             return landing_pb2.LinkPullRequestResponse(pull_request=message)
 
-        return await self._calls.once("LinkPullRequest", request, landing_pb2.LinkPullRequestResponse, work)
+        return await self._calls.once(request, work)
 
     async def ListPullRequests(
         self, request: landing_pb2.ListPullRequestsRequest, context: Context
@@ -116,7 +116,7 @@ class PullRequestCalls:
 
             return _fix_answer(*await self._pulls.fix(session, who, remember))
 
-        return await self._calls.once("FixPullRequest", request, landing_pb2.FixPullRequestResponse, work)
+        return await self._calls.once(request, work)
 
     async def CleanUpPullRequests(
         self, request: landing_pb2.CleanUpPullRequestsRequest, context: Context
@@ -134,7 +134,7 @@ class PullRequestCalls:
             )
             return landing_pb2.CleanUpPullRequestsResponse(sessions=[_cleaned_message(each) for each in cleaned])
 
-        return await self._calls.once("CleanUpPullRequests", request, landing_pb2.CleanUpPullRequestsResponse, work)
+        return await self._calls.once(request, work)
 
     async def _to_clean(self, names: Sequence[str], repo_name: str) -> list[Session]:
         if not names and not repo_name:

@@ -52,7 +52,7 @@ class RepoServicer(repo_pb2_grpc.RepoServiceServicer):
 
             return await self._core.store.write(register)
 
-        return await self._calls.once("RegisterRepo", request, repo_pb2.RegisterRepoResponse, work)
+        return await self._calls.once(request, work)
 
     async def GetRepo(self, request: repo_pb2.GetRepoRequest, context: Context) -> repo_pb2.GetRepoResponse:
         repo = await resolve_repo(self._core, request.repo)
@@ -119,7 +119,7 @@ class RepoServicer(repo_pb2_grpc.RepoServiceServicer):
             await self._withheld.survey(await resolve_repo(self._core, repo.id))
             return response
 
-        return await self._calls.once("UpdateRepo", request, repo_pb2.UpdateRepoResponse, work)
+        return await self._calls.once(request, work)
 
     async def RemoveRepo(self, request: repo_pb2.RemoveRepoRequest, context: Context) -> repo_pb2.RemoveRepoResponse:
         who = principal.get()
@@ -137,7 +137,7 @@ class RepoServicer(repo_pb2_grpc.RepoServiceServicer):
 
             return await self._core.store.write(remove)
 
-        return await self._calls.once("RemoveRepo", request, repo_pb2.RemoveRepoResponse, work)
+        return await self._calls.once(request, work)
 
     async def _remove_landing_trees(self, repo: Repo) -> None:
         try:

@@ -44,7 +44,7 @@ class ReviewCalls:
 
             return answer(await self._reviewer.add(session, request.path, request.line, request.text, who, remember))
 
-        return await self._calls.once("AddComment", request, worktree_pb2.AddCommentResponse, work)
+        return await self._calls.once(request, work)
 
     async def ListComments(
         self, request: worktree_pb2.ListCommentsRequest, context: Context
@@ -77,7 +77,7 @@ class ReviewCalls:
             comment = await self._reviewer.resolve(request.comment, who, remember)
             return worktree_pb2.ResolveCommentResponse(comment=comment_message(comment))
 
-        return await self._calls.once("ResolveComment", request, worktree_pb2.ResolveCommentResponse, work)
+        return await self._calls.once(request, work)
 
     async def SendComments(
         self, request: worktree_pb2.SendCommentsRequest, context: Context
@@ -98,7 +98,7 @@ class ReviewCalls:
 
             return answer(*await self._reviewer.send(session, who, remember))
 
-        return await self._calls.once("SendComments", request, worktree_pb2.SendCommentsResponse, work)
+        return await self._calls.once(request, work)
 
     async def SyncSession(
         self, request: worktree_pb2.SyncSessionRequest, context: Context
@@ -116,4 +116,4 @@ class ReviewCalls:
             )
             return await self._syncer.sync(session, wanted, call.caller(who))
 
-        return await self._calls.once("SyncSession", request, worktree_pb2.SyncSessionResponse, work)
+        return await self._calls.once(request, work)

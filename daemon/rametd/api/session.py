@@ -90,7 +90,7 @@ class SessionServicer(CreationCalls, StandingCalls, DepartureCalls):
                 await self._sessions.update(session_id, changes, who)
             return session_pb2.UpdateSessionResponse(session=await self._message(session_id), warnings=warnings)
 
-        return await self._calls.once("UpdateSession", request, session_pb2.UpdateSessionResponse, work)
+        return await self._calls.once(request, work)
 
     async def SendPrompt(
         self, request: session_pb2.SendPromptRequest, context: Context
@@ -129,7 +129,7 @@ class SessionServicer(CreationCalls, StandingCalls, DepartureCalls):
             prompt, session = await self._sessions.send(session_id, request.prompt, who, remember)
             return await self._core.store.read(lambda reader: sent(reader, prompt, session))
 
-        return await self._calls.once("SendPrompt", request, session_pb2.SendPromptResponse, work)
+        return await self._calls.once(request, work)
 
     async def InterruptSession(
         self, request: session_pb2.InterruptSessionRequest, context: Context
@@ -143,7 +143,7 @@ class SessionServicer(CreationCalls, StandingCalls, DepartureCalls):
                 withdrawn=[prompt_message(prompt) for prompt in withdrawn],
             )
 
-        return await self._calls.once("InterruptSession", request, session_pb2.InterruptSessionResponse, work)
+        return await self._calls.once(request, work)
 
     async def AttachNative(
         self, request: session_pb2.AttachNativeRequest, context: Context
@@ -175,7 +175,7 @@ class SessionServicer(CreationCalls, StandingCalls, DepartureCalls):
             warnings = [ends_with_agent(command) for command in background]
             return session_pb2.StopSessionResponse(session=await self._message(session_id), warnings=warnings)
 
-        return await self._calls.once("StopSession", request, session_pb2.StopSessionResponse, work)
+        return await self._calls.once(request, work)
 
     async def ResumeSession(
         self, request: session_pb2.ResumeSessionRequest, context: Context
@@ -188,7 +188,7 @@ class SessionServicer(CreationCalls, StandingCalls, DepartureCalls):
             await self._sessions.resume(session_id, who)
             return session_pb2.ResumeSessionResponse(session=await self._message(session_id), warnings=warnings)
 
-        return await self._calls.once("ResumeSession", request, session_pb2.ResumeSessionResponse, work)
+        return await self._calls.once(request, work)
 
     async def PauseSession(
         self, request: session_pb2.PauseSessionRequest, context: Context
@@ -200,4 +200,4 @@ class SessionServicer(CreationCalls, StandingCalls, DepartureCalls):
             await self._sessions.pause(session_id, who)
             return session_pb2.PauseSessionResponse(session=await self._message(session_id))
 
-        return await self._calls.once("PauseSession", request, session_pb2.PauseSessionResponse, work)
+        return await self._calls.once(request, work)

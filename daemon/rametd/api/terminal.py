@@ -94,7 +94,7 @@ class TerminalServicer(terminal_pb2_grpc.TerminalServiceServicer):
                 answer.command.CopyFrom(await self._message(command))
             return answer
 
-        return await self._calls.once("StartCommand", request, terminal_pb2.StartCommandResponse, work)
+        return await self._calls.once(request, work)
 
     async def _check_living(self, session: Session) -> None:
         """Raises `CapReachedError` where a session has as many living commands as it may start itself."""
@@ -143,7 +143,7 @@ class TerminalServicer(terminal_pb2_grpc.TerminalServiceServicer):
             stopped = await self._terminals.stop(command.id, f"stopped by {who}")
             return terminal_pb2.StopCommandResponse(command=await self._message(stopped))
 
-        return await self._calls.once("StopCommand", request, terminal_pb2.StopCommandResponse, work)
+        return await self._calls.once(request, work)
 
     async def WatchOutput(
         self, request: terminal_pb2.WatchOutputRequest, context: Context
@@ -180,7 +180,7 @@ class TerminalServicer(terminal_pb2_grpc.TerminalServiceServicer):
                 answer.project_kind = asked.project.kind
             return answer
 
-        return await self._calls.once("SetUpSession", request, terminal_pb2.SetUpSessionResponse, work)
+        return await self._calls.once(request, work)
 
     async def GetShell(self, request: terminal_pb2.GetShellRequest, context: Context) -> terminal_pb2.GetShellResponse:
         session, repo = await self._session(request.session, principal.get())

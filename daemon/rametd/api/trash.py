@@ -53,7 +53,7 @@ class TrashCalls:
             response.warnings.extend(await freshen(self._core, entry.session_id))
             return response
 
-        return await self._calls.once("RestoreTrash", request, worktree_pb2.RestoreTrashResponse, work)
+        return await self._calls.once(request, work)
 
     async def EmptyTrash(
         self, request: worktree_pb2.EmptyTrashRequest, context: Context
@@ -75,4 +75,4 @@ class TrashCalls:
             await self._departures.trash.empty(response, call.caller(who))
             return response
 
-        return await self._calls.once("EmptyTrash", request, worktree_pb2.EmptyTrashResponse, work)
+        return await self._calls.once(request, work)

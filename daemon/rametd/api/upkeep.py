@@ -50,7 +50,7 @@ class UpkeepCalls:
                 bytes=sum(item.bytes for item in items if (item.goes if request.dry_run else item.removed)),
             )
 
-        return await self._calls.once("CollectGarbage", request, worktree_pb2.CollectGarbageResponse, work)
+        return await self._calls.once(request, work)
 
     async def Diagnose(self, request: worktree_pb2.DiagnoseRequest, context: Context) -> worktree_pb2.DiagnoseResponse:
         async def work(call: Call) -> worktree_pb2.DiagnoseResponse:
@@ -72,7 +72,7 @@ class UpkeepCalls:
                 checked=diagnosis.checked,
             )
 
-        return await self._calls.once("Diagnose", request, worktree_pb2.DiagnoseResponse, work)
+        return await self._calls.once(request, work)
 
     async def _repo(self, name: str) -> Repo | None:
         return await resolve_repo(self._core, name) if name else None
