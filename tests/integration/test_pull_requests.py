@@ -328,7 +328,7 @@ async def test_an_outage_keeps_what_was_seen_and_says_why_it_is_old(shop: Shop) 
         await shop.create("dark")
     assert reason_of(caught.value) == "FORGE_UNAVAILABLE"
     shop.github.fail(403, "API rate limit exceeded", headers={"Retry-After": "7"})
-    assert "less often" in (await shop.status("dark")).error
+    assert "limits the rate" in (await shop.status("dark")).error
     shop.github.heal()
     assert (await shop.status("dark")).error == ""
 
