@@ -4,10 +4,17 @@ For verbs that keep the terminal (`watch`, the dashboard). The daemon notifies b
 terminal, nor with ``notify.terminal = "off"``.
 """
 
-from collections.abc import Mapping
-from typing import TextIO
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from typing import TYPE_CHECKING, TextIO
 
 from ramet.visible import visible
+
+if TYPE_CHECKING:
+    from ramet.v1.attention_pb2 import AttentionRequest
+    from ramet.v1.event_pb2 import Event
+
+    from rametctl.app import App
 
 BELL = "\a"
 ESC = "\x1b"
@@ -86,6 +93,52 @@ class Alerts:
         if self.on:
             self._stream.write(text)
             self._stream.flush()
+
+
+class InboxAlerts:
+    """Alerts about requests, from events as they come."""
+
+    def __init__(self, alerts: Alerts, waiting: Iterable["AttentionRequest"]) -> None:
+        self._alerts = alerts
+        self._waiting = {request.id for request in waiting}
+        self._alerts.count(len(self._waiting))
+
+    def add(self, event: "Event") -> None:
+        if event.HasField("request_opened"):
+            from rametctl.render.request import kind_name
+
+            request = event.request_opened.request
+            self._waiting.add(request.id)
+            words = "is done" if kind_name(request) == "review" else "needs you"
+            self._alerts.notify(f"{request.session_name} {words}", request.tool or kind_name(request))
+        elif event.HasField("request_closed"):
+            self._waiting.discard(event.request_closed.request.id)
+        else:
+            return
+        self._alerts.count(len(self._waiting))
+
+    def close(self) -> None:
+        self._alerts.close()
+
+
+def inbox_alerts(app: "App", session_ids: Iterable[str] = ()) -> InboxAlerts:
+    """Alerts on the terminal of a verb, as the daemon's setting says; of some sessions, or of all."""
+    import json
+
+    from ramet.v1 import attention_pb2, daemon_pb2
+
+    from rametctl.errors import ClientError
+
+    setting = "auto" if app.output.terminal else "off"
+    with suppress(ClientError):  # a configuration that cannot be read right now
+        config = app.connection.call(lambda daemon: daemon.daemon.GetConfig, daemon_pb2.GetConfigRequest())
+        found = [json.loads(each.value_json) for each in config.settings if each.key == "notify.terminal"]
+        setting = found[0] if found and app.output.terminal else setting
+    alerts = Alerts(app.output.stdout, app.environ, setting)
+    page = attention_pb2.ListRequestsRequest(page_size=1000)
+    chosen = set(session_ids)
+    requests = app.connection.call(lambda daemon: daemon.attention.ListRequests, page).requests if alerts.on else ()
+    return InboxAlerts(alerts, (each for each in requests if not chosen or each.session_id in chosen))
 
 
 def _plain(text: str) -> str:

@@ -137,7 +137,7 @@ CARRIED_BY = frozenset(
         *("CreateSession", "ForkSession", "SendPrompt", "ResumeSession", "UpdateSession", "RestoreSession"),
         *("RestoreTrash", "RewindSession", "SyncSession", "SendComments", "StartCommand", "SetUpSession"),
         *("ResolveRequest", "SendMessage", "SpawnSession", "ApplyPlan", "ConvergePlan", "LandSessions", "RetryLanding"),
-        *("CreatePullRequest", "LinkPullRequest", "FixPullRequest", "CleanUpPullRequests"),
+        *("CreatePullRequest", "LinkPullRequest", "FixPullRequest", "CleanUpPullRequests", "AttachNative"),
     }
 )
 """Methods whose calls carry the caller's environment: those that can lead to a process of a session, or to a commit or push for it."""

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from ramet.v1 import event_pb2, session_pb2
 
-from tests.support.agents import script
+from tests.support.agents import CLAUDE, script
 from tests.support.client import Terminal
 from tests.support.daemon import (
     IDLE,
@@ -114,3 +114,32 @@ async def test_a_killed_claude_code_gives_the_session_back(running: DaemonProces
     await after(client, "killed", 1)
     await client.send("killed", script({"text": "and after it"}))
     await after(client, "killed", 2)
+
+
+async def test_a_conversation_that_is_open_by_hand_is_left_alone_until_it_ends(
+    running: DaemonProcess, client: Client
+) -> None:
+    sandbox = running.sandbox
+    await client.create(sandbox.root / "repo", script({"text": "before it"}), name="by-hand")
+    made = await client.reach("by-hand", IDLE)
+    onboard(sandbox)
+    environ = {**sandbox.environ, "TERM": "xterm-256color", "CLAUDE_CODE_SANDBOXED": "1"}
+    command = [str(CLAUDE), "--resume", made.conversation_id, "--permission-mode", "default"]
+    with Terminal(command, environ, Path(made.worktree), 120, 40) as terminal:
+        terminal.shows("before it")
+        await client.send("by-hand", script({"text": "the last answer"}))
+
+        async def held() -> bool:
+            session = await client.get("by-hand")
+            return session.state_reason == f"attached (pid {terminal.process.pid})" and not session.agent_alive
+
+        await eventually(held)
+        terminal.type(script({"text": "typed by hand"}))
+        terminal.type("\r")
+        terminal.shows("● typed by hand")
+        terminal.type("/exit")
+        terminal.shows("Exit the CLI")
+        terminal.type("\r")
+        assert terminal.ends() == 0
+    await after(client, "by-hand", 3)
+    assert [end.text for end in ends(await client.log("by-hand"))] == ["before it", "typed by hand", "the last answer"]

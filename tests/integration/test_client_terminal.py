@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from ramet.v1 import attention_pb2, event_pb2, session_pb2, worktree_pb2
+from ramet.v1 import attention_pb2, daemon_pb2, event_pb2, session_pb2, worktree_pb2
 
 from tests.support.client import World
 from tests.support.client import world as make_world
@@ -252,3 +252,27 @@ def test_a_watch_in_a_terminal_that_becomes_narrower_keeps_what_was_printed(worl
         ]  # fmt: skip
         terminal.interrupt()
         assert terminal.ends() == 130
+
+
+@pytest.mark.parametrize(("setting", "said"), [("auto", b"\x1b]99;i=ramet:d=0;docs needs you\x1b\\"), ("off", b"")])
+def test_a_watch_tells_the_terminal_what_waits_and_counts_it_in_the_title(
+    world: World, setting: str, said: bytes
+) -> None:
+    session = fill(world)
+    docs = next(each for each in world.state.sessions.values() if each.name == "docs")
+    world.state.request(session)
+    world.state.settings.append(daemon_pb2.Setting(key="notify.terminal", value_json=f'"{setting}"'))
+    with world.terminal("watch", env={"TERM": "xterm-kitty"}) as terminal:
+        terminal.shows("Ctrl-C leaves")
+        request = world.state.request(docs)
+        world.state.event(docs, request_opened=event_pb2.RequestOpened(request=request))
+        terminal.shows("permission")
+        world.state.event(docs, request_closed=event_pb2.RequestClosed(request=request))
+        world.state.event(docs, warning=event_pb2.Warning(message="that is all"))
+        terminal.shows("that is all")
+        terminal.interrupt()
+        assert terminal.ends() == 130
+    titles = terminal.raw.split(b"\x1b]2;")[1:]
+    assert [title.split(b"\x1b")[0] for title in titles] == ([b"(1) ramet", b"(2) ramet", b"(1) ramet"] if said else [])
+    assert (b"\x1b]99;" in terminal.raw, said in terminal.raw) == (bool(said), True)
+    assert (b"\x1b[22;2t" in terminal.raw) == (b"\x1b[23;2t" in terminal.raw) == bool(said)

@@ -202,10 +202,12 @@ class _Screen(_Watch):
         self._printer.begin(session.id, [*last, *waiting])
 
     def follow(self, *, sessions: Sequence[str], after: "Cursor | None") -> None:
+        from rametctl.alerts import inbox_alerts
         from rametctl.feed import Feed
 
         connection = self._app.connect(autostart=self._app.autostart)
         feed = Feed(connection, sessions=sessions, after=after)
+        alerts, known = inbox_alerts(self._app, sessions), self._app.connection.info().cursor.seq
         try:
             while True:
                 self._printer.draw()
@@ -218,6 +220,9 @@ class _Screen(_Watch):
                         )
                     elif step.HasField("event") and step.event.session_id and self.is_new(step.event):
                         self._printer.add(step.event)
+                        if step.event.seq > known:  # what --since shows again alarms nobody
+                            alerts.add(step.event)
                 time.sleep(LEAST_S)
         finally:
+            alerts.close()
             self._printer.leave()

@@ -1,0 +1,127 @@
+"""Transcripts of Claude Code that its own interface wrote to, and how that interface is started."""
+
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from rametd.agents.base import NativeStart, Outside, OutsideTurn
+from rametd.agents.claude import command, outside
+from rametd.domain.checkpoints import ConversationCut
+
+from tests.support.rows import a_session
+
+ID = "conversation"
+
+
+class Transcript:
+    """Lines, a second apart."""
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+        self.time = 1_000.0
+
+    def line(self, kind: str, content: object, entry: str = "cli", **more: object) -> str:
+        self.time += 1
+        when = datetime.fromtimestamp(self.time, UTC).isoformat().replace("+00:00", "Z")
+        uuid = f"u{self.time:.0f}"
+        message = {"role": kind, "model": "opus", "content": content}
+        self.add({"type": kind, "uuid": uuid, "entrypoint": entry, "timestamp": when, "message": message, **more})
+        return uuid
+
+    def total(self, dollars: float) -> None:
+        self.add(
+            {"type": "cost-state", "modelUsage": {"opus": {"costUSD": dollars, "inputTokens": int(dollars * 100)}}}
+        )
+
+    def add(self, line: dict[str, Any]) -> None:
+        with self.file.open("a") as file:
+            file.write(json.dumps(line, separators=(",", ":")) + "\n")
+
+    def read(self, after: float = 0.0) -> Outside:
+        return outside.read(self.file, ID, after, 5)
+
+
+def result(turn: OutsideTurn) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(turn.lines[-1])
+    return found
+
+
+def test_only_turns_that_no_process_of_ours_made_are_taken_with_what_they_cost(tmp_path: Path) -> None:
+    written = Transcript(tmp_path / "t.jsonl")
+    written.line("user", "ours", "sdk-py")
+    written.line("assistant", [{"type": "text", "text": "ours too"}], "sdk-py")
+    written.total(1.0)
+    first = written.line("user", "by hand")
+    written.line("assistant", [{"type": "tool_use", "id": "t", "name": "Bash", "input": {}}])
+    written.line("user", [{"type": "tool_result", "tool_use_id": "t", "content": "x"}], toolUseResult={"stdout": "x"})
+    written.line("assistant", [{"type": "text", "text": "done"}])
+    written.total(1.25)
+    written.total(1.25)  # it is written again at the end
+    middle = written.time
+    written.line("user", "ours again", "sdk-py")
+    written.total(9.0)
+    second = written.line("user", "by hand again")
+    written.line("assistant", [{"type": "text", "text": "aside"}], isSidechain=True)
+    written.total(9.5)
+    found = written.read()
+    assert [(turn.prompt_id, turn.prompt) for turn in found.turns] == [(first, "by hand"), (second, "by hand again")]
+    ends = [result(turn) for turn in found.turns]
+    assert [end["model_usage_since_last_result"]["opus"]["costUSD"] for end in ends] == [0.25, 0.5]
+    assert [(end["result"], end["result_index"]) for end in ends] == [("done", 5), ("", 6)]
+    assert [turn.prompt for turn in written.read(middle).turns] == ["by hand again"]
+    assert written.read(found.until).turns == ()
+
+
+def test_what_the_interface_writes_in_the_persons_name_is_no_prompt(tmp_path: Path) -> None:
+    written = Transcript(tmp_path / "t.jsonl")
+    for words in (
+        "<command-name>/model</command-name>",
+        "<local-command-stdout>ok</local-command-stdout>",
+        "<bash-input>ls</bash-input>",
+    ):
+        written.line("user", words)
+    written.line("user", "caveat", isMeta=True)
+    written.line("user", "a real one")
+    written.line("user", [{"type": "text", "text": "[Request interrupted by user for tool use]"}])
+    (turn,) = written.read().turns
+    assert turn.prompt == "a real one"
+    assert result(turn)["terminal_reason"] == "aborted_streaming"
+    assert [json.loads(line)["type"] for line in turn.lines] == ["system", "user", "result"]
+
+
+def test_a_half_written_or_strange_transcript_breaks_nothing(tmp_path: Path) -> None:
+    file = tmp_path / "t.jsonl"
+    assert outside.read(file, ID, 7.0, 0) == Outside((), 7.0)
+    written = Transcript(file)
+    written.line("user", "whole")
+    with file.open("ab") as opened:
+        opened.write(b'\n[]\n{"type": "user", "entrypoint": 5}\n\xff\xfe\n{"type":"user","entrypoint":"cli","timest')
+    assert [turn.prompt for turn in written.read().turns] == ["whole"]
+
+
+def test_the_interface_gets_what_the_session_has() -> None:
+    rules = {"allow": ("Bash(ls:*)",), "ask": (), "deny": ("Edit(secret/**)",)}
+    start = NativeStart(True, {"A": "b"}, "told", None, rules, ("python", "-m", "tools"))
+
+    def argv(start: NativeStart, **fields: Any) -> list[str]:
+        return list(command.native(Path("/bin/claude"), a_session(conversation_id=ID, **fields), start).argv)
+
+    begun = argv(start, conversation_begun=True, model="opus")
+    assert begun[:5] == ["/bin/claude", "--resume", ID, "--permission-mode", "default"]
+    settings = json.loads(begun[begun.index("--settings") + 1])
+    assert settings["permissions"] == {"allow": ["Bash(ls:*)", "mcp__ramet"], "deny": ["Edit(secret/**)"]}
+    servers = json.loads(begun[begun.index("--mcp-config") + 1])["mcpServers"]
+    assert servers["ramet"]["command"] == "python"
+    assert "--setting-sources" not in begun
+    fresh = argv(NativeStart(False, {}, "", None, {}, ()))
+    assert fresh[1:3] == ["--session-id", ID], "it has written no transcript yet"
+    assert fresh[fresh.index("--setting-sources") + 1] == "user"
+    cut = ConversationCut("one", "other", "message")
+    assert argv(NativeStart(True, {}, "", cut, {}, ()))[1:6] == [
+        "--resume",
+        "other",
+        "--fork-session",
+        "--session-id",
+        ID,
+    ]
