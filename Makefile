@@ -30,7 +30,8 @@ test-all: $(STAMP) ## all tests; CI runs them
 	@echo "running all tests: unit, integration, crash, and end to end with the real Claude Code CLI ..."
 	@$(BIN)/python -m pytest -q -n 2 --dist worksteal $(ARGS)
 
-soak: $(STAMP) ## long rounds of random kills, removals and shell texts (an hour)
+soak: $(STAMP) ## long rounds of random kills, removals and shell texts (two hours)
+	@$(BIN)/python -m pytest -q -n 2 --dist worksteal tests/crash --crash-rounds 40
 	@$(BIN)/python -m tests.crash.daemon_kill --rounds 200
 	@$(BIN)/python -m tests.crash.lost_bytes --rounds 400
 	@$(BIN)/python -m tests.fuzz.shell_reader --rounds 20000

@@ -2,6 +2,7 @@
 
 import re
 import signal
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Generator, Iterator
 from pathlib import Path
 
@@ -29,8 +30,26 @@ hypothesis.settings.load_profile("ramet")
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
-        "--crash-rounds", type=int, default=12, help="how often tests/crash kills the daemon under its agents"
+        "--crash-rounds", type=int, default=0, help="rounds of each random crash test, instead of a few; `make soak`"
     )
+
+
+TESTS = Path(__file__).parent
+ROWS = 2
+"""Rows of a table that `make test` runs, outside unit tests."""
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark as `full` what `make test` leaves out: crash and end-to-end tests that are not `smoke`, and the later rows of long tables."""
+    rows: Counter[str] = Counter()
+    for item in items:
+        tier, table = item.path.relative_to(TESTS).parts[0], item.nodeid.partition("[")[0]
+        rows[table] += 1
+        if item.get_closest_marker("smoke") is not None or tier == "unit":
+            continue
+        if tier in {"crash", "e2e"} or rows[table] > ROWS:
+            item.add_marker(pytest.mark.full)
 
 
 GUARDED = re.compile(r"test_(plan|landing|radar|pull_request|ownership|pool|checkpoint|rewind)")

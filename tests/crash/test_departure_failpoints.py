@@ -69,6 +69,7 @@ async def no_operations(sandbox: Sandbox) -> None:
     await eventually(nothing)
 
 
+@pytest.mark.smoke
 async def test_what_is_written_to_a_tree_that_is_being_brought_back_while_no_daemon_runs_stays(
     killed: DaemonProcess, sandbox: Sandbox, repository: Path
 ) -> None:

@@ -125,6 +125,7 @@ async def test_a_start_and_its_prompt_that_are_killed_five_times_are_one_process
     killed.kill()
 
 
+@pytest.mark.smoke
 async def test_an_answer_that_is_killed_on_its_way_counts_once(
     killed: DaemonProcess, sandbox: Sandbox, repository: Path
 ) -> None:

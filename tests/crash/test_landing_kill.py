@@ -17,7 +17,6 @@ from tests.support.landing import HELD, LANDED, Landings, moves, subjects, with_
 
 pytestmark = pytest.mark.crash
 
-MANY_ROUNDS = 100
 POINTS = ("queued", "composed", "checked", "intended", "moved", "recorded")
 Untouched = Callable[[Path], None]
 
@@ -65,7 +64,7 @@ async def test_a_batch_onto_a_target_that_its_owner_has_checked_out_is_killed_at
     killed.kill()
 
 
-@pytest.mark.parametrize("point", ["returned", "held", "recorded"])
+@pytest.mark.parametrize("point", [pytest.param("returned", marks=pytest.mark.smoke), "held", "recorded"])
 async def test_what_becomes_of_an_entry_is_written_down_once(
     killed: DaemonProcess, sandbox: Sandbox, repository: Path, untouched: Untouched, point: str
 ) -> None:
@@ -121,8 +120,7 @@ async def test_round_after_round_no_entry_is_lost_and_none_lands_twice(
     on_a_branch_of_their_own(repository)
     untouched(repository)
     chance = random.Random(7)  # noqa: S311 - which instants are tried is no secret
-    option = request.config.getoption("--crash-rounds")
-    rounds = option if option >= MANY_ROUNDS else 4
+    rounds = request.config.getoption("--crash-rounds") or 4
     for number in range(rounds):
         method = chance.choice(["merge", "squash", "rebase"])
         killed.start(RAMET_FAILPOINT=f"land.{chance.choice(POINTS)}")

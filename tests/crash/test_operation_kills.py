@@ -319,10 +319,6 @@ CASES = [
 ]
 
 
-def named(case: Case) -> str:
-    return case.name
-
-
 async def die_at(daemon: DaemonProcess, scene: Scene, point: str, case: Case, *, calls: bool) -> None:
     """Start a daemon that is killed at ``point``: in the case's call, or by itself while it recovers."""
     daemon.start(wait=calls, RAMET_FAILPOINT=point)
@@ -353,7 +349,12 @@ async def sweep(daemon: DaemonProcess, scene: Scene, case: Case) -> None:
     daemon.kill()
 
 
-@pytest.mark.parametrize("case", CASES, ids=named)
+SMOKE = {"archive", "create", "land"}
+
+
+@pytest.mark.parametrize(
+    "case", [pytest.param(case, id=case.name, marks=[pytest.mark.smoke] * (case.name in SMOKE)) for case in CASES]
+)
 async def test_an_operation_that_is_killed_at_every_step_is_completed_or_undone(
     case: Case, sandbox: Sandbox, repository: Path
 ) -> None:
@@ -457,6 +458,7 @@ ELSEWHERE = frozenset({"create.claimed"})
 """Failpoints with a scene of their own: a spare."""
 
 
+@pytest.mark.smoke
 def test_the_table_has_every_step_of_every_kind() -> None:
     points = {point for case in CASES for point, _ in case.points}
     kinds = {point.partition(".")[0] for point in points} - {"checkpoint"}

@@ -68,6 +68,7 @@ async def listed(client: Client) -> list[str]:
     return [session.name for session in found.sessions]
 
 
+@pytest.mark.smoke
 async def test_a_plan_is_applied_whole_or_not_at_all(killed: DaemonProcess, sandbox: Sandbox, repository: Path) -> None:
     call = applying(repository, PLAN, "the one")
 

@@ -98,7 +98,9 @@ async def test_a_spare_that_was_being_updated_is_never_given_away_half_done(
     killed.kill()
 
 
-@pytest.mark.parametrize("point", ["create.intended", "create.claimed", "create.files-written"])
+@pytest.mark.parametrize(
+    "point", [pytest.param("create.intended", marks=pytest.mark.smoke), "create.claimed", "create.files-written"]
+)
 async def test_a_claim_that_is_killed_is_undone_and_the_repeated_call_makes_one_session(
     killed: DaemonProcess, sandbox: Sandbox, point: str
 ) -> None:

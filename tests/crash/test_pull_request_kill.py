@@ -60,6 +60,7 @@ async def die_in(daemon: DaemonProcess, sandbox: Sandbox, point: str, call: Any)
     assert daemon.process.wait(timeout=30) == -9
 
 
+@pytest.mark.smoke
 async def test_what_a_killed_daemon_opened_is_found_by_the_next_without_being_asked(
     daemon: DaemonProcess, sandbox: Sandbox, github: GitHubModel
 ) -> None:

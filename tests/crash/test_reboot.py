@@ -38,6 +38,7 @@ PLAN = common_pb2.PERMISSION_MODE_PLAN
 EDITS = common_pb2.PERMISSION_MODE_ACCEPT_EDITS
 
 
+@pytest.mark.smoke
 async def test_after_a_reboot_sessions_at_work_go_on_by_themselves_as_they_were(
     sandbox: Sandbox, repository: Path
 ) -> None:

@@ -52,6 +52,7 @@ def fill(path: Path) -> None:
                 continue
 
 
+@pytest.mark.smoke
 async def test_it_is_read_only_while_full_and_goes_on_by_itself(small_disk: Path) -> None:
     store = await Store.open(small_disk / "ramet.db", pace=Pace(batch=0.0, retry=0.05))
     told: list[bool] = []

@@ -66,13 +66,14 @@ def check(acknowledged: list[str], at_least: int, reader: Reader) -> int:
     return len(events)
 
 
-async def test_every_acknowledged_write_survives_twenty_kills(tmp_path: Path) -> None:
+@pytest.mark.smoke
+async def test_every_acknowledged_write_survives_kills(request: pytest.FixtureRequest, tmp_path: Path) -> None:
     path = tmp_path / "ramet.db"
     chance = random.Random(7)  # noqa: S311 - where to kill, not a secret
     acknowledged: list[str] = []
     count = 0
     epochs = set()
-    for round_ in range(20):
+    for round_ in range(request.config.getoption("--crash-rounds") or 6):
         acknowledged.extend(run_and_kill(path, round_, chance.randrange(1, 60)))
         store = await Store.open(path)
         assert store.rebuilt is None

@@ -65,7 +65,10 @@ async def no_operations(sandbox: Sandbox) -> None:
     await eventually(nothing)
 
 
-@pytest.mark.parametrize(("step", "method"), [("sync.intended", MERGE), ("sync.kept", REBASE), ("sync.synced", MERGE)])
+@pytest.mark.parametrize(
+    ("step", "method"),
+    [pytest.param("sync.intended", MERGE, marks=pytest.mark.smoke), ("sync.kept", REBASE), ("sync.synced", MERGE)],
+)
 async def test_what_is_written_between_the_kill_and_the_next_start_stays(
     sandbox: Sandbox, repository: Path, step: str, method: worktree_pb2.SyncMethod.ValueType
 ) -> None:

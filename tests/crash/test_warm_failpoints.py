@@ -11,7 +11,7 @@ from ramet.v1 import worktree_pb2
 
 from tests.crash.scene import delete, leftovers, pids_of, rows
 from tests.support.daemon import IDLE, Client, DaemonProcess, Sandbox, connected, make_sandbox
-from tests.support.eventually import eventually
+from tests.support.eventually import eventually, eventually_sync
 
 pytestmark = pytest.mark.crash
 
@@ -68,10 +68,12 @@ async def test_an_agent_of_a_killed_daemon_ends_and_its_spare_gets_another(sandb
         assert not warm_places(sandbox)
     killed.kill()
     assert not leftovers(sandbox, repository)
-    assert not sandbox.processes()
+    eventually_sync(lambda: not sandbox.processes())
 
 
-@pytest.mark.parametrize("point", ["create.claimed", "create.inserted", "warm.taken", "launch.stored"])
+@pytest.mark.parametrize(
+    "point", ["create.claimed", "create.inserted", pytest.param("warm.taken", marks=pytest.mark.smoke), "launch.stored"]
+)
 async def test_a_claim_that_is_killed_leads_to_one_agent(sandbox: Sandbox, point: str) -> None:
     killed, repository = DaemonProcess(sandbox), sandbox.repository()
     async with serving(killed) as client:
@@ -102,7 +104,7 @@ async def test_a_claim_that_is_killed_leads_to_one_agent(sandbox: Sandbox, point
         assert not warm_places(sandbox)
     killed.kill()
     assert not leftovers(sandbox, repository)
-    assert not sandbox.processes()
+    eventually_sync(lambda: not sandbox.processes())
 
 
 async def test_a_daemon_that_is_stopped_takes_its_warm_agents_with_it(sandbox: Sandbox) -> None:
@@ -111,5 +113,5 @@ async def test_a_daemon_that_is_stopped_takes_its_warm_agents_with_it(sandbox: S
         await client.create(repository, name="one")
         await warm(client, repository)
     killed.stop()
-    assert not sandbox.processes()
+    eventually_sync(lambda: not sandbox.processes())
     assert not warm_places(sandbox)

@@ -116,6 +116,7 @@ def approve(sandbox: Sandbox, name: str, *options: str) -> None:
     assert done.code == 0, done.stderr
 
 
+@pytest.mark.smoke
 async def test_a_turn_edits_asks_and_ends_and_its_diff_shows_both(
     client: Client, sandbox: Sandbox, repository: Path
 ) -> None:
@@ -133,6 +134,7 @@ async def test_a_turn_edits_asks_and_ends_and_its_diff_shows_both(
     assert session.cost_usd > 0
 
 
+@pytest.mark.smoke
 async def test_the_daemon_may_be_killed_while_a_question_is_open_and_while_a_command_runs(
     daemon: DaemonProcess, client: Client, repository: Path
 ) -> None:
@@ -370,6 +372,7 @@ async def test_a_rewind_cuts_the_conversation_at_the_end_of_its_turn(
     assert "the second answer" not in said
 
 
+@pytest.mark.smoke
 def test_the_command_line_of_the_cli_is_the_one_that_was_tested() -> None:
     session = Session(
         id="s", repo_id="r", name="n", branch="ramet/n", base_ref="main", base_commit="c", worktree=Path("/trees/s"),

@@ -79,6 +79,7 @@ def agents(sandbox: Sandbox, session_id: str) -> list[psutil.Process]:
     return [process for process in found.values() if process.ppid() not in found]
 
 
+@pytest.mark.smoke
 async def test_a_session_goes_on_with_the_agent_that_waits_in_its_tree(
     client: Client, sandbox: Sandbox, model: int
 ) -> None:

@@ -16,6 +16,8 @@ from tests.support.departures import archive, bring_back, remove, restore
 from tests.support.eventually import eventually
 from tests.support.landing import commit
 
+pytestmark = pytest.mark.full
+
 TURN = worktree_pb2.CHECKPOINT_REASON_TURN
 PARTS = {"its top": "", "its files": ":files", "a file": ":files/work.txt"}
 

@@ -13,6 +13,8 @@ from tests.support.daemon import IDLE, QUEUED, Client, Ran, Sandbox, connected, 
 from tests.support.eventually import eventually
 from tests.support.family import payloads
 
+pytestmark = pytest.mark.full
+
 
 @pytest.fixture
 async def client(sandbox: Sandbox) -> AsyncIterator[Client]:

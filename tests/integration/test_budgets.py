@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import pytest
 from google.protobuf.field_mask_pb2 import FieldMask
 from ramet.v1 import event_pb2, session_pb2
 
@@ -95,6 +96,7 @@ async def test_a_session_without_money_does_not_start_and_says_so(client: Client
     await eventually(lambda: _turns(client, "broke", 2))
 
 
+@pytest.mark.full
 async def test_what_children_spend_counts_against_the_budget_of_their_parent(
     sandbox: Sandbox, daemon: DaemonProcess, client: Client, repository: Path
 ) -> None:
@@ -117,6 +119,7 @@ async def test_what_children_spend_counts_against_the_budget_of_their_parent(
     await client.reach("second", IDLE)
 
 
+@pytest.mark.full
 async def test_limits_of_the_configuration_hold_sessions_that_have_none_of_their_own(sandbox: Sandbox) -> None:
     path = sandbox.repository()
     config = sandbox.directories.config_file.read_text()
@@ -146,6 +149,7 @@ async def test_limits_of_the_configuration_hold_sessions_that_have_none_of_their
                 await client.reach(f"by-{key}", IDLE)
 
 
+@pytest.mark.full
 async def test_what_a_resumed_conversation_had_cost_before_is_not_counted_again(
     client: Client, repository: Path
 ) -> None:

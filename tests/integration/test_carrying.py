@@ -2,11 +2,14 @@
 
 from pathlib import Path
 
+import pytest
 from rametd.git import Git
 
 from tests.support import repositories
 from tests.support.daemon import connected, daemon_process, git, make_sandbox
 from tests.support.eventually import eventually
+
+pytestmark = pytest.mark.full
 
 
 async def test_trust_and_a_restart_leave_alone_what_a_person_made_of_carried_files() -> None:

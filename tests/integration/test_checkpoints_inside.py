@@ -13,6 +13,8 @@ from tests.support import repositories
 from tests.support.daemon import Client, git
 from tests.support.departures import archive, bring_back, refusal, remove, restore
 
+pytestmark = pytest.mark.full
+
 
 async def checkpoint(client: Client, name: str = "made") -> worktree_pb2.Checkpoint:
     return (await client.worktrees.CreateCheckpoint(worktree_pb2.CreateCheckpointRequest(session=name))).checkpoint

@@ -59,6 +59,7 @@ def plan(box: Sandbox, repository: Path, *arguments: str, stdin: str | None = No
 
 
 @pytest.mark.parametrize("text", [PARALLEL_SESSIONS, TEMPLATE], ids=["readme", "template"])
+@pytest.mark.full
 def test_a_plan_of_parallel_sessions_runs_through_every_verb(box: Sandbox, repository: Path, text: str) -> None:
     (repository / "plan.toml").write_text(text)
     checked = plan(box, repository, "check")

@@ -12,6 +12,8 @@ from tests.support.client import World
 from tests.support.client import world as make_world
 from tests.support.eventually import eventually_sync
 
+pytestmark = pytest.mark.full
+
 SECRETS = {"RAMET_TOKEN": "the-token", "AWS_SECRET_ACCESS_KEY": "the-key", "ANTHROPIC_API_KEY": "the-key"}
 
 VERBS = [

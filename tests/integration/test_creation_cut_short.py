@@ -16,6 +16,8 @@ from rametd.services.creation.inserting import begin
 from tests.support.daemon import Sandbox, connected, daemon_here, git, make_sandbox
 from tests.support.eventually import eventually
 
+pytestmark = pytest.mark.full
+
 
 @pytest.fixture
 def sandbox() -> Iterator[Sandbox]:

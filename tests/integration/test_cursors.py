@@ -132,6 +132,7 @@ async def test_a_quiet_watch_beats(sandbox: Sandbox, monkeypatch: pytest.MonkeyP
         assert quiet.id not in {item.event.session_id for item in watch.items if item.HasField("event")}
 
 
+@pytest.mark.full
 async def test_lines_of_megabytes_are_listed_in_pages_that_fit_into_a_message(
     client: Client, sandbox: Sandbox, repository: Path
 ) -> None:
@@ -157,6 +158,7 @@ async def test_lines_of_megabytes_are_listed_in_pages_that_fit_into_a_message(
     assert newest.stdout.splitlines() == raw.stdout.splitlines()[-8:]
 
 
+@pytest.mark.full
 async def test_a_watcher_that_does_not_read_costs_no_memory_and_loses_nothing(
     daemon: DaemonProcess, client: Client, repository: Path
 ) -> None:

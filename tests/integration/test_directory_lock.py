@@ -13,6 +13,8 @@ import pytest
 from rametd.platform import locks
 from rametd.platform.locks import DirectoryLock, HeldError
 
+pytestmark = pytest.mark.full
+
 NAME = "daemon.lock"
 
 

@@ -22,6 +22,8 @@ from tests.support.doctor import once_ours
 from tests.support.eventually import eventually
 from tests.support.landing import Landings, commit
 
+pytestmark = pytest.mark.full
+
 
 @dataclass(frozen=True)
 class Moment:

@@ -13,6 +13,8 @@ from tests.crash.scene import rows
 from tests.support.daemon import Client, Sandbox, git, reason_of
 from tests.support.eventually import eventually
 
+pytestmark = pytest.mark.full
+
 MANUAL = worktree_pb2.CHECKPOINT_REASON_MANUAL
 START = worktree_pb2.CHECKPOINT_REASON_START
 FORK = worktree_pb2.CHECKPOINT_REASON_FORK

@@ -3,12 +3,15 @@
 import shutil
 from pathlib import Path
 
+import pytest
 from ramet.v1 import session_pb2
 
 from tests.support.agents import script
 from tests.support.daemon import IDLE, DaemonProcess, connected, git
 from tests.support.doctor import once_ours
 from tests.support.eventually import eventually
+
+pytestmark = pytest.mark.full
 
 GONE = "was gone already; if it was moved by hand, bring the session back and move its files, which stay where they are, into its place"
 

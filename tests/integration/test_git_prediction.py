@@ -123,6 +123,7 @@ def three_trees(draw: st.DrawFn) -> tuple[Files, Files, Files]:
 @given(three_trees())
 @example(({"one": text("a")}, {"one": text("a"), "new": b"x\n"}, {"one": text("a"), "new/file": b"y\n"}))
 @settings(max_examples=250, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@pytest.mark.full
 def test_trees_conflict_exactly_where_git_says_so(
     repository: pygit2.Repository, files: tuple[Files, Files, Files]
 ) -> None:

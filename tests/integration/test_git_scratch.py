@@ -1,5 +1,6 @@
 """Checkouts of ours by way of a git directory beside the worktree's."""
 
+import pytest
 from rametd.git.context import GitContext
 from rametd.git.registrations import verify_worktree
 from rametd.git.scratch import change_files
@@ -7,6 +8,8 @@ from rametd.git.snapshot import private_index
 
 from tests.support.git_fixtures import context, environment, git, repo, sample, tree
 from tests.support.repositories import Sample
+
+pytestmark = pytest.mark.full
 
 __all__ = ["context", "environment", "git", "repo", "sample", "tree"]
 

@@ -11,6 +11,8 @@ from tests.support import repositories
 from tests.support.git_fixtures import environment, git
 from tests.support.repositories import Sample
 
+pytestmark = pytest.mark.full
+
 __all__ = ["environment", "git"]
 
 

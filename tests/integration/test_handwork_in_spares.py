@@ -14,6 +14,8 @@ from tests.support.daemon import Client, Sandbox, connected, daemon_here, git, m
 from tests.support.eventually import eventually
 from tests.support.repositories import Sample
 
+pytestmark = pytest.mark.full
+
 
 @pytest.fixture
 def environment(tmp_path: Path) -> dict[str, str]:

@@ -3,6 +3,7 @@
 import time
 from pathlib import Path
 
+import pytest
 from ramet.v1 import common_pb2, session_pb2
 
 from tests.support.agents import script
@@ -29,6 +30,7 @@ def limited(status: str, seconds: float) -> Step:
     return {"rate_limit": {"status": status, "resetsAt": time.time() + seconds}}
 
 
+@pytest.mark.full
 async def test_a_session_that_hits_the_usage_limit_rests_until_it_is_lifted_and_then_goes_on_once(
     daemon: DaemonProcess, client: Client, repository: Path
 ) -> None:
@@ -55,6 +57,7 @@ async def test_a_session_that_hits_the_usage_limit_rests_until_it_is_lifted_and_
     assert (told.status, told.reset_time.seconds) == ("rejected", int(reset))
 
 
+@pytest.mark.full
 async def test_a_limit_that_comes_again_and_again_ends_with_the_person(client: Client, repository: Path) -> None:
     # What continues the turn quotes the prompt, so that the script runs anew each time.
     words = script({"rate_limit": {"status": "rejected", "resetsAt": 1}}, {"fail": "limit"})
@@ -123,6 +126,7 @@ async def test_the_queue_goes_by_priority_and_by_turns_between_repositories(sand
             ]  # fmt: skip
 
 
+@pytest.mark.full
 async def test_what_comes_after_a_failed_session_is_held_and_says_so_until_that_one_succeeds(
     client: Client, repository: Path
 ) -> None:

@@ -11,6 +11,8 @@ from tests.support.daemon import IDLE, Client, DaemonProcess, Sandbox, connected
 from tests.support.eventually import eventually
 from tests.support.family import payloads
 
+pytestmark = pytest.mark.full
+
 TURNS = {"turns": True}
 WAYS = ("send", "restore", "fork", "rewind")
 

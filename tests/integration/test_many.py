@@ -24,6 +24,8 @@ from tests.support.daemon import (
     make_sandbox,
 )
 
+pytestmark = pytest.mark.full
+
 EDITS = "acceptEdits"
 
 

@@ -94,6 +94,7 @@ async def test_an_idle_session_and_one_asleep_start_a_turn_with_a_message(
     assert (await client.get("rests")).turns == 3
 
 
+@pytest.mark.full
 async def test_a_message_to_a_held_session_is_kept_until_it_goes_on(
     client: Client, sandbox: Sandbox, path: Path
 ) -> None:
@@ -159,6 +160,7 @@ async def test_messages_in_a_minute_are_capped(client: Client, sandbox: Sandbox,
     assert (reason, words) == ("TOO_MANY_MESSAGES", "you have sent 20 messages within a minute")
 
 
+@pytest.mark.full
 async def test_two_sessions_that_only_answer_each_other_are_stopped_after_eight_messages(
     client: Client, sandbox: Sandbox, path: Path
 ) -> None:
@@ -237,6 +239,7 @@ async def test_a_parent_that_asked_is_told_of_the_end_of_a_turn_and_of_a_questio
             assert (await lead.get("tells")).session.result == "all is well"
 
 
+@pytest.mark.full
 async def test_a_wait_comes_back_with_what_has_changed_and_at_once_when_a_person_is_needed(
     client: Client, sandbox: Sandbox, path: Path
 ) -> None:

@@ -45,6 +45,7 @@ async def test_a_late_answer_is_told_what_was_answered(client: Client, repositor
     assert "owner has approved it already, at " in str(caught.value.details())
 
 
+@pytest.mark.full
 async def test_an_answer_that_the_agent_never_got_counts_when_it_asks_again(
     daemon: DaemonProcess, client: Client, repository: Path
 ) -> None:

@@ -13,6 +13,8 @@ from ramet.v1 import landing_pb2, session_pb2, worktree_pb2
 from tests.support.daemon import IDLE, Client, git, reason_of
 from tests.support.eventually import eventually
 
+pytestmark = pytest.mark.full
+
 Call = Callable[[Client, str], Awaitable[Any]]
 
 

@@ -3,10 +3,13 @@
 import uuid
 from pathlib import Path
 
+import pytest
 from ramet.v1 import plan_pb2, session_pb2
 
 from tests.support.daemon import IDLE, Client, Sandbox, connected, daemon_process, git
 from tests.support.github import GitHubModel, log_in, need_gh, serving, with_remote
+
+pytestmark = pytest.mark.full
 
 need_gh()
 

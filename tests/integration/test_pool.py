@@ -188,6 +188,7 @@ async def test_the_pool_is_filled_in_the_background_and_sessions_are_given_its_t
     assert pool.disk_free_bytes
 
 
+@pytest.mark.full
 async def test_ten_sessions_at_once_all_succeed_with_and_without_spares(client: Client, sandbox: Sandbox) -> None:
     path = sandbox.repository()
     await client.create(path, name="first")
@@ -238,6 +239,7 @@ async def test_a_spare_that_was_tampered_with_is_not_used_and_the_session_is_mad
     assert git(Path(session.worktree), "status", "--porcelain") == ""
 
 
+@pytest.mark.full
 async def test_draining_removes_all_and_the_next_session_brings_them_back(client: Client, sandbox: Sandbox) -> None:
     path = sandbox.repository()
     await client.create(path)
@@ -254,6 +256,7 @@ async def test_draining_removes_all_and_the_next_session_brings_them_back(client
     assert "2 of 2 ready" in sandbox.ctl("pool", cwd=path).stdout
 
 
+@pytest.mark.full
 async def test_spares_go_with_their_repository_and_with_a_smaller_size(
     client: Client, daemon: DaemonProcess, sandbox: Sandbox
 ) -> None:
@@ -272,6 +275,7 @@ async def test_spares_go_with_their_repository_and_with_a_smaller_size(
         assert git(path, "worktree", "list").count("\n") == 0
 
 
+@pytest.mark.full
 async def test_with_too_little_room_on_the_disk_there_are_no_spares_and_it_is_said(sandbox: Sandbox) -> None:
     config = (sandbox.root / "config" / "ramet" / "config.toml").read_text()
     sandbox.configure(config.replace("size = 2", 'size = 2\nmin_free = "1MiB"'))

@@ -16,6 +16,8 @@ from tests.bench.figures import TINY
 from tests.bench.history import store_history
 from tests.support.daemon import daemon_here, make_sandbox
 
+pytestmark = pytest.mark.full
+
 recovering: ContextVar[bool] = ContextVar("recovering", default=False)
 
 

@@ -40,6 +40,8 @@ from tests.support import repositories
 from tests.support.daemon import Client, Sandbox, connected, daemon_process, git, make_sandbox, reason_of
 from tests.support.repositories import Sample, fingerprint
 
+pytestmark = pytest.mark.full
+
 Build = Callable[[Path, Mapping[str, str]], Sample]
 KINDS: dict[str, Build] = {
     "plain": repositories.plain,

@@ -42,6 +42,7 @@ def test_every_call_that_changes_something_takes_a_request_id_and_is_tried_here(
 
 
 @pytest.mark.usefixtures("github")
+@pytest.mark.full
 async def test_the_same_request_id_is_the_same_call_with_the_same_answer_also_after_a_kill(
     daemon: DaemonProcess, client: Client, repository: Path
 ) -> None:

@@ -59,6 +59,7 @@ def running() -> Iterator[DaemonProcess]:
         yield daemon
 
 
+@pytest.mark.full
 async def test_every_call_is_served_to_those_who_may_and_to_no_one_else(
     running: DaemonProcess, client: Client, sandbox: Sandbox
 ) -> None:
@@ -122,6 +123,7 @@ async def test_a_session_that_names_none_reads_its_own_events(
     watched.cancel()
 
 
+@pytest.mark.full
 async def test_what_a_session_does_in_a_loop_has_limits(
     running: DaemonProcess, client: Client, sandbox: Sandbox
 ) -> None:

@@ -184,6 +184,7 @@ async def test_stop_ends_the_agent_and_the_next_prompt_resumes_the_conversation(
     assert session.conversation_id == made.conversation_id
 
 
+@pytest.mark.full
 async def test_stop_in_the_middle_of_a_turn_keeps_it_for_resume(client: Client, repository: Path) -> None:
     await client.create(repository, script({"hang": True}), name="hangs")
     await client.reach("hangs", WORKING)

@@ -118,6 +118,7 @@ def answers(port: int) -> bool:
         return False
 
 
+@pytest.mark.full
 async def test_ten_sessions_set_up_at_once_serve_at_once_and_leave_nothing(
     client: Client, sandbox: Sandbox, project: Path
 ) -> None:

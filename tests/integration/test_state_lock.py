@@ -18,6 +18,8 @@ from ramet.v1 import daemon_pb2, daemon_pb2_grpc
 from tests.support.daemon import DaemonProcess, make_sandbox
 from tests.support.eventually import PATIENCE_S, eventually_sync
 
+pytestmark = pytest.mark.full
+
 
 @pytest.fixture
 def elsewhere(daemon: DaemonProcess) -> Path:

@@ -9,6 +9,8 @@ from ramet.v1 import common_pb2, terminal_pb2
 from tests.support.agents import script
 from tests.support.daemon import IDLE, Sandbox, connected, daemon_here, git, reason_of
 
+pytestmark = pytest.mark.full
+
 BYPASS = common_pb2.PERMISSION_MODE_BYPASS_PERMISSIONS
 
 

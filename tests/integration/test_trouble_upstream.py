@@ -17,6 +17,8 @@ from tests.support.agents import script
 from tests.support.daemon import FAILED, IDLE, PAUSED, QUEUED, Client, Ran, Sandbox, connected, daemon_here
 from tests.support.eventually import eventually
 
+pytestmark = pytest.mark.full
+
 NOT_LOGGED_IN = {"fail": "Not logged in · Please run /login", "error": "authentication_failed"}
 KINDS = attention_pb2.AttentionKind
 

@@ -16,6 +16,8 @@ from tests.support.daemon import IDLE, Client, Sandbox, connected, daemon_here, 
 from tests.support.doctor import findings, once_ours
 from tests.support.eventually import eventually
 
+pytestmark = pytest.mark.full
+
 
 async def collect(client: Client, *, dry_run: bool = True) -> dict[str, worktree_pb2.Garbage]:
     answer = await client.worktrees.CollectGarbage(worktree_pb2.CollectGarbageRequest(dry_run=dry_run))

@@ -115,6 +115,7 @@ def test_a_configuration_that_is_broken_while_the_daemon_runs_disturbs_nothing(
         (repo / ".ramet.toml").unlink()
 
 
+@pytest.mark.full
 def test_a_bare_environment_is_enough(sandbox: Sandbox) -> None:
     repo = sandbox.repository()
     kept = ("RAMET_HOME", "RAMET_RUNTIME_DIR", "XDG_CONFIG_HOME", "CLAUDE_CONFIG_DIR", "GIT_CONFIG_GLOBAL")
@@ -150,6 +151,7 @@ def test_a_state_directory_on_a_read_only_disk_is_named(sandbox: Sandbox) -> Non
         no_daemon(sandbox)
 
 
+@pytest.mark.full
 def test_a_full_disk_makes_the_daemon_read_only_and_room_makes_it_whole(sandbox: Sandbox) -> None:
     repo = sandbox.repository()
     with small_disk(sandbox.root / "state", "8m"):

@@ -162,6 +162,7 @@ async def test_a_path_that_is_taken_is_said_and_the_archive_stays_whole(client: 
     assert state_of(tree) == before
 
 
+@pytest.mark.full
 async def test_what_is_at_work_is_archived_by_force_alone_and_does_not_go_on_by_itself(
     client: Client, repository: Path
 ) -> None:

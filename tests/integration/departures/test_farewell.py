@@ -13,6 +13,8 @@ from tests.support.daemon import WORKING, Client, Sandbox, git
 from tests.support.departures import archive, bring_back, refusal, remove, restore
 from tests.support.doctor import diagnose, follow
 
+pytestmark = pytest.mark.full
+
 
 async def start(client: Client, session: str, *argv: str) -> None:
     await client.terminals.StartCommand(

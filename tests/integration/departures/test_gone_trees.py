@@ -14,6 +14,8 @@ from tests.support.departures import archive, bring_back, refusal, remove, resto
 from tests.support.doctor import diagnose, follow, garbage
 from tests.support.eventually import eventually
 
+pytestmark = pytest.mark.full
+
 
 def collect_objects(repository: Path) -> None:
     git(repository, "-c", "gc.reflogExpire=now", "-c", "gc.worktreePruneExpire=never", "gc", "-q", "--prune=now")

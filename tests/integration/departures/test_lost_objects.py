@@ -12,6 +12,8 @@ from tests.support.daemon import Client, Sandbox, connected, daemon_here, git, r
 from tests.support.doctor import findings
 from tests.support.eventually import eventually
 
+pytestmark = pytest.mark.full
+
 
 @pytest.fixture
 async def client(sandbox: Sandbox) -> AsyncIterator[Client]:

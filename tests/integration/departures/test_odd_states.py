@@ -11,6 +11,8 @@ from tests.support.daemon import Client, Sandbox, git, reason_of
 from tests.support.departures import archive, bring_back, refusal, remove
 from tests.support.doctor import diagnose, follow
 
+pytestmark = pytest.mark.full
+
 ODD = os.fsdecode(b"b\xff.txt")
 
 

@@ -2,12 +2,15 @@
 
 from pathlib import Path
 
+import pytest
 from ramet.v1 import session_pb2
 
 from tests.support.agents import script
 from tests.support.daemon import IDLE, Client
 from tests.support.departures import bring_back, remove, turns
 from tests.support.eventually import eventually
+
+pytestmark = pytest.mark.full
 
 
 async def test_a_predecessor_that_is_removed_unfinished_holds_its_successors_until_the_person_lets_them_go(

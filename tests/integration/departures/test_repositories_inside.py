@@ -10,6 +10,8 @@ from rametd.platform.disk import tree_bytes
 from tests.support.daemon import Client, git
 from tests.support.departures import archive, bring_back, refusal, remove, restore
 
+pytestmark = pytest.mark.full
+
 
 def repository_in(tree: Path, place: str = "own") -> Path:
     """With a commit, a branch beside it, two stashes, something staged, and a file that nobody added."""

@@ -19,6 +19,8 @@ from tests.support.departures import archive, remove, restore
 from tests.support.eventually import eventually
 from tests.support.landing import CHECKING, LANDED, Landings, with_work
 
+pytestmark = pytest.mark.full
+
 
 async def put_away_and_bring_back(client: Client, name: str, way: str) -> tuple[list[str], list[str]]:
     """What both answers warn of."""

@@ -14,6 +14,8 @@ from tests.support.daemon import Client, git
 from tests.support.departures import archive
 from tests.support.family import refusal
 
+pytestmark = pytest.mark.full
+
 
 @pytest.fixture
 def first(monkeypatch: pytest.MonkeyPatch) -> Callable[[Awaitable[Any], Callable[[], Awaitable[Any]]], Awaitable[Any]]:

@@ -15,6 +15,8 @@ from tests.support.daemon import IDLE, Client, git
 from tests.support.departures import archive, bring_back, refusal, remove, restore
 from tests.support.eventually import eventually
 
+pytestmark = pytest.mark.full
+
 
 @pytest.fixture(autouse=True)
 def kept_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

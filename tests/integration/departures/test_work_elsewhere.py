@@ -10,6 +10,8 @@ from ramet.v1 import session_pb2, worktree_pb2
 
 from tests.support.daemon import Client, Sandbox, connected, daemon_here, git, reason_of
 
+pytestmark = pytest.mark.full
+
 
 @pytest.fixture
 async def client(sandbox: Sandbox) -> AsyncIterator[Client]:

@@ -8,6 +8,8 @@ from ramet.v1 import session_pb2, worktree_pb2
 from tests.support.daemon import Client, Sandbox, git
 from tests.support.doctor import diagnose, follow
 
+pytestmark = pytest.mark.full
+
 
 @pytest.mark.parametrize("how", ["--mirror", "refs/heads/*:refs/heads/*"], ids=["mirror", "branches alone"])
 async def test_a_mirror_is_told_of_and_its_advice_keeps_what_sessions_have(

@@ -4,11 +4,14 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
+import pytest
 from ramet.v1 import session_pb2, worktree_pb2
 
 from tests.support.daemon import Client, Sandbox, git
 from tests.support.doctor import codes, diagnose, follow
 from tests.support.eventually import eventually
+
+pytestmark = pytest.mark.full
 
 DAY_S = 86400.0
 

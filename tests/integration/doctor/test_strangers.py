@@ -3,10 +3,13 @@
 import shutil
 from pathlib import Path
 
+import pytest
 from ramet.v1 import session_pb2
 
 from tests.support.daemon import Client, Sandbox, connected, daemon_here, git
 from tests.support.doctor import codes, diagnose, follow, garbage, once_ours
+
+pytestmark = pytest.mark.full
 
 
 def strangers(repository: Path, folder: Path) -> dict[str, Path]:

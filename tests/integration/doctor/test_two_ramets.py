@@ -12,6 +12,8 @@ from tests.support.departures import archive, bring_back, remove, restore
 from tests.support.doctor import codes, diagnose, garbage
 from tests.support.eventually import eventually
 
+pytestmark = pytest.mark.full
+
 SHORT = '[retention]\ntrash = "1s"\n'
 
 

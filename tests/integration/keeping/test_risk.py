@@ -3,11 +3,14 @@
 import shutil
 from pathlib import Path
 
+import pytest
 from rametd.git import Git, RepositoryInfo, Risk
 
 from tests.support import repositories
 from tests.support.repositories import Sample
 from tests.support.worktrees import mess
+
+pytestmark = pytest.mark.full
 
 
 async def test_a_fresh_worktree_has_nothing_at_risk(

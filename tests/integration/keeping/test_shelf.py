@@ -11,6 +11,8 @@ from rametd.git import ARCHIVE, COMMITS, Git, RepositoryInfo, Snapshot
 
 from tests.support.repositories import Sample
 
+pytestmark = pytest.mark.full
+
 REF = f"{ARCHIVE}s-1"
 
 

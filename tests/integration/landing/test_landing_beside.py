@@ -12,6 +12,8 @@ from tests.support.daemon import Client, Sandbox, git
 from tests.support.eventually import eventually
 from tests.support.landing import LANDED, WAITING, Landings, with_work
 
+pytestmark = pytest.mark.full
+
 
 def held(sandbox: Sandbox, repository: Path, tree: Path) -> tuple[Path, Path]:
     """Have git wait as it writes ``slow.txt`` in that tree, for as long as the first of two files is there; the second appears once it does."""

@@ -10,6 +10,8 @@ from tests.support.daemon import Client, DaemonProcess, git
 from tests.support.family import token_of
 from tests.support.plans import sessions
 
+pytestmark = pytest.mark.full
+
 NAMED = [
     ("task.md", True),
     ("./dir0/../task.md", True),

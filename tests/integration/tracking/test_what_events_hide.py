@@ -22,6 +22,8 @@ from rametd.platform import filesystems
 from tests.support.repositories import Sample
 from tests.support.tracked import Scans, exchange, same
 
+pytestmark = pytest.mark.full
+
 
 def hidden(sample: Sample, outside: Path) -> Iterator[str]:
     """One change after the other, each of a kind of its own."""

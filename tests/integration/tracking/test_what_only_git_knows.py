@@ -17,6 +17,8 @@ from tests.support.deep import dig
 from tests.support.repositories import Sample
 from tests.support.tracked import Scans, same
 
+pytestmark = pytest.mark.full
+
 REFUSED = ["git~1", ".GIT", ".git.", "sub/.Git/x", ".git ", "sub/.git::$INDEX_ALLOCATION", "a\\.git"]
 
 

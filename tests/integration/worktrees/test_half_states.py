@@ -14,6 +14,8 @@ from tests.support.eventually import eventually
 from tests.support.repositories import Sample
 from tests.support.worktrees import create, leftovers
 
+pytestmark = pytest.mark.full
+
 
 def half_made(kind: str, sample: Sample, path: Path) -> None:
     """What a kill leaves behind at each step of a creation of ``path`` with the branch `one`."""

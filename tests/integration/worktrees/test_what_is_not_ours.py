@@ -12,6 +12,8 @@ from tests.support import repositories
 from tests.support.repositories import Sample
 from tests.support.worktrees import create, leftovers
 
+pytestmark = pytest.mark.full
+
 
 async def test_a_deleted_directory_frees_the_branch(
     git: Git, repo: RepositoryInfo, sample: Sample, trees: Path
