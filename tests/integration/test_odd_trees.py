@@ -19,9 +19,17 @@ def moved_aside(tree: Path) -> Path:
     return tree.rename(tree.with_name("elsewhere"))
 
 
+def lend(tree: Path) -> None:
+    """Have the tree's git work in the person's own checkout, as tools do that make a folder anew without `git worktree add`."""
+    common = git(tree, "rev-parse", "--path-format=absolute", "--git-common-dir")
+    (tree / ".git").unlink()
+    (tree / ".git").symlink_to(common)
+
+
 FAULTS: dict[str, tuple[Callable[[Path], object], str, bool]] = {
     "no .git": (lambda tree: (tree / ".git").unlink(), "its .git is missing", True),
     "a link": (lambda tree: tree.symlink_to(moved_aside(tree)), "a symbolic link is in its place", True),
+    "a .git of another tree": (lend, "its .git leads to the repository of ", True),
     "no entry": (
         lambda tree: shutil.rmtree(git(tree, "rev-parse", "--absolute-git-dir")),
         "git's entry of it is gone",

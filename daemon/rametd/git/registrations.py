@@ -226,6 +226,12 @@ def verify_worktree(path: Path, branch: str | None, trusted: Collection[Path] = 
         raise WorktreeChangedError(
             f"{path} is a copy of the worktree at {Path(back).parent}", hint=hint, worktree=str(path)
         )
+    if (top := borrowed(git_dir, path)) is not None:
+        raise WorktreeChangedError(
+            f"the .git of {path} leads to the repository of {top}: git would work on what is checked out there",
+            hint=hint,
+            worktree=str(path),
+        )
     if (top := diverted(git_dir, path)) is not None:
         mend = shlex.join(("git", "-C", str(path), "config", "--worktree", "core.worktree", str(path)))
         raise WorktreeChangedError(
@@ -240,6 +246,17 @@ def verify_worktree(path: Path, branch: str | None, trusted: Collection[Path] = 
             f"{path} has {found} checked out, not {branch}", hint=hint, worktree=str(path), head=found
         )
     return git_dir
+
+
+def borrowed(git_dir: Path, path: Path) -> Path | None:
+    """The main worktree of ``git_dir`` where that is not ``path``: its index and HEAD are another one's. None where it is, or is linked. Blocks."""
+    if git_dir.name != ".git" or (git_dir / "commondir").exists():
+        return None
+    top = git_dir.parent
+    if b"worktree" in _bytes(git_dir / "config").lower():
+        settings = pygit2.Config(str(git_dir / "config"))
+        top = git_dir / str(settings["core.worktree"]) if "core.worktree" in settings else top
+    return None if top.resolve() == path.resolve() else top.resolve()
 
 
 def diverted(git_dir: Path, path: Path) -> Path | None:
@@ -282,6 +299,8 @@ def fault_of(path: Path, branch: str) -> str:
         return "its .git is missing"
     if not git_dir.is_dir():
         return "git's entry of it is gone"
+    if (top := borrowed(git_dir, path)) is not None:
+        return f"its .git leads to the repository of {top}"
     head = _line(git_dir / "HEAD")
     if not branch or head == f"ref: refs/heads/{branch}":
         return ""
