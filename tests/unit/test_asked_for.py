@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from rametd.domain.checkpoints import CheckpointReason
 from rametd.domain.models import DAEMON
-from rametd.services.worktrees.asked import asked_for
+from rametd.services.worktrees.checkpoints import asked_for
 from rametd.store import Unit
 from rametd.store.rows import Scope
 from rametd.store.schema import migrate, migrations

@@ -1,5 +1,6 @@
 """PlanService."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ from rametd.api.calls import Call, Calls
 from rametd.api.context import environment, freshen, principal
 from rametd.api.paging import position_of, size_of, time_and_id, token_of
 from rametd.api.repo import absolute, resolve_repo
-from rametd.domain.errors import InvalidInputError, RepoNotFoundError
+from rametd.domain.errors import AmbiguousError, InvalidInputError, PlanNotFoundError, RepoNotFoundError
 from rametd.domain.models import OWNER, Mode, Repo
 from rametd.domain.plans import Plan, PlanThread
 from rametd.environment import Variables
@@ -20,7 +21,6 @@ from rametd.services.core import Core
 from rametd.services.plans.applying import Application, Applied, Plans
 from rametd.services.plans.cleanup import CleanedUp, PlanCleaner
 from rametd.services.plans.converge import FAILED, Converger
-from rametd.services.plans.lookup import find_plan
 from rametd.services.plans.status import ThreadStatus, plan_status
 from rametd.services.views import MODES, sessions_messages, stamp
 from rametd.store import Reader, Unit
@@ -28,6 +28,33 @@ from rametd.store import Reader, Unit
 Context = grpc.aio.ServicerContext[Any, Any]
 
 UNSPECIFIED = common_pb2.PERMISSION_MODE_UNSPECIFIED
+
+
+def find_plan(reader: Reader, name: str, repo: Repo | None) -> Plan:
+    """By id, file, or name; "" is the only one of the repository. Raises `PlanNotFoundError`, `AmbiguousError`."""
+    plans = reader.plans.list()
+    here = [plan for plan in plans if repo is not None and plan.repo_id == repo.id]
+    if name:
+        for found in (
+            [plan for plan in plans if plan.id == name],
+            [plan for plan in here if plan.file == name] or [plan for plan in plans if plan.file == name],
+            [plan for plan in here if plan.name == name] or [plan for plan in plans if plan.name == name],
+        ):
+            if len(found) == 1:
+                return found[0]
+            if found:
+                raise _ambiguous(f"{name!r} fits several plans", found)
+        raise PlanNotFoundError(f"no plan {name!r} is applied", hint="`rametctl plan apply` applies one")
+    if len(here) == 1:
+        return here[0]
+    if not here:
+        raise PlanNotFoundError("no plan is applied in this repository", hint="`rametctl plan apply` applies one")
+    raise _ambiguous("several plans are applied here", here)
+
+
+def _ambiguous(words: str, plans: Sequence[Plan]) -> AmbiguousError:
+    matches = ", ".join(f"{plan.name} ({plan.file or plan.id})" for plan in plans)
+    return AmbiguousError(f"{words}: {matches}", hint="name one of them", matches=matches)
 
 
 class PlanServicer(plan_pb2_grpc.PlanServiceServicer):

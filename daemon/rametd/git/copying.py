@@ -35,9 +35,3 @@ async def copy_objects(git: GitContext, source: Path, target: Path, *names: str)
             f"{', '.join(each[:12] for each in sorted(left))} of {source} could not be copied",
             hint="commit or copy it by hand",
         )
-
-
-def objects_of(common: Path) -> dict[str, str]:
-    """An environment in which git, in another repository, has the objects of that one too."""
-    place = str(common / "objects").replace("\\", "\\\\").replace('"', '\\"')
-    return {"GIT_ALTERNATE_OBJECT_DIRECTORIES": f'"{place}"'}

@@ -3,13 +3,7 @@
 from pathlib import Path
 
 from rametd.git.context import GitContext
-from rametd.git.repository import RepositoryInfo, last_of, open_repository
-
-
-def read_ref(repo: RepositoryInfo, ref: str) -> str | None:
-    """The object that a ref keeps; None when there is no such ref. Blocks."""
-    reference = open_repository(repo.common_dir).references.get(ref)
-    return str(reference.target) if reference is not None else None
+from rametd.git.repository import RepositoryInfo, last_of
 
 
 async def refs_below(git: GitContext, repo: RepositoryInfo, folders: tuple[str, ...]) -> dict[str, str]:

@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
 from weakref import WeakValueDictionary
 
 import structlog
@@ -20,20 +21,77 @@ from rametd.domain.checkpoints import Checkpoint, CheckpointReason
 from rametd.domain.errors import RametError, WrongStateError
 from rametd.domain.models import DAEMON, Session
 from rametd.domain.states import State
-from rametd.git import CHECKPOINTS, Depth
+from rametd.git import CHECKPOINTS, Depth, RepositoryInfo
 from rametd.services import events
 from rametd.services.core import Core
 from rametd.services.ids import new_id
 from rametd.services.operations.busy import refuse_busy
 from rametd.services.persistence import write_for_sure
 from rametd.services.repos import info_of
-from rametd.services.worktrees.asked import asked_for
-from rametd.services.worktrees.flushing import Flusher
+from rametd.services.words import first_line
 from rametd.services.worktrees.history import checkpoint_message
 from rametd.services.worktrees.recalling import changed_since, facts, recall
 from rametd.store import Reader, Unit
 
 log = structlog.get_logger()
+
+
+class Flusher:
+    """One at a time for each repository: all that ask while it is under way share the next."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+        self._waiting: dict[Path, dict[str, Session]] = {}
+        self._tasks: dict[Path, asyncio.Task[None]] = {}
+
+    def soon(self, info: RepositoryInfo, session: Session) -> None:
+        """Have all that was written until now for a session be durable, in a task."""
+        place = info.common_dir
+        self._waiting.setdefault(place, {})[session.id] = session
+        if place not in self._tasks:
+            self._tasks[place] = asyncio.create_task(self._run(info), name=f"flush-{info.name}")
+
+    async def close(self) -> None:
+        """Wait for what is under way."""
+        await asyncio.gather(*self._tasks.values())
+
+    async def _run(self, info: RepositoryInfo) -> None:
+        try:
+            while sessions := self._waiting.pop(info.common_dir, {}):
+                for (
+                    session
+                ) in sessions.values():  # nearly always on one disk, where the second has nothing left to write
+                    await self._one(info, session)
+        finally:
+            del self._tasks[info.common_dir]
+
+    async def _one(self, info: RepositoryInfo, session: Session) -> None:
+        try:
+            await self._core.git.make_durable(info, session.worktree)
+        except RametError as error:
+            log.warning("a checkpoint may not be on the disk", session=session.id, error=error.message)
+            words = f"whether its newest checkpoint is on the disk cannot be told: {error.message}"
+            event = events.make(event_pb2.Warning(message=words), session_id=session.id, repo_id=session.repo_id)
+            await write_for_sure(self._core.store, lambda unit: unit.events.append(event))
+
+
+def asked_for(reader: Reader, session: Session, reason: CheckpointReason) -> str:
+    """The first line of the prompt that began the turn that runs, or the last one; where several turns are kept at once, the first of them.
+
+    For a turn that no prompt began it is the last prompt before.
+    """
+    asked = [each for each in reader.prompts.list(session.id) if each.source != DAEMON and each.turn]
+    last = session.turns
+    # A prompt that comes while the end of a turn is being kept belongs to the next turn.
+    if reason != CheckpointReason.TURN and any(each.turn > session.turns for each in asked):
+        last = session.turns + 1
+    first = last
+    if reason == CheckpointReason.TURN:
+        first -= max(session.turns - session.checkpointed_turns, 1) - 1
+    kept = [each for each in asked if first <= each.turn <= last]
+    before = [each for each in asked if each.turn < first]
+    found = kept[:1] or before[-1:]
+    return first_line(found[0].text) if found else ""
 
 
 class Checkpointer:
