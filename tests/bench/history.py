@@ -13,6 +13,7 @@ from rametd.domain.states import State
 from rametd.services import events
 from rametd.store import Store, Unit
 
+from tests.bench.dashboard import first_screen
 from tests.bench.figures import Figure, Scale, paired, progress, run_time
 from tests.bench.ready import start_time_of
 from tests.support.daemon import DaemonProcess, Sandbox, git, make_sandbox
@@ -85,7 +86,18 @@ async def rows(scale: Scale) -> AsyncIterator[Figure]:
         progress(f"listing {scale.sessions} sessions {scale.lists + 1} times")
         command = [sys.executable, "-m", "rametctl", "ls"]
         lists = paired(yardstick, lambda: run_time(command, environ=environ, cwd=sandbox.root), scale.lists)
+        progress("opening the dashboard")
+        screens = paired(yardstick, lambda: first_screen(sandbox, "task-1 "), scale.lists)
         daemon.stop()
+    yield Figure(
+        "dashboard, first full screen",
+        screens.measured,
+        "s",
+        f"spawn of `rametctl top` to rows on the screen, {scale.sessions} sessions; median of {scale.lists}",
+        0.8,
+        screens.measured / screens.yardstick,
+        "python -c 'import grpc'",
+    )
     yield Figure(
         "rametctl ls, beyond import grpc",
         lists.more * 1000,

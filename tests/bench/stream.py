@@ -11,8 +11,9 @@ from dataclasses import dataclass, field
 import grpc
 from ramet.v1 import common_pb2, daemon_pb2, event_pb2
 
+from tests.bench.dashboard import beside
 from tests.bench.figures import Figure, Scale, percentile, progress, run_time
-from tests.bench.herd import CONFIG, gather_herd
+from tests.bench.herd import CONFIG, all_idle, gather_herd
 from tests.bench.ready import start_time_of
 from tests.support.agents import script
 from tests.support.daemon import Client, DaemonProcess, Sandbox, connected, daemon_process, make_sandbox
@@ -84,11 +85,17 @@ async def steady(scale: Scale, sandbox: Sandbox, ids: Sequence[str]) -> AsyncIte
         async with heard.listening(client):
             await tell(client, ids, count, scale)
             await all_heard(heard, len(ids) * count, scale.telling_s)
+        await tell(client, ids, count, scale)
+        share, answers = await asyncio.to_thread(beside, sandbox, "Working", scale.telling_s * 0.6)
+        await all_idle(client, len(ids))
     lost, doubled = heard.faults(ids, count)
     delays = heard.delays()
     what = f"{len(ids)} scripted agents, {scale.per_second} events/s each for {scale.telling_s:g} s, one WatchEvents client"
     yield Figure("events lost", lost, "events", what, 0)
     yield Figure("events doubled", doubled, "events", what, 0)
+    beside_what = f"`rametctl top` on {len(ids)} scripted agents that tell {scale.per_second} events/s each"
+    yield Figure("dashboard beside agents", share, "% of a core", beside_what, 30)
+    yield Figure("dashboard, key to screen, p99", percentile(answers, 99), "ms", beside_what, 100)
     yield Figure("event delay, p50", percentile(delays, 50), "ms", f"agent's clock to client's, {what}")
     yield Figure("event delay, p99", percentile(delays, 99), "ms", f"agent's clock to client's, {what}", 100)
 

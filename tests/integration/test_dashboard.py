@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -19,8 +20,9 @@ from textual.pilot import Pilot
 from tests.support.client import World
 from tests.support.client import world as make_world
 from tests.support.eventually import eventually
-from tests.support.fake_state import Refusal
+from tests.support.fake_state import BEGAN, Refusal
 
+GOLDEN = Path(__file__).parents[1] / "support" / "golden" / "dashboard"
 WAITING, WORKING = session_pb2.SESSION_STATE_WAITING, session_pb2.SESSION_STATE_WORKING
 
 
@@ -321,6 +323,37 @@ async def test_a_daemon_that_dies_is_a_line_that_heals(world: World) -> None:
         world.daemon.start()
         await eventually(lambda: not any("the daemon is away" in line for line in shown.lines()), within=20)
         await shown.shows("· fix")
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 30), (200, 50)], ids=lambda size: "x".join(map(str, size)))
+async def test_the_screen_is_as_recorded(world: World, size: tuple[int, int]) -> None:
+    """RAMET_UPDATE_GOLDEN=1 writes it anew; look at it then."""
+    busy = world.state.session("docs-quickstart", state=WORKING, now="Edit docs/quickstart.md", cost_usd=0.31, turns=2)
+    world.state.session("done", turns=1, now="All tests pass.", cost_usd=0.02)
+    world.state.session(
+        "日本語の名前", state=session_pb2.SESSION_STATE_PAUSED, state_reason="budget spent: \x1b[31m$2.00"
+    )
+    asks(world, "PERMISSION", COMMAND, tool="Bash", reason="Run the tests")
+    for session in world.state.sessions.values():
+        session.since.seconds = BEGAN
+    prompt = session_pb2.Prompt(id="p", text="write a quick start", source="owner")
+    world.state.event(busy, prompt_queued=event_pb2.PromptQueued(prompt=prompt))
+    world.state.event(busy, prompt_received=event_pb2.PromptReceived(prompt_id="p"))
+    text = event_pb2.AssistantMessage(blocks=[event_pb2.ContentBlock(text="I begin with **installation**.")])
+    world.state.event(busy, assistant_message=text)
+    async with screen(world, size=size) as shown:
+        shown.app.wall = lambda: BEGAN + 90.0
+        await shown.shows("$ make test")
+        await shown.press("j")
+        await shown.shows("I begin with installation.", "docs-quickstart")
+        await eventually(lambda: not shown.app._dirty, within=20)
+        await shown.pilot.pause(0.2)
+        screenshot = "\n".join(shown.lines()) + "\n"
+    file = GOLDEN / f"{size[0]}x{size[1]}.txt"
+    if os.environ.get("RAMET_UPDATE_GOLDEN"):
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(screenshot)
+    assert screenshot == file.read_text()
 
 
 async def test_the_list_is_filtered_and_arranged(world: World) -> None:

@@ -68,4 +68,6 @@ def test_the_daemons_offers_come_before_the_exact_call(offers: list[list[str]], 
 
 @pytest.mark.parametrize("kind", [name for name in KINDS if not name.endswith("UNSPECIFIED")])
 def test_every_kind_of_request_says_which_keys_answer_it(kind: str) -> None:
-    assert "y " in hints(Shown(request(kind.removeprefix("ATTENTION_KIND_")), 0)) or kind.endswith("QUESTION")
+    assert "y " in hints(Shown(request(kind.removeprefix("ATTENTION_KIND_")), 0)) or kind.endswith(
+        ("QUESTION", "TRUST")
+    )

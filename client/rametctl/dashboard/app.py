@@ -1,14 +1,16 @@
 """The dashboard's screen: the sessions on the left, one of them on the right, a request to answer below it."""
 
+import asyncio
 import shlex
 import subprocess
 import sys
 import time
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
-from ramet.v1 import attention_pb2, landing_pb2, session_pb2, worktree_pb2
+from ramet.v1 import attention_pb2, daemon_pb2, landing_pb2, session_pb2, worktree_pb2
 from ramet.visible import visible
 from ramet.words import plural
 from textual import events
@@ -18,6 +20,7 @@ from textual.containers import Horizontal, Vertical
 from textual.screen import Screen
 from textual.widgets import Static
 
+from rametctl.alerts import sequence
 from rametctl.dashboard import panes
 from rametctl.dashboard.answering import PLAN_MODES, Shown, as_json, hints, suggested_rules
 from rametctl.dashboard.dialogs import Ask, Choose, Confirm, Field, Form, Help
@@ -49,6 +52,8 @@ NARROW = 70
 """Columns below which the list and the session are shown one at a time."""
 NOTE_S = 8.0
 """Seconds for which a note stands."""
+FOCUS_S = 20.0
+"""Seconds between two reports that the dashboard has the keyboard; the daemon then sends no notifications."""
 COUNTED = 30
 """Sessions whose changes are counted: those around the cursor."""
 
@@ -58,7 +63,8 @@ class Dashboard(App[None]):
 
     CSS = """
     Screen { background: ansi_default; color: ansi_default; }
-    #top, #tabs, #state, #note, #foot { height: 1; background: ansi_default; }
+    #top, #tabs, #state, #foot { height: 1; background: ansi_default; }
+    #note { height: auto; min-height: 1; max-height: 3; background: ansi_default; }
     #foot { color: ansi_bright_black; }
     #list { width: 42%; min-width: 34; max-width: 90; border-right: solid ansi_bright_black; background: ansi_default; }
     #side { width: 1fr; background: ansi_default; }
@@ -92,6 +98,7 @@ class Dashboard(App[None]):
         self.client = client
         self.only = only
         self.clock: Callable[[], float] = time.monotonic
+        self.wall: Callable[[], float] = time.time
         self.view: View | None = None
         self._repo_path = repo_path
         self._repo: tuple[str, str] | None = None  # id and name of the repository around us
@@ -115,6 +122,9 @@ class Dashboard(App[None]):
         self._undo: list[tuple[str, str]] = []
         self._failure: ClientError | None = None
         self._peeking = False
+        self._client_id = new_request_id()
+        self._alerting = ""  # the value of notify.terminal, once it is known
+        self._seen_requests: set[str] = set()
 
     # The screen
 
@@ -137,13 +147,15 @@ class Dashboard(App[None]):
         self._prompt.display = bool(self.only)
         if self.only:
             self._prompt.focus()
-        self.run_worker(self._live(), exclusive=True, group="view")
+        self.run_worker(self._live(), group="view")
         self.set_interval(PAINT_S, self._paint)
+        self.set_interval(FOCUS_S, self._report_focus)
 
     async def _live(self) -> None:
         """Keep the view current; what cannot pass by itself ends the dashboard."""
         link = Link(self.client.directories, self.client.environ, autostart=self.client.autostart)
         self.view = View(link)
+        self.run_worker(self._first_painting(self.view))
         try:
             await self.view.run()
         except ClientError as error:
@@ -151,6 +163,56 @@ class Dashboard(App[None]):
             self.exit()
         finally:
             await link.close()
+
+    async def _first_painting(self, view: View) -> None:
+        await view.ready.wait()
+        self._paint()
+        self._report_focus()
+
+    async def action_quit(self) -> None:
+        """Leave; the daemon learns that nobody looks any more."""
+        if self.view is not None and self.view.outage is None:
+            with suppress(TimeoutError):  # a daemon that does not answer keeps nobody here
+                await asyncio.wait_for(self._tell_focus(self.view, focused=False), 1.0)
+        self.exit()
+
+    # Attention: who looks at the dashboard needs no notification; who does not gets one from the terminal too
+
+    def on_app_focus(self, event: events.AppFocus) -> None:
+        self._report_focus()
+
+    def on_app_blur(self, event: events.AppBlur) -> None:
+        self._report_focus()
+
+    def _report_focus(self) -> None:
+        if self.view is not None and self.view.outage is None:
+            self.run_worker(self._tell_focus(self.view, focused=self.app_focus), group="focus", exclusive=True)
+
+    async def _tell_focus(self, view: View, *, focused: bool) -> None:
+        if not self._alerting:
+            config = await self._quietly(view, lambda daemon: daemon.daemon.GetConfig, daemon_pb2.GetConfigRequest())
+            settings = {each.key: each.value_json for each in config.settings} if config is not None else {}
+            self._alerting = str(parsed(settings.get("notify.terminal", "")) or "auto")
+        request = attention_pb2.ReportFocusRequest(client=self._client_id, focused=focused)
+        await self._quietly(view, lambda daemon: daemon.attention.ReportFocus, request)
+
+    async def _quietly(
+        self, view: View, method: Callable[[Any], Callable[..., Awaitable[T]]], request: Any
+    ) -> T | None:
+        """The answer of a call that nobody misses; None where it was refused."""
+        try:
+            return await view.link.call(method, request)
+        except ClientError:
+            return None
+
+    def _alert(self) -> None:
+        """Tell a person who looks elsewhere that a session has begun to need them."""
+        asked = {each.id: each for requests in self._known.requests.values() for each in requests}
+        new = [each for id_, each in asked.items() if id_ not in self._seen_requests and kind_name(each) != "review"]
+        first, self._seen_requests = not self._seen_requests and not self._alerting, set(asked)
+        if new and not first and not self.app_focus and self._alerting != "off" and self._driver is not None:
+            words = new[0].reason or kind_name(new[0])
+            self._driver.write(sequence(f"{new[0].session_name} needs you", words, self.client.environ, self._alerting))
 
     @property
     def failure(self) -> ClientError | None:
@@ -195,7 +257,7 @@ class Dashboard(App[None]):
             return
         self._version, changes = view.changes(self._version)
         topics = {change.topic for change in changes}
-        second = int(time.time())
+        second = int(self.wall())
         tick = second != self._painted_second
         if not (changes or self._dirty or tick):
             return
@@ -235,6 +297,7 @@ class Dashboard(App[None]):
             repo_id=repo_id,
             by=self._arrangement,
         )
+        self._alert()
         self._settle()
         self._want()
 
@@ -296,7 +359,7 @@ class Dashboard(App[None]):
         ]
         self._static("top", top_line(shown, self._known, where=visible(where), width=self.size.width, outage=outage))
         many = self._everywhere and len({session.repo_id for session in view.sessions.values()}) > 1
-        now, width, rows, known = time.time(), max(self._list.size.width, 20), self._rows, self._known
+        now, width, rows, known = self.wall(), max(self._list.size.width, 20), self._rows, self._known
 
         def draw(index: int) -> Line:
             row = rows[index]
@@ -339,7 +402,7 @@ class Dashboard(App[None]):
             self._content.to_end()
         self._show_request(self._open_request())
         assert self._talk is not None
-        self._static("state", self._talk.status_line(session, time.time(), width))
+        self._static("state", self._talk.status_line(session, self.wall(), width))
         self._paint_foot()
 
     def _take_events(self, session: "Session") -> None:
@@ -355,7 +418,7 @@ class Dashboard(App[None]):
         view, talk = self.view, self._talk
         assert view is not None
         assert talk is not None
-        now = time.time()
+        now = self.wall()
         match self._tab:
             case "Conversation":
                 return talk.lines(width)
@@ -425,7 +488,8 @@ class Dashboard(App[None]):
     def note(self, text: str, *, error: bool = False) -> None:
         """Say something in the line above the keys."""
         self._note_until = self.clock() + NOTE_S
-        self._static("note", panes.noted(text, error=error))
+        note = wrapped(panes.noted(text, error=error), max(self.size.width, 20))
+        self.screen_stack[0].query_one("#note", Static).update(to_text(note[:3]))
 
     def do(self, words: str, work: Coroutine[Any, Any, str]) -> None:
         """Run something that takes a while: it is named while it runs, then what it says or why it failed."""

@@ -4,9 +4,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from ramet.visible import visible
 from textual.app import ComposeResult
 from textual.binding import Binding
-from textual.containers import Vertical
+from textual.containers import Horizontal, Vertical
 from textual.screen import ModalScreen
 from textual.widgets import Input, Static
 
@@ -24,6 +25,8 @@ class Dialog(ModalScreen[object]):
     Dialog { align: center middle; }
     Dialog > Vertical { width: 80; max-width: 96%; height: auto; max-height: 92%; border: round ansi_cyan; padding: 0 1; background: ansi_default; }
     Dialog Input { border: none; height: 1; padding: 0; background: ansi_default; }
+    Dialog .field { height: 1; }
+    Dialog .label { width: 18; max-width: 40%; height: 1; }
     Dialog Lines { height: auto; max-height: 30; }
     Dialog Prompt { height: auto; max-height: 10; min-height: 3; border: none; padding: 0; background: ansi_default; }
     """
@@ -158,10 +161,9 @@ class Form(Dialog):
             if self._prompt is not None:
                 yield Prompt(id="prompt")
             for number, each in enumerate(self._fields):
-                yield Static(
-                    to_text([line((each.label, "cyan"), (f"  {each.hint}" if each.hint else "", "dim"))]), markup=False
-                )
-                yield Input(each.text, id=f"field{number}", select_on_focus=False)
+                with Horizontal(classes="field"):
+                    yield Static(to_text([line((each.label, "cyan"))]), markup=False, classes="label")
+                    yield Input(each.text, placeholder=visible(each.hint), id=f"field{number}", select_on_focus=False)
             yield Static("enter send · tab next field · esc back", markup=False)
 
     def on_mount(self) -> None:

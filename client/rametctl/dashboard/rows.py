@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from ramet.jsonify import enum_name
 from ramet.visible import visible
+from ramet.words import plural
 
 from rametctl.lines import Line, Span, cell_width, cropped, line, truncated
 from rametctl.render.format import age, money, span
@@ -212,7 +213,7 @@ def top_line(sessions: Iterable["Session"], known: Known, *, where: str, width: 
     live = [session for session in sessions if state_name(session) != "archived"]
     needing = sum(1 for session in live if group_of(session, known) == NEEDS)
     cost = sum(session.cost_usd for session in live)
-    spans: list[Span] = [("ramet ", "bold"), (where, "cyan"), (f"  {len(live)} sessions", "dim")]
+    spans: list[Span] = [("ramet ", "bold"), (where, "cyan"), (f"  {plural(len(live), 'session')}", "dim")]
     if needing:
         spans.append((f"  {needing} need you" if needing > 1 else "  1 needs you", "bold yellow"))
     if cost:

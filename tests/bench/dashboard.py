@@ -1,0 +1,47 @@
+"""The dashboard on a terminal: how soon it shows a thousand sessions, what it costs beside busy agents, how soon it answers a key."""
+
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from tests.bench.figures import cpu_time
+from tests.support.client import Terminal
+from tests.support.daemon import Sandbox
+
+COLUMNS, ROWS = 120, 40
+HELP = "j k scroll"
+
+
+@contextmanager
+def dashboard(sandbox: Sandbox) -> Iterator[Terminal]:
+    """`rametctl top --all` on a terminal."""
+    environ = {**sandbox.environ, "TERM": "xterm-256color", "RAMET_AUTOSTART": "0"}
+    command = [sys.executable, "-m", "rametctl", "top", "--all"]
+    with Terminal(command, environ, sandbox.root, COLUMNS, ROWS) as terminal:
+        yield terminal
+
+
+def first_screen(sandbox: Sandbox, shown: str) -> float:
+    """Seconds from the spawn to the first screen that has ``shown``."""
+    began = time.perf_counter()
+    with dashboard(sandbox) as terminal:
+        terminal.shows(shown)
+        return time.perf_counter() - began
+
+
+def beside(sandbox: Sandbox, shown: str, seconds: float) -> tuple[float, list[float]]:
+    """Run it for a while: its share of one core in percent, and milliseconds from a key to what it shows."""
+    with dashboard(sandbox) as terminal:
+        terminal.shows(shown)
+        pid = terminal.process.pid
+        began, used = time.perf_counter(), cpu_time(pid)
+        answers: list[float] = []
+        while time.perf_counter() - began < seconds:
+            pressed = time.perf_counter()
+            terminal.type("?")
+            terminal.shows(HELP)
+            answers.append((time.perf_counter() - pressed) * 1000)
+            terminal.type("\x1b")
+            terminal.hides(HELP)
+        return (cpu_time(pid) - used) / (time.perf_counter() - began) * 100, answers
