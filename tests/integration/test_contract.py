@@ -253,7 +253,7 @@ async def test_a_secret_is_in_no_database_no_event_no_log_and_no_argument(
     assert not [event for event in await client.log(frames=True) if canary in str(event)]
     shown = daemon.sandbox.ctl("show", "keeps", "--json").stdout + daemon.sandbox.ctl("log", "keeps").stdout
     assert canary not in shown
-    daemon.sandbox.ctl("rm", "keeps", "--force")
+    daemon.sandbox.ctl("rm", "keeps", "--force", "--stop")
     kept = [path.parent.name for path in holders(state, canary)]
     assert kept == ["secrets"], "what can be brought back keeps its environment"
     assert daemon.sandbox.ctl("trash", "empty", "keeps", "--yes").code == 0

@@ -54,11 +54,12 @@ def _remove(app: App, session: str, *, stop: bool, force: bool) -> "DeleteSessio
     if session != found.name and not session.endswith(f"/{found.name}") and not found.id.startswith(session):
         raise UsageError(f"{session!r} is only the beginning of {found.name}", hint="remove it by its whole name")
     if state_name(found) in {"starting", "working", "waiting"}:
-        if not stop:
+        if stop:
+            request_stop = session_pb2.StopSessionRequest(session=found.id, request_id=new_request_id())
+            app.connection.call(lambda daemon: daemon.sessions.StopSession, request_stop)
+        elif force:  # without it the daemon refuses
             hint = "add --stop to end its turn first"
             raise ClientError(f"{found.name} is {state_name(found)}", hint=hint, reason="WRONG_STATE")
-        request_stop = session_pb2.StopSessionRequest(session=found.id, request_id=new_request_id())
-        app.connection.call(lambda daemon: daemon.sessions.StopSession, request_stop)
     request = session_pb2.DeleteSessionRequest(session=found.id, force=force, request_id=new_request_id())
     try:
         with app.output.spinner("removing …"):
