@@ -17,7 +17,9 @@ MODES = {
     "acceptEdits": "PERMISSION_MODE_ACCEPT_EDITS",
     "plan": "PERMISSION_MODE_PLAN",
     "dontAsk": "PERMISSION_MODE_DONT_ASK",
+    "auto": "PERMISSION_MODE_AUTO",
     "bypassPermissions": "PERMISSION_MODE_BYPASS_PERMISSIONS",
+    "manual": "PERMISSION_MODE_DEFAULT",
 }
 """Permission modes as people write them, with the contract's names."""
 
@@ -96,7 +98,16 @@ def env_option(function: Function) -> Function:
 
 
 def mode_option(help_text: str) -> Callable[[Function], Function]:
-    return click.option("--mode", type=click.Choice(list(MODES)), help=help_text)
+    return click.option(
+        "--mode", "--permission-mode", "mode", type=click.Choice(list(MODES)), metavar="MODE", help=help_text
+    )
+
+
+def effort_option(function: Function) -> Function:
+    levels = ["low", "medium", "high", "xhigh", "max"]
+    return click.option(
+        "--effort", type=click.Choice(levels), metavar="LEVEL", help="Effort: low, medium, high, xhigh, max."
+    )(function)
 
 
 def mode_number(mode: str | None) -> "Any":

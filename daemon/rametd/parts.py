@@ -8,7 +8,7 @@ from typing import Any
 
 import structlog
 
-from rametd.domain.models import DAEMON, Mode, RequestKind, Session
+from rametd.domain.models import DAEMON, UNATTENDED, Mode, RequestKind, Session
 from rametd.domain.operations import Caller
 from rametd.keeper.executor import Executor
 from rametd.services.agents.supervisor import Supervisor
@@ -280,5 +280,5 @@ def forbid_bypass(unit: Unit) -> None:
 
     Their agents change mode when they are reattached.
     """
-    for session in unit.sessions.with_mode(Mode.BYPASS):
+    for session in [each for mode in UNATTENDED for each in unit.sessions.with_mode(mode)]:
         log_update(unit, unit.sessions.update(session.id, mode=Mode.DEFAULT), ["mode"], DAEMON)

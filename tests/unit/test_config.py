@@ -36,6 +36,8 @@ max_resumes = 0
 [agents.claude]
 path = "~/bin/claude"
 pass_env = ["GH_TOKEN", "NPM_*"]
+model = "opus"
+effort = "high"
 config_dir = "/srv/claude"
 
 [worktrees]
@@ -77,7 +79,7 @@ draft = false
 remote = "fork"
 
 [radar]
-tell_agents = false
+tell_agents = "always"
 
 [notify]
 on = ["waiting"]
@@ -212,7 +214,17 @@ def test_exactly_the_settings_marked_for_repositories_may_be_set_by_them() -> No
     assert {item.key for item in SETTINGS if item.repository} == {
         *("permissions.default_mode", "worktrees.branch_prefix", "pool.size", "pool.warm_agents", "setup", "teardown"),
         *("setup_files", "setup_timeout", "teardown_timeout", "carry_rewrite", "carry_limit"),
-        *("run.NAME", "carry", "ports.per_session", "land.method", "land.check", "land.protected", "radar.tell_agents"),
+        *(
+            "run.NAME",
+            "carry",
+            "ports.per_session",
+            "land.method",
+            "land.check",
+            "land.protected",
+            "radar.tell_agents",
+            "agents.claude.model",
+            "agents.claude.effort",
+        ),
         *("land.check_timeout", "pr.draft", "pr.remote"),
     }
 
@@ -369,3 +381,21 @@ def test_no_kind_of_setting_meets_a_value_that_it_cannot_judge(item: Any, value:
 def test_durations_are_seconds(amount: float, unit: tuple[str, int]) -> None:
     amount = round(amount / 100, 2) + 1
     assert owner(f'retention.trash = "{amount:.2f}{unit[0]}"').retention.trash == pytest.approx(amount * unit[1])
+
+
+@pytest.mark.parametrize(
+    ("written", "value"),
+    [("true", "running"), ("false", "never"), ("'running'", "running"), ("'always'", "always"), ("'never'", "never")],
+)
+def test_whom_the_radar_tells_may_be_written_as_before(written: str, value: str) -> None:
+    config = owner(f"radar.tell_agents = {written}")
+    assert config.radar.tell_agents == value
+
+
+def test_manual_is_a_name_of_the_default_mode_and_auto_needs_the_owners_permission() -> None:
+    def mode(text: str) -> Mode:
+        return owner(text).permissions.default_mode
+
+    assert mode("permissions.default_mode = 'manual'") == Mode.DEFAULT
+    assert "auto needs allow_bypass" in refusal("permissions.default_mode = 'auto'").message
+    assert mode("permissions.default_mode = 'auto'\npermissions.allow_bypass = true") == Mode.AUTO

@@ -11,6 +11,7 @@ from rametctl.environment import variable_changes
 from rametctl.errors import ClientError
 from rametctl.options import (
     complete_session,
+    effort_option,
     env_option,
     mode_number,
     mode_option,
@@ -39,6 +40,7 @@ class Options(TypedDict):
     agent: str
     model: str
     mode: str | None
+    effort: str | None
     budget: float | None
     own: tuple[str, ...]
     forbid: tuple[str, ...]
@@ -65,7 +67,8 @@ class Options(TypedDict):
 @click.option("--initial-commit", is_flag=True, help="If there is no commit yet, create an empty one.")
 @click.option("--agent", default="", help="Kind of agent (default: claude).")
 @click.option("-m", "--model", default="", help="Model.")
-@mode_option("Permission mode.")
+@mode_option("Permission mode; see: rametctl help modes.")
+@effort_option
 @click.option(
     "--budget", type=click.FloatRange(min=0, min_open=True), metavar="USD", help="Pause the session at this cost."
 )
@@ -176,6 +179,7 @@ def _request(options: Options, prompt: str) -> "CreateSessionRequest":
         agent=options["agent"],
         model=options["model"],
         mode=mode_number(options["mode"]),
+        effort=options["effort"] or "",
         budget_usd=options["budget"],
         owns=options["own"],
         forbids=options["forbid"],

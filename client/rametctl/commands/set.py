@@ -6,7 +6,16 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rametctl.app import App
-from rametctl.options import Verb, env_option, mode_name, mode_number, mode_option, new_request_id, session_argument
+from rametctl.options import (
+    Verb,
+    effort_option,
+    env_option,
+    mode_name,
+    mode_number,
+    mode_option,
+    new_request_id,
+    session_argument,
+)
 
 if TYPE_CHECKING:
     from ramet.v1.session_pb2 import Session
@@ -22,7 +31,8 @@ class Budget(click.FloatRange):
 @click.command("set", cls=Verb, short_help="Change a session: model, mode, budget, paths, variables.")
 @session_argument
 @click.option("-m", "--model", help='Model; "" for the agent\'s default.')
-@mode_option("Permission mode.")
+@mode_option("Permission mode; see: rametctl help modes.")
+@effort_option
 @click.option(
     "--budget",
     type=Budget(min=0, min_open=True),
@@ -39,7 +49,7 @@ class Budget(click.FloatRange):
 @click.option("--unset-env", metavar="NAME", multiple=True, help="Remove an environment variable.")
 @click.pass_obj
 def command(
-    app: App, session: str, model: str | None, mode: str | None, budget: float | None, name: str | None,
+    app: App, session: str, model: str | None, mode: str | None, effort: str | None, budget: float | None, name: str | None,
     priority: int | None, own: tuple[str, ...], disown: tuple[str, ...], forbid: tuple[str, ...],
     allow: tuple[str, ...], env: tuple[str, ...], unset_env: tuple[str, ...],
 ) -> None:  # fmt: skip
@@ -61,7 +71,7 @@ def command(
     from rametctl.errors import UsageError
     from rametctl.sessions import get_session
 
-    changes = {"model": model, "mode": mode, "budget_usd": budget, "name": name, "priority": priority}
+    changes = {"model": model, "mode": mode, "effort": effort, "budget_usd": budget, "name": name, "priority": priority}
     paths = [field for field, value in changes.items() if value is not None]
     paths += [field for field, given in (("owns", own or disown), ("forbids", forbid or allow)) if given]
     variables = variable_changes(app.environ, env, unset_env)
@@ -70,7 +80,7 @@ def command(
     found = get_session(app, session).session
     # A mask that names the budget with no value in the message takes the limit away.
     values = session_pb2.Session(
-        model=model or "", mode=mode_number(mode), budget_usd=budget or None, name=name or "", priority=priority or 0,
+        model=model or "", mode=mode_number(mode), effort=effort or "", budget_usd=budget or None, name=name or "", priority=priority or 0,
         owns=_changed(found.owns, own, disown), forbids=_changed(found.forbids, forbid, allow),
     )  # fmt: skip
     request = session_pb2.UpdateSessionRequest(
@@ -111,6 +121,8 @@ def _said(path: str, session: "Session") -> str:
     match path:
         case "model":
             return f"model {session.model}" if session.model else "the agent's default model"
+        case "effort":
+            return f"effort {session.effort}, from the agent's next start on"
         case "mode":
             return f"mode {mode_name(session.mode)}"
         case "budget_usd":

@@ -91,6 +91,7 @@ class CreationCalls(SessionCalls):
                     existing_branch=request.existing_branch,
                     agent=request.agent or "claude",
                     model=request.model,
+                    effort=request.effort,
                     mode=mode_of(request.mode),
                     budget_usd=request.budget_usd if request.HasField("budget_usd") else None,
                     owns=tuple(request.owns),

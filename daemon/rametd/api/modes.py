@@ -8,7 +8,7 @@ from rametd.services.views import MODES_BACK
 def mode_of(number: int) -> Mode | None:
     """None where none was given. One that only a newer client knows is refused: another in its place could be looser."""
     if number and number not in MODES_BACK:
-        raise InvalidInputError(f"there is no permission mode number {number}", hint="name one of the five modes")
+        raise InvalidInputError(f"there is no permission mode number {number}", hint="see: rametctl help modes")
     return MODES_BACK.get(number)  # type: ignore[call-overload, no-any-return]
 
 
@@ -17,6 +17,8 @@ def mode_named(name: str) -> Mode | None:
     if not name:
         return None
     spelled = name.replace("_", "").lower()
+    if spelled == "manual":  # Claude Code's newer name
+        return Mode.DEFAULT
     for mode in Mode:
         if mode.value.lower() == spelled:
             return mode

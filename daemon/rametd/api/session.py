@@ -29,7 +29,7 @@ from rametd.store import Reader, Unit
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
-UPDATABLE = frozenset({"name", "model", "mode", "budget_usd", "priority", "owns", "forbids"})
+UPDATABLE = frozenset({"name", "model", "effort", "mode", "budget_usd", "priority", "owns", "forbids"})
 
 
 def require(prompt: Prompt | None) -> Prompt:
@@ -72,6 +72,7 @@ class SessionServicer(CreationCalls, StandingCalls, DepartureCalls):
         changes = Changes(
             name=new.name if "name" in fields else None,
             model=new.model if "model" in fields else None,
+            effort=new.effort if "effort" in fields else None,
             mode=mode_of(new.mode) if "mode" in fields else None,
             budget_usd=new.budget_usd if limited else None,
             clear_budget="budget_usd" in fields and not limited,
@@ -80,7 +81,7 @@ class SessionServicer(CreationCalls, StandingCalls, DepartureCalls):
             forbids=tuple(new.forbids) if "forbids" in fields else None,
         )
         if "mode" in fields and changes.mode is None:
-            raise InvalidInputError("no mode was given", hint="name one of the five modes")
+            raise InvalidInputError("no mode was given", hint="see: rametctl help modes")
         who = principal.get()
 
         async def work(call: Call) -> session_pb2.UpdateSessionResponse:

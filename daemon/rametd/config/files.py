@@ -13,7 +13,7 @@ from typing import Any, Self, cast
 from rametd.config.kinds import RefusedError, Setting, toml, toml_key
 from rametd.config.model import SETTINGS, Config
 from rametd.domain.errors import BadConfigError
-from rametd.domain.models import Mode
+from rametd.domain.models import UNATTENDED
 from rametd.platform.reading import read_regular
 
 DEFAULT = "default"
@@ -150,14 +150,15 @@ def from_items(name: str, found: Mapping[str, str]) -> Source:
 def _combine(owner: Source, repository: Source | None, home: Path) -> tuple[Config, list[Problem]]:
     values, problems = _read(owner, home, from_repository=False)
     origins = dict.fromkeys(values, OWNER_FILE)
-    if values.get("permissions.default_mode") is Mode.BYPASS and not values.get("permissions.allow_bypass", False):
-        text = 'bypassPermissions needs allow_bypass = true in the table "permissions"'
+    mode = values.get("permissions.default_mode")
+    if mode in UNATTENDED and not values.get("permissions.allow_bypass", False):
+        text = f'{mode} needs allow_bypass = true in the table "permissions"'
         problems.append(_problem(owner, "permissions.default_mode", text, hint="set it, or choose another mode"))
     if repository is not None:
         theirs, more = _read(repository, home, from_repository=True)
         problems += more
-        if theirs.get("permissions.default_mode") is Mode.BYPASS:
-            text = "a repository cannot make bypassPermissions its default"
+        if (mode := theirs.get("permissions.default_mode")) in UNATTENDED:
+            text = f"a repository cannot make {mode} its default"
             problems.append(_problem(repository, "permissions.default_mode", text, hint="choose another mode"))
         origins |= dict.fromkeys(theirs, REPOSITORY_FILE)
         if "run.NAME" in values and "run.NAME" in theirs:  # the owner's commands stay beside the repository's

@@ -35,7 +35,7 @@ from rametd.config.kinds import (
     strings,
     whole,
 )
-from rametd.domain.models import STRICTEST_MODE, Mode
+from rametd.domain.models import EFFORTS, STRICTEST_MODE, Mode
 from rametd.domain.notifications import Topic
 
 MIB = 1 << 20
@@ -49,7 +49,16 @@ def _environment_names(names: tuple[str, ...]) -> tuple[str, ...]:
     return names
 
 
-MODE = Kind(one_of(*Mode).accepts, lambda value: Mode(cast("str", value)))
+MODE = Kind(
+    f"{one_of(*Mode).accepts} (or manual, which is default)",
+    lambda value: Mode("default" if value == "manual" else cast("str", value)),
+)
+MODEL = string(r"(?:[A-Za-z0-9][\w.:/@\[\]-]*)?", 'the name of a model, such as "opus"')
+_TELL = one_of("running", "always", "never")
+TELL = Kind(
+    _TELL.accepts,
+    lambda value: ("running" if value else "never") if isinstance(value, bool) else _TELL.parse(value),
+)
 GLOBS = strings(r".+", "globs")
 ENVIRONMENT_NAMES = Kind(
     "a list of names of environment variables, * standing for any part",
@@ -70,7 +79,9 @@ class Permissions:
     default_mode: Mode = setting(
         MODE, Mode.DEFAULT, "Permission mode of new sessions.", repository=True, fallback=STRICTEST_MODE
     )
-    allow_bypass: bool = setting(BOOLEAN, False, "Whether sessions may run in the mode bypassPermissions.")
+    allow_bypass: bool = setting(
+        BOOLEAN, False, "Whether sessions may run in the modes auto and bypassPermissions, in which no person decides."
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +89,10 @@ class ClaudeSettings:
     path: Path | None = setting(PATH, None, "Path of the Claude Code program; unset: the one that comes with the SDK.")
     pass_env: tuple[str, ...] = setting(
         ENVIRONMENT_NAMES, (), "Environment variables that Ramet passes to agents besides those on the allow-list."
+    )
+    model: str = setting(MODEL, "", "Model of new sessions; empty: Claude Code's own default.", repository=True)
+    effort: str = setting(
+        one_of("", *EFFORTS), "", "Effort of new sessions; empty: Claude Code's own default.", repository=True
     )
     config_dir: Path | None = setting(PATH, None, "Claude's configuration directory; unset: your own, with your login.")
 
@@ -171,8 +186,11 @@ class PullRequests:
 
 @dataclass(frozen=True, slots=True)
 class Radar:
-    tell_agents: bool = setting(
-        BOOLEAN, True, "Whether to warn an agent when a sibling changes the same lines differently.", repository=True
+    tell_agents: str = setting(
+        TELL,
+        "running",
+        "Which agents to warn when a sibling changes the same lines differently; a warning of an idle one is a paid turn.",
+        repository=True,
     )
 
 

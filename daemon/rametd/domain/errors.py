@@ -406,7 +406,7 @@ class NotAllowedError(DeniedError):
 
 
 class BypassForbiddenError(DeniedError):
-    """`bypassPermissions` is off unless `permissions.allow_bypass = true`."""
+    """`auto` and `bypassPermissions` are off unless `permissions.allow_bypass = true`."""
 
     reason = "BYPASS_FORBIDDEN"
 

@@ -21,12 +21,19 @@ class Mode(StrEnum):
     ACCEPT_EDITS = "acceptEdits"
     PLAN = "plan"
     DONT_ASK = "dontAsk"
+    AUTO = "auto"  # a model judges each call instead of the person
     BYPASS = "bypassPermissions"
 
 
+EFFORTS = ("low", "medium", "high", "xhigh", "max")
+"""Effort levels of Claude Code."""
+
 STRICTEST_MODE = Mode.PLAN
 
-STRICTNESS = (Mode.PLAN, Mode.DONT_ASK, Mode.DEFAULT, Mode.ACCEPT_EDITS, Mode.BYPASS)
+UNATTENDED = frozenset({Mode.AUTO, Mode.BYPASS})
+"""Modes in which no person decides: they need ``permissions.allow_bypass``."""
+
+STRICTNESS = (Mode.PLAN, Mode.DONT_ASK, Mode.DEFAULT, Mode.ACCEPT_EDITS, Mode.AUTO, Mode.BYPASS)
 """Modes from strictest to loosest: a child's mode is never looser than its parent's."""
 
 
@@ -151,6 +158,7 @@ class Session:
     turn_summary: str = ""  # first line of the agent's last message of the last turn
     setup_reason: str = ""  # why its setup is in this state
     archive_commit: str = ""  # commit that holds the work of an archived session
+    effort: str = ""  # "" for the agent's own default
     doing: str = ""  # one line on what the agent did or said last, with paths relative to the worktree
     state_time: float = 0.0  # when it entered its state
     start_commit: str = ""  # where the branch of a fork began, with its original's commits; "" if that is `base_commit`

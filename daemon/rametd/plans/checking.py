@@ -4,7 +4,7 @@ import difflib
 from collections.abc import Iterator, Sequence
 
 from rametd.domain.errors import BadNameError, BypassForbiddenError, RametError
-from rametd.domain.models import Mode
+from rametd.domain.models import UNATTENDED
 from rametd.git import names
 from rametd.plans.keys import PLAN, THREAD
 from rametd.plans.model import WARNING, Problem, Thread, World
@@ -158,8 +158,8 @@ class _Checker:
             yield Problem(
                 "bad-agent", f"there is no agent {text.agent!r}", hint, **self._reading.at_thread(text, "agent")
             )
-        if text.mode == Mode.BYPASS and not world.bypass:
-            off = BypassForbiddenError()
+        if text.mode in UNATTENDED and not world.bypass:
+            off = BypassForbiddenError(f"{text.mode} is off")
             yield Problem("bad-mode", off.message, off.hint, **self._reading.at_thread(text, "mode"))
         unread = world.prompt_files.get(text.prompt_file)
         if unread is not None:

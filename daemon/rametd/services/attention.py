@@ -16,7 +16,7 @@ from rametd.domain.errors import (
     RequestNotFoundError,
     SessionNotFoundError,
 )
-from rametd.domain.models import DAEMON_REQUESTS, Mode, Request, RequestKind, RequestState, Session
+from rametd.domain.models import DAEMON_REQUESTS, UNATTENDED, Mode, Request, RequestKind, RequestState, Session
 from rametd.domain.states import State
 from rametd.services import permissions
 from rametd.services.checks import check_prompt
@@ -99,8 +99,8 @@ def resolve(
     request = find_request(unit, name)
     answer = stored_answer(request, resolution)
     mode = MODES_BACK.get(answer.get("mode", 0))
-    if mode == Mode.BYPASS and not policy.config.permissions.allow_bypass:
-        raise BypassForbiddenError
+    if mode in UNATTENDED and not policy.config.permissions.allow_bypass:
+        raise BypassForbiddenError(f"{mode} is off")
     request = unit.requests.answer(request.id, json.dumps(answer, ensure_ascii=False), principal)
     session = unit.sessions.get(request.session_id)
     log_request(unit, session, request, principal=principal)

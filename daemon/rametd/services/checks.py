@@ -3,6 +3,7 @@
 import math
 
 from rametd.domain.errors import BadNameError, EmptyPromptError, InvalidInputError, PromptTooLargeError
+from rametd.domain.models import EFFORTS
 
 PROMPT_LIMIT = 16 << 20
 NAME_LIMIT = 200
@@ -25,6 +26,13 @@ def check_model(model: str) -> str:
     if model.startswith("-") or len(model) > NAME_LIMIT or not model.isprintable():
         raise InvalidInputError(f"{model[:40]!r} cannot be a model", hint="use a name such as opus, sonnet or haiku")
     return model
+
+
+def check_effort(effort: str) -> str:
+    """Raises `InvalidInputError` for an effort that no agent has."""
+    if effort and effort not in EFFORTS:
+        raise InvalidInputError(f"there is no effort {effort[:40]!r}", hint=f"use one of: {', '.join(EFFORTS)}")
+    return effort
 
 
 def check_budget(dollars: float | None) -> float | None:

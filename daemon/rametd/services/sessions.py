@@ -10,13 +10,13 @@ from ramet.v1 import attention_pb2
 
 from rametd.config import Budget
 from rametd.domain.errors import BypassForbiddenError, NameTakenError, WrongStateError
-from rametd.domain.models import Event, Hold, Mode, Prompt, PromptState, Repo, Request, Session
+from rametd.domain.models import UNATTENDED, Event, Hold, Mode, Prompt, PromptState, Repo, Request, Session
 from rametd.domain.states import State
 from rametd.git import Tree
 from rametd.services import budgets
 from rametd.services.agents.supervisor import Supervisor
 from rametd.services.agents.transcripts import Transcripts
-from rametd.services.checks import check_budget, check_model, check_name, check_prompt
+from rametd.services.checks import check_budget, check_effort, check_model, check_name, check_prompt
 from rametd.services.core import Core
 from rametd.services.lifecycle import change_state, held_by_person, log_update, release_login
 from rametd.services.live import LiveAgent
@@ -42,6 +42,7 @@ class Changes:
 
     name: str | None = None
     model: str | None = None
+    effort: str | None = None
     mode: Mode | None = None
     budget_usd: float | None = None
     clear_budget: bool = False
@@ -213,10 +214,11 @@ class Sessions:
 
     async def update(self, session_id: str, changes: Changes, principal: str) -> Session:
         """Change settings; a running agent follows at once."""
-        if changes.mode == Mode.BYPASS and not self._core.config.permissions.allow_bypass:
-            raise BypassForbiddenError
+        if changes.mode in UNATTENDED and not self._core.config.permissions.allow_bypass:
+            raise BypassForbiddenError(f"{changes.mode} is off")
 
         check_model(changes.model or "")
+        check_effort(changes.effort or "")
         check_budget(changes.budget_usd)
         tree = await self._tree(session_id) if changes.owns else None
 
@@ -230,6 +232,8 @@ class Sessions:
                 columns["name"] = changes.name
             if changes.model is not None:
                 columns["model"] = changes.model
+            if changes.effort is not None:
+                columns["effort"] = changes.effort
             if changes.mode is not None:
                 columns["mode"] = changes.mode
             if changes.budget_usd is not None or changes.clear_budget:

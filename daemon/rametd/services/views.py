@@ -61,6 +61,7 @@ MODES = {
     Mode.ACCEPT_EDITS: common_pb2.PERMISSION_MODE_ACCEPT_EDITS,
     Mode.PLAN: common_pb2.PERMISSION_MODE_PLAN,
     Mode.DONT_ASK: common_pb2.PERMISSION_MODE_DONT_ASK,
+    Mode.AUTO: common_pb2.PERMISSION_MODE_AUTO,
     Mode.BYPASS: common_pb2.PERMISSION_MODE_BYPASS_PERMISSIONS,
 }
 MODES_BACK = {message: mode for mode, message in MODES.items()}
@@ -165,6 +166,7 @@ def session_message(session: Session, *, repo: str, attention: int, agent: Agent
         parent_id=session.parent_id,
         agent=session.agent,
         model=session.model,
+        effort=session.effort,
         mode=MODES[session.mode],
         state=STATES[session.state],
         attention=attention,

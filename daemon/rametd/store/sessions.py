@@ -25,6 +25,7 @@ class SessionColumns(TypedDict, total=False):
     base_commit: str
     worktree: Path
     model: str
+    effort: str
     mode: Mode
     conversation_id: str
     conversation_begun: bool

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x15ramet/v1/common.proto\x12\x08ramet.v1\"$\n\x06\x43ursor\x12\r\n\x05\x65poch\x18\x01 \x01(\t\x12\x0b\n\x03seq\x18\x02 \x01(\x04\"P\n\x06Tokens\x12\r\n\x05input\x18\x01 \x01(\x04\x12\x0e\n\x06output\x18\x02 \x01(\x04\x12\x12\n\ncache_read\x18\x03 \x01(\x04\x12\x13\n\x0b\x63\x61\x63he_write\x18\x04 \x01(\x04\"u\n\x08\x46ileEdit\x12\x0c\n\x04path\x18\x01 \x01(\t\x12\r\n\x05patch\x18\x02 \x01(\t\x12\x11\n\tadditions\x18\x03 \x01(\r\x12\x11\n\tdeletions\x18\x04 \x01(\r\x12\x15\n\romitted_lines\x18\x05 \x01(\r\x12\x0f\n\x07\x63reates\x18\x06 \x01(\x08*\xd0\x01\n\x0ePermissionMode\x12\x1f\n\x1bPERMISSION_MODE_UNSPECIFIED\x10\x00\x12\x1b\n\x17PERMISSION_MODE_DEFAULT\x10\x01\x12 \n\x1cPERMISSION_MODE_ACCEPT_EDITS\x10\x02\x12\x18\n\x14PERMISSION_MODE_PLAN\x10\x03\x12\x1c\n\x18PERMISSION_MODE_DONT_ASK\x10\x04\x12&\n\"PERMISSION_MODE_BYPASS_PERMISSIONS\x10\x05\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x15ramet/v1/common.proto\x12\x08ramet.v1\"$\n\x06\x43ursor\x12\r\n\x05\x65poch\x18\x01 \x01(\t\x12\x0b\n\x03seq\x18\x02 \x01(\x04\"P\n\x06Tokens\x12\r\n\x05input\x18\x01 \x01(\x04\x12\x0e\n\x06output\x18\x02 \x01(\x04\x12\x12\n\ncache_read\x18\x03 \x01(\x04\x12\x13\n\x0b\x63\x61\x63he_write\x18\x04 \x01(\x04\"u\n\x08\x46ileEdit\x12\x0c\n\x04path\x18\x01 \x01(\t\x12\r\n\x05patch\x18\x02 \x01(\t\x12\x11\n\tadditions\x18\x03 \x01(\r\x12\x11\n\tdeletions\x18\x04 \x01(\r\x12\x15\n\romitted_lines\x18\x05 \x01(\r\x12\x0f\n\x07\x63reates\x18\x06 \x01(\x08*\xea\x01\n\x0ePermissionMode\x12\x1f\n\x1bPERMISSION_MODE_UNSPECIFIED\x10\x00\x12\x1b\n\x17PERMISSION_MODE_DEFAULT\x10\x01\x12 \n\x1cPERMISSION_MODE_ACCEPT_EDITS\x10\x02\x12\x18\n\x14PERMISSION_MODE_PLAN\x10\x03\x12\x1c\n\x18PERMISSION_MODE_DONT_ASK\x10\x04\x12&\n\"PERMISSION_MODE_BYPASS_PERMISSIONS\x10\x05\x12\x18\n\x14PERMISSION_MODE_AUTO\x10\x06\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -32,7 +32,7 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'ramet.v1.common_pb2', _glob
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_PERMISSIONMODE']._serialized_start=275
-  _globals['_PERMISSIONMODE']._serialized_end=483
+  _globals['_PERMISSIONMODE']._serialized_end=509
   _globals['_CURSOR']._serialized_start=35
   _globals['_CURSOR']._serialized_end=71
   _globals['_TOKENS']._serialized_start=73

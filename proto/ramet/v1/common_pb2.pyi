@@ -35,10 +35,12 @@ class _PermissionModeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Permis
     """What would be asked for is denied."""
     PERMISSION_MODE_BYPASS_PERMISSIONS: _PermissionMode.ValueType  # 5
     """Everything goes on; needs permissions.allow_bypass in the owner's configuration."""
+    PERMISSION_MODE_AUTO: _PermissionMode.ValueType  # 6
+    """A model judges each call instead of the person; needs permissions.allow_bypass too."""
 
 class PermissionMode(_PermissionMode, metaclass=_PermissionModeEnumTypeWrapper):
     """PermissionMode says what an agent may do without asking, from strictest to loosest: PLAN, DONT_ASK, DEFAULT, ACCEPT_EDITS,
-    BYPASS_PERMISSIONS.
+    AUTO, BYPASS_PERMISSIONS.
     """
 
 PERMISSION_MODE_UNSPECIFIED: PermissionMode.ValueType  # 0
@@ -53,6 +55,8 @@ PERMISSION_MODE_DONT_ASK: PermissionMode.ValueType  # 4
 """What would be asked for is denied."""
 PERMISSION_MODE_BYPASS_PERMISSIONS: PermissionMode.ValueType  # 5
 """Everything goes on; needs permissions.allow_bypass in the owner's configuration."""
+PERMISSION_MODE_AUTO: PermissionMode.ValueType  # 6
+"""A model judges each call instead of the person; needs permissions.allow_bypass too."""
 Global___PermissionMode: _TypeAlias = PermissionMode  # noqa: Y015
 
 @_typing.final

@@ -314,6 +314,7 @@ class Session(_message.Message):
     NOW_FIELD_NUMBER: _builtins.int
     SINCE_FIELD_NUMBER: _builtins.int
     CAPABILITIES_FIELD_NUMBER: _builtins.int
+    EFFORT_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     """Made by the daemon; any unique prefix names it."""
     name: _builtins.str
@@ -388,6 +389,8 @@ class Session(_message.Message):
     """
     now: _builtins.str
     """One line on what it does, last said, or waits for; empty before the first word."""
+    effort: _builtins.str
+    """Effort asked for; empty means the agent's own default. A change holds from the next start of its process on."""
     @_builtins.property
     def tokens(self) -> _common_pb2.Tokens:
         """Tokens used."""
@@ -475,10 +478,11 @@ class Session(_message.Message):
         now: _builtins.str = ...,
         since: _timestamp_pb2.Timestamp | None = ...,
         capabilities: _abc.Iterable[_builtins.str] | None = ...,
+        effort: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_budget_usd", b"_budget_usd", "budget_usd", b"budget_usd", "create_time", b"create_time", "since", b"since", "tokens", b"tokens", "update_time", b"update_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_budget_usd", b"_budget_usd", "after", b"after", "agent", b"agent", "agent_alive", b"agent_alive", "attention", b"attention", "background", b"background", "base_commit", b"base_commit", "base_ref", b"base_ref", "branch", b"branch", "budget_usd", b"budget_usd", "capabilities", b"capabilities", "conversation_id", b"conversation_id", "cost_usd", b"cost_usd", "create_time", b"create_time", "forbids", b"forbids", "forked_from", b"forked_from", "id", b"id", "landed_reason", b"landed_reason", "last_seq", b"last_seq", "mode", b"mode", "model", b"model", "name", b"name", "now", b"now", "owns", b"owns", "parent_id", b"parent_id", "plan_id", b"plan_id", "ports", b"ports", "priority", b"priority", "repo", b"repo", "repo_id", b"repo_id", "result", b"result", "root_id", b"root_id", "setup", b"setup", "since", b"since", "state", b"state", "state_reason", b"state_reason", "thread", b"thread", "tokens", b"tokens", "turns", b"turns", "under_way", b"under_way", "update_time", b"update_time", "worktree", b"worktree", "worktree_fault", b"worktree_fault", "worktree_gone", b"worktree_gone", "worktree_kind", b"worktree_kind"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_budget_usd", b"_budget_usd", "after", b"after", "agent", b"agent", "agent_alive", b"agent_alive", "attention", b"attention", "background", b"background", "base_commit", b"base_commit", "base_ref", b"base_ref", "branch", b"branch", "budget_usd", b"budget_usd", "capabilities", b"capabilities", "conversation_id", b"conversation_id", "cost_usd", b"cost_usd", "create_time", b"create_time", "effort", b"effort", "forbids", b"forbids", "forked_from", b"forked_from", "id", b"id", "landed_reason", b"landed_reason", "last_seq", b"last_seq", "mode", b"mode", "model", b"model", "name", b"name", "now", b"now", "owns", b"owns", "parent_id", b"parent_id", "plan_id", b"plan_id", "ports", b"ports", "priority", b"priority", "repo", b"repo", "repo_id", b"repo_id", "result", b"result", "root_id", b"root_id", "setup", b"setup", "since", b"since", "state", b"state", "state_reason", b"state_reason", "thread", b"thread", "tokens", b"tokens", "turns", b"turns", "under_way", b"under_way", "update_time", b"update_time", "worktree", b"worktree", "worktree_fault", b"worktree_fault", "worktree_gone", b"worktree_gone", "worktree_kind", b"worktree_kind"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__budget_usd: _TypeAlias = _typing.Literal["budget_usd"]  # noqa: Y015
     _WhichOneofArgType__budget_usd: _TypeAlias = _typing.Literal["_budget_usd", b"_budget_usd"]  # noqa: Y015
@@ -632,6 +636,7 @@ class CreateSessionRequest(_message.Message):
     FETCH_FIELD_NUMBER: _builtins.int
     ADOPT_PATH_FIELD_NUMBER: _builtins.int
     INITIAL_COMMIT_FIELD_NUMBER: _builtins.int
+    EFFORT_FIELD_NUMBER: _builtins.int
     path: _builtins.str
     """An absolute path inside the repository: where the caller stands."""
     prompt: _builtins.str
@@ -668,6 +673,8 @@ class CreateSessionRequest(_message.Message):
     """Work in this worktree, made by hand; it is never cleaned up."""
     initial_commit: _builtins.bool
     """Where the repository has no commit yet, make an empty first one."""
+    effort: _builtins.str
+    """Effort: "low", "medium", "high", "xhigh" or "max"; empty means the agent's own default."""
     @_builtins.property
     def owns(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Patterns of the paths it owns."""
@@ -709,10 +716,11 @@ class CreateSessionRequest(_message.Message):
         fetch: _builtins.bool = ...,
         adopt_path: _builtins.str = ...,
         initial_commit: _builtins.bool = ...,
+        effort: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_budget_usd", b"_budget_usd", "budget_usd", b"budget_usd", "variables", b"variables"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_budget_usd", b"_budget_usd", "adopt_path", b"adopt_path", "after", b"after", "agent", b"agent", "base_ref", b"base_ref", "branch", b"branch", "budget_usd", b"budget_usd", "existing_branch", b"existing_branch", "fetch", b"fetch", "forbids", b"forbids", "in_place", b"in_place", "initial_commit", b"initial_commit", "mode", b"mode", "model", b"model", "name", b"name", "owns", b"owns", "parent", b"parent", "path", b"path", "priority", b"priority", "prompt", b"prompt", "request_id", b"request_id", "variables", b"variables", "with_changes", b"with_changes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_budget_usd", b"_budget_usd", "adopt_path", b"adopt_path", "after", b"after", "agent", b"agent", "base_ref", b"base_ref", "branch", b"branch", "budget_usd", b"budget_usd", "effort", b"effort", "existing_branch", b"existing_branch", "fetch", b"fetch", "forbids", b"forbids", "in_place", b"in_place", "initial_commit", b"initial_commit", "mode", b"mode", "model", b"model", "name", b"name", "owns", b"owns", "parent", b"parent", "path", b"path", "priority", b"priority", "prompt", b"prompt", "request_id", b"request_id", "variables", b"variables", "with_changes", b"with_changes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__budget_usd: _TypeAlias = _typing.Literal["budget_usd"]  # noqa: Y015
     _WhichOneofArgType__budget_usd: _TypeAlias = _typing.Literal["_budget_usd", b"_budget_usd"]  # noqa: Y015
@@ -1053,7 +1061,7 @@ class UpdateSessionRequest(_message.Message):
 
     @_builtins.property
     def update_mask(self) -> _field_mask_pb2.FieldMask:
-        """Which fields change: "name", "model", "mode", "budget_usd", "priority", "owns", "forbids"."""
+        """Which fields change: "name", "model", "effort", "mode", "budget_usd", "priority", "owns", "forbids"."""
 
     @_builtins.property
     def variables(self) -> Global___VariableChanges:

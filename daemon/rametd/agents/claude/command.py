@@ -8,7 +8,7 @@ from typing import cast
 import claude_agent_sdk
 from claude_agent_sdk import ClaudeAgentOptions, McpSdkServerConfig
 from claude_agent_sdk._internal.transport.subprocess_cli import SubprocessCLITransport
-from claude_agent_sdk.types import SystemPromptPreset
+from claude_agent_sdk.types import EffortLevel, SystemPromptPreset
 from ramet.mcp import SERVER
 
 from rametd.agents.base import Launch, NativeStart
@@ -53,6 +53,7 @@ def launch(
         cwd=session.worktree,
         system_prompt=system_prompt(briefing),
         model=session.model or None,
+        effort=cast("EffortLevel | None", session.effort or None),
         permission_mode=session.mode.value,
         permission_prompt_tool_name="stdio",
         allowed_tools=[f"mcp__{SERVER}"],  # the caps are the permission

@@ -18,7 +18,7 @@ import structlog
 
 from rametd.domain.checkpoints import ConversationCut
 from rametd.domain.errors import NotFoundError, RametError
-from rametd.domain.models import Mode, Repo, Session
+from rametd.domain.models import UNATTENDED, Repo, Session
 from rametd.domain.spares import Spare
 from rametd.keeper.executor import Handle
 from rametd.keeper.place import Place
@@ -208,7 +208,7 @@ class Warmer:
         core = self.core
         if warm.ended.is_set() or session.conversation_begun or session.agent != warm.session.agent:
             return False
-        if (session.mode == Mode.BYPASS) != (warm.session.mode == Mode.BYPASS):
+        if session.mode != warm.session.mode and not UNATTENDED.isdisjoint({session.mode, warm.session.mode}):
             return False  # it can be reached only in a process that began with it, and is to be reachable in no other
         alike = replace(session, mode=warm.session.mode, model=warm.session.model)
         launch = await launch_of(core, alike, repo, around=_fixed(session, repo), briefing=BRIEFING)

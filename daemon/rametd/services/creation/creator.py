@@ -17,14 +17,14 @@ from rametd.domain.errors import (
     BypassForbiddenError,
     PathTakenError,
 )
-from rametd.domain.models import Hold, Mode, Session, SetupState, Tokens, WorktreeKind
+from rametd.domain.models import UNATTENDED, Hold, Session, SetupState, Tokens, WorktreeKind
 from rametd.domain.operations import Kind, Operation
 from rametd.domain.spares import Spare
 from rametd.domain.states import State
 from rametd.environment import build
 from rametd.git import Base, check_branch_name, slug
 from rametd.services import ports, repos
-from rametd.services.checks import check_budget, check_model, check_prompt
+from rametd.services.checks import check_budget, check_effort, check_model, check_prompt
 from rametd.services.core import Core
 from rametd.services.creation.building import Builder, SpareLostError
 from rametd.services.creation.inserting import begin, insert, operation_of
@@ -122,6 +122,7 @@ class Creator:
         core = self._core
         check_prompt(new.prompt, empty_is_fine=True)
         check_model(new.model)
+        check_effort(new.effort)
         check_budget(new.budget_usd)
         check_start(new)
         await core.kind(new.agent).check()
@@ -129,8 +130,8 @@ class Creator:
         repo = await core.store.read(lambda reader: repos.known_or_new(core, reader, info))
         config = await for_repository(core, repo, info)
         mode = new.mode if new.mode is not None else config.permissions.default_mode
-        if mode == Mode.BYPASS and not core.config.permissions.allow_bypass:
-            raise BypassForbiddenError
+        if mode in UNATTENDED and not core.config.permissions.allow_bypass:
+            raise BypassForbiddenError(f"{mode} is off")
         repo_id = repo.id
         parent, after = await core.store.read(
             lambda reader: (
@@ -201,7 +202,8 @@ class Creator:
             worktree=start.worktree or tree_of(core, repo, session_id),
             parent_id=parent.id if parent is not None else "",
             agent=new.agent,
-            model=new.model,
+            model=new.model or (config.agents.claude.model if new.agent == "claude" else ""),
+            effort=new.effort or (config.agents.claude.effort if new.agent == "claude" else ""),
             mode=wanted.mode,
             state=State.QUEUED if new.prompt else State.IDLE,
             state_reason="",

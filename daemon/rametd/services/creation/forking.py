@@ -110,6 +110,7 @@ class Forker:
             branch=wanted.branch,
             agent=session.agent,
             model=session.model,
+            effort=session.effort,
             mode=session.mode,
             budget_usd=session.budget_usd,
             owns=session.owns,

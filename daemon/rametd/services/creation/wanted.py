@@ -34,6 +34,7 @@ class NewSession:
     existing_branch: str = ""
     agent: str = "claude"
     model: str = ""
+    effort: str = ""
     mode: Mode | None = None
     budget_usd: float | None = None
     owns: tuple[str, ...] = ()

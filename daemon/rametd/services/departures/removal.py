@@ -53,9 +53,7 @@ class Remover:
         judged = force or begun is None or begun.kind != Kind.REMOVE
         if judged and not force:
             if session.state in {State.STARTING, State.WORKING, State.WAITING}:
-                raise WrongStateError(
-                    f"{session.name} is {session.state}", hint=f"`rametctl stop {session.name}` first, or add --force"
-                )
+                raise WrongStateError(f"{session.name} is {session.state}", hint="add --stop to end its turn first")
             risk = await work_at_risk(core, session)
             if risk:
                 raise at_risk(session, await with_unstored(core, session, risk))

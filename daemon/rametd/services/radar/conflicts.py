@@ -20,6 +20,7 @@ from rametd.domain.conflicts import (
     worst,
 )
 from rametd.domain.models import DAEMON, Request, RequestKind, RequestState, Session
+from rametd.domain.states import State
 from rametd.services import events
 from rametd.services.landing.words import goal_of
 from rametd.services.lifecycle import ask_person, log_request
@@ -118,10 +119,13 @@ Clash = tuple[Session, tuple[FileConflict, ...]]
 """A sibling, and the files that its work and one's own will not merge in."""
 
 
-def tell_agents(unit: Unit, pairs: Sequence[PairConflict], policy: Policy, resting: Collection[str]) -> list[str]:
+def tell_agents(
+    unit: Unit, pairs: Sequence[PairConflict], policy: Policy, resting: Collection[str], *, idle_too: bool = False
+) -> list[str]:
     """Tell those of red pairs that are at work and do not know, each of all its siblings at once; returns the sessions that were told.
 
-    An idle one is told when it is at work again, as a warning is not worth a turn; one that is ``resting`` from the last warning, later.
+    An idle one is told when it is at work again, as a warning starts a paid turn, unless ``idle_too``; one that is ``resting`` from the last
+    warning, later.
     """
     untold: dict[str, list[tuple[PairConflict, Clash]]] = {}
     for pair in pairs:
@@ -131,6 +135,7 @@ def tell_agents(unit: Unit, pairs: Sequence[PairConflict], policy: Policy, resti
         files = load(pair.files)
         for session, clash in ((one, (other, files)), (other, (one, mirrored(files)))):
             at_work = session.state in TURN_STATES and has_agent(unit, session)
+            at_work = at_work or (idle_too and session.state == State.IDLE)
             if at_work and session.id not in resting and session.id not in pair.notified:
                 untold.setdefault(session.id, []).append((pair, clash))
     for session_id, clashes in untold.items():

@@ -215,7 +215,9 @@ class Radar:
                 if unit.sessions.find(pair.other_id) is None:
                     conflicts.forget(unit, pair)
             red = [pair for pair in siblings if pair.red]
-            return conflicts.tell_agents(unit, red, policy, resting) if tell else []
+            return (
+                conflicts.tell_agents(unit, red, policy, resting, idle_too=tell == "always") if tell != "never" else []
+            )
 
         for session_id in await write_for_sure(core.store, work):
             self._told[session_id] = core.loop_time()

@@ -77,6 +77,7 @@ CREATE TABLE sessions (
     checkpoint INTEGER NOT NULL DEFAULT 0,
     last_message_id TEXT NOT NULL DEFAULT '',
     turn_summary TEXT NOT NULL DEFAULT '',
+    effort TEXT NOT NULL DEFAULT '',
     doing TEXT NOT NULL DEFAULT '',
     state_time REAL NOT NULL DEFAULT 0,
     setup_reason TEXT NOT NULL DEFAULT '',
