@@ -96,7 +96,8 @@ def check_landed(landings: "Sequence[Landing]") -> None:
         held = landings[states.index("held")]
         raise PersonNeededError(
             f"{held.session_name} needs you: {held.reason}",
-            hint=f"fix it, then: rametctl queue retry {held.id}, or: rametctl queue rm {held.id}",
+            hint=f"fix it (rametctl shell {held.session_name}), then: rametctl queue retry {held.session_name},"
+            f" or: rametctl queue rm {held.session_name}",
         )
     if any(state != "landed" for state in states):
         index = next(index for index, state in enumerate(states) if state != "landed")

@@ -21,6 +21,7 @@ OURS = re.compile(r"\x1b\[[0-9;]*m|\x1b\[\?25[lh]|\x1b\[2K|\x1b\[1A|\r")
 LEFT_OUT = {
     "mcp": "speaks JSON to a program",
     "completion": "prints a script that is part of it",
+    "config edit": "runs the person's editor",
     "demo": "becomes another program",
     "shell": "becomes the person's shell",
     "attach": "becomes the agent's own program",
@@ -39,6 +40,7 @@ LEFT_OUT = {
 ARGUMENTS = {
     "adopt": [[".", "hello"]],
     "answer": [["s", "yes"]],
+    "config set": [["max_working", "4"]],
     "diff": [["s"], ["s", "--stat"], ["s", "--name-only"]],
     "doctor": [[], ["--fix"]],
     "fork": [["s", "hello"]],

@@ -1,4 +1,4 @@
-"""`rametctl config`: show and check the settings."""
+"""`rametctl config`: show, change and check the settings."""
 
 import shlex
 from pathlib import Path
@@ -16,14 +16,14 @@ WARNING = "warning: "
 FROM_REPOSITORY = "repository file"
 
 
-@click.group("config", short_help="Show and check settings.")
+@click.group("config", short_help="Manage settings: show, set, edit, check.")
 def command() -> None:
     """Settings: the owner's config.toml, and .ramet.toml at a repository's root.
 
     \b
     Examples:
       rametctl config show
-      rametctl config check
+      rametctl config set agents.claude.model opus
     """
 
 
@@ -49,7 +49,7 @@ def show(app: App, repo: str | None) -> None:
             ["KEY", "VALUE", "FROM", "DOES"],
             [
                 [
-                    (setting.key, "bold"), (setting.value_json, ""),
+                    (setting.key, "bold"), (shown_value(setting.value_json, setting.unit), ""),
                     (setting.origin, "dim" if setting.origin == "default" else "yellow"), (setting.description, "dim"),
                 ]
                 for setting in answer.settings
@@ -60,6 +60,22 @@ def show(app: App, repo: str | None) -> None:
     app.output.hint(f"owner's file: {answer.owner_file}")
     if answer.withheld or answer.repo_problem:
         _show_withheld(app, answer)
+
+
+def shown_value(text: str, unit: str) -> str:
+    """A value with its unit: ``10m``, ``2.0 GiB``; text that is no number stays as it is."""
+    from ramet.words import size
+
+    from rametctl.render.format import span
+
+    if not unit or not text.replace(".", "", 1).isdigit():
+        return text
+    number = float(text)
+    if unit == "seconds":
+        return span(number) if number % 60 == 0 or number < 60 else f"{number:g}s"
+    if unit == "bytes":
+        return size(int(number))
+    return f"{text} {unit}"
 
 
 def _show_withheld(app: App, answer: "GetConfigResponse") -> None:
@@ -115,6 +131,98 @@ def check(app: App, repo: str | None) -> None:
         app.output.text(*(f"{path}: ok" for path in files))
     else:
         app.output.text(f"no {owner_file}: every setting has its default")
+
+
+@command.command("set", cls=Verb, short_help="Set a value in your config.toml.")
+@click.argument("key")
+@click.argument("value")
+@click.pass_obj
+def set_value(app: App, key: str, value: str) -> None:
+    """Set KEY (see `config show`) to VALUE in your config.toml. VALUE is TOML, or text.
+    The file stays as it was if the daemon would refuse the value.
+
+    \b
+    Examples:
+      rametctl config set agents.claude.model opus
+      rametctl config set agents.sleep_after 30m
+      rametctl config set land.protected '["main", "release/*"]'
+    """
+    from rametctl.settings import toml_value, with_setting
+
+    file = app.directories.config_file
+    before = _text(file)
+    _write(app, file, before, with_setting(before or "", key, toml_value(value)))
+    if app.output.json_mode:
+        app.output.json({"ok": True, "key": key, "file": str(file)})
+    else:
+        app.output.text(f"{key} = {toml_value(value)}")
+        _say_how_it_takes_effect(app)
+
+
+@command.command("edit", cls=Verb, short_help="Edit your config.toml in $EDITOR.")
+@click.pass_obj
+def edit(app: App) -> None:
+    """Open your config.toml in $EDITOR. The file stays as it was if the daemon would
+    refuse the result.
+
+    \b
+    Example:
+      rametctl config edit
+    """
+    from rametctl.errors import ClientError
+
+    file = app.directories.config_file
+    before = _text(file)
+    editor = app.environ.get("VISUAL") or app.environ.get("EDITOR") or "vi"
+    try:
+        after = click.edit(before or "# See: rametctl config show\n", editor=editor, extension=".toml")
+    except click.ClickException as error:
+        raise ClientError(f"nothing was changed: {error.format_message()}", hint="is $EDITOR right?") from error
+    if after is None or after == before:
+        app.output.text("nothing was changed")
+        return
+    _write(app, file, before, after)
+    app.output.text(f"{file}: ok")
+    _say_how_it_takes_effect(app)
+
+
+def _text(file: Path) -> str | None:
+    from rametctl.errors import ClientError
+
+    try:
+        return file.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return None
+    except (OSError, UnicodeDecodeError) as error:
+        raise ClientError(f"{file} cannot be read: {error}", reason="BAD_CONFIG") from error
+
+
+def _write(app: App, file: Path, before: str | None, after: str) -> None:
+    """Replace the file, and put the old one back if the daemon would refuse the new one. Raises ClientError."""
+    from rametctl.errors import ClientError
+
+    known = [text for text in _problems(app, None) if not text.startswith(WARNING)]
+    file.parent.mkdir(parents=True, exist_ok=True)
+    _replace(file, after)
+    wrong = [text for text in _problems(app, None) if not text.startswith(WARNING) and text not in known]
+    if wrong:
+        if before is None:
+            file.unlink()
+        else:
+            _replace(file, before)
+        raise ClientError(f"nothing was changed: {wrong[0]}", hint="see: rametctl config show", reason="BAD_CONFIG")
+
+
+def _replace(file: Path, text: str) -> None:
+    scratch = file.with_name(f".{file.name}.new")
+    scratch.write_text(text, encoding="utf-8")
+    if file.exists():
+        scratch.chmod(file.stat().st_mode & 0o777)
+    scratch.replace(file)
+
+
+def _say_how_it_takes_effect(app: App) -> None:
+    app.output.hint("to apply it: rametctl daemon restart (agents keep running)")
 
 
 def _repo_file(app: App, repo: str | None) -> Path | None:

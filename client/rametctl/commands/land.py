@@ -1,9 +1,14 @@
 """`rametctl land`: merge sessions' work into the target branch, checked first."""
 
+from typing import TYPE_CHECKING
+
 import click
 
 from rametctl.app import App
 from rametctl.options import Verb, new_request_id, sessions_argument
+
+if TYPE_CHECKING:
+    from ramet.v1.landing_pb2 import LandSessionsRequest, LandSessionsResponse
 
 SHORTEST = 0.001
 """Seconds; 0 would be no end."""
@@ -15,6 +20,7 @@ SHORTEST = 0.001
 @click.option("--target", metavar="BRANCH", help="Branch to land on (default: the base).")
 @click.option("--method", type=click.Choice(["merge", "rebase", "squash"]), help="Merge method (default: land.method).")
 @click.option("--commit", "commit_message", metavar="MESSAGE", help="Commit uncommitted changes first.")
+@click.option("--local", is_flag=True, help="Land on a branch that has an upstream; nothing is pushed.")
 @click.option("--detach", is_flag=True, help="Do not wait until it has landed.")
 @click.option(
     "--timeout", type=click.FloatRange(min=0, min_open=True), metavar="SECONDS", help="Exit with 124 after this time."
@@ -27,13 +33,15 @@ def command(
     target: str | None,
     method: str | None,
     commit_message: str | None,
+    local: bool,
     detach: bool,
     timeout: float | None,
 ) -> None:
     """Queue SESSION... to land on the branch they started from, in this order. Ramet
     merges and checks each one in a separate worktree, and only then moves the branch.
     After a conflict or a failed check the agent is asked to fix it, and in the end
-    you are; the others continue. Waits until all are done.
+    you are; the others continue. Waits until all are done. If the branch follows one
+    of a remote, asks on a terminal; --local lands on your own branch all the same.
 
     Exits with 0 if all have landed, with 4 if one needs your input, and with 1 if
     one was removed from the queue.
@@ -62,6 +70,7 @@ def command(
         check=check,
         path=app.repo_here() or "",
         commit_message=commit_message or "",
+        local=local,
         request_id=new_request_id(),
     )
     live = not app.output.json_mode
@@ -69,7 +78,7 @@ def command(
     with app.connection.within(None if timeout is None else timeout + GRACE):
         # The log's end first: what happens between the call and the first look is then seen too.
         cursor = app.connection.info().cursor
-        queued = app.connection.call(lambda daemon: daemon.landing.LandSessions, request)
+        queued = _queue(app, request)
         landings = list(queued.landings)
         for warning in queued.warnings:
             app.output.note(f"rametctl: {warning}")
@@ -86,3 +95,23 @@ def command(
         app.output.show(*(landing_line(each) for each in landings))
     if not detach:
         check_landed(landings)
+
+
+def _queue(app: App, request: "LandSessionsRequest") -> "LandSessionsResponse":
+    """Queue the sessions; on a terminal, ask whether to land on a branch that has an upstream."""
+    import sys
+
+    from rametctl.errors import RefusedError
+
+    try:
+        return app.connection.call(lambda daemon: daemon.landing.LandSessions, request)
+    except RefusedError as error:
+        if not error.data.get("upstream") or app.output.json_mode:
+            raise
+        if not app.output.error_terminal or sys.stdin is None or not sys.stdin.isatty():
+            raise
+        if not app.output.confirm(f"{error.message}. Land on your local {error.data['branch']}? Nothing is pushed."):
+            raise
+    request.local = True
+    request.request_id = new_request_id()
+    return app.connection.call(lambda daemon: daemon.landing.LandSessions, request)

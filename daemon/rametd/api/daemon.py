@@ -159,4 +159,5 @@ def setting_message(each: Effective) -> daemon_pb2.Setting:
         value_json=json.dumps(value, default=str),
         origin=each.origin,
         description=each.setting.meaning,
+        unit=each.setting.kind.unit,
     )

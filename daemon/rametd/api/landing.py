@@ -56,6 +56,7 @@ class LandingCalls:
                 method=request.method,
                 checks=tuple(request.check),
                 commit_message=request.commit_message,
+                local=request.local,
                 repo_id=await repo_id_around(self._core, request.path),
             )
 

@@ -350,8 +350,8 @@ class RemoteFailedError(PreconditionError):
 
 
 class ProtectedBranchError(PreconditionError):
-    """The branch changes by pull request only; `land.protected` lists such branches. Run `rametctl pr create S`.
-    Data: ``data["branch"]``.
+    """`land.protected` names the branch, or it has an upstream (``data["upstream"]``) and `--local` was not given.
+    Run `rametctl pr create S`. Data: ``data["branch"]``.
     """
 
     reason = "PROTECTED_BRANCH"

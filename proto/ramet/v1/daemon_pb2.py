@@ -26,7 +26,7 @@ from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__
 from ramet.v1 import common_pb2 as ramet_dot_v1_dot_common__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x15ramet/v1/daemon.proto\x12\x08ramet.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x15ramet/v1/common.proto\"\x10\n\x0eGetInfoRequest\"\xb3\x02\n\x0fGetInfoResponse\x12\x0f\n\x07version\x18\x01 \x01(\t\x12\x18\n\x10\x63ontract_version\x18\x02 \x01(\r\x12\x13\n\x0binstance_id\x18\x03 \x01(\t\x12 \n\x06\x63ursor\x18\x04 \x01(\x0b\x32\x10.ramet.v1.Cursor\x12\x0b\n\x03pid\x18\x05 \x01(\x03\x12\x0e\n\x06socket\x18\x06 \x01(\t\x12\x11\n\tstate_dir\x18\x07 \x01(\t\x12\x0f\n\x07serving\x18\x08 \x01(\x08\x12.\n\nstart_time\x18\t \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x14\n\x0c\x63\x61pabilities\x18\n \x03(\t\x12\x10\n\x08log_file\x18\x0c \x01(\t\x12\x11\n\tread_only\x18\r \x01(\x08\x12\x12\n\nquarantine\x18\x0e \x01(\t\"\x11\n\x0fShutdownRequest\"5\n\x10ShutdownResponse\x12\x0b\n\x03pid\x18\x01 \x01(\x03\x12\x14\n\x0c\x61gents_alive\x18\x02 \x01(\r\"%\n\x10GetConfigRequest\x12\x11\n\trepo_path\x18\x01 \x01(\t\"\xa8\x01\n\x11GetConfigResponse\x12#\n\x08settings\x18\x01 \x03(\x0b\x32\x11.ramet.v1.Setting\x12\x12\n\nowner_file\x18\x02 \x01(\t\x12\x11\n\trepo_file\x18\x03 \x01(\t\x12#\n\x08withheld\x18\x04 \x03(\x0b\x32\x11.ramet.v1.Setting\x12\x14\n\x0crepo_problem\x18\x05 \x01(\t\x12\x0c\n\x04repo\x18\x06 \x01(\t\"O\n\x07Setting\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\x12\n\nvalue_json\x18\x02 \x01(\t\x12\x0e\n\x06origin\x18\x03 \x01(\t\x12\x13\n\x0b\x64\x65scription\x18\x04 \x01(\t\"\x16\n\x14GetStatisticsRequest\"\x88\x02\n\x15GetStatisticsResponse\x12?\n\x08sessions\x18\x01 \x03(\x0b\x32-.ramet.v1.GetStatisticsResponse.SessionsEntry\x12\x14\n\x0c\x61gents_alive\x18\x02 \x01(\r\x12\x0e\n\x06\x65vents\x18\x03 \x01(\x04\x12\x15\n\ropen_requests\x18\x04 \x01(\r\x12\x10\n\x08\x63ost_usd\x18\x05 \x01(\x01\x12\x16\n\x0eresident_bytes\x18\x06 \x01(\x04\x12\x16\n\x0e\x64\x61tabase_bytes\x18\x07 \x01(\x04\x1a/\n\rSessionsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\r:\x02\x38\x01\";\n\x0fGetCostsRequest\x12(\n\x08grouping\x18\x01 \x01(\x0e\x32\x16.ramet.v1.CostGrouping\"D\n\x10GetCostsResponse\x12\x1d\n\x05\x63osts\x18\x01 \x03(\x0b\x32\x0e.ramet.v1.Cost\x12\x11\n\ttotal_usd\x18\x02 \x01(\x01\"G\n\x04\x43ost\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\x10\n\x08\x63ost_usd\x18\x02 \x01(\x01\x12 \n\x06tokens\x18\x03 \x01(\x0b\x32\x10.ramet.v1.Tokens*x\n\x0c\x43ostGrouping\x12\x1d\n\x19\x43OST_GROUPING_UNSPECIFIED\x10\x00\x12\x19\n\x15\x43OST_GROUPING_SESSION\x10\x01\x12\x15\n\x11\x43OST_GROUPING_DAY\x10\x02\x12\x17\n\x13\x43OST_GROUPING_MODEL\x10\x03\x32\xed\x02\n\rDaemonService\x12>\n\x07GetInfo\x12\x18.ramet.v1.GetInfoRequest\x1a\x19.ramet.v1.GetInfoResponse\x12\x41\n\x08Shutdown\x12\x19.ramet.v1.ShutdownRequest\x1a\x1a.ramet.v1.ShutdownResponse\x12\x44\n\tGetConfig\x12\x1a.ramet.v1.GetConfigRequest\x1a\x1b.ramet.v1.GetConfigResponse\x12P\n\rGetStatistics\x12\x1e.ramet.v1.GetStatisticsRequest\x1a\x1f.ramet.v1.GetStatisticsResponse\x12\x41\n\x08GetCosts\x12\x19.ramet.v1.GetCostsRequest\x1a\x1a.ramet.v1.GetCostsResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x15ramet/v1/daemon.proto\x12\x08ramet.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x15ramet/v1/common.proto\"\x10\n\x0eGetInfoRequest\"\xb3\x02\n\x0fGetInfoResponse\x12\x0f\n\x07version\x18\x01 \x01(\t\x12\x18\n\x10\x63ontract_version\x18\x02 \x01(\r\x12\x13\n\x0binstance_id\x18\x03 \x01(\t\x12 \n\x06\x63ursor\x18\x04 \x01(\x0b\x32\x10.ramet.v1.Cursor\x12\x0b\n\x03pid\x18\x05 \x01(\x03\x12\x0e\n\x06socket\x18\x06 \x01(\t\x12\x11\n\tstate_dir\x18\x07 \x01(\t\x12\x0f\n\x07serving\x18\x08 \x01(\x08\x12.\n\nstart_time\x18\t \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x14\n\x0c\x63\x61pabilities\x18\n \x03(\t\x12\x10\n\x08log_file\x18\x0c \x01(\t\x12\x11\n\tread_only\x18\r \x01(\x08\x12\x12\n\nquarantine\x18\x0e \x01(\t\"\x11\n\x0fShutdownRequest\"5\n\x10ShutdownResponse\x12\x0b\n\x03pid\x18\x01 \x01(\x03\x12\x14\n\x0c\x61gents_alive\x18\x02 \x01(\r\"%\n\x10GetConfigRequest\x12\x11\n\trepo_path\x18\x01 \x01(\t\"\xa8\x01\n\x11GetConfigResponse\x12#\n\x08settings\x18\x01 \x03(\x0b\x32\x11.ramet.v1.Setting\x12\x12\n\nowner_file\x18\x02 \x01(\t\x12\x11\n\trepo_file\x18\x03 \x01(\t\x12#\n\x08withheld\x18\x04 \x03(\x0b\x32\x11.ramet.v1.Setting\x12\x14\n\x0crepo_problem\x18\x05 \x01(\t\x12\x0c\n\x04repo\x18\x06 \x01(\t\"]\n\x07Setting\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\x12\n\nvalue_json\x18\x02 \x01(\t\x12\x0e\n\x06origin\x18\x03 \x01(\t\x12\x13\n\x0b\x64\x65scription\x18\x04 \x01(\t\x12\x0c\n\x04unit\x18\x05 \x01(\t\"\x16\n\x14GetStatisticsRequest\"\x88\x02\n\x15GetStatisticsResponse\x12?\n\x08sessions\x18\x01 \x03(\x0b\x32-.ramet.v1.GetStatisticsResponse.SessionsEntry\x12\x14\n\x0c\x61gents_alive\x18\x02 \x01(\r\x12\x0e\n\x06\x65vents\x18\x03 \x01(\x04\x12\x15\n\ropen_requests\x18\x04 \x01(\r\x12\x10\n\x08\x63ost_usd\x18\x05 \x01(\x01\x12\x16\n\x0eresident_bytes\x18\x06 \x01(\x04\x12\x16\n\x0e\x64\x61tabase_bytes\x18\x07 \x01(\x04\x1a/\n\rSessionsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\r:\x02\x38\x01\";\n\x0fGetCostsRequest\x12(\n\x08grouping\x18\x01 \x01(\x0e\x32\x16.ramet.v1.CostGrouping\"D\n\x10GetCostsResponse\x12\x1d\n\x05\x63osts\x18\x01 \x03(\x0b\x32\x0e.ramet.v1.Cost\x12\x11\n\ttotal_usd\x18\x02 \x01(\x01\"G\n\x04\x43ost\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\x10\n\x08\x63ost_usd\x18\x02 \x01(\x01\x12 \n\x06tokens\x18\x03 \x01(\x0b\x32\x10.ramet.v1.Tokens*x\n\x0c\x43ostGrouping\x12\x1d\n\x19\x43OST_GROUPING_UNSPECIFIED\x10\x00\x12\x19\n\x15\x43OST_GROUPING_SESSION\x10\x01\x12\x15\n\x11\x43OST_GROUPING_DAY\x10\x02\x12\x17\n\x13\x43OST_GROUPING_MODEL\x10\x03\x32\xed\x02\n\rDaemonService\x12>\n\x07GetInfo\x12\x18.ramet.v1.GetInfoRequest\x1a\x19.ramet.v1.GetInfoResponse\x12\x41\n\x08Shutdown\x12\x19.ramet.v1.ShutdownRequest\x1a\x1a.ramet.v1.ShutdownResponse\x12\x44\n\tGetConfig\x12\x1a.ramet.v1.GetConfigRequest\x1a\x1b.ramet.v1.GetConfigResponse\x12P\n\rGetStatistics\x12\x1e.ramet.v1.GetStatisticsRequest\x1a\x1f.ramet.v1.GetStatisticsResponse\x12\x41\n\x08GetCosts\x12\x19.ramet.v1.GetCostsRequest\x1a\x1a.ramet.v1.GetCostsResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -35,8 +35,8 @@ if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_GETSTATISTICSRESPONSE_SESSIONSENTRY']._loaded_options = None
   _globals['_GETSTATISTICSRESPONSE_SESSIONSENTRY']._serialized_options = b'8\001'
-  _globals['_COSTGROUPING']._serialized_start=1279
-  _globals['_COSTGROUPING']._serialized_end=1399
+  _globals['_COSTGROUPING']._serialized_start=1293
+  _globals['_COSTGROUPING']._serialized_end=1413
   _globals['_GETINFOREQUEST']._serialized_start=91
   _globals['_GETINFOREQUEST']._serialized_end=107
   _globals['_GETINFORESPONSE']._serialized_start=110
@@ -50,19 +50,19 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_GETCONFIGRESPONSE']._serialized_start=533
   _globals['_GETCONFIGRESPONSE']._serialized_end=701
   _globals['_SETTING']._serialized_start=703
-  _globals['_SETTING']._serialized_end=782
-  _globals['_GETSTATISTICSREQUEST']._serialized_start=784
-  _globals['_GETSTATISTICSREQUEST']._serialized_end=806
-  _globals['_GETSTATISTICSRESPONSE']._serialized_start=809
-  _globals['_GETSTATISTICSRESPONSE']._serialized_end=1073
-  _globals['_GETSTATISTICSRESPONSE_SESSIONSENTRY']._serialized_start=1026
-  _globals['_GETSTATISTICSRESPONSE_SESSIONSENTRY']._serialized_end=1073
-  _globals['_GETCOSTSREQUEST']._serialized_start=1075
-  _globals['_GETCOSTSREQUEST']._serialized_end=1134
-  _globals['_GETCOSTSRESPONSE']._serialized_start=1136
-  _globals['_GETCOSTSRESPONSE']._serialized_end=1204
-  _globals['_COST']._serialized_start=1206
-  _globals['_COST']._serialized_end=1277
-  _globals['_DAEMONSERVICE']._serialized_start=1402
-  _globals['_DAEMONSERVICE']._serialized_end=1767
+  _globals['_SETTING']._serialized_end=796
+  _globals['_GETSTATISTICSREQUEST']._serialized_start=798
+  _globals['_GETSTATISTICSREQUEST']._serialized_end=820
+  _globals['_GETSTATISTICSRESPONSE']._serialized_start=823
+  _globals['_GETSTATISTICSRESPONSE']._serialized_end=1087
+  _globals['_GETSTATISTICSRESPONSE_SESSIONSENTRY']._serialized_start=1040
+  _globals['_GETSTATISTICSRESPONSE_SESSIONSENTRY']._serialized_end=1087
+  _globals['_GETCOSTSREQUEST']._serialized_start=1089
+  _globals['_GETCOSTSREQUEST']._serialized_end=1148
+  _globals['_GETCOSTSRESPONSE']._serialized_start=1150
+  _globals['_GETCOSTSRESPONSE']._serialized_end=1218
+  _globals['_COST']._serialized_start=1220
+  _globals['_COST']._serialized_end=1291
+  _globals['_DAEMONSERVICE']._serialized_start=1416
+  _globals['_DAEMONSERVICE']._serialized_end=1781
 # @@protoc_insertion_point(module_scope)

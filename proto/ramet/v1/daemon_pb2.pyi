@@ -263,6 +263,7 @@ class Setting(_message.Message):
     VALUE_JSON_FIELD_NUMBER: _builtins.int
     ORIGIN_FIELD_NUMBER: _builtins.int
     DESCRIPTION_FIELD_NUMBER: _builtins.int
+    UNIT_FIELD_NUMBER: _builtins.int
     key: _builtins.str
     """Dotted key."""
     value_json: _builtins.str
@@ -271,6 +272,8 @@ class Setting(_message.Message):
     """Where the value comes from: "default", "owner" or "repository"."""
     description: _builtins.str
     """One line that says what it does."""
+    unit: _builtins.str
+    """Unit of a number, such as "seconds", "bytes" or "USD"; empty where it has none."""
     def __init__(
         self,
         *,
@@ -278,10 +281,11 @@ class Setting(_message.Message):
         value_json: _builtins.str = ...,
         origin: _builtins.str = ...,
         description: _builtins.str = ...,
+        unit: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["description", b"description", "key", b"key", "origin", b"origin", "value_json", b"value_json"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["description", b"description", "key", b"key", "origin", b"origin", "unit", b"unit", "value_json", b"value_json"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

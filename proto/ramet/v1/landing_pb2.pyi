@@ -226,6 +226,7 @@ class LandSessionsRequest(_message.Message):
     PATH_FIELD_NUMBER: _builtins.int
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     COMMIT_MESSAGE_FIELD_NUMBER: _builtins.int
+    LOCAL_FIELD_NUMBER: _builtins.int
     target: _builtins.str
     """The branch to land on; empty means the base that each started from."""
     method: _builtins.str
@@ -236,6 +237,8 @@ class LandSessionsRequest(_message.Message):
     """The same id again returns the first answer."""
     commit_message: _builtins.str
     """Commit first what is not committed, as the person and with this message; empty refuses a session with such work."""
+    local: _builtins.bool
+    """Land on the local branch although it has an upstream; nothing is pushed. A branch that land.protected names stays protected."""
     @_builtins.property
     def sessions(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Ids, prefixes or names, in the order they are to land."""
@@ -254,10 +257,11 @@ class LandSessionsRequest(_message.Message):
         path: _builtins.str = ...,
         request_id: _builtins.str = ...,
         commit_message: _builtins.str = ...,
+        local: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["check", b"check", "commit_message", b"commit_message", "method", b"method", "path", b"path", "request_id", b"request_id", "sessions", b"sessions", "target", b"target"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["check", b"check", "commit_message", b"commit_message", "local", b"local", "method", b"method", "path", b"path", "request_id", b"request_id", "sessions", b"sessions", "target", b"target"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

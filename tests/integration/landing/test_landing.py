@@ -135,7 +135,7 @@ async def test_what_cannot_be_landed_is_refused_before_anything_is_done(
         await landings.land("works", target="followed")
     assert reason_of(caught.value) == "PROTECTED_BRANCH"
     hint = str(dict(caught.value.trailing_metadata() or ())["grpc-status-details-bin"])
-    assert all(way in hint for way in ("rametctl pr create works", "protected = []", "daemon restart")), hint
+    assert all(way in hint for way in ("rametctl pr create works", "--local", "nothing is pushed")), hint
     assert (await refusal(landings.land("works", target="nowhere")))[0] == "REF_NOT_FOUND"
     assert (await refusal(landings.land("works", target=session.branch)))[0] == "INVALID_INPUT"
     assert (await refusal(landings.land("works", method="octopus")))[0] == "INVALID_INPUT"
@@ -275,3 +275,20 @@ async def test_a_tree_that_cannot_be_checked_out_says_so_and_is_given_to_a_perso
     git(repository, "config", "--remove-section", "filter.locked")
     await landings.retry("works")
     assert (await landings.wait("works"))["works"].state == LANDED
+
+
+async def test_a_branch_with_an_upstream_is_landed_on_locally_when_told_so(
+    client: Client, landings: Landings, repository: Path
+) -> None:
+    await with_work(client, repository, "local", base_ref="main")
+    git(repository, "branch", "ours", "main")
+    git(repository, "remote", "add", "origin", str(repository))
+    git(repository, "config", "branch.ours.remote", "origin")
+    git(repository, "config", "branch.ours.merge", "refs/heads/main")
+    before = git(repository, "rev-parse", "main")
+
+    await landings.land("local", target="ours", local=True)
+
+    assert (await landings.wait("local"))["local"].state == LANDED
+    assert git(repository, "rev-parse", "main") == before != git(repository, "rev-parse", "ours")
+    git(repository, "remote", "remove", "origin")

@@ -34,6 +34,7 @@ class NewLandings:
     method: str = ""
     checks: tuple[str, ...] = ()
     commit_message: str = ""  # commit first what is not committed
+    local: bool = False  # land on a branch with an upstream too
     repo_id: str | None = None  # whose sessions are meant where a name fits several
 
 
@@ -60,7 +61,7 @@ async def draft_entry(core: Core, checkpointer: Checkpointer, session: Session, 
     info = await info_of(core, repo)
     config = await for_repository(core, repo, info)
     target = new.target or (plan.target if plan is not None else "") or session.base_ref
-    await check_target(core, info, config, session, target)
+    await check_target(core, info, config, session, target, local=new.local)
     warnings = await check_work(core, checkpointer, repo, info, session, target, new.commit_message)
     now = core.clock()
     landing = Landing(
@@ -90,7 +91,9 @@ async def draft_entry(core: Core, checkpointer: Checkpointer, session: Session, 
     return Draft(landing, warnings)
 
 
-async def check_target(core: Core, info: RepositoryInfo, config: Config, session: Session, target: str) -> None:
+async def check_target(
+    core: Core, info: RepositoryInfo, config: Config, session: Session, target: str, *, local: bool = False
+) -> None:
     git = core.git
     if target == session.branch:
         raise InvalidInputError(
@@ -101,18 +104,19 @@ async def check_target(core: Core, info: RepositoryInfo, config: Config, session
             f"{target} is no local branch, so that {session.name} cannot be landed on it",
             hint=f"name one with --target, or `rametctl pr create {session.name}`",
         )
-    globs = config.land.protected
-    protected = any(fnmatchcase(target, glob) for glob in globs)
-    if "land.protected" not in config.origins:
-        protected = await git.landing.targets.has_upstream(info, target)
-    if protected:
+    if "land.protected" in config.origins:
+        if any(fnmatchcase(target, glob) for glob in config.land.protected):
+            raise ProtectedBranchError(
+                f"{target} is protected by land.protected",
+                hint=f"`rametctl pr create {session.name}`, or change the setting: rametctl config set land.protected '[]'",
+                branch=target,
+            )
+    elif not local and await git.landing.targets.has_upstream(info, target):
         raise ProtectedBranchError(
-            f"{target} is changed by pull requests only",
-            hint=(
-                f"`rametctl pr create {session.name}`; to land on it all the same, put `protected = []` under [land] into config.toml"
-                " and restart the daemon (`rametctl daemon restart`), or into the .ramet.toml of a trusted repository"
-            ),
+            f"{target} has an upstream",
+            hint=f"`rametctl pr create {session.name}`, or land on your local {target} with --local; nothing is pushed",
             branch=target,
+            upstream="true",
         )
 
 

@@ -1,0 +1,63 @@
+"""Change one key of a TOML file and leave every other byte as it is."""
+
+import json
+import re
+import tomllib
+from typing import Any
+
+from rametctl.errors import UsageError
+
+_HEADER = re.compile(r"\s*\[([A-Za-z0-9_.\s\"'-]+)\]\s*(?:#.*)?")
+_KEY = re.compile(r"\s*([A-Za-z0-9_-]+(?:\s*\.\s*[A-Za-z0-9_-]+)*)\s*=")
+
+
+def toml_value(text: str) -> str:
+    """``text`` as a TOML value: as it is where it is one, else as a string."""
+    try:
+        tomllib.loads(f"x = {text}")
+    except tomllib.TOMLDecodeError:
+        return json.dumps(text, ensure_ascii=False)
+    return text if "\n" not in text else json.dumps(text)
+
+
+def with_setting(text: str, key: str, value: str) -> str:
+    """The file with ``key`` set to a TOML ``value``. Raises UsageError where only an editor can do it."""
+    path = key.split(".")
+    try:
+        before = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise UsageError(f"config.toml is not TOML: {error}", hint="fix it: rametctl config edit") from error
+    wanted = _changed(before, path, tomllib.loads(f"x = {value}")["x"])
+    for changed in _attempts(text.splitlines(), path, value):
+        result = "\n".join(changed) + "\n"
+        try:
+            if tomllib.loads(result) == wanted:
+                return result
+        except tomllib.TOMLDecodeError:
+            continue
+    raise UsageError(f"{key} cannot be set in the file as it is", hint="edit it: rametctl config edit")
+
+
+def _attempts(lines: list[str], path: list[str], value: str) -> "list[list[str]]":
+    """The lines with the setting at each place where it may stand, the best first: over its old line, in its table, at the top."""
+    table: list[str] = []
+    over: list[list[str]] = []
+    below: list[tuple[int, list[str]]] = []
+    for number, line in enumerate(lines):
+        if (header := _HEADER.fullmatch(line)) is not None:
+            table = [part.strip().strip("\"'") for part in header[1].split(".")]
+            if path[: len(table)] == table and len(table) < len(path):
+                rest = ".".join(path[len(table) :])
+                below.append((len(table), [*lines[: number + 1], f"{rest} = {value}", *lines[number + 1 :]]))
+        elif (found := _KEY.match(line)) is not None:
+            name = [part.strip() for part in found[1].split(".")]
+            if table + name == path:
+                over.append([*lines[:number], f"{line[: found.end()]} {value}", *lines[number + 1 :]])
+    deepest = [changed for _, changed in sorted(below, key=lambda each: -each[0])]
+    return [*over, *deepest, [f"{'.'.join(path)} = {value}", *lines]]
+
+
+def _changed(tree: dict[str, Any], path: list[str], value: Any) -> dict[str, Any]:
+    first, *rest = path
+    inner = tree.get(first)
+    return {**tree, first: _changed(inner if isinstance(inner, dict) else {}, rest, value) if rest else value}
