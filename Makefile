@@ -28,7 +28,7 @@ test: $(STAMP) ## the tests, with a smoke of every crash kind and of the real CL
 
 test-all: $(STAMP) ## all tests; CI runs them
 	@echo "running all tests: unit, integration, crash, and end to end with the real Claude Code CLI ..."
-	@$(BIN)/python -m pytest -q -n 2 --dist worksteal $(ARGS)
+	@$(BIN)/python -m pytest -q -n 2 --dist worksteal --durations=25 $(ARGS)
 
 soak: $(STAMP) ## long rounds of random kills, removals and shell texts (two hours)
 	@$(BIN)/python -m pytest -q -n 2 --dist worksteal tests/crash --crash-rounds 40
