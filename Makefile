@@ -62,8 +62,8 @@ proto: $(STAMP) ## write the contract's Python code again
 release-image: $(STAMP) ## store the contract as released: what `buf breaking` compares with
 	@PATH="$(CURDIR)/$(BIN):$$PATH" sh -ec 'cd proto; buf build -o released.binpb'
 
-picture: $(STAMP) ## make docs/demo.svg from a real run
-	@$(BIN)/python -m ramet_demo --svg docs/demo.svg
+picture: $(STAMP) ## make the pictures in docs (demo, inbox, transcript) from a real run
+	@$(BIN)/python -m ramet_demo --svg docs
 
 format: $(STAMP) ## format the source
 	@$(BIN)/ruff format .

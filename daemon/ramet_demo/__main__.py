@@ -29,7 +29,7 @@ def main() -> int:
         prog="rametctl demo", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
     parser.add_argument("--keep", action="store_true", help="keep the directory, to look around in it")
-    parser.add_argument("--svg", type=Path, metavar="FILE", help="draw the key screens of this run")
+    parser.add_argument("--svg", type=Path, metavar="DIRECTORY", help="draw the key screens of this run into it")
     arguments = parser.parse_args()
     for number in SIGNALS:
         signal.signal(number, leave)
@@ -57,7 +57,8 @@ def main() -> int:
     else:
         teller.add(f"Nothing of it is left: no process, and {place.root} is gone.")
     if arguments.svg:
-        draw(screens, arguments.svg)
+        for name, shown in screens.items():
+            draw(shown, arguments.svg / f"{name}.svg")
     teller.say("What you saw")
     teller.add(CONCLUSION)
     return 0

@@ -42,8 +42,8 @@ With your own Claude login, in a repository of yours:
     rametctl diff first"""
 
 
-def perform(stage: Stage, teller: Teller) -> list[Shown]:
-    """Play it all. Returns what the picture shows; raises `BrokenPromiseError` where a claim does not hold."""
+def perform(stage: Stage, teller: Teller) -> dict[str, list[Shown]]:
+    """Play it all. Returns the screens of each picture by its name; raises `BrokenPromiseError` where a claim does not hold."""
     return Performance(stage, teller).play()
 
 
@@ -54,8 +54,9 @@ class Performance:
         self._stage = stage
         self._teller = teller
         self._highlights: list[Shown] = []
+        self._pictures: dict[str, list[Shown]] = {}
 
-    def play(self) -> list[Shown]:
+    def play(self) -> dict[str, list[Shown]]:
         self._teller.add(INTRODUCTION.format(root=self._stage.root))
         self._repository()
         self._start()
@@ -63,7 +64,7 @@ class Performance:
         self._answer(pids)
         self._results()
         self._leave()
-        return self._highlights
+        return {"demo": self._highlights, **self._pictures}
 
     # ── the acts ─────────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -117,6 +118,8 @@ class Performance:
     def _answer(self, pids: dict[str, int]) -> None:
         self._teller.say("The next command starts a new daemon, which takes all three up again.")
         shown = self._highlight(self._run("rametctl inbox"))
+        if self._teller.records:
+            self._pictures["inbox"] = [self._run("rametctl inbox --full")]
         self._check("python -m greet Ada Alan" in shown.plain, "the request outlived the daemon that received it")
         now = {name: int(self._ask("show", name)["process"]["pid"]) for name in NAMES}
         self._check(now == pids, "they are the same processes as before")
@@ -139,6 +142,8 @@ class Performance:
         self._check(feature == ["README.md", "greet/__main__.py"], f"the feature was added, in two files: {feature}")
         self._teller.say("How the bug was found: a turn that began under the killed daemon.")
         self._run("rametctl watch bug", until=lambda shown: "· checkpoint" in shown.plain)
+        if self._teller.records:
+            self._pictures["transcript"] = [self._run("rametctl logs feature")]
         self._once_only()
 
     def _once_only(self) -> None:

@@ -56,7 +56,7 @@ def command(app: App, requests: tuple[str, ...], full: bool, watch: bool) -> Non
     elif requests or full or not app.output.terminal:
         lines = list(_in_full(blocking, reviews))
         if full:
-            app.output.page(lines)
+            app.output.page(app.output.fitted(lines))
         else:
             app.output.show(*lines)
         remember(app, waiting)

@@ -71,7 +71,8 @@ def edit_counts(edit: "FileEdit") -> str:
         return f"new file, {plural(edit.additions, 'line')}"
     if not (edit.additions or edit.deletions):
         return "no change"
-    return f"+{edit.additions} −{edit.deletions}"
+    counts = (f"+{edit.additions}" if edit.additions else "", f"−{edit.deletions}" if edit.deletions else "")
+    return " ".join(filter(None, counts))
 
 
 def edit_lines(edit: "FileEdit", *, most: int | None = None, indent: int = 4) -> Iterator[Line]:

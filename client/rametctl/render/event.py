@@ -1,4 +1,4 @@
-"""Events as people read them on one line, in `log` and where a transcript has no more to say."""
+"""Events as people read them on one line, in `events` and where a transcript has no more to say."""
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
