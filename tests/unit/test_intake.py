@@ -3,12 +3,13 @@
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from ramet.v1 import event_pb2
 from rametd.agents.base import Activity, CallFailed, ControlSettled, Doing, Fact, Frame, Said, Trouble
 from rametd.domain.models import Session
-from rametd.services.intake import Intake
+from rametd.services.intake import Intake, line_events
 from rametd.store import Store
 
 from tests.support.eventually import eventually
@@ -166,3 +167,21 @@ def test_a_line_that_changes_more_than_last_words_is_not_calm(fact: Fact) -> Non
     event = event_pb2.Event(agent_notice=event_pb2.AgentNotice(type="x"))
     assert not Frame(0, 1, b"\n", event, (Doing("reads"), fact), None).is_calm
     assert not Frame(0, 1, b"\n", event, (), {"type": "control_request"}).is_calm
+
+
+def test_pieces_of_a_message_are_one_event_for_each_run_and_lines_stay_lines() -> None:
+    def frame(number: int, **payload: Any) -> Frame:
+        return Frame(number, number + 1, bytes([number]), event_pb2.Event(offset=number, **payload), (), None)
+
+    def piece(number: int, text: str = "", **more: Any) -> Frame:
+        return frame(number, partial=event_pb2.Partial(text=text, **more))
+
+    line = event_pb2.AssistantMessage()
+    frames = [
+        piece(0, "a"), piece(1, "b"), piece(2), frame(3, assistant_message=line), piece(4), piece(5, output_tokens=7),
+        frame(6, assistant_message=line), piece(7, "of a subagent", parent_tool_use_id="t1"),
+    ]  # fmt: skip
+    made = [(event_pb2.Event.FromString(event.payload), event.frame) for event in line_events(a_session(), frames)]
+    assert [(event.partial.text, event.partial.output_tokens, event.offset, line) for event, line in made] == [
+        ("ab", 0, 0, b""), ("", 0, 3, b"\x03"), ("", 7, 5, b""), ("", 0, 6, b"\x06"),
+    ]  # fmt: skip

@@ -5,8 +5,8 @@ nothing but a session's last words go this way (`Frame.is_calm`); a batch with a
 """
 
 import asyncio
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import groupby, takewhile
+from collections.abc import Iterable, Sequence
+from itertools import takewhile
 from typing import Protocol
 
 import structlog
@@ -83,17 +83,29 @@ class Intake:
                 source.refused()
 
 
-def line_events(session: Session, frames: Sequence[Frame]) -> Iterator[NewEvent]:
+def line_events(session: Session, frames: Sequence[Frame]) -> list[NewEvent]:
     """Make the events of consecutive lines of the session's agent: one each, but one for each run of pieces of a message.
 
     A model writes dozens of pieces in a second, and the whole message repeats them: they are stored to be watched, without their lines.
     """
-    for is_piece, run in groupby(frames, key=lambda frame: frame.event.HasField("partial")):
-        if is_piece:
-            if (piece := _joined(run)) is not None:
-                yield _event(session, piece, b"")
-        else:
-            yield from (_event(session, frame.event, frame.line.removesuffix(b"\n")) for frame in run)
+    found: list[NewEvent] = []
+    pieces: list[Frame] = []
+    for frame in frames:
+        if frame.event.HasField("partial"):
+            pieces.append(frame)
+            continue
+        if pieces:
+            _add_pieces(found, session, pieces)
+        found.append(_event(session, frame.event, frame.line.removesuffix(b"\n")))
+    if pieces:
+        _add_pieces(found, session, pieces)
+    return found
+
+
+def _add_pieces(found: list[NewEvent], session: Session, pieces: list[Frame]) -> None:
+    if (joined := _joined(pieces)) is not None:
+        found.append(_event(session, joined, b""))
+    pieces.clear()
 
 
 def _joined(run: Iterable[Frame]) -> event_pb2.Event | None:
