@@ -13,7 +13,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from ramet.environment import NAME, NEVER, Kind, allowed, family_of, matches
+from ramet.environment import NAME, NEVER, Kind, allowed, family_of, group_of, matches
 from ramet.paths import PathsError, open_private_directory
 
 from rametd.domain.errors import BadEnvironmentError, RuntimeDirectoryError
@@ -33,16 +33,16 @@ class Variables:
     given: Mapping[str, str | None] = field(default_factory=dict, repr=False)
 
     def over(self, daemon_env: Mapping[str, str]) -> dict[str, str]:
-        """Return what calls brought over the daemon's own; of a family that they brought any of, the daemon adds none."""
-        families = {family_of(name) for name in self.called} - {None}
-        daemons = {name: value for name, value in daemon_env.items() if family_of(name) not in families}
+        """Return what calls brought over the daemon's own, of which those are left out that would go with them."""
+        groups = {group_of(name) for name in self.called} - {None}
+        daemons = {name: value for name, value in daemon_env.items() if group_of(name) not in groups}
         return daemons | dict(self.called)
 
     def refreshed(self, caller: Mapping[str, str]) -> "Variables":
-        """Replace each family of fresh variables that ``caller`` has any of."""
+        """Replace the fresh variables that ``caller`` has, and those that go with them."""
         fresh = {name: value for name, value in caller.items() if family_of(name) is not None}
-        brought = {family_of(name) for name in fresh}
-        stays = {name: value for name, value in self.called.items() if family_of(name) not in brought}
+        brought = {group_of(name) for name in fresh}
+        stays = {name: value for name, value in self.called.items() if group_of(name) not in brought}
         return replace(self, called=stays | fresh)
 
     def changed(self, values: Mapping[str, str], taken: Mapping[str, str], removed: Collection[str]) -> "Variables":
@@ -96,7 +96,7 @@ def build(
 ) -> dict[str, str]:
     """Build a process's environment: allowed variables of the daemon, overridden by the session's, overridden by ``fixed``.
 
-    Of a family of fresh variables that the session has any of, the daemon adds none. ``fixed`` (RAMET_SESSION, RAMET_TOKEN, …) is
+    The daemon adds nothing to an account that the session has (see `Variables.over`). ``fixed`` (RAMET_SESSION, RAMET_TOKEN, …) is
     not filtered. Raises BadEnvironmentError for an invalid name or value.
     """
     all_of_them = session.over(daemon_env)

@@ -3,8 +3,8 @@
 *Pinned* variables come from the call that creates a session. *Fresh* variables (credentials, sockets, identity) come from every later
 call of the owner too. No process of a session inherits a variable in `NEVER`. `rametctl set --env` sets single variables of a session.
 
-Fresh variables form families. A call that has any variable of a family replaces the whole family, because a new AWS_ACCESS_KEY_ID with
-the AWS_SESSION_TOKEN of another day is a mixture that no account accepts. A call that has none of a family leaves it as it is.
+Fresh variables form families. A call that has any variable of an account replaces the whole account, because a new AWS_ACCESS_KEY_ID
+with the AWS_SESSION_TOKEN of another day is a mixture that nobody accepts. A call that has none of a family leaves it as it is.
 """
 
 import re
@@ -33,46 +33,65 @@ class Kind(StrEnum):
 class Family:
     """Fresh variables that belong together.
 
-    ``restarts``: a change is worth a new process for an idle agent. ``accounts``: they say on whose account something happens.
+    ``together``: a call that has one of them replaces all, else each by itself. ``restarts``: a change is worth a new process for
+    an idle agent. ``accounts``: they say on whose account something happens.
     """
 
     name: str
     patterns: tuple[str, ...]
+    together: bool = True
     restarts: bool = True
     accounts: bool = False
 
 
 IDENTITY = ("GIT_AUTHOR_NAME", "GIT_AUTHOR_EMAIL", "GIT_COMMITTER_NAME", "GIT_COMMITTER_EMAIL")
-
-FORGE = Family(
-    "forge",
-    ("GH_CONFIG_DIR", "GH_TOKEN", "GH_ENTERPRISE_TOKEN", "GH_HOST", "GITHUB_TOKEN", "GITHUB_ENTERPRISE_TOKEN"),
-    accounts=True,
+FORGE = (
+    *("GH_TOKEN", "GITHUB_TOKEN", "GH_ENTERPRISE_TOKEN", "GITHUB_ENTERPRISE_TOKEN"),
+    *("GH_CONFIG_DIR", "GH_HOST"),
 )
 """For `gh` and for pushing. Agents and commands get these only through ``agents.claude.pass_env`` or ``--env``."""
 
 FAMILIES = (
     Family(
-        "Claude",
+        "Claude account",
         (
-            "ANTHROPIC_*",
-            "CLAUDE_CODE_OAUTH_TOKEN",
-            "CLAUDE_CODE_USE_*",
-            "CLAUDE_CODE_SKIP_*_AUTH",
-            "CLAUDE_CODE_CLIENT_*",
+            *("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "ANTHROPIC_BASE_URL", "ANTHROPIC_CUSTOM_HEADERS"),
+            *("CLAUDE_CODE_OAUTH_TOKEN", "CLAUDE_CODE_USE_*", "CLAUDE_CODE_SKIP_*_AUTH", "CLAUDE_CODE_CLIENT_*"),
         ),
         accounts=True,
     ),
-    Family("AWS", ("AWS_*",), accounts=True),
-    Family("Google Cloud", ("GOOGLE_*", "CLOUDSDK_*", "GCLOUD_PROJECT", "CLOUD_ML_REGION", "VERTEX_*"), accounts=True),
-    Family("Azure", ("AZURE_*",), accounts=True),
-    FORGE,
+    Family("Claude", ("ANTHROPIC_*",), together=False, accounts=True),
+    Family(
+        "AWS account",
+        (
+            *("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_SECURITY_TOKEN", "AWS_PROFILE"),
+            *("AWS_BEARER_TOKEN_*", "AWS_ROLE_*", "AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_CREDENTIAL_*", "AWS_VAULT"),
+        ),
+        accounts=True,
+    ),
+    Family("AWS", ("AWS_*",), together=False, accounts=True),
+    Family(
+        "Google Cloud",
+        ("GOOGLE_*", "CLOUDSDK_*", "GCLOUD_PROJECT", "CLOUD_ML_REGION", "VERTEX_*"),
+        together=False,
+        accounts=True,
+    ),
+    Family(
+        "Azure account",
+        ("AZURE_CLIENT_*", "AZURE_TENANT_ID", "AZURE_USERNAME", "AZURE_PASSWORD", "AZURE_FEDERATED_TOKEN_FILE"),
+        accounts=True,
+    ),
+    Family("Azure", ("AZURE_*",), together=False, accounts=True),
+    Family("forge account", FORGE[:4], accounts=True),
+    Family("forge", FORGE[4:], together=False, accounts=True),
     Family("SSH agent", ("SSH_AUTH_SOCK", "SSH_AGENT_PID")),
-    Family("GnuPG", ("GPG_TTY", "GNUPGHOME"), restarts=False),  # GPG_TTY differs in each terminal
-    Family("git identity", (*IDENTITY, "EMAIL"), accounts=True),
-    Family("git configuration", ("GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM", "GIT_CONFIG_NOSYSTEM")),
+    Family("GnuPG", ("GPG_TTY", "GNUPGHOME"), together=False, restarts=False),  # GPG_TTY differs in each terminal
+    Family("git identity", IDENTITY, accounts=True),
+    Family("address", ("EMAIL",), accounts=True),
+    Family("git configuration", ("GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM", "GIT_CONFIG_NOSYSTEM"), together=False),
     # VS Code's GIT_ASKPASS is a script that reaches its window by the variables beside it.
-    Family("git transport", ("GIT_SSH", "GIT_SSH_COMMAND", "GIT_SSH_VARIANT", "GIT_ASKPASS", "VSCODE_GIT_*")),
+    Family("git password", ("GIT_ASKPASS", "VSCODE_GIT_*")),
+    Family("git transport", ("GIT_SSH", "GIT_SSH_COMMAND", "GIT_SSH_VARIANT")),
     Family(
         "proxy",
         ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "all_proxy", "no_proxy"),
@@ -80,9 +99,16 @@ FAMILIES = (
     Family(
         "certificates",
         ("SSL_CERT_FILE", "SSL_CERT_DIR", "NODE_EXTRA_CA_CERTS", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"),
+        together=False,
     ),
-    Family("desktop", ("DBUS_SESSION_BUS_ADDRESS", "DISPLAY", "WAYLAND_DISPLAY", "XAUTHORITY"), restarts=False),
+    Family(
+        "desktop",
+        ("DBUS_SESSION_BUS_ADDRESS", "DISPLAY", "WAYLAND_DISPLAY", "XAUTHORITY"),
+        together=False,
+        restarts=False,
+    ),
 )
+"""A variable is of the first family with a pattern that fits."""
 
 PINNED = (
     # the person and the machine
@@ -98,7 +124,7 @@ PINNED = (
 )
 """Names, or patterns with ``*``. ``agents.claude.pass_env`` adds to them; a name of a family that it lists stays fresh."""
 
-ALLOWED = (*PINNED, *(pattern for family in FAMILIES if family is not FORGE for pattern in family.patterns))
+ALLOWED = (*PINNED, *(pattern for family in FAMILIES for pattern in family.patterns if pattern not in FORGE))
 """What agents and commands may inherit without further configuration."""
 
 NEVER = (
@@ -166,15 +192,22 @@ def _split(patterns: tuple[str, ...]) -> tuple[frozenset[str], tuple[tuple[str, 
     return plain, tuple((head, pattern) for pattern, head in heads.items() if head != pattern)
 
 
+@lru_cache(maxsize=1024)
 def family_of(name: str) -> Family | None:
     """Return the family of a fresh variable; None for a pinned one."""
     return next((family for family in FAMILIES if matches(name, family.patterns)), None)
 
 
+def group_of(name: str) -> str | None:
+    """Return what a fresh variable is replaced together with: the name of its family, or its own; None for a pinned one."""
+    family = family_of(name)
+    return None if family is None else family.name if family.together else name
+
+
 def carried(environ: Mapping[str, str], pass_env: Iterable[str] = ()) -> dict[str, str]:
     """Return what a call carries of its caller's environment."""
     inside_git = any(name in environ for name in OF_GIT)
-    names = allowed(environ, (*FORGE.patterns, *pass_env))
+    names = allowed(environ, (*FORGE, *pass_env))
     return {name: environ[name] for name in environ if name in names and not (inside_git and name in IDENTITY)}
 
 

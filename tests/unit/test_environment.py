@@ -18,6 +18,7 @@ from ramet.environment import (
     encode,
     family_of,
     for_daemon,
+    group_of,
     matches,
 )
 from rametd.domain.errors import BadEnvironmentError, RuntimeDirectoryError
@@ -82,7 +83,7 @@ def test_the_sessions_variable_wins_over_the_daemons_and_ours_over_both() -> Non
     assert build(daemon, session, fixed={"RAMET_TOKEN": "inner"}) == expected
 
 
-def test_of_a_family_that_a_session_has_the_daemon_adds_nothing() -> None:
+def test_of_an_account_that_a_session_has_the_daemon_adds_nothing() -> None:
     daemon = {"AWS_PROFILE": "old", "AWS_SESSION_TOKEN": "old", "https_proxy": "p", "HTTP_PROXY": "p", "PATH": "/bare"}
     assert build(daemon, Variables({"AWS_PROFILE": "new"})) == {
         "AWS_PROFILE": "new", "https_proxy": "p", "HTTP_PROXY": "p", "PATH": "/bare",
@@ -152,7 +153,26 @@ def test_a_variable_of_one_process_never_comes(name: str) -> None:
         Variables().changed({name: "x"}, {}, ())
 
 
-def test_each_family_is_replaced_as_a_whole() -> None:
+@pytest.mark.parametrize(
+    ("has", "brings", "then"),
+    [
+        ({"ANTHROPIC_API_KEY": "k"}, {"ANTHROPIC_MODEL": "m"}, {"ANTHROPIC_API_KEY": "k", "ANTHROPIC_MODEL": "m"}),
+        ({"ANTHROPIC_API_KEY": "k"}, {"CLAUDE_CODE_OAUTH_TOKEN": "t"}, {"CLAUDE_CODE_OAUTH_TOKEN": "t"}),
+        ({"AWS_SESSION_TOKEN": "t"}, {"AWS_REGION": "r"}, {"AWS_SESSION_TOKEN": "t", "AWS_REGION": "r"}),
+        ({"AWS_SESSION_TOKEN": "t", "AWS_REGION": "r"}, {"AWS_PROFILE": "p"}, {"AWS_PROFILE": "p", "AWS_REGION": "r"}),
+        ({"GITHUB_TOKEN": "t", "GH_HOST": "h"}, {"GH_TOKEN": "u"}, {"GH_TOKEN": "u", "GH_HOST": "h"}),
+        ({"GIT_AUTHOR_NAME": "n"}, {"EMAIL": "e"}, {"GIT_AUTHOR_NAME": "n", "EMAIL": "e"}),
+        ({"https_proxy": "p"}, {"NO_PROXY": "x"}, {"NO_PROXY": "x"}),
+    ],
+)
+def test_a_setting_in_every_shell_takes_no_account_away(
+    has: dict[str, str], brings: dict[str, str], then: dict[str, str]
+) -> None:
+    assert Variables(has).refreshed(brings).called == then
+    assert Variables(brings).over(has) == then
+
+
+def test_each_account_is_replaced_as_a_whole() -> None:
     session = Variables({"AWS_ACCESS_KEY_ID": "1", "AWS_SESSION_TOKEN": "1", "SSH_AUTH_SOCK": "/1"})
     assert session.refreshed({"AWS_ACCESS_KEY_ID": "2"}).called == {"AWS_ACCESS_KEY_ID": "2", "SSH_AUTH_SOCK": "/1"}
 
@@ -230,8 +250,8 @@ def test_whatever_comes_in_nothing_forbidden_comes_out(
     built = build(daemon, Variables(caller), pass_env, {"RAMET_SESSION": "me"})
     assert built.pop("RAMET_SESSION") == "me"
     assert not set(built) & {*OUTER, "GIT_DIR"}
-    brought = {family_of(name) for name in caller} - {None}
-    daemons = {name for name in daemon if name in caller or family_of(name) not in brought}
+    brought = {group_of(name) for name in caller} - {None}
+    daemons = {name for name in daemon if name in caller or group_of(name) not in brought}
     assert set(built) == allowed({*daemons, *caller}, pass_env)
     assert all(built[name] == caller.get(name, daemon.get(name)) for name in built)
 
@@ -254,7 +274,7 @@ def test_a_daemon_started_by_the_way_has_no_account_of_anybody() -> None:
     assert set(for_daemon(dict.fromkeys(of_accounts | others, ""))) == others
 
 
-def test_no_variable_is_of_two_families_or_never_passed_and_fresh() -> None:
+def test_no_fresh_variable_is_never_passed_and_none_is_out_of_reach() -> None:
     for family in FAMILIES:
         plain = [pattern.replace("*", "X") for pattern in family.patterns]
         assert [family_of(name) for name in plain] == [family] * len(plain)

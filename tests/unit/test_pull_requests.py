@@ -163,9 +163,9 @@ def test_refusals_of_each_kind_are_told_apart(output: bytes, error: type[Excepti
 def test_the_keys_to_the_forge_reach_gh_and_no_agent() -> None:
     callers = {"GH_TOKEN": "secret", "GH_CONFIG_DIR": "/x", "PATH": "/bin", "GH_REPO": "other/repo"}
     assert allowed(callers) == {"PATH"}
-    assert build({}, Variables(callers), FORGE.patterns) == {
+    assert build({}, Variables(callers), FORGE) == {
         "GH_TOKEN": "secret",
         "GH_CONFIG_DIR": "/x",
         "PATH": "/bin",
     }
-    assert not set(FORGE.patterns) & {*ALLOWED, *NEVER}
+    assert not set(FORGE) & {*ALLOWED, *NEVER}

@@ -80,7 +80,7 @@ class StandingCalls(SessionCalls):
             response.disk_bytes = await asyncio.to_thread(tree_bytes, Path(response.session.worktree))
         if request.include_variables and principal.get() in {OWNER, f"session:{response.session.id}"}:
             variables = await variables_of(self._core, response.session.id)
-            kinds = variables.kinds((*FORGE.patterns, *self._core.config.agents.claude.pass_env))
+            kinds = variables.kinds((*FORGE, *self._core.config.agents.claude.pass_env))
             response.variables.extend(
                 session_pb2.Variable(name=name, kind=VARIABLE_KINDS[kind]) for name, kind in sorted(kinds.items())
             )

@@ -53,7 +53,7 @@ async def for_git(core: Core, session_id: str, *, forge: bool = False) -> dict[s
         "RAMET_RUNTIME_DIR": str(core.runtime_dir),
         "RAMET_TOKEN": core.tokens.give(COMMAND),
     }
-    return build(core.daemon_environment, variables, FORGE.patterns if forge else (), fixed)
+    return build(core.daemon_environment, variables, FORGE if forge else (), fixed)
 
 
 def digest_of(core: Core, variables: Variables) -> str:
