@@ -9,7 +9,6 @@ from rametd.api.attention import messages as request_messages
 from rametd.api.calls import Call, Calls
 from rametd.api.context import environment, freshen, principal
 from rametd.api.modes import mode_named
-from rametd.api.ownership import OwnershipCalls
 from rametd.api.paging import offset, position_of, token_of
 from rametd.api.repo import absolute
 from rametd.domain.errors import InvalidInputError
@@ -24,7 +23,7 @@ from rametd.services.delivery import sender_of
 from rametd.services.family import find_member
 from rametd.services.members import member_of, message_of, transcript
 from rametd.services.orchestration import Orchestration, Spawn
-from rametd.services.ownership.handover import Ownership
+from rametd.services.ownership.handover import Decision, Ownership
 from rametd.services.waiting import wait_for_family
 from rametd.services.worktrees.changes import against, change_message, compare
 from rametd.store import Reader, Unit
@@ -43,7 +42,7 @@ def caller_of(reader: Reader, who: str) -> Session | None:
     return reader.sessions.get(session_id) if session_id else None
 
 
-class OrchestrationServicer(OwnershipCalls, orchestration_pb2_grpc.OrchestrationServiceServicer):
+class OrchestrationServicer(orchestration_pb2_grpc.OrchestrationServiceServicer):
     def __init__(
         self, core: Core, calls: Calls, creator: Creator, orchestration: Orchestration, ownership: Ownership
     ) -> None:
@@ -276,5 +275,34 @@ class OrchestrationServicer(OwnershipCalls, orchestration_pb2_grpc.Orchestration
 
             session = await self._orchestration.report(caller_id, request.text, remember)
             return await self._core.store.read(lambda reader: response_of(reader, session))
+
+        return await self._calls.once(request, work)
+
+    # Paths that sessions ask for and hand over
+
+    async def RequestPath(
+        self, request: orchestration_pb2.RequestPathRequest, context: Context
+    ) -> orchestration_pb2.RequestPathResponse:
+        caller_id = sender_of(principal.get())
+
+        async def work(call: Call) -> orchestration_pb2.RequestPathResponse:
+            return await self._ownership.request(caller_id, request.paths, request.reason, call.remember)
+
+        return await self._calls.once(request, work)
+
+    async def HandOverPath(
+        self, request: orchestration_pb2.HandOverPathRequest, context: Context
+    ) -> orchestration_pb2.HandOverPathResponse:
+        caller_id = sender_of(principal.get())
+        decision = Decision(
+            request=request.path_request_id,
+            refuse=request.refuse,
+            paths=tuple(request.paths),
+            session=request.session,
+            reason=request.reason,
+        )
+
+        async def work(call: Call) -> orchestration_pb2.HandOverPathResponse:
+            return await self._ownership.hand_over(caller_id, decision, call.remember)
 
         return await self._calls.once(request, work)

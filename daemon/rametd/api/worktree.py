@@ -1,39 +1,66 @@
-"""WorktreeService."""
+"""WorktreeService: what changed in worktrees, comments, checkpoints, conflicts, spares, the trash, and upkeep."""
 
-from ramet.v1 import worktree_pb2_grpc
+from collections.abc import AsyncIterator
+from typing import Any
 
-from rametd.api.calls import Calls
-from rametd.api.changes import ChangeCalls
-from rametd.api.checkpoints import CheckpointCalls
-from rametd.api.conflicts import ConflictCalls
-from rametd.api.pool import PoolCalls
-from rametd.api.reviews import ReviewCalls
-from rametd.api.trash import TrashCalls
-from rametd.api.upkeep import UpkeepCalls
+import grpc
+from ramet.v1 import worktree_pb2, worktree_pb2_grpc
+
+from rametd.api.calls import Call, Calls
+from rametd.api.context import freshen, here, named_session, principal
+from rametd.api.paging import offset, position_of, size_of, time_and_id, token_of
+from rametd.api.repo import resolve_or_new, resolve_repo
+from rametd.domain.checkpoints import CheckpointReason
+from rametd.domain.comments import Comment
+from rametd.domain.conflicts import PairConflict
+from rametd.domain.errors import InvalidInputError
+from rametd.domain.models import Prompt, Repo, Session
+from rametd.domain.spares import Spare
+from rametd.domain.text import utf8
+from rametd.git import MAX_PATCH, Diff, DiffOptions, Tracker, Whitespace
 from rametd.services.agents.supervisor import Supervisor
 from rametd.services.core import Core
-from rametd.services.creation.pool import Pool
+from rametd.services.creation.pool import Pool, PoolStatus
 from rametd.services.departures.departures import Departures
-from rametd.services.radar.radar import Radar
+from rametd.services.departures.trash import find_entry, message
+from rametd.services.lookup import find_session
+from rametd.services.missing import require_tree
+from rametd.services.radar import conflicts
+from rametd.services.radar.radar import Picture, Radar
+from rametd.services.repos import info_of, register
 from rametd.services.trackers import Trackers
 from rametd.services.upkeep.collector import Collector
 from rametd.services.upkeep.doctor import Doctor
+from rametd.services.views import prompt_message, stamp
+from rametd.services.worktrees.changes import Against, against, change_message, compare, paths_inside, warnings_of
 from rametd.services.worktrees.checkpoints import Checkpointer
-from rametd.services.worktrees.comments import Reviewer
+from rametd.services.worktrees.comments import Reviewer, comment_message
+from rametd.services.worktrees.history import checkpoint_message, find_checkpoint, list_checkpoints
 from rametd.services.worktrees.rewind import Rewinder
-from rametd.services.worktrees.sync import Syncer
+from rametd.services.worktrees.sync import Sync, Syncer
+from rametd.store import Reader, Unit
+
+Context = grpc.aio.ServicerContext[Any, Any]
+
+DEFAULT_PATCH = 8 << 20
+
+LARGEST_PATCH = 48 << 20
+
+WHITESPACE = {
+    worktree_pb2.WHITESPACE_UNSPECIFIED: Whitespace.SHOW,
+    worktree_pb2.WHITESPACE_SHOW: Whitespace.SHOW,
+    worktree_pb2.WHITESPACE_IGNORE_AT_EOL: Whitespace.IGNORE_AT_EOL,
+    worktree_pb2.WHITESPACE_IGNORE_CHANGE: Whitespace.IGNORE_CHANGE,
+    worktree_pb2.WHITESPACE_IGNORE_ALL: Whitespace.IGNORE_ALL,
+}
+
+CLEAN = worktree_pb2.CONFLICT_KIND_CLEAN
+
+WAKING = frozenset({"conflict_changed", "session_created", "session_removed", "session_archived", "session_restored"})
+"""Events after which the picture may be another one."""
 
 
-class WorktreeServicer(
-    ChangeCalls,
-    CheckpointCalls,
-    ConflictCalls,
-    PoolCalls,
-    ReviewCalls,
-    TrashCalls,
-    UpkeepCalls,
-    worktree_pb2_grpc.WorktreeServiceServicer,
-):
+class WorktreeServicer(worktree_pb2_grpc.WorktreeServiceServicer):
     def __init__(
         self,
         core: Core,
@@ -59,3 +86,490 @@ class WorktreeServicer(
         self._departures = departures
         self._collector = Collector(core, departures.remover)
         self._doctor = Doctor(core, supervisor)
+
+    # Changes
+
+    async def GetDiff(self, request: worktree_pb2.GetDiffRequest, context: Context) -> worktree_pb2.GetDiffResponse:
+        core = self._core
+        limit = patch_limit(request.max_bytes, DEFAULT_PATCH)
+        if request.whitespace not in WHITESPACE:
+            raise InvalidInputError(f"there is no way {request.whitespace} to see white space", hint="use one of four")
+        session = await named_session(core, request.session)
+        paths = paths_inside(session.worktree, request.paths)
+        options = DiffOptions(WHITESPACE[request.whitespace], paths, binary=request.binary)
+        old = await against(core, session, request.against)
+        diff = await compare(core, session, old, patch=not request.stat_only, max_patch=limit, options=options)
+        return worktree_pb2.GetDiffResponse(
+            files=[change_message(change) for change in diff.files],
+            patch=diff.patch or b"",
+            truncated=diff.truncated,
+            against_commit=old.commit,
+            additions=sum(change.additions for change in diff.files),
+            deletions=sum(change.deletions for change in diff.files),
+            warnings=warnings_of(diff),
+        )
+
+    async def WatchChanges(
+        self, request: worktree_pb2.WatchChangesRequest, context: Context
+    ) -> AsyncIterator[worktree_pb2.WatchChangesResponse]:
+        core = self._core
+        limit = patch_limit(request.max_bytes, MAX_PATCH)
+        session = await named_session(core, request.session)
+        old = await against(core, session, request.against, sessions=False)
+        await require_tree(core, session)
+        async with self._trackers.held(session) as tracker:
+            changes = tracker.changes()
+            try:
+                seen = (await tracker.tree()).tree
+                yield await self._changed(session, old, tracker, "", seen, limit if request.include_patch else None)
+                async for _ in changes:
+                    before, seen = seen, (await tracker.tree()).tree
+                    if seen != before:
+                        patch = limit if request.include_patch else None
+                        yield await self._changed(session, old, tracker, before, seen, patch)
+            finally:
+                changes.close()
+
+    async def _changed(
+        self, session: Session, old: Against, tracker: Tracker, before: str, now: str, limit: int | None
+    ) -> worktree_pb2.WatchChangesResponse:
+        """What differs between ``old`` and the tree ``now``; ``before`` is that of the last answer, "" for the first."""
+        core = self._core
+        info = await info_of(core, await core.store.read(lambda reader: reader.repos.get(session.repo_id)))
+        whole = await core.git.diffs.between(
+            info, old.tree, now, patch=limit is not None and not before, max_patch=limit or 0
+        )
+        since: Diff = whole
+        if before:
+            since = await core.git.diffs.between(info, before, now, patch=limit is not None, max_patch=limit or 0)
+        told = [change_message(change) for change in since.files]
+        names = sorted({name for change in told for name in (change.path, change.old_path) if name})
+        return worktree_pb2.WatchChangesResponse(
+            files=[change_message(change) for change in whole.files],
+            changed_paths=names,
+            patch=since.patch or b"",
+            truncated=since.truncated,
+            additions=sum(change.additions for change in whole.files),
+            deletions=sum(change.deletions for change in whole.files),
+            live=tracker.live,
+            note=tracker.note,
+        )
+
+    # Comments and syncs
+
+    async def AddComment(
+        self, request: worktree_pb2.AddCommentRequest, context: Context
+    ) -> worktree_pb2.AddCommentResponse:
+        who = principal.get()
+
+        async def work(call: Call) -> worktree_pb2.AddCommentResponse:
+            session = await named_session(self._core, request.session)
+
+            def answer(comment: Comment) -> worktree_pb2.AddCommentResponse:
+                return worktree_pb2.AddCommentResponse(comment=comment_message(comment, comment.line))
+
+            def remember(unit: Unit, comment: Comment) -> None:
+                call.remember(unit, answer(comment))
+
+            return answer(await self._reviewer.add(session, request.path, request.line, request.text, who, remember))
+
+        return await self._calls.once(request, work)
+
+    async def ListComments(
+        self, request: worktree_pb2.ListCommentsRequest, context: Context
+    ) -> worktree_pb2.ListCommentsResponse:
+        near = here.get()
+        start = position_of("comments", request.page_token, offset) or 0
+        size = size_of(request.page_size)
+        session, found = await self._core.store.read(
+            lambda reader: (
+                session := find_session(reader, request.session, repo_id=near),
+                reader.comments.list(session.id, resolved=request.include_resolved),
+            )
+        )
+        page = found[start : start + size]
+        places = await self._reviewer.where_now(session, page)
+        return worktree_pb2.ListCommentsResponse(
+            comments=[comment_message(comment, place) for comment, place in zip(page, places, strict=True)],
+            next_page_token=token_of("comments", start + size) if start + size < len(found) else "",
+        )
+
+    async def ResolveComment(
+        self, request: worktree_pb2.ResolveCommentRequest, context: Context
+    ) -> worktree_pb2.ResolveCommentResponse:
+        who = principal.get()
+
+        async def work(call: Call) -> worktree_pb2.ResolveCommentResponse:
+            def remember(unit: Unit, comment: Comment) -> None:
+                call.remember(unit, worktree_pb2.ResolveCommentResponse(comment=comment_message(comment)))
+
+            comment = await self._reviewer.resolve(request.comment, who, remember)
+            return worktree_pb2.ResolveCommentResponse(comment=comment_message(comment))
+
+        return await self._calls.once(request, work)
+
+    async def SendComments(
+        self, request: worktree_pb2.SendCommentsRequest, context: Context
+    ) -> worktree_pb2.SendCommentsResponse:
+        who = principal.get()
+
+        async def work(call: Call) -> worktree_pb2.SendCommentsResponse:
+            session = await named_session(self._core, request.session)
+            await freshen(self._core, session.id)
+
+            def answer(prompt: Prompt, sent: list[Comment]) -> worktree_pb2.SendCommentsResponse:
+                return worktree_pb2.SendCommentsResponse(
+                    prompt=prompt_message(prompt), comments=[comment_message(each) for each in sent]
+                )
+
+            def remember(unit: Unit, prompt: Prompt, sent: list[Comment]) -> None:
+                call.remember(unit, answer(prompt, sent))
+
+            return answer(*await self._reviewer.send(session, who, remember))
+
+        return await self._calls.once(request, work)
+
+    async def SyncSession(
+        self, request: worktree_pb2.SyncSessionRequest, context: Context
+    ) -> worktree_pb2.SyncSessionResponse:
+        who = principal.get()
+
+        async def work(call: Call) -> worktree_pb2.SyncSessionResponse:
+            session = await named_session(self._core, request.session)
+            await freshen(self._core, session.id)
+            wanted = Sync(
+                base_ref=request.base_ref,
+                rebase=request.method == worktree_pb2.SYNC_METHOD_REBASE,
+                fetch=request.fetch,
+                ask_agent=request.ask_agent,
+            )
+            return await self._syncer.sync(session, wanted, call.caller(who))
+
+        return await self._calls.once(request, work)
+
+    # Checkpoints
+
+    async def ListCheckpoints(
+        self, request: worktree_pb2.ListCheckpointsRequest, context: Context
+    ) -> worktree_pb2.ListCheckpointsResponse:
+        near = here.get()
+        before = position_of("checkpoints", request.page_token, offset)
+        size = size_of(request.page_size)
+
+        def work(reader: Reader) -> worktree_pb2.ListCheckpointsResponse:
+            session = find_session(reader, request.session, repo_id=near)
+            found = list_checkpoints(reader, session.id, before, size + 1)
+            page = found[:size]
+            return worktree_pb2.ListCheckpointsResponse(
+                checkpoints=page,
+                next_page_token=token_of("checkpoints", page[-1].number) if len(found) > size else "",
+            )
+
+        return await self._core.store.read(work)
+
+    async def CreateCheckpoint(
+        self, request: worktree_pb2.CreateCheckpointRequest, context: Context
+    ) -> worktree_pb2.CreateCheckpointResponse:
+        who = principal.get()
+
+        async def work(call: Call) -> worktree_pb2.CreateCheckpointResponse:
+            session = await self._session_of(request.session)
+            await require_tree(self._core, session)
+            made = await self._checkpointer.ask(session.id, CheckpointReason.MANUAL, who)
+            warnings = [
+                f"not kept, since git could not read it: {line}" for line in self._checkpointer.unread(session.id)
+            ]
+            return worktree_pb2.CreateCheckpointResponse(checkpoint=checkpoint_message(made), warnings=warnings)
+
+        return await self._calls.once(request, work)
+
+    async def RewindSession(
+        self, request: worktree_pb2.RewindSessionRequest, context: Context
+    ) -> worktree_pb2.RewindSessionResponse:
+        who = principal.get()
+
+        async def work(call: Call) -> worktree_pb2.RewindSessionResponse:
+            session = await self._session_of(request.session)
+            await require_tree(self._core, session)
+            checkpoint = await self._core.store.read(
+                lambda reader: find_checkpoint(reader, session, request.checkpoint)
+            )
+            await freshen(self._core, session.id)
+            return await self._rewinder.rewind(
+                session, checkpoint, files_only=request.files_only, caller=call.caller(who)
+            )
+
+        return await self._calls.once(request, work)
+
+    async def _session_of(self, name: str) -> Session:
+        return await named_session(self._core, name)
+
+    # Conflicts
+
+    async def ListConflicts(
+        self, request: worktree_pb2.ListConflictsRequest, context: Context
+    ) -> worktree_pb2.ListConflictsResponse:
+        repo_id, wanted = await self._meant(request.repo, tuple(request.sessions))
+        picture = await self._radar.picture(repo_id)
+
+        def answer(reader: Reader) -> worktree_pb2.ListConflictsResponse:
+            found = messages(reader, picture, wanted)
+            if request.include_clean:
+                found += clean(picture, wanted)
+            return worktree_pb2.ListConflictsResponse(
+                conflicts=found,
+                session_ids=[each.id for each in picture.sessions],
+                landing_order=picture.order,
+                order_conflicts=picture.order_conflicts,
+            )
+
+        return await self._core.store.read(answer)
+
+    async def WatchConflicts(
+        self, request: worktree_pb2.WatchConflictsRequest, context: Context
+    ) -> AsyncIterator[worktree_pb2.WatchConflictsResponse]:
+        core = self._core
+        repo_id, wanted = await self._meant(request.repo, tuple(request.sessions))
+        watcher = core.hub.watch(await core.store.read(lambda reader: reader.events.last_seq()), kinds=WAKING)
+        last: worktree_pb2.WatchConflictsResponse | None = None
+        try:
+            async with self._radar.watched(repo_id) as look:
+                while True:
+                    answer = await self._seen(await look(), wanted)
+                    if answer != last:
+                        yield answer
+                        last = answer
+                    while not any(each.repo_id == repo_id for each in await watcher.next()):
+                        pass
+        finally:
+            watcher.close()
+
+    async def _seen(self, picture: Picture, wanted: frozenset[str]) -> worktree_pb2.WatchConflictsResponse:
+        return worktree_pb2.WatchConflictsResponse(
+            conflicts=await self._core.store.read(lambda reader: messages(reader, picture, wanted)),
+            session_ids=[each.id for each in picture.sessions],
+            landing_order=picture.order,
+            order_conflicts=picture.order_conflicts,
+        )
+
+    async def _meant(self, repo: str, names: tuple[str, ...]) -> tuple[str, frozenset[str]]:
+        """The repository, and the ids of the sessions named; raises `InvalidInputError` where there is no one repository."""
+        near = here.get()
+        found = await self._core.store.read(lambda reader: [find_session(reader, name, repo_id=near) for name in names])
+        repositories = {each.repo_id for each in found}
+        if repo:
+            repositories.add((await resolve_repo(self._core, repo)).id)
+        elif not found and principal.get().startswith("session:"):
+            own = principal.get().removeprefix("session:")
+            repositories = {(await self._core.store.read(lambda reader: reader.sessions.get(own))).repo_id}
+        if len(repositories) != 1:
+            raise InvalidInputError(
+                "sessions of several repositories were named" if repositories else "no repository was named",
+                hint="name one repository, or sessions of one: those of different ones never meet",
+            )
+        return repositories.pop(), frozenset(each.id for each in found)
+
+    # Spares
+
+    async def GetPool(self, request: worktree_pb2.GetPoolRequest, context: Context) -> worktree_pb2.GetPoolResponse:
+        status = await self._pool.status(await resolve_or_new(self._core, request.repo))
+        return worktree_pb2.GetPoolResponse(
+            spares=self._spares(status),
+            size=status.size,
+            warm_agents=status.warm_agents,
+            held_reason=status.held_reason,
+            disk_free_bytes=status.disk_free,
+            claims=status.claims,
+            misses=status.misses,
+        )
+
+    def _spares(self, status: PoolStatus) -> list[worktree_pb2.Spare]:
+        has, cold = self._pool.warmer.has, self._pool.spares.cold
+        return [
+            spare_message(spare, size, warm=has(spare.id), cold=cold.get(spare.id, "")) for spare, size in status.spares
+        ]
+
+    async def FillPool(self, request: worktree_pb2.FillPoolRequest, context: Context) -> worktree_pb2.FillPoolResponse:
+        who = principal.get()
+
+        async def work(call: Call) -> worktree_pb2.FillPoolResponse:
+            wanted = await resolve_or_new(self._core, request.repo)
+            repo = await self._core.store.write(lambda unit: register(unit, wanted, who))
+            await self._pool.fill(repo)
+            status = await self._pool.status(repo)
+            return worktree_pb2.FillPoolResponse(spares=self._spares(status))
+
+        return await self._calls.once(request, work)
+
+    async def DrainPool(
+        self, request: worktree_pb2.DrainPoolRequest, context: Context
+    ) -> worktree_pb2.DrainPoolResponse:
+        async def work(call: Call) -> worktree_pb2.DrainPoolResponse:
+            removed = await self._pool.drain(await resolve_or_new(self._core, request.repo))
+            return worktree_pb2.DrainPoolResponse(spares=[spare_message(spare) for spare in removed])
+
+        return await self._calls.once(request, work)
+
+    # The trash
+
+    async def ListTrash(
+        self, request: worktree_pb2.ListTrashRequest, context: Context
+    ) -> worktree_pb2.ListTrashResponse:
+        repo_id = (await resolve_repo(self._core, request.repo)).id if request.repo else None
+        size = size_of(request.page_size)
+        after = position_of("trash", request.page_token, time_and_id)
+
+        def work(reader: Reader) -> worktree_pb2.ListTrashResponse:
+            entries = reader.trash.list(repo_id)
+            if after is not None:  # the newest first, and by id where they are of one moment
+                time, identity = after
+                entries = [each for each in entries if (-each.create_time, each.id) > (-time, identity)]
+            page = entries[:size]
+            token = token_of("trash", [page[-1].create_time, page[-1].id]) if len(entries) > size else ""
+            return worktree_pb2.ListTrashResponse(
+                entries=[message(reader, entry) for entry in page], next_page_token=token
+            )
+
+        return await self._core.store.read(work)
+
+    async def RestoreTrash(
+        self, request: worktree_pb2.RestoreTrashRequest, context: Context
+    ) -> worktree_pb2.RestoreTrashResponse:
+        who = principal.get()
+
+        async def work(call: Call) -> worktree_pb2.RestoreTrashResponse:
+            entry = await self._core.store.read(lambda reader: find_entry(reader, request.entry))
+            response = await self._departures.restorer.from_trash(entry, call.caller(who))
+            response.warnings.extend(await freshen(self._core, entry.session_id))
+            return response
+
+        return await self._calls.once(request, work)
+
+    async def EmptyTrash(
+        self, request: worktree_pb2.EmptyTrashRequest, context: Context
+    ) -> worktree_pb2.EmptyTrashResponse:
+        who = principal.get()
+
+        async def work(call: Call) -> worktree_pb2.EmptyTrashResponse:
+            repo_id = (await resolve_repo(self._core, request.repo)).id if request.repo else None
+
+            def find(reader: Reader) -> worktree_pb2.EmptyTrashResponse:
+                if request.entries:
+                    entries = [find_entry(reader, name, repo_id) for name in request.entries]
+                else:
+                    entries = reader.trash.list(repo_id)
+                found = {entry.id: message(reader, entry) for entry in entries}
+                return worktree_pb2.EmptyTrashResponse(entries=found.values())
+
+            response = await self._core.store.read(find)
+            await self._departures.trash.empty(response, call.caller(who))
+            return response
+
+        return await self._calls.once(request, work)
+
+    # Upkeep
+
+    async def CollectGarbage(
+        self, request: worktree_pb2.CollectGarbageRequest, context: Context
+    ) -> worktree_pb2.CollectGarbageResponse:
+        who = principal.get()
+
+        async def work(call: Call) -> worktree_pb2.CollectGarbageResponse:
+            items = await self._collector.collect(
+                await self._repo(request.repo), dry_run=request.dry_run, principal=who
+            )
+            return worktree_pb2.CollectGarbageResponse(
+                items=[
+                    worktree_pb2.Garbage(
+                        kind=item.kind,
+                        name=utf8(item.name),
+                        session_id=item.session_id,
+                        repo=item.repo,
+                        verdict=item.verdict,
+                        reason=utf8(item.reason),
+                        bytes=item.bytes,
+                        removed=item.removed,
+                        warnings=map(utf8, item.warnings),
+                    )
+                    for item in items
+                ],
+                bytes=sum(item.bytes for item in items if (item.goes if request.dry_run else item.removed)),
+            )
+
+        return await self._calls.once(request, work)
+
+    async def Diagnose(self, request: worktree_pb2.DiagnoseRequest, context: Context) -> worktree_pb2.DiagnoseResponse:
+        async def work(call: Call) -> worktree_pb2.DiagnoseResponse:
+            diagnosis = await self._doctor.diagnose(await self._repo(request.repo), fix=request.fix)
+            return worktree_pb2.DiagnoseResponse(
+                findings=[
+                    worktree_pb2.Finding(
+                        severity=found.severity,
+                        code=found.code,
+                        subject=utf8(found.subject),
+                        session_id=found.session_id,
+                        message=utf8(found.message),
+                        advice=utf8(found.advice),
+                        fixable=found.fix is not None,
+                        fixed=found.fixed,
+                    )
+                    for found in diagnosis.findings
+                ],
+                checked=diagnosis.checked,
+            )
+
+        return await self._calls.once(request, work)
+
+    async def _repo(self, name: str) -> Repo | None:
+        return await resolve_repo(self._core, name) if name else None
+
+
+def patch_limit(asked: int, default: int) -> int:
+    if asked > LARGEST_PATCH:
+        raise InvalidInputError(f"max_bytes is over {LARGEST_PATCH:,}", hint="ask for less, or use git itself")
+    return asked or default
+
+
+def wanted_pair(pair: PairConflict, wanted: frozenset[str]) -> bool:
+    return not wanted or pair.session_id in wanted or pair.other_id in wanted
+
+
+def messages(reader: Reader, picture: Picture, wanted: frozenset[str]) -> list[worktree_pb2.Conflict]:
+    """The pairs that are not clean, of the sessions that are compared."""
+    present = {each.id for each in picture.sessions}
+    return [
+        conflicts.message(reader, pair)
+        for pair in picture.pairs
+        if wanted_pair(pair, wanted) and pair.session_id in present and pair.other_id in present | {""}
+    ]
+
+
+def clean(picture: Picture, wanted: frozenset[str]) -> list[worktree_pb2.Conflict]:
+    """The pairs of siblings that have no row."""
+    known = {(each.session_id, each.other_id) for each in picture.pairs}
+    sessions = sorted(picture.sessions, key=lambda each: each.id)
+    return [
+        pair_message(one, other)
+        for number, one in enumerate(sessions)
+        for other in sessions[number + 1 :]
+        if (one.id, other.id) not in known and (not wanted or one.id in wanted or other.id in wanted)
+    ]
+
+
+def pair_message(one: Session, other: Session) -> worktree_pb2.Conflict:
+    return worktree_pb2.Conflict(
+        session_id=one.id, session_name=one.name, other_id=other.id, other_name=other.name, kind=CLEAN
+    )
+
+
+def spare_message(spare: Spare, size: int = 0, *, warm: bool = False, cold: str = "") -> worktree_pb2.Spare:
+    return worktree_pb2.Spare(
+        id=spare.id,
+        path=str(spare.path),
+        commit=spare.commit,
+        state=spare.state.value,
+        reason=spare.reason or cold,
+        warm_agent=warm,
+        bytes=size,
+        create_time=stamp(spare.create_time),
+    )
