@@ -66,6 +66,11 @@ async def test_a_fault_of_a_worktree_is_shown_and_what_would_go_wrong_is_refused
         assert words[:20] in sandbox.ctl(*verb, cwd=repository, COLUMNS="200").stdout
     for given in (("send", name, "hello"), ("run", name, "--", "true")):
         assert (sandbox.ctl(*given, cwd=repository).code == 0) != broken, given
+    if broken:  # without a living agent too, whose start would only fail
+        assert sandbox.ctl("stop", name, cwd=repository).code == 0
+        for start in (("send", name, "hello"), ("resume", name)):
+            said = sandbox.ctl(*start, cwd=repository)
+            assert (said.code, "rametctl doctor" in said.stderr) == (1, True), said
     await client.reach(name, IDLE)
     landed = sandbox.ctl("land", name, "--target", "main", cwd=repository)
     assert landed.code == 1, "neither a broken tree nor commits that the branch does not have"

@@ -205,7 +205,7 @@ def verify_worktree(path: Path, branch: str | None, trusted: Collection[Path] = 
     ``branch`` None accepts any HEAD. ``trusted``: the repositories that people registered, of one of which it must be a worktree;
     empty means any. Raises WorktreeChangedError saying which end is wrong.
     """
-    hint = "rametctl doctor explains what can be done"
+    hint = "`rametctl doctor` explains what can be done"
     if not path.is_dir():
         raise WorktreeChangedError(f"the worktree {path} is gone", hint=hint, worktree=str(path))
     git_dir = git_dir_of(path)

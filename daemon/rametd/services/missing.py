@@ -9,6 +9,13 @@ from rametd.domain.states import State
 from rametd.services.core import Core
 
 
+async def require_sound_tree(core: Core, session: Session) -> None:
+    """Raise WorktreeChangedError where nothing may start in the worktree of a session: it is gone, or not what it seems."""
+    await require_tree(core, session)
+    if session.state != State.ARCHIVED:
+        await core.git.worktrees.verify(session.worktree, None)
+
+
 async def require_tree(core: Core, session: Session, error: type[PreconditionError] = WorktreeChangedError) -> None:
     """Raise ``error`` if the worktree of a session is gone; the hint restores it."""
     if session.state == State.ARCHIVED or await asyncio.to_thread(session.worktree.is_dir):

@@ -21,7 +21,7 @@ from rametd.services.core import Core
 from rametd.services.lifecycle import change_state, held_by_person, log_update, release_login
 from rametd.services.live import LiveAgent
 from rametd.services.mail import TURN_STATES, post
-from rametd.services.missing import require_tree
+from rametd.services.missing import require_sound_tree
 from rametd.services.ownership.transfers import set_paths
 from rametd.services.predecessors import let_go
 from rametd.services.repos import info_of
@@ -62,9 +62,7 @@ class Sessions:
         """Queue a prompt. A session at work gets it in its turn, an idle, stopped or failed one starts a turn, a held one keeps it."""
         check_prompt(text)
         session = await self._get(session_id)
-        await require_tree(self._core, session)
-        if session_id in self._core.live:  # a start looks by itself
-            await self._core.git.worktrees.verify(session.worktree, None)
+        await require_sound_tree(self._core, session)
 
         def work(unit: Unit) -> tuple[Prompt, Session]:
             session = unit.sessions.get(session_id)
@@ -196,7 +194,7 @@ class Sessions:
 
     async def resume(self, session_id: str, principal: str) -> Session:
         """Let a held, lost or failed session go on; one that is not held stays as it is."""
-        await require_tree(self._core, await self._get(session_id))
+        await require_sound_tree(self._core, await self._get(session_id))
 
         session = await self._core.store.write(lambda unit: go_on(unit, unit.sessions.get(session_id), principal))
         self._core.live.schedule()

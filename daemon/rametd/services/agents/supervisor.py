@@ -24,7 +24,7 @@ from rametd.services.core import Core
 from rametd.services.hooks import SessionHooks
 from rametd.services.intake import Intake
 from rametd.services.lifecycle import change_state
-from rametd.services.missing import require_tree
+from rametd.services.missing import require_sound_tree
 from rametd.services.persistence import write_for_sure
 from rametd.services.recap import begin_anew
 from rametd.services.trust import not_loaded, untrusted_files
@@ -137,8 +137,7 @@ class Supervisor:
                 reader.conversation_cuts.get(session.id),
             )
         )
-        await require_tree(core, session)
-        await core.git.worktrees.verify(session.worktree, None)
+        await require_sound_tree(core, session)
         await asyncio.to_thread(core.index.write, repo, session)
         await self._warn_of_untrusted_files(session, repo)
         around = await surroundings.of_session(core, session, repo)
