@@ -6,7 +6,7 @@ from pathlib import Path
 
 import grpc
 import pytest
-from ramet.v1 import event_pb2, session_pb2, worktree_pb2
+from ramet.v1 import common_pb2, event_pb2, session_pb2, worktree_pb2
 
 from tests.support.agents import script
 from tests.support.daemon import IDLE, PAUSED, WORKING, Client, DaemonProcess, Sandbox, daemon_process, make_sandbox
@@ -16,10 +16,12 @@ from tests.support.running import client, repo_of, sandbox
 
 __all__ = ["client", "sandbox"]
 
+BYPASS = common_pb2.PERMISSION_MODE_BYPASS_PERMISSIONS
+
 
 @pytest.fixture(scope="module")
 def running() -> Iterator[DaemonProcess]:
-    with make_sandbox() as sandbox, daemon_process(sandbox) as daemon:
+    with make_sandbox(config="[permissions]\nallow_bypass = true\n") as sandbox, daemon_process(sandbox) as daemon:
         sandbox.repository()
         yield daemon
 
@@ -163,3 +165,33 @@ async def test_no_agent_starts_beside_a_program_that_has_the_conversation(
     await turns(client, "open", before.turns + 2)
     ends = [event.turn_ended.text for event in kinds(await client.log("open"), "turn_ended")]
     assert ends[-2:] == ["yes", "next"]
+
+
+async def test_a_conversation_may_begin_in_the_agents_own_program(
+    client: Client, sandbox: Sandbox, running: DaemonProcess
+) -> None:
+    made = await client.create(repo_of(running), name="fresh")
+    with process() as person:
+        argv = list((await attach(client, "fresh", person.pid)).argv)
+        assert argv[1:3] == ["--session-id", made.conversation_id], "there is nothing to resume"
+        folder = sandbox.root / "claude" / "projects" / "fresh"
+        folder.mkdir(parents=True)
+        (folder / f"{made.conversation_id}.jsonl").touch()
+        make_turn(sandbox, made.conversation_id, "begin", "begun", cost=0.5)
+    await turns(client, "fresh", 1)
+    await client.send("fresh", script({"text": "next"}))
+    await turns(client, "fresh", 2)
+    started = kinds(await client.log("fresh"), "agent_started")
+    assert [event.agent_started.resumed for event in started] == [True]
+
+
+async def test_what_ran_in_the_agents_background_is_named(client: Client, running: DaemonProcess) -> None:
+    server = {
+        "tool": "Bash",
+        "input": {"command": "sleep 1000", "description": "the server", "run_in_background": True},
+    }
+    await client.create(repo_of(running), script(server, {"text": "serves"}), name="serves", mode=BYPASS)
+    await client.reach("serves", IDLE)
+    with process() as person:
+        launch = await attach(client, "serves", person.pid)
+        assert ["the server" in warning or "sleep 1000" in warning for warning in launch.warnings] == [True]

@@ -86,6 +86,8 @@ def attach_native(app: App, session: str, *, interrupt: bool) -> None:
     )
     with app.output.spinner("the agent hands over …"):
         answer = app.connection.call(lambda daemon: daemon.sessions.AttachNative, request)
+    for warning in answer.warnings:
+        app.output.note(f"rametctl: warning: {warning}")
     terminal = {name: value for name, value in app.environ.items() if name.startswith(TERMINAL_VARIABLES)}
     try:
         os.chdir(answer.worktree)

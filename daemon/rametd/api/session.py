@@ -151,13 +151,17 @@ class SessionServicer(CreationCalls, StandingCalls, DepartureCalls):
     ) -> session_pb2.AttachNativeResponse:
         # The answer is not remembered: it holds the agent's environment, which no database may have. The process makes a second call the same one.
         session_id = await self._find(request.session)
-        await freshen(self._core, session_id)
+        warnings = await freshen(self._core, session_id)
+        background = await self._core.store.read(lambda reader: in_background(reader, session_id))
         launch = await self._attachments.attach(
             session_id, request.pid, request.terminal, request.mcp_command, interrupt=request.interrupt
         )
         session = await self._core.store.read(lambda reader: reader.sessions.get(session_id))
         return session_pb2.AttachNativeResponse(
-            argv=launch.argv, environment=launch.environment, worktree=str(session.worktree)
+            argv=launch.argv,
+            environment=launch.environment,
+            worktree=str(session.worktree),
+            warnings=[*warnings, *(ends_with_agent(each) for each in background)],
         )
 
     async def StopSession(
