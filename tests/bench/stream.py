@@ -86,7 +86,7 @@ async def steady(scale: Scale, sandbox: Sandbox, ids: Sequence[str]) -> AsyncIte
             await tell(client, ids, count, scale)
             await all_heard(heard, len(ids) * count, scale.telling_s)
         await tell(client, ids, count, scale)
-        share, answers = await asyncio.to_thread(beside, sandbox, "Working", scale.telling_s * 0.6)
+        share, answers = await asyncio.to_thread(beside, sandbox, "session", scale.telling_s * 0.6)
         await all_idle(client, len(ids))
     lost, doubled = heard.faults(ids, count)
     delays = heard.delays()

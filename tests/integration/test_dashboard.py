@@ -381,3 +381,14 @@ async def test_attached_it_shows_one_session_and_escape_interrupts(world: World)
         await eventually(lambda: world.state.called("InterruptSession"), within=20)
         await shown.press("ctrl+q")
         await eventually(lambda: not shown.app.is_running, within=20)
+
+
+async def test_attached_a_letter_is_written_and_answers_only_after_a_blank(world: World) -> None:
+    request = asks(world, "PERMISSION", COMMAND, tool="Bash")
+    async with screen(world, only=request.session_id) as shown:
+        await shown.ready()
+        await shown.press("y", "backspace")
+        assert not world.state.called("ResolveRequest")
+        await shown.press("space", "y")
+        assert (await answered(world)).HasField("approve")
+        await eventually(lambda: shown.app._prompt.has_focus, within=20)

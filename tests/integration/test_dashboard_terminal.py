@@ -28,7 +28,7 @@ def test_without_a_verb_it_opens_survives_its_daemon_and_sizes_and_restores_the_
         terminal.type("jk\t\t")
         world.daemon.start()
         terminal.shows("ramet all repositories  1 session ")
-        terminal.shows("Conflicts")
+        terminal.shows("Requests")
         terminal.type("q")
         assert terminal.ends() == 0
         assert terminal.raw.rstrip().endswith(b"\x1b[?1049l") or b"\x1b[?1049l" in terminal.raw

@@ -190,10 +190,6 @@ class Terminal:
         """Return once ``text`` is on the screen."""
         self._until(lambda: any(text in line for line in self.screen.display), f"{text!r} is not shown", within)
 
-    def hides(self, text: str, *, within: float = PATIENCE_S) -> None:
-        """Return once ``text`` is not on the screen."""
-        self._until(lambda: not any(text in line for line in self.screen.display), f"{text!r} is still shown", within)
-
     def type(self, text: str) -> None:
         os.write(self._master, text.encode())
 

@@ -476,9 +476,9 @@ class Dashboard(App[None]):
 
     def _paint_foot(self) -> None:
         if self.only:
-            keys = "esc interrupt · ctrl-q detach · enter send · tab leaves the prompt"
+            keys = "space answer · esc interrupt · ctrl-q detach · enter send · r write · tab next"
         elif self._prompt.has_focus:
-            keys = "enter send · shift-enter new line · ↑ earlier · esc back"
+            keys = "enter send · shift-enter new line · ↑ earlier · space answer · esc back"
         else:
             keys = "j k move · enter open · space answer · tab next · n new · r write · L land · x remove · / filter · ? all keys · q quit"
         self._static("foot", line(keys))
@@ -708,6 +708,8 @@ class Dashboard(App[None]):
             return f"{request.session_name}: {words}"
 
         self._peeking = False
+        if self.only or (self.has_class("whole") and self._prompt.display):
+            self._prompt.focus()
         self.do(f"answering {request.session_name}", work())
 
     def _approve(self, request: "AttentionRequest", words: str = "approved", **fields: Any) -> None:
@@ -872,6 +874,16 @@ class Dashboard(App[None]):
         if not self._prompt.text:
             self._prompt.display = False
             self.remove_class("whole")
+        self._dirty = True
+
+    def on_prompt_answering(self, event: Prompt.Answering) -> None:
+        """Let the keys answer the request; after the answer, or by r, they write again."""
+        if self._shown is None:
+            self.note("it asks nothing")
+            return
+        self.set_focus(None)
+        self._peeking = True
+        self.note(hints(self._shown))
         self._dirty = True
 
     def _simple(self, verb: str, done: str, method: Callable[[Any], Any], request: type[Any], **more: Any) -> None:

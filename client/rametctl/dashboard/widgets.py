@@ -100,6 +100,9 @@ class Prompt(TextArea):
     class Left(Message):
         """Escape was pressed."""
 
+    class Answering(Message):
+        """A blank was typed into the empty prompt: the keys are to answer the request."""
+
     def __init__(self, *, id: str) -> None:  # noqa: A002  Textual's name
         super().__init__(id=id, compact=True, show_line_numbers=False, highlight_cursor_line=False, soft_wrap=True)
         self.earlier: list[str] = []
@@ -128,6 +131,9 @@ class Prompt(TextArea):
             case "escape":
                 self._stop(event)
                 self.post_message(self.Left())
+            case "space" if not self.text:
+                self._stop(event)
+                self.post_message(self.Answering())
             case _:
                 await super()._on_key(event)
 
