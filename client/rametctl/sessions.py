@@ -107,7 +107,7 @@ def wait_sessions(
     )
     if timeout is not None:
         request.timeout.FromNanoseconds(int(timeout * 1e9))
-    with app.output.spinner("waiting …"):
+    with app.output.spinner("working …"):
         return app.connection.call(lambda daemon: daemon.sessions.WaitSessions, request)
 
 

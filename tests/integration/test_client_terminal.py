@@ -146,7 +146,7 @@ def test_new_on_a_terminal_without_a_prompt_does_not_wait_for_input(world: World
 def test_what_takes_longer_than_a_second_shows_that_it_goes_on(world: World) -> None:
     world.state.session("fix")
     with world.terminal("wait", "fix") as terminal:
-        terminal.shows("waiting …")
+        terminal.shows("working …")
         terminal.interrupt()
         assert terminal.ends() == 130
         assert not terminal.screen.cursor.hidden

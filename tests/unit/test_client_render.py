@@ -456,3 +456,17 @@ def test_results_of_parallel_calls_stand_below_their_calls() -> None:
         user_message=event_pb2.UserMessage(results=[event_pb2.ToolResult(tool_use_id="t2", text="2")])
     )
     assert transcript(said, second, results("1")) == ["▸ Bash one", "  1", "▸ Bash two", "  2"]
+
+
+@pytest.mark.parametrize(
+    ("data", "reason", "told"),
+    [
+        ({"command": "make", "description": "Build it"}, "Build it", False),
+        ({"file_path": "/tree/src/a.py", "content": "x"}, "src/a.py", False),
+        ({"command": "make", "description": "Build it"}, "This command requires approval", True),
+    ],
+)
+def test_a_reason_that_repeats_the_input_is_left_out(data: object, reason: str, told: bool) -> None:
+    asked = request(Kind.ATTENTION_KIND_PERMISSION, data, tool="Bash")
+    asked.reason = reason
+    assert any(text.startswith("  why: ") for text in shown(asked)) == told

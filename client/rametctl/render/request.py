@@ -67,7 +67,7 @@ def request_lines(request: "AttentionRequest", now: float, others: Sequence["Att
         (f"  in {request.repo}" if request.repo else "", "dim"),
     )  # fmt: skip
     yield from body_lines(request)
-    if request.reason and kind_name(request) not in {*OF_THE_DAEMON, "elicitation"}:
+    if request.reason and kind_name(request) not in {*OF_THE_DAEMON, "elicitation"} and not _repeats(request):
         for text in visible(request.reason).splitlines():
             yield line((f"why: {text}", "dim"), indent=2)
     if request.offers:
@@ -75,6 +75,14 @@ def request_lines(request: "AttentionRequest", now: float, others: Sequence["Att
         for number, offer in enumerate(request.offers, 1):
             yield line((f"{number}) ", "cyan"), (", ".join(offer.rules), "dim"), indent=4)
     yield answer_line(request, which)
+
+
+def _repeats(request: "AttentionRequest") -> bool:
+    """Whether the reason is only what the input says: a path, or the description of a command."""
+    data = parsed(request.input_json)
+    reason = " ".join(request.reason.split())
+    texts = [value for value in data.values() if isinstance(value, str)] if isinstance(data, Mapping) else []
+    return any(text == reason or text.endswith(f"/{reason}") for text in texts)
 
 
 def answer_line(request: "AttentionRequest", which: str | None = None, *, indent: int = 2) -> Line:
