@@ -328,7 +328,7 @@ def test_show_tells_of_the_family_and_of_what_is_left(world: World) -> None:
 def test_stop_says_whose_agents_go_on(world: World) -> None:
     lead = family(world)
     result = world.run("stop", "lead")
-    assert result.out == "lead is idle, 0 turns, $1.00\n"
+    assert lines(result.out)[0] == "lead is idle, 0 turns, $1.00"
     assert result.err == "rametctl: worker, helper of its family keep running; --descendants stops them too\n"
     assert [call.session for call in world.state.called("StopSession")] == [lead.id]
     alone = world.run("stop", "lead", "--alone", "--json")

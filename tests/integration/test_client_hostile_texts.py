@@ -19,12 +19,14 @@ OURS = re.compile(r"\x1b\[[0-9;]*m|\x1b\[\?25[lh]|\x1b\[2K|\x1b\[1A|\r")
 """What Output itself sends: colours, and what redraws a view in place."""
 
 LEFT_OUT = {
+    "help": "explains the command line itself",
     "mcp": "speaks JSON to a program",
     "completion": "prints a script that is part of it",
     "config edit": "runs the person's editor",
     "demo": "becomes another program",
     "shell": "becomes the person's shell",
     "attach": "becomes the agent's own program",
+    "top": "draws a screen of its own",
     "watch": "never ends against a daemon whose streams do",
     "daemon run": "becomes the daemon",
     "daemon start": "shows paths of our own only",
@@ -42,6 +44,8 @@ ARGUMENTS = {
     "answer": [["s", "yes"]],
     "config set": [["max_working", "4"]],
     "diff": [["s"], ["s", "--stat"], ["s", "--name-only"]],
+    "done": [["s"], ["--all"]],
+    "conflicts": [["s"], ["--repo", "x"]],
     "doctor": [[], ["--fix"]],
     "fork": [["s", "hello"]],
     "land": [["s", "--detach"], ["s", "--timeout", "1"]],

@@ -118,7 +118,8 @@ def test_new_wait_prints_what_was_made_and_what_was_said_at_the_end(world: World
             world.state.event(session, turn_ended=ended)
 
     world.state.on_call = end
-    assert lines(world.run("new", "do", "--name", "fix", "--wait").out) == [
+    shown = world.run("new", "do", "--name", "fix", "--wait").out
+    assert [each.removeprefix("● ").strip() for each in lines(shown)] == [
         "name      fix", "branch    ramet/fix", "worktree  /trees/1", "",
         *(f"word {number}" for number in range(12)), "… 2 more lines", "fix is idle, 1 turn",
     ]  # fmt: skip

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from google.protobuf.timestamp_pb2 import Timestamp
 from ramet.v1 import session_pb2
+from rametctl.commands.send import fate
 from rametctl.output import Output
 from rametctl.render.session import doing, session_table
 
@@ -83,3 +84,17 @@ def test_a_branch_is_shown_where_one_differs_from_its_sessions_name() -> None:
     assert "BRANCH" in header
     assert "ramet/fix" not in same
     assert "fix-docs" in other
+
+
+@pytest.mark.parametrize(
+    ("state", "words"),
+    [
+        (State.SESSION_STATE_IDLE, "starts a turn"),
+        (State.SESSION_STATE_WORKING, "reaches the running turn"),
+        (State.SESSION_STATE_WAITING, "rametctl inbox fix"),
+        (State.SESSION_STATE_QUEUED, "starts a turn"),
+        (State.SESSION_STATE_PAUSED, "rametctl resume fix"),
+    ],
+)
+def test_send_says_what_becomes_of_the_prompt(state: "State.ValueType", words: str) -> None:
+    assert words in fate(a_session(state))

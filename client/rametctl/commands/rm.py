@@ -46,13 +46,13 @@ def _remove(app: App, session: str, *, stop: bool, force: bool) -> "DeleteSessio
     """Remove one. What it would lose is told before the error."""
     from ramet.v1 import session_pb2
 
-    from rametctl.errors import RefusedError, UsageError
+    from rametctl.errors import RefusedError
     from rametctl.render.session import state_name
     from rametctl.sessions import get_session
 
     found = get_session(app, session).session
     if session != found.name and not session.endswith(f"/{found.name}") and not found.id.startswith(session):
-        raise UsageError(f"{session!r} is only the beginning of {found.name}", hint="remove it by its whole name")
+        raise ClientError(f"{session!r} is only the beginning of {found.name}", hint="remove it by its whole name")
     if state_name(found) in {"starting", "working", "waiting"}:
         if stop:
             request_stop = session_pb2.StopSessionRequest(session=found.id, request_id=new_request_id())

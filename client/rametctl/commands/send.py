@@ -10,7 +10,7 @@ from rametctl.options import new_request_id, session_argument
 from rametctl.prompts import PromptCommand, read_prompt
 
 if TYPE_CHECKING:
-    from ramet.v1.session_pb2 import SendPromptResponse
+    from ramet.v1.session_pb2 import SendPromptResponse, Session
 
 
 @click.command("send", cls=PromptCommand, short_help="Send a prompt to an agent.")
@@ -51,7 +51,7 @@ def command(app: App, session: str, prompt: str | None, file: str | None, wait: 
         with going_on(app, [answer.session]):
             _wait(app, answer)
         return
-    _report(app, answer, stream=watch)
+    _report(app, answer, told=True, stream=watch)
     if watch:
         from rametctl.commands.watch import watch_sessions
 
@@ -59,15 +59,32 @@ def command(app: App, session: str, prompt: str | None, file: str | None, wait: 
             watch_sessions(app, [answer.session.id])
 
 
-def _report(app: App, answer: "SendPromptResponse", *, stream: bool = False) -> None:
+def _report(app: App, answer: "SendPromptResponse", *, told: bool = False, stream: bool = False) -> None:
     from ramet.jsonify import to_json
 
     from rametctl.render.session import outcome
 
     if app.output.json_mode:
         app.output.json(to_json(answer), stream=stream)
-    else:
-        app.output.show(outcome(answer.session))
+        return
+    if told:
+        app.output.text(f"{answer.session.name}: {fate(answer.session)}")
+    app.output.show(outcome(answer.session))
+
+
+def fate(session: "Session") -> str:
+    """What becomes of a prompt, by the state that its session is in once it is queued."""
+    from rametctl.render.session import reference, state_name
+
+    match state_name(session):
+        case "working":
+            return "sent; it reaches the running turn"
+        case "waiting":
+            return f"sent; the agent gets it once its request is answered: rametctl inbox {reference(session)}"
+        case "paused":
+            return f"kept until the session goes on: rametctl resume {reference(session)}"
+        case _:
+            return "sent; it starts a turn"
 
 
 def _wait(app: App, answer: "SendPromptResponse") -> None:
