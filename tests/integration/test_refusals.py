@@ -75,8 +75,6 @@ async def test_hostile_strings_get_typed_refusals_and_never_an_internal_error(
         {"model": "--dangerously-skip-permissions"},
         {"agent": "nobody"},
         {"mode": 77},
-        {"environment": {"A=B": "x"}},
-        {"environment": {"ANTHROPIC_API_KEY": "a\0b"}},
         {"path": "relative"},
         {"parent": "nobody"},
         {"after": ["nobody"]},
@@ -91,7 +89,6 @@ async def test_a_session_that_could_not_work_is_refused_before_it_is_made(
         await shared.create(**{"path": repo_of(running), "prompt": "x", **fields})
     assert reason_of(caught.value) in {
         "INVALID_INPUT",
-        "BAD_ENVIRONMENT",
         "SESSION_NOT_FOUND",
         "REF_NOT_FOUND",
         "BAD_NAME",
