@@ -1,5 +1,7 @@
 """The list of the dashboard: which group, which order, and rows that fit whatever they say."""
 
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -134,3 +136,14 @@ def test_no_key_means_two_things_and_all_are_documented() -> None:
     assert len(keys) == len(set(keys))
     text = markdown()
     assert all(key.words in text for group in GROUPS.values() for key in group)
+
+
+def test_only_the_dashboards_screen_imports_textual() -> None:
+    """It costs a third of a second, which `rametctl ls` must not pay."""
+    code = (
+        "import sys, rametctl.__main__, rametctl.cli, rametctl.fullscreen, rametctl.view.model\n"
+        "from rametctl.commands import attach, ls, top\n"
+        "from rametctl.dashboard import answering, keys, panes, rows\n"
+        "sys.exit('textual' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
