@@ -26,7 +26,7 @@ GROUPS: Mapping[str, Mapping[str, str]] = {
     },
     "Worktree": {
         "diff comment": "see changes; comment on their lines",
-        "run shell ports": "run a command; open a shell; listening ports",
+        "run shell path ports": "run a command; open a shell; worktree; ports",
         "setup sync": "set up again; merge the base",
     },
     "Bring home": {
@@ -35,7 +35,7 @@ GROUPS: Mapping[str, Mapping[str, str]] = {
     },
     "Several at once": {
         "plan": "sessions from a file, with owners and order",
-        "msg messages cost": "tell a session; what they tell each other; costs",
+        "msg messages cost status": "tell a session; messages; costs; counts",
     },
     "Clear away": {
         "archive restore": "put the worktree away; get it back",
@@ -57,7 +57,7 @@ ALIASES = {"kill": "stop", "list": "ls", "log": "events", "merge": "land", "ps":
 """Names of verbs in other tools."""
 
 NEAR = {
-    "cancel": "interrupt", "cd": "shell", "checkout": "new", "commit": "checkpoints", "continue": "resume",
+    "cancel": "interrupt", "cd": "path", "checkout": "new", "commit": "checkpoints", "continue": "resume",
     "create": "new", "delete": "rm", "exec": "run", "no": "deny", "prune": "gc", "reject": "deny", "remove": "rm",
     "rename": "set", "reply": "answer", "say": "send", "start": "resume", "tail": "watch", "transcript": "logs", "undo": "rewind",
     "update": "sync", "yes": "approve",

@@ -352,3 +352,15 @@ def test_repositories_are_added_shown_trusted_and_forgotten(world: World) -> Non
     assert lines(world.run("repo", "ls").out)[1].split()[:3] == ["cwd", "0", "no"]
     assert json.loads(world.run("repo", "show", "--json").out)["root"] == str(world.cwd)
     assert world.run("repo", "rm", "cwd").out == f"forgot cwd; {world.cwd} is as it was\n"
+
+
+def test_path_prints_the_worktree_alone(world: World) -> None:
+    world.state.session("fix")
+    assert world.run("path", "fix").out == "/trees/1\n"
+
+
+def test_status_counts_sessions_by_what_they_need(world: World) -> None:
+    for number, state in enumerate(("WAITING", "FAILED", "WORKING", "IDLE")):
+        world.state.session(f"s{number}", state=session_pb2.SessionState.Value(f"SESSION_STATE_{state}"))
+    assert world.run("status", "--short").out == "2⚠ 1▶ 1✓\n"
+    assert world.run("status").out == "2 need you, 1 working, 1 other\n"
