@@ -136,7 +136,7 @@ async def test_a_removal_that_git_holds_up_does_not_hold_up_the_start_and_ends_b
         assert "is being removed" in str(caught.value.details())
         (told,) = await findings(client)
         assert (told.code, told.severity, told.subject) == ("removal-unfinished", "info", "one")
-        assert "goes on since the daemon started" in told.message
+        assert "resumed when the daemon started" in told.message
         lock.unlink()
         await no_operations(sandbox)
         assert rows(sandbox, "SELECT id FROM sessions") == [(other.id,)]
