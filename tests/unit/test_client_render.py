@@ -3,11 +3,14 @@
 import json
 
 import pytest
+from ramet.mcp import SERVER
 from ramet.v1 import attention_pb2, common_pb2, event_pb2, session_pb2, worktree_pb2
 from rametctl.commands.answer import chosen_answer
+from rametctl.commands.run import argv_of
 from rametctl.errors import UsageError
 from rametctl.follow import parse_cursor
 from rametctl.lines import Look
+from rametctl.render import calls
 from rametctl.render.daemonlog import log_line
 from rametctl.render.diff import edit_lines, stat_lines
 from rametctl.render.event import summary
@@ -470,3 +473,22 @@ def test_a_reason_that_repeats_the_input_is_left_out(data: object, reason: str, 
     asked = request(Kind.ATTENTION_KIND_PERMISSION, data, tool="Bash")
     asked.reason = reason
     assert any(text.startswith("  why: ") for text in shown(asked)) == told
+
+
+def test_calls_of_our_own_tools_are_known_without_importing_the_tools() -> None:
+    assert f"mcp__{SERVER}__" == calls.OWN
+
+
+@pytest.mark.parametrize(
+    ("typed", "argv"),
+    [
+        (["npm", "test"], ("npm", "test")),
+        (["npm ci && npm test"], ("sh", "-c", "npm ci && npm test")),
+        (["make"], ("make",)),
+        (["a b", "c"], ("a b", "c")),
+        ([""], ("",)),
+        ([], ()),
+    ],
+)
+def test_one_quoted_command_line_goes_through_a_shell(typed: list[str], argv: tuple[str, ...]) -> None:
+    assert argv_of(typed) == argv

@@ -100,7 +100,7 @@ def family(unit: Unit) -> Unit:
 
 @pytest.mark.parametrize(
     ("name", "found"),
-    [("abcdx1", "abcdx1"), ("web/docs", "abcdx1"), ("api/docs", "abcdy2"), ("a/b", "xyzz3"), ("web/a/b", "xyzz3"), ("xyzz", "xyzz3"), ("abcdy", "abcdy2")],
+    [("abcdx1", "abcdx1"), ("web/docs", "abcdx1"), ("api/docs", "abcdy2"), ("a/b", "xyzz3"), ("web/a/b", "xyzz3"), ("xyzz", "xyzz3"), ("abcdy", "abcdy2"), ("abc", "qrs4")],
 )  # fmt: skip
 def test_a_session_is_found_by_id_name_or_prefix_in_this_order(family: Unit, name: str, found: str) -> None:
     assert find_session(family, name).id == found
@@ -120,7 +120,7 @@ def test_a_name_that_fits_several_means_the_one_of_the_callers_repository(family
 
 @pytest.mark.parametrize(
     "name",
-    ["", "nope", "abc", "xyz", "q", "web/nope", "nowhere/docs", "/", "%", "_bcdx1", "abcdx1x", "\U0010ffff", "ABCDX1"],
+    ["", "nope", "xyz", "q", "web/nope", "nowhere/docs", "/", "%", "_bcdx1", "abcdx1x", "\U0010ffff", "ABCDX1"],
 )
 def test_what_fits_no_session_is_not_found(family: Unit, name: str) -> None:
     with pytest.raises(SessionNotFoundError):
@@ -177,7 +177,7 @@ def test_every_payload_of_the_contract_can_be_made_and_audited_kinds_exist() -> 
 def test_a_row_fills_every_field_of_its_message(unit: Unit) -> None:
     unit.repos.upsert(a_repo())
     row = a_session(
-        parent_id="p", model="opus", state=State.WAITING, state_reason="why", turns=1, cost_usd=1.0, budget_usd=2.0, priority=3,
+        parent_id="p", model="opus", effort="high", state=State.WAITING, state_reason="why", turns=1, cost_usd=1.0, budget_usd=2.0, priority=3,
         owns=("a",), forbids=("b",), after=("c",), last_seq=7, root_id="p", result="done",
         port_base=20000, port_count=2, setup=SetupState.DONE, forked_from="f", plan_id="plan", thread="t", landed_reason="merged",
     )  # fmt: skip
@@ -185,7 +185,7 @@ def test_a_row_fills_every_field_of_its_message(unit: Unit) -> None:
         row, repo="repo", attention=1, agent=an_agent(background_commands=(BackgroundCommand("b", "npm", 1.0),))
     )
     unset = {field.name for field in message.DESCRIPTOR.fields} - {field.name for field, _ in message.ListFields()}
-    assert unset == {"worktree_gone", "under_way"}, "those are no columns: `listing.mark_gone` looks"
+    assert unset == {"worktree_gone", "worktree_fault", "under_way"}, "those are no columns: `listing.mark_gone` looks"
 
 
 @pytest.mark.parametrize(
@@ -258,8 +258,16 @@ def test_a_page_token_leads_back_to_its_position_and_is_none_for_another_list(at
             position_of("events", token_of("events" if position is not seq else "requests", position), offset)
 
 
-READS_THE_LOG = frozenset({"api/event.py", "services/hub.py", "services/members.py", "services/recap.py"})
-"""What hands events out, and what shows a conversation, which only the log has."""
+READS_THE_LOG = frozenset(
+    {
+        "api/event.py",
+        "services/hub.py",
+        "services/members.py",
+        "services/notifications/notifier.py",
+        "services/recap.py",
+    }
+)
+"""What hands events out, what follows them with a cursor, and what shows a conversation, which only the log has."""
 
 
 def test_no_service_reads_the_event_log_as_a_table() -> None:

@@ -1,6 +1,7 @@
 """`rametctl run`: run a command in a session's worktree."""
 
 import time
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, TypedDict, Unpack
 
 import click
@@ -22,7 +23,7 @@ class RunCommand(Verb):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         if "--" in args:
             at = args.index("--")
-            ctx.meta[TYPED] = tuple(args[at + 1 :])
+            ctx.meta[TYPED] = argv_of(args[at + 1 :])
             args = args[:at]
         try:
             return super().parse_args(ctx, args)
@@ -30,6 +31,13 @@ class RunCommand(Verb):
             if "unexpected extra argument" in error.message:
                 raise click.UsageError("put -- before a command: rametctl run SESSION -- COMMAND...", ctx) from error
             raise
+
+
+def argv_of(typed: Sequence[str]) -> tuple[str, ...]:
+    """The arguments after ``--``. A single one with blanks is a command line, as people quote it for ssh."""
+    if len(typed) == 1 and len(typed[0].split()) > 1:
+        return ("sh", "-c", typed[0])
+    return tuple(typed)
 
 
 class Options(TypedDict):
@@ -68,6 +76,7 @@ def command(ctx: click.Context, /, **options: Unpack[Options]) -> int:
     \b
     Examples:
       rametctl run fix-login -- npm test
+      rametctl run fix-login -- "npm ci && npm test"
       rametctl run fix-login web --detach
       rametctl run fix-login --list
       rametctl run fix-login --logs k3m --follow

@@ -98,7 +98,7 @@ class Talk:
         if since:
             spans.append((f" {duration(max(now - since, 0))}", "dim"))
         if status.written:
-            spans.append((f" · ↓ {status.written} tokens", "dim"))
+            spans.append((f" · ↓ {plural(status.written, 'token')}", "dim"))
         spans.append((" · i interrupts", "dim"))
         return line(*spans)
 

@@ -5,7 +5,6 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ramet.mcp import SERVER
 from ramet.visible import visible
 from ramet.words import plural
 
@@ -29,7 +28,7 @@ ESSENTIAL = (
 """The argument of a tool that says most about a call, by falling weight."""
 COUNTED = {"Read": "line", "Grep": "line", "Glob": "file", "LS": "entry", "WebFetch": "line", "WebSearch": "line"}
 """Tools whose result is only counted, and in what."""
-OWN = f"mcp__{SERVER}__"
+OWN = "mcp__ramet__"  # f"mcp__{ramet.mcp.SERVER}__": the module takes 0.1 s to import
 CONTROL_SEQUENCE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\))")
 WRAPPER = re.compile(r"</?tool_use_error>")
 
