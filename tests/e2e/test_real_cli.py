@@ -391,7 +391,7 @@ def test_the_command_line_of_the_cli_is_the_one_that_was_tested() -> None:
         "--model", "claude-opus-5", "--permission-prompt-tool", "stdio", "--permission-mode", "acceptEdits",
         "--session-id=0d3c2f6e-4b0f-4c8e-9d55-5b2f0a7c1e11", "--settings", '{"cleanupPeriodDays": 3650}',
         "--mcp-config", '{"mcpServers": {"ramet": {"type": "sdk", "name": "ramet"}}}',
-        "--setting-sources=user", "--replay-user-messages", "--input-format", "stream-json",
+        "--include-partial-messages", "--setting-sources=user", "--replay-user-messages", "--input-format", "stream-json",
     )  # fmt: skip
     assert set(resumed.argv) ^ set(new.argv) == {
         "--session-id=0d3c2f6e-4b0f-4c8e-9d55-5b2f0a7c1e11",

@@ -187,30 +187,24 @@ async def test_an_idle_agent_is_told_when_it_is_at_work_again(client: Client, sh
     assert len(await eventually(told)) == 1
 
 
-async def test_an_agent_at_work_is_told_of_all_its_siblings_and_an_idle_one_of_none(
+async def test_an_agent_at_work_is_told_of_all_its_siblings_at_once_and_an_idle_one_of_none(
     client: Client, shared: Path
 ) -> None:
     names = ("one", "two", "three", "four")
     for name in names:
-        prompt = "" if name == "four" else script({"text": "at it"}, {"hang": True})
-        await client.create(shared, prompt, name=name)
-    sessions = {name: await client.get(name) for name in names}
-    for name in names[:3]:
-        await client.reach(name, WORKING)
-    for name in names:
-        write(sessions[name], "shared.txt", edited(4, name))
+        write(await client.create(shared, name=name), "shared.txt", edited(4, name))
+    # All files are there before any agent is at work: a look between two of them would tell of some siblings only.
     for _ in range(2):
         assert sum(each.red for each in (await listed(client, shared)).conflicts) == 6
+    for name in names[:3]:
+        await client.send(name, script({"text": "at it"}, {"hang": True}))
+        await client.reach(name, WORKING)
 
     async def warnings(name: str) -> list[str]:
         prompts = [event.prompt_queued.prompt for event in await client.log(name) if event.HasField("prompt_queued")]
         return [each.text for each in prompts if "will not merge" in each.text]
 
-    async def told_of_all(name: str) -> bool:
-        """At once, or as their files come: the radar may look between two of them."""
-        words = " ".join(await warnings(name))
-        return {other for other in names if f"'{other}'" in words} == set(names) - {name}
-
     for name in names[:3]:
-        await eventually(partial(told_of_all, name))
+        (words,) = await eventually(partial(warnings, name))
+        assert {other for other in names if f"'{other}'" in words} == set(names) - {name}
     assert await warnings("four") == []
