@@ -96,7 +96,9 @@ def test_rules_are_listed_with_where_they_hold_and_come_from(world: World) -> No
 def test_rules_are_those_of_the_repository_around_the_current_directory(world: World) -> None:
     world.run("rules")
     world.run("rules", "ls", "--repo", "shop")
-    (world.cwd / ".git").mkdir()
+    for part in ("objects", "refs"):
+        (world.cwd / ".git" / part).mkdir(parents=True)
+    (world.cwd / ".git" / "HEAD").write_text("ref: refs/heads/main\n")
     world.run("rules")
     assert [call.repo for call in world.state.called("ListRules")] == ["", "shop", str(world.cwd)]
     world.state.refusals["ListRules"] = [Refusal("NOT_FOUND", "unknown", "REPO_NOT_FOUND")]

@@ -84,9 +84,10 @@ def remove_directory(daemon: DaemonProcess) -> None:
 
 
 def replace_socket(daemon: DaemonProcess) -> None:
-    daemon.sandbox.socket.unlink()
+    other = daemon.sandbox.socket.with_name("dead.sock")
     with socket.socket(socket.AF_UNIX) as dead:
-        dead.bind(str(daemon.sandbox.socket))
+        dead.bind(str(other))
+    other.replace(daemon.sandbox.socket)  # at once: else the daemon would bind in between
 
 
 @pytest.mark.parametrize("harm", [remove_socket, remove_directory, replace_socket])

@@ -220,6 +220,11 @@ class Dashboard(App[None]):
         return self._failure
 
     @property
+    def _is_drawn(self) -> bool:
+        """Whether the main screen is composed. While the dashboard ends, work that finishes finds nothing to write on."""
+        return bool(self.screen_stack and self.screen_stack[0].query("#list"))
+
+    @property
     def _list(self) -> Lines:
         return self.screen_stack[0].query_one("#list", Lines)
 
@@ -249,7 +254,7 @@ class Dashboard(App[None]):
 
     def _paint(self) -> None:
         view = self.view
-        if not self.screen_stack or not self.screen_stack[0].query("#list"):
+        if not self._is_drawn:
             return  # not composed yet, or about to end
         if view is None or not view.ready.is_set():
             if view is not None and view.outage is not None:
@@ -489,7 +494,8 @@ class Dashboard(App[None]):
         """Say something in the line above the keys."""
         self._note_until = self.clock() + NOTE_S
         note = wrapped(panes.noted(text, error=error), max(self.size.width, 20))
-        self.screen_stack[0].query_one("#note", Static).update(to_text(note[:3]))
+        if self._is_drawn:
+            self.screen_stack[0].query_one("#note", Static).update(to_text(note[:3]))
 
     def do(self, words: str, work: Coroutine[Any, Any, str]) -> None:
         """Run something that takes a while: it is named while it runs, then what it says or why it failed."""
