@@ -310,11 +310,12 @@ class Connection:
         finally:
             call.cancel()
 
-    def info(self, *, timeout: float | None = None) -> "daemon_pb2.GetInfoResponse":
-        """Who serves; answered during recovery too."""
+    def info(self, *, timeout: float | None = None, retry: bool = True) -> "daemon_pb2.GetInfoResponse":
+        """Who serves; answered during recovery too. Without ``retry`` a daemon that ends meanwhile is an error at once."""
         from ramet.v1 import daemon_pb2
 
-        return self.call(lambda daemon: daemon.daemon.GetInfo, daemon_pb2.GetInfoRequest(), timeout=timeout)
+        request = daemon_pb2.GetInfoRequest()
+        return self.call(lambda daemon: daemon.daemon.GetInfo, request, timeout=timeout, retry=retry)
 
     def ensure_running(self, *, asked: bool = True) -> bool:
         """Start a daemon unless one serves; True when it was started here. One that nobody ``asked`` for gets no credentials."""

@@ -255,7 +255,7 @@ def _is_another(connection: "Connection", instance_id: str) -> bool:
 
     connection.close()
     try:
-        return connection.info(timeout=1).instance_id != instance_id
+        return connection.info(timeout=1, retry=False).instance_id != instance_id
     except ClientError:
         return False
 
