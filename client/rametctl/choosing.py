@@ -107,7 +107,7 @@ def _typed(output: "Output") -> str | None:
 
 @contextmanager
 def _raw(keyboard: int) -> Iterator[None]:
-    """Keys one by one and unseen; what is written keeps its line ends."""
+    """Read single keys without echo; output keeps its line ends."""
     before = termios.tcgetattr(keyboard)
     try:
         tty.setcbreak(keyboard)

@@ -39,7 +39,7 @@ GROUPS: Mapping[str, Mapping[str, str]] = {
     },
     "Clear away": {
         "archive restore": "put the worktree away; get it back",
-        "rm trash gc": "remove; what was removed; what is finished",
+        "rm trash gc": "remove; restore or empty; clear finished work",
     },
     "Machine": {
         "daemon service": "the daemon; its start at login",

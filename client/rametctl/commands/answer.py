@@ -53,7 +53,7 @@ def command(app: App, request: str, answers: tuple[str, ...]) -> None:
 
 
 def _choose(app: App, asked: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Ask each question on the terminal. Raises ClientError where nobody can be asked, or the person gives up."""
+    """Ask each question on the terminal. Raises ClientError without a terminal, and if the person cancels."""
     from rametctl.choosing import choose
     from rametctl.errors import ClientError, UsageError
     from rametctl.render.request import labels

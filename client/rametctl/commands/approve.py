@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class ApproveCommand(Verb):
-    """`--always` and `--session` may have a rule as their value, which is told from a request that follows them."""
+    """`--always` and `--session` take an optional rule. A following word with a blank, bracket or star is it."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         return super().parse_args(ctx, joined(args))

@@ -82,7 +82,7 @@ def fate(session: "Session") -> str:
         case "waiting":
             return f"sent; the agent gets it once its request is answered: rametctl inbox {reference(session)}"
         case "paused":
-            return f"kept until the session goes on: rametctl resume {reference(session)}"
+            return f"kept until the session resumes: rametctl resume {reference(session)}"
         case _:
             return "sent; it starts a turn"
 

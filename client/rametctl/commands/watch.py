@@ -220,7 +220,7 @@ class _Screen(_Watch):
                         )
                     elif step.HasField("event") and step.event.session_id and self.is_new(step.event):
                         self._printer.add(step.event)
-                        if step.event.seq > known:  # what --since shows again alarms nobody
+                        if step.event.seq > known:  # no alerts for old events that --since repeats
                             alerts.add(step.event)
                 time.sleep(LEAST_S)
         finally:
