@@ -34,9 +34,11 @@ def running() -> Iterator[DaemonProcess]:
     with process:
         assert process.stdout is not None
         port = int(process.stdout.readline().rpartition(":")[2])
-        with make_sandbox(model_port=port, real_cli=True) as sandbox, daemon_process(sandbox) as daemon:
-            sandbox.repository()
-            yield daemon
+        with make_sandbox(model_port=port, real_cli=True) as sandbox:
+            onboard(sandbox)
+            with daemon_process(sandbox) as daemon:
+                sandbox.repository()
+                yield daemon
         process.terminate()
 
 
@@ -47,13 +49,14 @@ async def client(running: DaemonProcess) -> AsyncIterator[Client]:
 
 
 def onboard(sandbox: Sandbox) -> None:
-    """A person has used Claude Code before: it asks for no theme and no key."""
+    """A person has used Claude Code before: it asks for no theme and no key.
+
+    Before any agent starts: a running Claude Code writes the same file, and one of the two writers would lose.
+    """
     file = sandbox.root / "claude" / ".claude.json"
-    known = json.loads(file.read_text()) if file.exists() else {}
+    file.parent.mkdir(parents=True, exist_ok=True)
     keys = {"approved": ["scripted"], "rejected": []}
-    file.write_text(
-        json.dumps(known | {"hasCompletedOnboarding": True, "theme": "dark", "customApiKeyResponses": keys})
-    )
+    file.write_text(json.dumps({"hasCompletedOnboarding": True, "theme": "dark", "customApiKeyResponses": keys}))
 
 
 def native(sandbox: Sandbox, name: str) -> Terminal:
@@ -78,7 +81,6 @@ async def test_a_turn_in_claude_code_itself_is_part_of_the_session(running: Daem
     sandbox = running.sandbox
     await client.create(sandbox.root / "repo", script({"text": "the first answer"}), name="mine")
     before = await client.reach("mine", IDLE)
-    onboard(sandbox)
     with native(sandbox, "mine") as terminal:
         terminal.shows("the first answer")
         held = await client.get("mine")
@@ -106,7 +108,6 @@ async def test_a_killed_claude_code_gives_the_session_back(running: DaemonProces
     sandbox = running.sandbox
     await client.create(sandbox.root / "repo", script({"text": "before it"}), name="killed")
     await client.reach("killed", IDLE)
-    onboard(sandbox)
     with native(sandbox, "killed") as terminal:
         terminal.shows("before it")
         os.kill(terminal.process.pid, signal.SIGKILL)
@@ -122,7 +123,6 @@ async def test_a_conversation_that_is_open_by_hand_is_left_alone_until_it_ends(
     sandbox = running.sandbox
     await client.create(sandbox.root / "repo", script({"text": "before it"}), name="by-hand")
     made = await client.reach("by-hand", IDLE)
-    onboard(sandbox)
     environ = {**sandbox.environ, "TERM": "xterm-256color", "CLAUDE_CODE_SANDBOXED": "1"}
     command = [str(CLAUDE), "--resume", made.conversation_id, "--permission-mode", "default"]
     with Terminal(command, environ, Path(made.worktree), 120, 40) as terminal:

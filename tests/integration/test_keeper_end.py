@@ -187,7 +187,7 @@ async def test_a_descendant_that_holds_stdout_open_does_not_hold_up_the_end(
             while True:
                 try: os.write(1, b"noise " * 100 + b"\\n")
                 except OSError: os._exit(0)
-        print("agent done", flush=True)
+        os.write(1, b"agent done\\n")
     """
     handle = await executor.start(agent(script, tmp_path))
 

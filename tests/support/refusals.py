@@ -3,7 +3,7 @@
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from tests.support.daemon import Ran, Sandbox, git
@@ -46,22 +46,35 @@ class World:
         worktrees = git(repo, "worktree", "list", "--porcelain") if repo is not None else ""
         return cls(files, rows, refs, worktrees, len(box.processes()))
 
-    def is_no_more_than(self, before: "World") -> bool:
-        """Whether all is as before, but for processes of earlier sessions that have ended meanwhile."""
-        return replace(self, processes=0) == replace(before, processes=0) and self.processes <= before.processes
+    def more_than(self, before: "World") -> list[str]:
+        """What is here and was not before. Earlier sessions may go on to end meanwhile: less is no difference."""
+        rows = dict(before.rows)
+        return [
+            *sorted(self.files - before.files),
+            *(f"{count - rows[table]} more rows in {table}" for table, count in self.rows if count > rows[table]),
+            *sorted({*self.refs.splitlines()} - {*before.refs.splitlines()}),
+            *sorted({*self.worktrees.splitlines()} - {*before.worktrees.splitlines()}),
+            *([f"{self.processes} processes after {before.processes}"] if self.processes > before.processes else []),
+        ]
 
 
 @contextmanager
 def unchanged(box: Sandbox, repo: Path | None = None) -> Iterator[None]:
     """Nothing is made, or left, by what happens inside."""
-    eventually_sync(lambda: not beginning(box))
+    eventually_sync(lambda: not unsettled(box))
     before = World.of(box, repo)
     yield
-    eventually_sync(lambda: World.of(box, repo).is_no_more_than(before))
+
+    def nothing_more() -> bool:
+        more = World.of(box, repo).more_than(before)
+        assert not more, more
+        return True
+
+    eventually_sync(nothing_more)
 
 
-def beginning(box: Sandbox) -> list[str]:
-    """Sessions whose start is being kept, in the background."""
+def unsettled(box: Sandbox) -> list[str]:
+    """Sessions whose last checkpoint, of their start or of the end of a turn, is still to come, in the background."""
     with closing(sqlite3.connect(f"file:{box.root}/state/ramet.db?mode=ro", uri=True)) as db:
-        query = "SELECT id FROM sessions WHERE NOT EXISTS (SELECT 1 FROM checkpoints WHERE session_id = sessions.id)"
-        return [name for (name,) in db.execute(query)]
+        done = "SELECT 1 FROM checkpoints WHERE session_id = sessions.id AND turn >= sessions.turns"
+        return [name for (name,) in db.execute(f"SELECT id FROM sessions WHERE NOT EXISTS ({done})")]  # noqa: S608

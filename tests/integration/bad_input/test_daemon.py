@@ -15,7 +15,7 @@ from ramet.paths import SOCKET_PATH_LIMIT
 
 from tests.support.daemon import DaemonProcess, Sandbox, command_of, daemon_process
 from tests.support.eventually import eventually_sync
-from tests.support.refusals import World, beginning, refused
+from tests.support.refusals import World, refused, unsettled
 
 ROOT = os.geteuid() == 0
 
@@ -157,7 +157,7 @@ def test_a_full_disk_makes_the_daemon_read_only_and_room_makes_it_whole(sandbox:
     with small_disk(sandbox.root / "state", "8m"):
         with daemon_process(sandbox) as daemon:
             assert sandbox.ctl("new", "--name", "first", cwd=repo).code == 0
-            eventually_sync(lambda: not beginning(sandbox))
+            eventually_sync(lambda: not unsettled(sandbox))
             filler = sandbox.root / "state" / "filler"
             with filler.open("wb", buffering=0) as file:
                 try:
