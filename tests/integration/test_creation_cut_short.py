@@ -10,8 +10,7 @@ import grpc
 import pytest
 from ramet.v1 import worktree_pb2
 from rametd.services.creation import creator
-from rametd.services.creation.building import Builder
-from rametd.services.creation.inserting import begin
+from rametd.services.creation.building import Builder, begin
 
 from tests.support.daemon import Sandbox, connected, daemon_here, git, make_sandbox
 from tests.support.eventually import eventually

@@ -21,7 +21,7 @@ from rametd.services.landing import entries
 from rametd.services.lifecycle import change_state, log_request
 from rametd.services.notifications.messages import NEUTRAL
 from rametd.services.notifications.notifier import FAILURES_SAID, FOCUS_S, PAUSES_S, SPACING_S, Notifier, quiet_until
-from rametd.services.upkeep.checks.notifications import notifications as diagnose
+from rametd.services.upkeep.checks.directories import notifications as diagnose
 
 from tests.support.core import bare_core
 from tests.support.receivers import Receiver, program, receiver, runs

@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from rametd.services.commands.carry import Carried, Order, bring, choose
-from rametd.services.commands.given import Given
+from rametd.services.commands.carry import Carried, Given, Order, bring, choose
 from rametd.services.commands.projects import Project, named_files, recognise
 
 MIB = 1 << 20

@@ -4,7 +4,7 @@ from itertools import combinations, permutations
 
 from hypothesis import given
 from hypothesis import strategies as st
-from rametd.services.landing.order import landing_order
+from rametd.services.radar.radar import landing_order
 
 NAMES = "abcdef"
 edges = st.sets(st.sampled_from([frozenset(pair) for pair in combinations(NAMES, 2)]))

@@ -11,9 +11,8 @@ from rametd.environment import Variables, build
 from rametd.git.remotes import Remote
 from rametd.services.pull_requests.body import BEGIN, END, code, marked, one_line, updated
 from rametd.services.pull_requests.feedback import fenced
-from rametd.services.pull_requests.forges import Place, may_be_github, opening_address, place_of
 from rametd.services.pull_requests.github import _judge, _parse
-from rametd.services.pull_requests.target import choose
+from rametd.services.pull_requests.target import Place, choose, may_be_github, opening_address, place_of
 
 # Addresses
 

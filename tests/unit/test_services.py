@@ -264,7 +264,7 @@ READS_THE_LOG = frozenset(
         "services/hub.py",
         "services/members.py",
         "services/notifications/notifier.py",
-        "services/recap.py",
+        "services/delivery.py",
     }
 )
 """What hands events out, what follows them with a cursor, and what shows a conversation, which only the log has."""

@@ -12,12 +12,12 @@ from rametd.api.paging import offset, position_of, size_of, token_of
 from rametd.api.repo import resolve_repo
 from rametd.domain.errors import InvalidInputError
 from rametd.domain.models import Request, RequestKind
-from rametd.services import attention, permissions
+from rametd.services import attention
+from rametd.services.attention import EFFECTS
 from rametd.services.core import Core
 from rametd.services.hooks import Resolver
 from rametd.services.lookup import find_session
 from rametd.services.notifications.notifier import Notifier
-from rametd.services.permissions import EFFECTS
 from rametd.services.views import request_message, rule_message
 from rametd.services.withheld import WithheldInbox
 from rametd.store import Reader, Unit
@@ -131,11 +131,11 @@ class AttentionServicer(attention_pb2_grpc.AttentionServiceServicer):
 
             def create(unit: Unit) -> attention_pb2.CreateRuleResponse:
                 session_id = find_session(unit, request.session, repo_id=repo.id).id if request.session else ""
-                rule = permissions.create(
+                rule = attention.create(
                     unit, repo_id=repo.id, session_id=session_id, effect=effect, text=request.rule, source=who
                 )
                 response = attention_pb2.CreateRuleResponse(
-                    rule=rule_message(rule, repo=repo.name), warnings=permissions.cautions(effect, request.rule)
+                    rule=rule_message(rule, repo=repo.name), warnings=attention.cautions(effect, request.rule)
                 )
                 call.remember(unit, response)
                 return response
@@ -149,7 +149,7 @@ class AttentionServicer(attention_pb2_grpc.AttentionServiceServicer):
     ) -> attention_pb2.DeleteRuleResponse:
         async def work(call: Call) -> attention_pb2.DeleteRuleResponse:
             def delete(unit: Unit) -> attention_pb2.DeleteRuleResponse:
-                rule = permissions.delete(unit, request.rule_id)
+                rule = attention.delete(unit, request.rule_id)
                 response = attention_pb2.DeleteRuleResponse(
                     rule=rule_message(rule, repo=unit.repos.get(rule.repo_id).name)
                 )

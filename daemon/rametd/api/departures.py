@@ -9,7 +9,7 @@ from rametd.api.calls import Call
 from rametd.api.context import freshen, named_session, principal
 from rametd.api.session_calls import SessionCalls
 from rametd.services.departures.departures import Departures
-from rametd.services.listing import SessionMessages
+from rametd.services.views import SessionMessages
 
 Context = grpc.aio.ServicerContext[Any, Any]
 

@@ -18,13 +18,12 @@ from rametd.services.core import Core
 from rametd.services.creation.creator import Creator
 from rametd.services.creation.forking import Forker
 from rametd.services.delivery import sender_of
+from rametd.services.departures.clearing import ends_with_agent
 from rametd.services.departures.departures import Departures
-from rametd.services.departures.farewell import ends_with_agent
 from rametd.services.environments import refresh
-from rametd.services.listing import SessionMessages
 from rametd.services.orchestration import Orchestration
 from rametd.services.sessions import Changes, Sessions
-from rametd.services.views import in_background, one_session_message, prompt_message
+from rametd.services.views import SessionMessages, in_background, one_session_message, prompt_message
 from rametd.store import Reader, Unit
 
 Context = grpc.aio.ServicerContext[Any, Any]

@@ -19,9 +19,16 @@ from rametd.platform.disk import tree_bytes
 from rametd.services.commands.setup import why_failed
 from rametd.services.departures.departures import Departures
 from rametd.services.environments import variables_of
-from rametd.services.listing import SessionMessages, mark_gone
 from rametd.services.lookup import find_session
-from rametd.services.views import STATES_BACK, one_session_message, prompt_message, sessions_messages, stamp
+from rametd.services.views import (
+    STATES_BACK,
+    SessionMessages,
+    mark_gone,
+    one_session_message,
+    prompt_message,
+    sessions_messages,
+    stamp,
+)
 from rametd.services.waiting import Condition, Outcome, wait
 from rametd.store import Reader
 

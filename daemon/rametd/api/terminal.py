@@ -23,10 +23,9 @@ from rametd.domain.errors import (
 from rametd.domain.models import OWNER, Repo, Session
 from rametd.domain.states import State
 from rametd.platform import listeners, processes
-from rametd.services import ports, surroundings
+from rametd.services import environments, ports
 from rametd.services.commands.setup import Setup
-from rametd.services.commands.terminals import Terminals
-from rametd.services.commands.wanted import NewCommand
+from rametd.services.commands.terminals import NewCommand, Terminals
 from rametd.services.core import Core
 from rametd.services.delivery import sender_of
 from rametd.services.lookup import find_session
@@ -185,7 +184,7 @@ class TerminalServicer(terminal_pb2_grpc.TerminalServiceServicer):
     async def GetShell(self, request: terminal_pb2.GetShellRequest, context: Context) -> terminal_pb2.GetShellResponse:
         session, repo = await self._session(request.session, principal.get())
         return terminal_pb2.GetShellResponse(
-            directory=str(session.worktree), environment=await surroundings.of_session(self._core, session, repo)
+            directory=str(session.worktree), environment=await environments.of_session(self._core, session, repo)
         )
 
     async def ListPorts(
@@ -201,7 +200,7 @@ class TerminalServicer(terminal_pb2_grpc.TerminalServiceServicer):
 
     async def _ports(self, session: Session, found: Any) -> terminal_pb2.SessionPorts:
         repo = await self._core.store.read(lambda reader: reader.repos.get(session.repo_id))
-        named = await surroundings.run_names(self._core, session, repo)
+        named = await environments.run_names(self._core, session, repo)
         names = dict(zip(block(session), named, strict=False))
         tree = {"RAMET_WORKTREE": str(session.worktree)}
         held = any(port in found for port in block(session))

@@ -19,7 +19,7 @@ from rametd.domain.errors import InvalidInputError, WrongStateError
 from rametd.domain.models import AgentState, Attachment, Hold, PromptState, Session
 from rametd.domain.states import BUSY_STATES, State
 from rametd.platform import processes
-from rametd.services import surroundings
+from rametd.services import environments
 from rametd.services.agents.briefing import briefing
 from rametd.services.agents.launching import environment_of
 from rametd.services.agents.outside import GENERATION, take_in
@@ -27,11 +27,11 @@ from rametd.services.agents.stopping import end_agent
 from rametd.services.agents.supervisor import Supervisor
 from rametd.services.agents.transcripts import Transcripts, last_home
 from rametd.services.core import Core
+from rametd.services.delivery import TURN_STATES
 from rametd.services.hooks import SessionHooks
 from rametd.services.lifecycle import change_state, held_by_person, refuse_attached
-from rametd.services.mail import TURN_STATES
 from rametd.services.missing import require_tree
-from rametd.services.operations.busy import refuse_busy
+from rametd.services.operations.runner import refuse_busy
 from rametd.services.persistence import write_for_sure
 from rametd.services.sessions import Sessions
 from rametd.services.trust import untrusted_files
@@ -134,7 +134,7 @@ class Attachments:
                 reader.rules.applicable(session.repo_id, session.id),
             )
         )
-        around = await surroundings.of_session(core, session, repo)
+        around = await environments.of_session(core, session, repo)
         environment = await environment_of(core, session, around)
         kind = core.kind(session.agent)
         if not await self._transcripts.provide(session, cut, kind.conversation_home(environment)):

@@ -1,7 +1,7 @@
 """What waits for a person, and the answers."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ramet.v1 import attention_pb2
@@ -14,21 +14,120 @@ from rametd.domain.errors import (
     EmptyPromptError,
     InvalidInputError,
     RequestNotFoundError,
+    RuleNotFoundError,
     SessionNotFoundError,
 )
-from rametd.domain.models import DAEMON_REQUESTS, UNATTENDED, Mode, Request, RequestKind, RequestState, Session
+from rametd.domain.models import (
+    DAEMON_REQUESTS,
+    OWNER,
+    UNATTENDED,
+    Mode,
+    Request,
+    RequestKind,
+    RequestState,
+    Session,
+    StoredRule,
+)
 from rametd.domain.states import State
-from rametd.services import permissions
+from rametd.rules import Effect, caution, completed, is_whole_line, parse
 from rametd.services.checks import check_prompt
 from rametd.services.core import Core
+from rametd.services.delivery import post
 from rametd.services.hooks import Resolver
+from rametd.services.ids import new_id
 from rametd.services.lifecycle import change_state, log_request, log_update
 from rametd.services.lookup import find_session
-from rametd.services.mail import post
 from rametd.services.ownership.transfers import involved
 from rametd.services.policy import Policy
 from rametd.services.views import MODES_BACK, request_message, rule_message
 from rametd.store import Reader, Unit
+
+EFFECTS = {
+    attention_pb2.RULE_EFFECT_DENY: Effect.DENY,
+    attention_pb2.RULE_EFFECT_ASK: Effect.ASK,
+    attention_pb2.RULE_EFFECT_ALLOW: Effect.ALLOW,
+}
+
+
+def create(
+    unit: Unit, *, repo_id: str, session_id: str, effect: Effect, text: str, source: str, request_id: str = ""
+) -> StoredRule:
+    """Store a rule; one that is there already stays. Raises `BadRuleError`."""
+    parse(text, effect)
+    return unit.rules.add(
+        StoredRule(
+            id=new_id(),
+            repo_id=repo_id,
+            session_id=session_id,
+            effect=effect.value,
+            text=text,
+            source=source,
+            request_id=request_id,
+            matches=0,
+            create_time=unit.now,
+            match_time=None,
+        )
+    )
+
+
+def cautions(effect: Effect, text: str) -> list[str]:
+    """Warnings about a new rule that allows more than its words say."""
+    found = caution(text) if effect is Effect.ALLOW else ""
+    return [found] if found else []
+
+
+def remember(
+    unit: Unit, session: Session, request: Request, scope: int, wanted: Sequence[str] = ()
+) -> list[StoredRule]:
+    """The rules that an approval with a scope makes: the ``wanted`` ones, else the first offer.
+
+    Raises `InvalidInputError` where no offer fits calls like this one, and `BadRuleError`.
+    """
+    if scope not in {attention_pb2.APPROVAL_SCOPE_SESSION, attention_pb2.APPROVAL_SCOPE_ALWAYS}:
+        if wanted:
+            raise InvalidInputError("a rule was given for an approval of this call alone", hint="add --always")
+        return []
+    if request.kind != RequestKind.PERMISSION:
+        raise InvalidInputError(f"a {request.kind} is answered once", hint="leave --session and --always out")
+    texts = [completed(text, request.tool) for text in wanted] or _first_offer(request)
+    for_session = scope == attention_pb2.APPROVAL_SCOPE_SESSION
+    return [
+        create(
+            unit,
+            repo_id=session.repo_id,
+            session_id=session.id if for_session else "",
+            effect=Effect.ALLOW,
+            text=text,
+            source=OWNER,
+            request_id=request.id,
+        )
+        for text in texts
+    ]
+
+
+def _first_offer(request: Request) -> list[str]:
+    if not request.offers:
+        raise InvalidInputError(
+            "no rule could cover calls like this one without covering others",
+            hint=f"`rametctl approve {request.id}` approves this call alone",
+        )
+    texts = request.offers[0].split("\n")
+    if any(map(is_whole_line, texts)):
+        raise InvalidInputError(
+            "only a rule for this very line fits, which hardly ever matches again",
+            hint='name one, as in --always "git commit *", or take this line with --always=1',
+        )
+    return texts
+
+
+def delete(unit: Unit, rule_id: str) -> StoredRule:
+    """Raises `RuleNotFoundError`."""
+    rule = unit.rules.get(rule_id)
+    if rule is None:
+        raise RuleNotFoundError(f"there is no rule {rule_id!r}", hint="`rametctl rules ls` shows them")
+    unit.rules.remove(rule_id)
+    return rule
+
 
 DEFAULT_DENIAL = (
     "The person said no. Do not try the same in another way; go on without it, or say what you need it for."
@@ -108,7 +207,7 @@ def resolve(
         resolver(unit, request, resolution, principal)
         session = unit.sessions.get(session.id)
     wanted = resolution.approve.rules if resolution.WhichOneof("decision") == "approve" else ()
-    rules = permissions.remember(unit, session, request, int(answer.get("scope", 0)), wanted)
+    rules = remember(unit, session, request, int(answer.get("scope", 0)), wanted)
     if request.kind == RequestKind.REVIEW and answer["decision"] == "deny":
         _, session = post(unit, policy.kinds[session.agent], session, answer["message"], principal)
     if request.kind == RequestKind.PLAN and answer["decision"] == "approve":

@@ -1,8 +1,9 @@
-"""What every service may use: values and mechanisms of one run of the daemon."""
+"""Values and mechanisms of one run of the daemon, for every service."""
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
+from collections import deque
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -18,9 +19,31 @@ from rametd.services.index import SessionIndex
 from rametd.services.live import LiveAgents
 from rametd.services.operations.runner import Operations
 from rametd.services.policy import Policy
-from rametd.services.rates import Rates
 from rametd.services.tokens import Tokens
 from rametd.store import Store
+
+MINUTE = 60.0
+_MOST_KEYS = 10_000  # beyond them the oldest are forgotten
+
+
+class Rates:
+    """Counts in memory: a new daemon begins anew."""
+
+    def __init__(self) -> None:
+        self._taken: dict[Hashable, deque[float]] = {}
+
+    def take(self, key: Hashable, most: int, now: float) -> bool:
+        """Count one more at ``now`` (seconds), unless ``most`` were counted within the last minute; then False."""
+        taken = self._taken.pop(key, None) or deque()
+        while taken and taken[0] <= now - MINUTE:
+            taken.popleft()
+        self._taken[key] = taken
+        while len(self._taken) > _MOST_KEYS:
+            del self._taken[next(iter(self._taken))]
+        if len(taken) >= most:
+            return False
+        taken.append(now)
+        return True
 
 
 @dataclass(frozen=True, slots=True)

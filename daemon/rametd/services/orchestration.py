@@ -12,11 +12,10 @@ from rametd.services.checks import check_prompt
 from rametd.services.core import Core
 from rametd.services.creation.creator import Creator
 from rametd.services.creation.wanted import Created, NewSession
-from rametd.services.delivery import SESSION, sender_of
+from rametd.services.delivery import SESSION, outcome, post, sender_of
 from rametd.services.environments import variables_of
 from rametd.services.family import find_member
 from rametd.services.lifecycle import log_update
-from rametd.services.mail import outcome, post
 from rametd.services.members import message_of
 from rametd.services.sessions import Sessions
 from rametd.store import Reader, Unit

@@ -18,9 +18,9 @@ from rametd.services.agents.supervisor import Supervisor
 from rametd.services.agents.transcripts import Transcripts
 from rametd.services.checks import check_budget, check_effort, check_model, check_name, check_prompt
 from rametd.services.core import Core
+from rametd.services.delivery import TURN_STATES, post
 from rametd.services.lifecycle import change_state, held_by_person, log_update, release_login
 from rametd.services.live import LiveAgent
-from rametd.services.mail import TURN_STATES, post
 from rametd.services.missing import require_sound_tree
 from rametd.services.ownership.transfers import set_paths
 from rametd.services.predecessors import let_go

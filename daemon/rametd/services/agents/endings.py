@@ -8,8 +8,8 @@ from rametd.domain.models import AgentState, NewEvent, OutgoingKind, Session
 from rametd.domain.states import BUSY_STATES, State
 from rametd.keeper.executor import ExitRecord
 from rametd.services import events
+from rametd.services.delivery import begin_anew
 from rametd.services.lifecycle import change_state
-from rametd.services.recap import begin_anew
 from rametd.services.words import first_line
 from rametd.store import Unit
 

@@ -44,11 +44,10 @@ from rametd.domain.models import (
 from rametd.domain.states import BUSY_STATES, State
 from rametd.services import budgets, events
 from rametd.services.agents.questions import describe, new_request, offers_of, same_question
+from rametd.services.delivery import begin_anew, post
 from rametd.services.intake import last_words, line_events
 from rametd.services.lifecycle import change_state, held_by_person, log_request, release_login
-from rametd.services.mail import post
 from rametd.services.policy import Policy
-from rametd.services.recap import begin_anew
 from rametd.services.words import first_line
 from rametd.store import Unit
 

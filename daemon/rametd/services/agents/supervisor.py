@@ -12,7 +12,7 @@ from rametd.domain.errors import KeeperFencedError, RametError
 from rametd.domain.models import Agent, AgentState, Repo, Session
 from rametd.domain.states import BUSY_STATES, State
 from rametd.keeper.executor import ExitRecord, Handle, Liveness
-from rametd.services import events, surroundings
+from rametd.services import environments, events
 from rametd.services.agents import endings
 from rametd.services.agents.briefing import briefing
 from rametd.services.agents.launching import environment_of, launch_of, spec_of
@@ -21,12 +21,12 @@ from rametd.services.agents.transcripts import Transcripts
 from rametd.services.agents.warm import Warmer
 from rametd.services.agents.warm_process import Taken
 from rametd.services.core import Core
+from rametd.services.delivery import begin_anew
 from rametd.services.hooks import SessionHooks
 from rametd.services.intake import Intake
 from rametd.services.lifecycle import change_state
 from rametd.services.missing import require_sound_tree
 from rametd.services.persistence import write_for_sure
-from rametd.services.recap import begin_anew
 from rametd.services.trust import not_loaded, untrusted_files
 from rametd.store import Unit
 
@@ -140,7 +140,7 @@ class Supervisor:
         await require_sound_tree(core, session)
         await asyncio.to_thread(core.index.write, repo, session)
         await self._warn_of_untrusted_files(session, repo)
-        around = await surroundings.of_session(core, session, repo)
+        around = await environments.of_session(core, session, repo)
         home = core.kind(session.agent).conversation_home(await environment_of(core, session, around))
         if not await self._transcripts.provide(session, cut, home):
             session_id = session.id

@@ -22,7 +22,7 @@ from rametd.domain.models import UNATTENDED, Repo, Session
 from rametd.domain.spares import Spare
 from rametd.keeper.executor import Handle
 from rametd.keeper.place import Place
-from rametd.services import surroundings
+from rametd.services import environments
 from rametd.services.agents.launching import launch_of, spec_of
 from rametd.services.agents.warm_process import GENERATION, Taken, WarmProcess
 from rametd.services.core import Core
@@ -171,7 +171,7 @@ class Warmer:
             return
         try:
             repo = await core.store.read(lambda reader: reader.repos.get(session.repo_id))
-            await warm.tell(session, await surroundings.of_session(core, session, repo))
+            await warm.tell(session, await environments.of_session(core, session, repo))
         except (RametError, TimeoutError) as error:
             log.warning("warm agent was not told", session=session.id, error=str(error))
 

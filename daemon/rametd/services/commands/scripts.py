@@ -13,11 +13,10 @@ from rametd.domain.commands import Command, CommandKind
 from rametd.domain.errors import RametError
 from rametd.domain.models import Repo, SetupState
 from rametd.platform.priority import LOWEST
-from rametd.services import surroundings
+from rametd.services import environments
 from rametd.services.commands import projects
 from rametd.services.commands.carry import carry
-from rametd.services.commands.terminals import Terminals
-from rametd.services.commands.wanted import NewCommand, Remember, remember_nothing
+from rametd.services.commands.terminals import NewCommand, Remember, Terminals, remember_nothing
 from rametd.services.core import Core
 
 TAIL_BYTES = 16 << 10
@@ -108,7 +107,7 @@ class Scripts:
         remember: Remember = remember_nothing,
         before: Sequence[str] = (),
     ) -> CheckResult:
-        environment = surroundings.for_tree(self._core, repo, tree, variables)
+        environment = environments.for_tree(self._core, repo, tree, variables)
         new = NewCommand(
             (*before, *shell_argv(commands)),
             kind,

@@ -21,8 +21,7 @@ from rametd.services import events
 from rametd.services.commands import projects
 from rametd.services.commands.carry import carry
 from rametd.services.commands.scripts import Scripts, digest_of, shell_argv
-from rametd.services.commands.terminals import Terminals
-from rametd.services.commands.wanted import NewCommand
+from rametd.services.commands.terminals import NewCommand, Terminals
 from rametd.services.core import Core
 from rametd.services.persistence import write_for_sure
 from rametd.services.settings import for_session

@@ -5,7 +5,9 @@ is the same start; one that finds a keeper without a row ends it. How a command 
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
+import hashlib
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -14,20 +16,75 @@ from ramet.v1 import event_pb2
 
 from rametd.domain.commands import Command, CommandKind, CommandState
 from rametd.domain.errors import KeeperFencedError, NotFoundError, RametError
-from rametd.domain.models import Event, Repo, Session
+from rametd.domain.models import DAEMON, Event, Repo, Session
 from rametd.domain.operations import Kind
 from rametd.domain.states import State
 from rametd.keeper.executor import Executor, ExitRecord, Handle, JournalLine, LaunchSpec
 from rametd.keeper.place import Place
-from rametd.services import surroundings
-from rametd.services.commands.ending import GRACE_S, REMOVAL_GRACE_S, Ender
-from rametd.services.commands.outputs import Outputs, log_command
-from rametd.services.commands.wanted import NewCommand, Remember, draft, remember_nothing
+from rametd.services import environments
+from rametd.services.commands.outputs import GRACE_S, REMOVAL_GRACE_S, Ender, Outputs, log_command
 from rametd.services.core import Core
-from rametd.services.operations.busy import busy_error
+from rametd.services.ids import ALPHABET, LENGTH, new_id
+from rametd.services.operations.runner import busy_error
 from rametd.services.persistence import write_for_sure
 from rametd.services.views import command_message
 from rametd.store import Reader, Unit
+
+Remember = Callable[[Unit, Command], None]
+
+
+def remember_nothing(unit: Unit, command: Command) -> None:
+    """A command that nothing else is told of."""
+
+
+@dataclass(frozen=True, slots=True)
+class NewCommand:
+    """What is to run. ``timeout`` is seconds; ``environment`` is added to the session's; without a ``session`` it is complete.
+
+    ``request_id`` makes the same request the same command; ``remember`` runs in the unit of work that says that it runs.
+    """
+
+    argv: tuple[str, ...]
+    kind: CommandKind = CommandKind.RUN
+    name: str = ""
+    timeout: float | None = None
+    digest: str = ""
+    principal: str = DAEMON
+    environment: Mapping[str, str] = field(default_factory=dict, repr=False)
+    request_id: str = ""
+    remember: Remember = remember_nothing
+
+
+def draft(now: float, new: NewCommand, tree: Path, session_id: str, repo_id: str) -> Command:
+    """The row of a command that is about to start ``now`` in the worktree ``tree``; without a session ``session_id`` is empty."""
+    return Command(
+        id=_id_of(new.request_id) if new.request_id else new_id(),
+        session_id=session_id,
+        repo_id=repo_id,
+        kind=new.kind,
+        name=new.name,
+        argv=new.argv,
+        directory=tree,
+        state=CommandState.STARTING,
+        handle="",
+        pid=0,
+        exit_status="",
+        stop_reason="",
+        deadline=None if new.timeout is None else now + new.timeout,
+        reported_bytes=0,
+        output_bytes=0,
+        digest=new.digest,
+        principal=new.principal,
+        start_time=now,
+        end_time=None,
+    )
+
+
+def _id_of(request_id: str) -> str:
+    digest = hashlib.sha256(request_id.encode()).digest()
+    letters = [ALPHABET[byte % len(ALPHABET)] for byte in digest[: 2 * LENGTH]]
+    return ALPHABET[digest[-1] % 24] + "".join(letters[1:])
+
 
 log = structlog.get_logger()
 
@@ -126,7 +183,7 @@ class Terminals:
         session, repo = await core.store.read(
             lambda reader: (reader.sessions.get(command.session_id), reader.repos.get(command.repo_id))
         )
-        return await surroundings.for_command(core, session, repo, more)
+        return await environments.for_command(core, session, repo, more)
 
     # ── until its end ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 

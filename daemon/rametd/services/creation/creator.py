@@ -26,8 +26,7 @@ from rametd.git import Base, check_branch_name, slug
 from rametd.services import ports, repos
 from rametd.services.checks import check_budget, check_effort, check_model, check_prompt
 from rametd.services.core import Core
-from rametd.services.creation.building import Builder, SpareLostError
-from rametd.services.creation.inserting import begin, insert, operation_of
+from rametd.services.creation.building import Builder, SpareLostError, begin, insert, operation_of
 from rametd.services.creation.pool import Pool
 from rametd.services.creation.start import check_start, choose_name, find_start
 from rametd.services.creation.wanted import Created, Made, NewSession, Start, Wanted

@@ -19,7 +19,7 @@ from rametd.services.creation.creator import Creator
 from rametd.services.creation.wanted import Created, Fork, NewSession
 from rametd.services.environments import variables_of
 from rametd.services.missing import require_tree
-from rametd.services.operations.busy import new_operation
+from rametd.services.operations.runner import new_operation
 from rametd.services.worktrees.checkpoints import Checkpointer
 from rametd.services.worktrees.history import find_checkpoint
 from rametd.store import Unit

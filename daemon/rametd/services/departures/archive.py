@@ -16,12 +16,19 @@ from rametd.services import events
 from rametd.services.agents.stopping import end_agent
 from rametd.services.agents.supervisor import Supervisor
 from rametd.services.core import Core
-from rametd.services.departures.clearing import archive_ref, give_up, recorded_under, refuse_around, tree_goes
-from rametd.services.departures.farewell import what_ends, what_is_ignored
+from rametd.services.departures.clearing import (
+    archive_ref,
+    give_up,
+    recorded_under,
+    refuse_around,
+    tree_goes,
+    what_ends,
+    what_is_ignored,
+)
 from rametd.services.departures.whole import last_whole
 from rametd.services.hooks import SessionHooks
 from rametd.services.lifecycle import change_state
-from rametd.services.operations.busy import new_operation
+from rametd.services.operations.runner import new_operation
 from rametd.services.repos import info_of
 from rametd.services.sessions import Sessions
 from rametd.services.views import one_session_message

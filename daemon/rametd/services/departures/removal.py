@@ -19,12 +19,19 @@ from rametd.services.agents.supervisor import Supervisor
 from rametd.services.agents.transcripts import Transcripts
 from rametd.services.core import Core
 from rametd.services.departures.at_risk import at_risk, with_unstored, work_at_risk
-from rametd.services.departures.clearing import archive_ref, give_up, recorded_under, refuse_around, tree_goes
-from rametd.services.departures.farewell import what_ends, what_is_ignored
+from rametd.services.departures.clearing import (
+    archive_ref,
+    give_up,
+    recorded_under,
+    refuse_around,
+    tree_goes,
+    what_ends,
+    what_is_ignored,
+)
 from rametd.services.departures.whole import last_whole, lost_archive
 from rametd.services.hooks import SessionHooks
 from rametd.services.landing import entries as landing_entries
-from rametd.services.operations.busy import new_operation
+from rametd.services.operations.runner import new_operation
 from rametd.services.predecessors import settle_successors
 from rametd.services.repos import info_of
 from rametd.services.views import one_session_message, stamp

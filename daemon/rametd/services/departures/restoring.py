@@ -1,4 +1,4 @@
-"""Restore a session from the archive or the trash: branch, worktree, files, conversation.
+"""Restore a session from the archive or the trash: branch, worktree, files, conversation, row.
 
 Nothing is overwritten: if the branch has moved or is taken, the work is restored on a new branch beside it. Warnings name
 every difference. The branch is chosen before the operation is stored, so that a restarted daemon makes the same choice.
@@ -6,14 +6,16 @@ every difference. The branch is chosen before the operation is stored, so that a
 
 import asyncio
 import json
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import structlog
 from google.protobuf.message import Message
 from ramet.v1 import event_pb2, session_pb2, worktree_pb2
 
 from rametd.domain.errors import (
+    BranchTakenError,
+    CapReachedError,
     RametError,
     RefNotFoundError,
     RepoNotFoundError,
@@ -24,22 +26,138 @@ from rametd.domain.errors import (
 from rametd.domain.models import Hold, Restore, Session, SetupState, TrashEntry, WorktreeKind
 from rametd.domain.operations import Caller, Kind, Operation
 from rametd.domain.states import State
-from rametd.git import RepositoryInfo
-from rametd.services import events
+from rametd.git import RepositoryInfo, Snapshot, branch_name
+from rametd.services import events, ports
 from rametd.services.agents.transcripts import Transcripts
 from rametd.services.core import Core
-from rametd.services.departures.back import ARCHIVE, TRASH, answer_of, is_back, not_laid, row
 from rametd.services.departures.clearing import archive_ref
-from rametd.services.departures.place import Place, place_of
 from rametd.services.departures.whole import archived_as, ref_gone
 from rametd.services.hooks import SessionHooks
 from rametd.services.lifecycle import change_state
-from rametd.services.operations.busy import new_operation, refuse_landing
+from rametd.services.operations.runner import new_operation, refuse_landing
 from rametd.services.persistence import write_for_sure
 from rametd.services.repos import info_of
 from rametd.services.views import one_session_message
 from rametd.services.worktrees.places import link_by_name
-from rametd.store import Unit, dump_session, load_comment, load_prompt, load_rule, load_session
+from rametd.store import Reader, Unit, dump_session, load_comment, load_prompt, load_rule, load_session
+
+TRASH = "trash"
+ARCHIVE = "archive"
+"""Origins of a restored session, as in its event."""
+
+
+def answer_of(origin: str, session: session_pb2.Session, warnings: Sequence[str]) -> Message:
+    """Answer to the call that restored the session."""
+    if origin == TRASH:
+        return worktree_pb2.RestoreTrashResponse(session=session, warnings=warnings)
+    return session_pb2.RestoreSessionResponse(session=session, warnings=warnings)
+
+
+def is_back(reader: Reader, session_id: str) -> bool:
+    session = reader.sessions.find(session_id)
+    return session is not None and session.state != State.ARCHIVED
+
+
+def not_laid(reader: Reader, session: Session, snapshot: Snapshot) -> tuple[str, ...]:
+    """Warn of a checkpoint whose files the branch may not have by now."""
+    return tuple(
+        f"its directory was deleted by hand, and its branch has moved since checkpoint {each.number}: `rametctl rewind {session.name} {each.number}`"
+        " restores the files of that checkpoint"
+        for each in reader.checkpoints.list(session.id)
+        if each.snapshot == snapshot.facts.get("checkpoint")
+    )
+
+
+def row(unit: Unit, core: Core, session: Session, warnings: list[str]) -> Session:
+    """New row of a removed session; adds to ``warnings`` each value that differs from before."""
+    name, number = session.name, 2
+    while unit.sessions.by_name(name, session.repo_id):
+        name, number = f"{session.name}-{number}", number + 1
+    if name != session.name:
+        warnings.append(f"the name {session.name} is taken: the session is called {name} now")
+    wanted = (session.port_base, session.port_count)
+    base, count = 0, 0
+    try:
+        base, count = ports.allocate(unit, core.config, wanted) if session.port_count else wanted
+    except CapReachedError as error:
+        warnings.append(f"it has no ports: {error.message}")
+    else:
+        if (base, count) != wanted:
+            warnings.append(f"its ports are taken: they start at {base} instead of {session.port_base}")
+    if session.parent_id and unit.sessions.find(session.parent_id) is None:
+        warnings.append("the session that spawned it is gone")
+    return replace(
+        session,
+        name=name,
+        state=State.IDLE,
+        state_reason="",
+        hold=Hold.NONE,
+        interrupted=session.interrupted or session.state in {State.WORKING, State.WAITING},
+        port_base=base,
+        port_count=count,
+        resume_at=None,
+        version=session.version + 1,
+        update_time=unit.now,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Branch and commit to restore on, and whether to create the branch."""
+
+    branch: str
+    commit: str
+    new: bool
+    warnings: tuple[str, ...] = ()
+
+
+async def place_of(core: Core, info: RepositoryInfo, session: Session, snapshot: Snapshot, *, archived: bool) -> Place:
+    """Choose the session's branch if it has not moved, or has only moved forward and the snapshot has nothing else.
+
+    For an ``archived`` session a deleted branch is worth a warning; removal always deletes it.
+    """
+    branch = session.branch
+    tip = str(snapshot.facts.get("branch") or snapshot.head)
+    taken = await core.store.read(lambda reader: _holder(reader, session))
+    found = {each.name: each for each in await core.git.branches.list(info)}
+    here = found.get(branch)
+    why = f"session {taken} has branch {branch}" if taken else ""
+    if not why and here is None:
+        try:
+            await core.git.branches.require_free(info, branch, new=True)
+        except BranchTakenError as error:
+            why = error.message
+        else:
+            gone = (f"branch {branch} was deleted; it was created again at {tip[:12]}",)
+            return Place(branch, tip, new=True, warnings=gone if archived else ())
+    if not why and here is not None:
+        if here.worktree is not None:
+            why = f"branch {branch} is checked out at {here.worktree}"
+        elif here.commit == tip:
+            return Place(branch, tip, new=False)
+        else:
+            ahead, _ = await core.git.branches.ahead_behind(info, tip, here.commit)
+            moved = f"branch {branch} has moved on from {tip[:12]} to {here.commit[:12]}"
+            if not ahead and await _is_clean(core, info, session, snapshot):
+                return Place(branch, here.commit, new=False, warnings=(f"{moved}; the worktree has its current files",))
+            why = moved
+    taken_names = await core.git.branches.names(info)
+    other = branch_name(f"{branch}-restored", fallback=f"ramet/{session.id}", taken=taken_names)
+    return Place(other, tip, new=True, warnings=(f"{why}: the work is on {other}",))
+
+
+async def _is_clean(core: Core, info: RepositoryInfo, session: Session, snapshot: Snapshot) -> bool:
+    """Whether the snapshot has nothing beyond its branch."""
+    if snapshot.branch != session.branch or snapshot.index or snapshot.facts.get("under_way"):
+        return False
+    return not snapshot.skipped and not await core.git.snapshots.changed(info, snapshot)
+
+
+def _holder(reader: Reader, session: Session) -> str:
+    """The name of the other session that has the branch; "" for none."""
+    others = reader.sessions.list(repo_id=session.repo_id)
+    return next((each.name for each in others if each.branch == session.branch and each.id != session.id), "")
+
 
 log = structlog.get_logger()
 

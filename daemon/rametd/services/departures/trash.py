@@ -12,9 +12,9 @@ from rametd.git import CHECKPOINTS, COMMITS
 from rametd.git import TRASH as TRASH_REFS
 from rametd.services.agents.transcripts import Transcripts
 from rametd.services.core import Core
-from rametd.services.departures.back import TRASH
+from rametd.services.departures.restoring import TRASH
 from rametd.services.lookup import SHORTEST_PREFIX
-from rametd.services.operations.busy import new_operation, refuse_other
+from rametd.services.operations.runner import new_operation, refuse_other
 from rametd.services.persistence import write_for_sure
 from rametd.services.repos import info_of
 from rametd.services.views import stamp

@@ -11,7 +11,7 @@ from rametd.git import LandingTree
 from rametd.services import ports
 from rametd.services.commands.scripts import CheckResult, digest_of
 from rametd.services.commands.setup import Setup
-from rametd.services.commands.wanted import Remember
+from rametd.services.commands.terminals import Remember
 from rametd.services.core import Core
 
 

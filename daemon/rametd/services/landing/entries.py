@@ -18,10 +18,10 @@ from rametd.domain.models import DAEMON, Hold, Request, RequestKind, Session
 from rametd.domain.operations import Kind, Operation
 from rametd.domain.states import State
 from rametd.services import events
+from rametd.services.delivery import post
 from rametd.services.lifecycle import ask_person, close_reviews, log_request, log_update
 from rametd.services.lookup import find_session
-from rametd.services.mail import post
-from rametd.services.operations.busy import holder_of
+from rametd.services.operations.runner import holder_of
 from rametd.services.views import stamp
 from rametd.store import Reader, Unit
 from rametd.store.landings import LandingColumns

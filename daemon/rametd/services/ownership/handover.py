@@ -15,10 +15,9 @@ from rametd.domain.models import DAEMON, OWNER, Request, RequestKind, Session
 from rametd.domain.states import State
 from rametd.ownership import Patterns, contains
 from rametd.services.core import Core
-from rametd.services.delivery import SESSION, sender_of
+from rametd.services.delivery import SESSION, post, sender_of
 from rametd.services.family import find_member
 from rametd.services.lifecycle import ask_person, log_request
-from rametd.services.mail import post
 from rametd.services.ownership.audit import audit, is_audit
 from rametd.services.ownership.claims import IGNORE_CASE, patterns_of
 from rametd.services.ownership.transfers import meets, transfer

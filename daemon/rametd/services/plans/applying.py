@@ -1,23 +1,207 @@
 """Applying plans: all of what one says, in one unit of work, or nothing; and applied again, just what differs."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
-from rametd.domain.errors import BadPlanError
-from rametd.domain.models import Mode, Session
-from rametd.domain.plans import PlanThread
+from ramet.v1 import event_pb2, plan_pb2
+
+from rametd.domain.errors import BadPlanError, ChangedError
+from rametd.domain.models import DAEMON, Mode, PromptState, Repo, Session
+from rametd.domain.plans import Plan, PlanThread
+from rametd.domain.states import State
 from rametd.environment import Variables
+from rametd.services import events
+from rametd.services.agents import briefing
 from rametd.services.core import Core
 from rametd.services.creation.creator import Creator
 from rametd.services.creation.wanted import NewSession
+from rametd.services.delivery import TURN_STATES, add_prompt, has_agent, post
 from rametd.services.ids import new_id
-from rametd.services.plans.changes import CREATE, Change, compare, wanted_rows
-from rametd.services.plans.commit import Commit
+from rametd.services.lifecycle import log_update
+from rametd.services.ownership.claims import check_claims
+from rametd.services.ownership.transfers import log_owner
+from rametd.services.plans.changes import CREATE, DROP, KEEP, PROMPT, UPDATE, Change, compare, wanted_rows, with_session
 from rametd.services.plans.world import Checked, check_plan
+from rametd.services.sessions import release
 from rametd.services.settings import for_repository
 from rametd.store import Unit
+
+_STARTING_STATES = frozenset({State.QUEUED, State.STARTING})
+
+
+class Commit:
+    """What one unit of work stores of an application."""
+
+    def __init__(
+        self,
+        core: Core,
+        checked: Checked,
+        rows: Sequence[PlanThread],
+        changes: Sequence[Change],
+        *,
+        plan_id: str,
+        file: str,
+        principal: str,
+        default_mode: Mode,
+    ) -> None:
+        self._core = core
+        self._checked = checked
+        self._rows = rows
+        self.changes = list(changes)
+        self._plan_id = plan_id
+        self._file = file
+        self._principal = principal
+        self._default_mode = default_mode
+        self.touched: list[str] = []
+        self._told: dict[str, str] = {}  # by session, what its agent was told of its place up to now
+
+    def hand_over(self, unit: Unit) -> None:
+        """First of all: change what sessions that are there own. Raises `ChangedError` when one went meanwhile, `PathsOwnedError`."""
+        for name, session in self._checked.sessions.items():
+            if unit.sessions.find(session.id) is None:
+                raise ChangedError(f"the session of thread {name} was removed meanwhile", hint="apply the plan again")
+        sessions = [unit.sessions.get(session.id) for session in self._checked.sessions.values()]
+        self._told = {session.id: briefing.briefing(unit, session) for session in sessions}
+        changed = [row for row in self._rows if any("owns" in change.fields for change in self._changes_of(row))]
+        for row in changed:
+            log_owner(
+                unit,
+                unit.sessions.update(row.session_id, owns=row.owns),
+                "",
+                row.session_id,
+                row.owns,
+                self._principal,
+            )
+        bases = {thread.id: thread.base for thread in self._checked.plan.threads}
+        for row in changed:
+            repo_id = unit.sessions.get(row.session_id).repo_id
+            tree = self._checked.trees.get(bases.get(row.id, ""))
+            check_claims(unit, repo_id, row.owns, row.forbids, parent=None, session_id=row.session_id, tree=tree)
+
+    def run(self, unit: Unit, made: Sequence[Session]) -> list[str]:
+        """Store the rest; returns the ids of the plan's sessions."""
+        repo_id = made[0].repo_id if made else self._repo().id
+        by_thread = {session.thread: session for session in made}
+        rows = [with_session(row, by_thread[row.id]) if row.id in by_thread else row for row in self._rows]
+        plan = self._put_plan(unit, repo_id)
+        for row in rows:
+            unit.plans.put_thread(row)
+        for change in self.changes:
+            if change.action == DROP:
+                self._drop(unit, change)
+        session_ids = {row.id: row.session_id for row in rows}
+        for row in rows:
+            self._update(unit, row, session_ids)
+        prompted = [row for row in rows if any(each.action == PROMPT for each in self._changes_of(row))]
+        self._tell(unit, self._told, {row.session_id for row in prompted})
+        for row in prompted:
+            self._give_prompt(unit, row)
+        self.changes = [
+            replace(change, session_id=by_thread[change.thread].id) if change.thread in by_thread else change
+            for change in self.changes
+        ]
+        applied = [
+            plan_pb2.PlanChange(
+                action=each.action, thread=each.thread, message=each.message, session_id=each.session_id
+            )
+            for each in self.changes
+            if each.action != KEEP
+        ]
+        payload = event_pb2.PlanApplied(plan_id=plan.id, name=plan.name, changes=applied)
+        unit.events.append(events.make(payload, repo_id=repo_id, principal=self._principal))
+        return [row.session_id for row in rows if not row.ended]
+
+    def _repo(self) -> Repo:
+        assert self._checked.repo is not None, "a plan without a new session was applied before"
+        return self._checked.repo
+
+    def _put_plan(self, unit: Unit, repo_id: str) -> Plan:
+        checked, text = self._checked, self._checked.plan
+        taken = {plan.name for plan in unit.plans.list(repo_id) if plan.id != self._plan_id}
+        name, number = checked.name, 2
+        while name in taken:
+            name, number = f"{checked.name}-{number}", number + 1
+        return unit.plans.put(
+            Plan(
+                id=self._plan_id,
+                repo_id=repo_id,
+                name=name,
+                file=self._file or (checked.stored.file if checked.stored is not None else ""),
+                goal=text.goal,
+                target=checked.target,
+                remote=text.remote,
+                chain=text.chain,
+                draft=text.draft,
+                create_time=checked.stored.create_time if checked.stored is not None else unit.now,
+                update_time=unit.now,
+            )
+        )
+
+    def _drop(self, unit: Unit, change: Change) -> None:
+        if change.session_id:
+            unit.plans.put_thread(replace(self._checked.known[change.thread], dropped=True))
+        else:
+            unit.plans.remove_thread(self._plan_id, change.thread)
+
+    def _changes_of(self, row: PlanThread) -> list[Change]:
+        return [change for change in self.changes if change.thread == row.id]
+
+    def _update(self, unit: Unit, row: PlanThread, session_ids: Mapping[str, str]) -> None:
+        """Change a session that is there as its row has changed."""
+        for change in self._changes_of(row):
+            if change.action == UPDATE and change.fields:
+                self._set(unit, row, change.fields, session_ids)
+            if change.action in {UPDATE, PROMPT}:
+                self.touched.append(row.session_id)
+
+    def _set(self, unit: Unit, row: PlanThread, fields: tuple[str, ...], session_ids: Mapping[str, str]) -> None:
+        principal = self._principal
+        columns: dict[str, Any] = {
+            name: getattr(row, name) for name in ("name", "owns", "forbids", "model", "budget_usd") if name in fields
+        }
+        if "mode" in fields:
+            columns["mode"] = Mode(row.mode) if row.mode else self._default_mode
+        if "after" in fields:
+            columns["after"] = tuple(session_ids[name] for name in row.after)
+        if "budget_usd" in fields:
+            columns["budget_warned"] = False
+        if columns:
+            session = unit.sessions.update(row.session_id, **columns)
+            log_update(unit, session, sorted(columns.keys() - {"budget_warned"}), principal)
+            if "budget_usd" in columns:
+                release(unit, session, self._core.config.budget, principal)
+
+    def _give_prompt(self, unit: Unit, row: PlanThread) -> None:
+        """In the place of the old one where its agent has not got that yet, as the person's next word otherwise."""
+        principal = self._principal
+        session = unit.sessions.get(row.session_id)
+        old = self._checked.known[row.id].prompt
+        for prompt in unit.prompts.open(session.id):
+            if prompt.state == PromptState.QUEUED and (prompt.text, prompt.source) == (old, principal):
+                unit.prompts.cancel(prompt.id)
+                add_prompt(unit, session, row.prompt, principal)
+                return
+        post(unit, self._core.kind(session.agent), session, row.prompt, principal)
+
+    def _tell(self, unit: Unit, told: Mapping[str, str], prompted: Collection[str]) -> None:
+        """What running agents were told of paths and neighbours and holds no longer, they are told anew, before their next prompt if there is one.
+
+        One that stays idle is not woken for it: that would cost a turn for each.
+        """
+        for session_id, before in told.items():
+            session = unit.sessions.get(session_id)
+            now = briefing.briefing(unit, session)
+            if now == before or not session.generation:
+                continue
+            if session.state in TURN_STATES and has_agent(unit, session):
+                post(unit, self._core.kind(session.agent), session, briefing.changed(now), DAEMON)
+                self.touched.append(session_id)
+            elif session.state in _STARTING_STATES or session_id in prompted:
+                add_prompt(unit, session, briefing.changed(now), DAEMON)
+
 
 Remember = Callable[[Unit, "Applied"], None]
 

@@ -22,9 +22,9 @@ from rametd.domain.conflicts import (
 from rametd.domain.models import DAEMON, Request, RequestKind, RequestState, Session
 from rametd.domain.states import State
 from rametd.services import events
+from rametd.services.delivery import TURN_STATES, has_agent, post
 from rametd.services.landing.words import goal_of
 from rametd.services.lifecycle import ask_person, log_request
-from rametd.services.mail import TURN_STATES, has_agent, post
 from rametd.services.policy import Policy
 from rametd.services.views import stamp
 from rametd.store import Reader, Unit

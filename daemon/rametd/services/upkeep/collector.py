@@ -25,10 +25,9 @@ from rametd.services.departures.at_risk import describe, work_at_risk
 from rametd.services.departures.removal import Remover
 from rametd.services.landing import trees as landing_trees
 from rametd.services.landing.landed import landed
-from rametd.services.operations.busy import unfinished
+from rametd.services.operations.runner import unfinished
 from rametd.services.repos import info_of
-from rametd.services.upkeep.garbage import DAY_S, KEPT, Garbage
-from rametd.services.upkeep.orphaned import orphaned, orphaned_agents
+from rametd.services.upkeep.orphaned import DAY_S, KEPT, Garbage, orphaned, orphaned_agents
 from rametd.services.upkeep.rows import is_orphan
 from rametd.services.upkeep.scene import take_scene
 from rametd.store import Unit

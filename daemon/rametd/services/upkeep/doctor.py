@@ -18,9 +18,7 @@ from rametd.services.agents.supervisor import Supervisor
 from rametd.services.core import Core
 from rametd.services.upkeep.checks.agents import agents, keepers
 from rametd.services.upkeep.checks.branches import branches
-from rametd.services.upkeep.checks.directories import directories, root_directories
-from rametd.services.upkeep.checks.environments import environments
-from rametd.services.upkeep.checks.notifications import notifications
+from rametd.services.upkeep.checks.directories import directories, environments, notifications, root_directories
 from rametd.services.upkeep.checks.refs import refs
 from rametd.services.upkeep.checks.sessions import sessions
 from rametd.services.upkeep.checks.unfinished import unfinished

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import dataclass
 from pathlib import Path
 
 from ramet.words import plural
@@ -13,12 +14,35 @@ from rametd.keeper.place import Place
 from rametd.platform.disk import tree_bytes
 from rametd.services.core import Core
 from rametd.services.departures.at_risk import describe
-from rametd.services.landing import trees as landing_trees
-from rametd.services.upkeep.garbage import DAY_S, KEPT, Garbage
+from rametd.services.landing import trees
 from rametd.services.upkeep.ground import placed, places_of
 from rametd.services.upkeep.rows import IDENTITY, is_orphan, kind_and_id, known_ids
 from rametd.services.upkeep.scene import Scene
 from rametd.services.worktrees.places import folders_of
+
+KEPT = "kept"
+DAY_S = 86400.0
+
+
+@dataclass(frozen=True, slots=True)
+class Garbage:
+    """As in the contract. The verdict "kept" means that it stays."""
+
+    kind: str
+    name: str
+    session_id: str
+    repo: str
+    verdict: str
+    reason: str
+    bytes: int = 0
+    removed: bool = False
+    commit: str = ""  # of a branch or ref, as it was judged
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def goes(self) -> bool:
+        return self.verdict != KEPT
+
 
 LANDING_TREE_S = 7 * DAY_S
 
@@ -57,7 +81,7 @@ def _trees_of(core: Core, repo: Repo) -> list[Path]:
 
 async def _landing_trees(scene: Scene) -> AsyncIterator[Garbage]:
     """Find worktrees of merge queues that have been idle for a week. The next landing creates its worktree again."""
-    for tree in await landing_trees.unused(scene.core, scene.repo):
+    for tree in await trees.unused(scene.core, scene.repo):
         days = (scene.core.clock() - tree.since) / DAY_S
         if tree.since and days * DAY_S < LANDING_TREE_S:
             continue

@@ -13,8 +13,8 @@ from rametd.domain.models import Prompt, Session
 from rametd.domain.states import State
 from rametd.services import events
 from rametd.services.core import Core
+from rametd.services.delivery import post
 from rametd.services.ids import new_id
-from rametd.services.mail import post
 from rametd.services.views import stamp
 from rametd.store import Reader, Unit
 

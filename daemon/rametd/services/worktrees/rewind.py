@@ -25,7 +25,7 @@ from rametd.services.agents.supervisor import Supervisor
 from rametd.services.agents.transcripts import Transcripts, gone
 from rametd.services.core import Core
 from rametd.services.lifecycle import log_update
-from rametd.services.operations.busy import new_operation, refuse_landing
+from rametd.services.operations.runner import new_operation, refuse_landing
 from rametd.services.persistence import write_for_sure
 from rametd.services.repos import info_of
 from rametd.services.settings import for_session

@@ -19,11 +19,11 @@ from rametd.domain.states import BUSY_STATES, State
 from rametd.git import Base, CutOff, Synced
 from rametd.services import events
 from rametd.services.core import Core
+from rametd.services.delivery import post
 from rametd.services.environments import for_git
 from rametd.services.lifecycle import log_update
-from rametd.services.mail import post
 from rametd.services.missing import require_tree
-from rametd.services.operations.busy import new_operation, refuse_landing
+from rametd.services.operations.runner import new_operation, refuse_landing
 from rametd.services.persistence import write_for_sure
 from rametd.services.repos import info_of
 from rametd.services.views import one_session_message, prompt_message

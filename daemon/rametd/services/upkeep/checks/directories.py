@@ -1,17 +1,19 @@
-"""Check: unknown directories and files among the worktrees. They may have work, so only empty ones get a fix."""
+"""Checks of directories: unknown ones among the worktrees, sockets that are gone, ways of notification that fail."""
 
 import asyncio
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Iterable, Iterator
 from functools import partial
 from pathlib import Path
 
-from rametd.domain.models import Repo
+from rametd.domain.models import Repo, Session
 from rametd.domain.operations import Kind
 from rametd.git import TRASH, git_dir_of
 from rametd.services.core import Core
-from rametd.services.landing import trees as landing_trees
+from rametd.services.environments import gone_sockets, variables_of
+from rametd.services.landing import trees
+from rametd.services.notifications.ways import enabled
 from rametd.services.upkeep.finding import Finding, shell
 from rametd.services.upkeep.ground import (
     OURS_BY_FORM,
@@ -26,6 +28,34 @@ from rametd.services.upkeep.ground import (
 from rametd.services.upkeep.scene import Scene
 from rametd.services.words import listed
 from rametd.services.worktrees.places import LINKS
+
+
+async def environments(core: Core, repo: Repo | None, checked: Counter[str]) -> AsyncIterator[Finding]:
+    """Find sockets by path: after a login has ended it is the same one in all sessions."""
+    repo_id = repo.id if repo is not None else None
+    sessions = await core.store.read(lambda reader: reader.sessions.list(repo_id=repo_id))
+    checked["environments"] += len(sessions)
+    gone: defaultdict[tuple[str, str], list[Session]] = defaultdict(list)
+    for session in sessions:
+        variables = await variables_of(core, session.id)
+        for socket in await asyncio.to_thread(gone_sockets, variables):
+            gone[socket].append(session)
+    for (name, path), of in gone.items():
+        message = f"{path}, the {name} of {listed([session.name for session in of])}, no longer exists"
+        command = shell("rametctl", "set", of[0].name, "--env", name)
+        advice = f"the next command for a session from a shell that has a living one brings it, as: {command}"
+        yield Finding("info", "environment-socket-gone", name, of[0].id if len(of) == 1 else "", message, advice)
+
+
+async def notifications(core: Core, checked: Counter[str]) -> AsyncIterator[Finding]:
+    ways = enabled(core.config.notify)
+    checked["ways of notification"] = len(ways)
+    troubles = await core.store.read(lambda reader: reader.notifications.troubles())
+    for way, trouble in troubles.items():
+        if way in ways:
+            advice = "correct its settings (`rametctl config show`), then: rametctl notify test"
+            yield Finding("warning", "notification-failing", way, "", trouble.error, advice)
+
 
 MANY = 5
 """More findings than this in a configured root become one: the directory has other uses."""
@@ -45,7 +75,7 @@ def _beside(scene: Scene) -> Iterator[Finding]:
             scene.checked["directories"] += 1
             aside = ASIDE.fullmatch(path.name)
             identity = aside[1] if aside else path.name
-            if identity in scene.known or path.name == LINKS or landing_trees.NAME.fullmatch(path.name):
+            if identity in scene.known or path.name == LINKS or trees.NAME.fullmatch(path.name):
                 continue
             if placed(path) in theirs:
                 continue

@@ -9,9 +9,9 @@ from ramet.words import plural
 from rametd.domain.models import Repo, Session
 from rametd.domain.operations import Kind, Operation
 from rametd.services.core import Core
-from rametd.services.departures.back import TRASH
-from rametd.services.operations.busy import session_of
-from rametd.services.operations.busy import unfinished as why_unfinished
+from rametd.services.departures.restoring import TRASH
+from rametd.services.operations.runner import session_of
+from rametd.services.operations.runner import unfinished as why_unfinished
 from rametd.services.upkeep.finding import Finding, shell
 from rametd.store import Reader
 
