@@ -7,7 +7,7 @@ from pathlib import Path
 
 import grpc
 import pytest
-from ramet.v1 import event_pb2, session_pb2, worktree_pb2
+from ramet.v1 import attention_pb2, event_pb2, session_pb2, worktree_pb2
 
 from tests.support.agents import script
 from tests.support.checkpoints import (
@@ -30,6 +30,11 @@ from tests.support.eventually import eventually
 __all__ = ["worked"]
 
 
+async def open_requests(client: Client, name: str) -> list[attention_pb2.AttentionRequest]:
+    asked = attention_pb2.ListRequestsRequest(session=name)
+    return list((await client.attention.ListRequests(asked, metadata=client.metadata)).requests)
+
+
 async def test_a_rewind_brings_files_and_conversation_back_and_is_undone_by_another(
     client: Client, worked: session_pb2.Session, daemon: DaemonProcess
 ) -> None:
@@ -50,6 +55,7 @@ async def test_a_rewind_brings_files_and_conversation_back_and_is_undone_by_anot
     assert {file.path for file in answer.files} == {"two.txt", "by-hand", ".gitignore", "dir0/file0.txt"}
     assert answer.session.conversation_id != worked.conversation_id
     assert [event for event in await client.log("made") if event.HasField("session_rewound")]
+    assert not await open_requests(client, "made"), "the turn that was to be looked at is no longer there"
 
     # The next turn goes on with what was said until then, and nothing later.
     after = await turn(client, "made", write("three.txt", "3\n"))
@@ -73,6 +79,7 @@ async def test_files_alone_are_rewound_on_request(client: Client, worked: sessio
 
     assert not (Path(worked.worktree) / "one.txt").exists()
     assert answer.session.conversation_id == worked.conversation_id
+    assert await open_requests(client, "made"), "the turn that is to be looked at is still part of the conversation"
 
 
 async def test_the_start_has_no_conversation_to_go_on_with(

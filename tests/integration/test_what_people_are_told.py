@@ -94,7 +94,11 @@ async def test_a_tree_that_was_deleted_by_hand_comes_back_by_what_every_verb_say
         back = " ".join(found.groups())
     assert back == f"archive {name} restore {name}"
     assert (await client.get(name)).state == IDLE, "nothing was queued for an agent that could not work"
-    assert sandbox.ctl("fork", name, "--at", "2", "--name", f"{name}-again", cwd=repository).code == 0
+    again = ("fork", name, "--at", "2", "--name", f"{name}-again")
+    waited = sandbox.ctl(*again, "--wait", script({"text": "said again"}), cwd=repository)
+    assert waited.code == 0
+    assert "said again" in waited.stdout
+    assert "idle, 1 turn" in waited.stdout
     for verb in ("archive", "restore"):
         assert sandbox.ctl(verb, name).code == 0
     assert (Path(session.worktree) / "draft.txt").read_text() == "draft\n"

@@ -18,9 +18,17 @@ from rametctl.prompts import PromptCommand, read_prompt
 )
 @click.option("-n", "--name", default="", metavar="N", help="Name of the new session.")
 @click.option("-b", "--branch", default="", metavar="B", help="Branch to create.")
+@click.option("--wait", is_flag=True, help="Wait until the turn ends; exit with 4 if it needs your input.")
 @click.pass_obj
 def command(
-    app: App, session: str, prompt: str | None, file: str | None, checkpoint: str, name: str, branch: str
+    app: App,
+    session: str,
+    prompt: str | None,
+    file: str | None,
+    checkpoint: str,
+    name: str,
+    branch: str,
+    wait: bool,
 ) -> None:
     """Create a copy of SESSION: its conversation so far and all files, including
     uncommitted changes, in a worktree and branch of its own. SESSION itself is not
@@ -33,9 +41,12 @@ def command(
     """
     from ramet.v1 import session_pb2
 
-    from rametctl.sessions import report, session_name
+    from rametctl.errors import UsageError
+    from rametctl.sessions import check_outcome, going_on, report, session_name, show_end, wait_sessions
 
     text = read_prompt(prompt, file, sys.stdin)
+    if wait and text is None:
+        raise UsageError("there is nothing to wait for without a prompt", hint="give a prompt", reason="EMPTY_PROMPT")
     request = session_pb2.ForkSessionRequest(
         session=session_name(app, session),
         prompt=text or "",
@@ -48,4 +59,17 @@ def command(
         answer = app.connection.call(lambda daemon: daemon.sessions.ForkSession, request)
     for warning in answer.warnings:
         app.output.note(f"rametctl: {warning}")
-    report(app, answer.session, note=f"branch {answer.session.branch}, worktree {answer.session.worktree}")
+    note = f"branch {answer.session.branch}, worktree {answer.session.worktree}"
+    if not (wait and app.output.json_mode):
+        report(app, answer.session, note=note)
+    if not wait:
+        return
+    with going_on(app, [answer.session]):
+        waited = wait_sessions(app, [answer.session.id])
+        latest = waited.sessions[0] if waited.sessions else answer.session
+        if app.output.json_mode:
+            report(app, latest)
+        else:
+            app.output.text("")
+            show_end(app, latest)
+        check_outcome(waited)

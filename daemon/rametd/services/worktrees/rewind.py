@@ -24,7 +24,7 @@ from rametd.services.agents.stopping import end_agent
 from rametd.services.agents.supervisor import Supervisor
 from rametd.services.agents.transcripts import Transcripts, gone
 from rametd.services.core import Core
-from rametd.services.lifecycle import log_update
+from rametd.services.lifecycle import close_reviews, log_update
 from rametd.services.operations.runner import new_operation, refuse_landing
 from rametd.services.persistence import write_for_sure
 from rametd.services.repos import info_of
@@ -171,6 +171,7 @@ class Rewinder:
                 log_update(unit, now, ["base_commit"], operation.principal)
             if not operation.data["files_only"]:
                 cut_conversation(unit, now, checkpoint)
+                close_reviews(unit, now, operation.principal)
             now = unit.sessions.update(session_id, checkpoint=checkpoint.number)
             rewound = event_pb2.SessionRewound(
                 before=checkpoint_message(kept),
