@@ -1,5 +1,7 @@
 """Options and arguments that several verbs share."""
 
+import itertools
+import re
 import uuid
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -26,6 +28,9 @@ MODES = {
 STATES = ("queued", "starting", "working", "waiting", "idle", "paused", "lost", "failed", "archived")
 
 
+OPTION = re.compile(r"--?[A-Za-z][A-Za-z-]*")
+
+
 class Verb(click.Command):
     """A command with `--json`. ``main`` reads the flag itself, since errors depend on it too."""
 
@@ -34,6 +39,25 @@ class Verb(click.Command):
         self.params.append(
             click.Option(["--json", "as_json"], is_flag=True, expose_value=False, help="Print JSON on standard output.")
         )
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Raises `UsageError` where an option stands in the place of another's text, as in ``--commit -m "text"``."""
+        from rametctl.errors import UsageError
+
+        given = args[: args.index("--")] if "--" in args else args
+        takers = {
+            name: param.opts[-1]
+            for param in self.params
+            if isinstance(param, click.Option) and not param.is_flag and param.type is click.STRING
+            for name in param.opts
+        }
+        for name, value in itertools.pairwise(given):
+            if name in takers and OPTION.fullmatch(value) and not ctx.resilient_parsing:
+                raise UsageError(
+                    f"{name} takes a text, and {value} looks like an option",
+                    hint=f"give the text right after {name}; if {value} is the text: {takers[name]}={value}",
+                )
+        return super().parse_args(ctx, args)
 
 
 class VerbGroup(click.Group):

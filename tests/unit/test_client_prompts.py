@@ -6,9 +6,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TextIO
 
+import click
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rametctl.cli import cli
 from rametctl.errors import UsageError
 from rametctl.prompts import mark_prompts, read_prompt
 
@@ -115,3 +117,36 @@ def test_a_missing_file_is_named(nothing: TextIO) -> None:
 def test_a_prompt_and_a_file_are_one_too_many() -> None:
     with pytest.raises(UsageError, match="both given"):
         read_prompt("words", "file", io.StringIO())
+
+
+@pytest.mark.parametrize(
+    ("args", "word"),
+    [
+        (["land", "one", "--commit", "-m", "add b"], "--commit takes a text, and -m looks like an option"),
+        (["deny", "one", "-m", "--foo"], "--message=--foo"),
+        (["new", "-n", "--wait", "do it"], "--name=--wait"),
+        (["send", "one", "--file", "--wait"], "--file takes a text"),
+    ],
+)
+def test_an_option_is_not_taken_for_anothers_text(args: list[str], word: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        begin(*args)
+    assert word in f"{refused.value.message}; {refused.value.hint}"
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ["land", "one", "--commit", "-m text with spaces"],
+        ["land", "one", "--commit=-m"],
+        ["run", "one", "--", "x", "-m", "-n"],
+    ],
+)
+def test_a_text_that_may_be_one_is(args: list[str]) -> None:
+    begin(*args)
+
+
+def begin(verb: str, *args: str) -> None:
+    command = cli.get_command(click.Context(cli), verb)
+    assert command is not None
+    command.make_context(verb, list(args))
