@@ -147,6 +147,7 @@ def test_a_text_that_may_be_one_is(args: list[str]) -> None:
 
 
 def begin(verb: str, *args: str) -> None:
-    command = cli.get_command(click.Context(cli), verb)
+    above = click.Context(cli, info_name="rametctl", **cli.context_settings)
+    command = cli.get_command(above, verb)
     assert command is not None
-    command.make_context(verb, list(args))
+    command.make_context(verb, list(args), parent=above)
