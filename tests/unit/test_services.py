@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from ramet.v1 import attention_pb2, common_pb2, event_pb2, session_pb2
 from rametd.api import errors as mapping
-from rametd.api import standing
+from rametd.api import session as session_api
 from rametd.api.paging import offset, position_of, time_and_id, token_of
 from rametd.domain import errors
 from rametd.domain.errors import (
@@ -153,7 +153,7 @@ def values(enum: EnumDescriptor) -> set[int]:
         (views.PROMPT_STATES, PromptState, session_pb2.PromptState.DESCRIPTOR),
         (views.REQUEST_KINDS, RequestKind, attention_pb2.AttentionKind.DESCRIPTOR),
         (views.REQUEST_STATES, RequestState, attention_pb2.AttentionState.DESCRIPTOR),
-        (standing.OUTCOMES, Outcome, session_pb2.WaitOutcome.DESCRIPTOR),
+        (session_api.OUTCOMES, Outcome, session_pb2.WaitOutcome.DESCRIPTOR),
     ],
 )
 def test_an_enum_and_its_message_have_the_same_values(
@@ -164,8 +164,8 @@ def test_an_enum_and_its_message_have_the_same_values(
 
 
 def test_every_condition_of_the_contract_can_be_waited_for() -> None:
-    assert set(standing.CONDITIONS) == values(session_pb2.WaitCondition.DESCRIPTOR) | {0}
-    assert set(standing.CONDITIONS.values()) == set(Condition)
+    assert set(session_api.CONDITIONS) == values(session_pb2.WaitCondition.DESCRIPTOR) | {0}
+    assert set(session_api.CONDITIONS.values()) == set(Condition)
 
 
 def test_every_payload_of_the_contract_can_be_made_and_audited_kinds_exist() -> None:

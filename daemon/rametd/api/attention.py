@@ -6,8 +6,8 @@ from typing import Any
 import grpc
 from ramet.v1 import attention_pb2, attention_pb2_grpc
 
-from rametd.api.calls import Call, Calls
-from rametd.api.context import environment, freshen, here, principal
+from rametd.api.calls import Call, Calls, mutation
+from rametd.api.context import environment, freshen, here
 from rametd.api.paging import offset, position_of, size_of, token_of
 from rametd.api.repo import resolve_repo
 from rametd.domain.errors import InvalidInputError
@@ -77,28 +77,24 @@ class AttentionServicer(attention_pb2_grpc.AttentionServiceServicer):
 
         return await self._core.store.read(work)
 
+    @mutation
     async def ResolveRequest(
-        self, request: attention_pb2.ResolveRequestRequest, context: Context
+        self, request: attention_pb2.ResolveRequestRequest, call: Call
     ) -> attention_pb2.ResolveRequestResponse:
-        who = principal.get()
+        if environment.get():
+            asked = await self._core.store.read(lambda reader: attention.find_request(reader, request.request))
+            await freshen(self._core, asked.session_id)  # its yes may start an agent
 
-        async def work(call: Call) -> attention_pb2.ResolveRequestResponse:
-            if environment.get():
-                asked = await self._core.store.read(lambda reader: attention.find_request(reader, request.request))
-                await freshen(self._core, asked.session_id)  # its yes may start an agent
+        def resolve(unit: Unit) -> tuple[Request, attention_pb2.ResolveRequestResponse]:
+            answered, response = attention.resolve(
+                unit, request.request, request.resolution, call.principal, self._core.policy, self._resolvers
+            )
+            call.remember(unit, response)
+            return answered, response
 
-            def resolve(unit: Unit) -> tuple[Request, attention_pb2.ResolveRequestResponse]:
-                answered, response = attention.resolve(
-                    unit, request.request, request.resolution, who, self._core.policy, self._resolvers
-                )
-                call.remember(unit, response)
-                return answered, response
-
-            answered, response = await self._core.store.write(resolve)
-            attention.notify(self._core, answered)
-            return response
-
-        return await self._calls.once(request, work)
+        answered, response = await self._core.store.write(resolve)
+        attention.notify(self._core, answered)
+        return response
 
     async def ListRules(
         self, request: attention_pb2.ListRulesRequest, context: Context
@@ -118,47 +114,37 @@ class AttentionServicer(attention_pb2_grpc.AttentionServiceServicer):
 
         return await self._core.store.read(work)
 
+    @mutation
     async def CreateRule(
-        self, request: attention_pb2.CreateRuleRequest, context: Context
+        self, request: attention_pb2.CreateRuleRequest, call: Call
     ) -> attention_pb2.CreateRuleResponse:
-        who = principal.get()
+        repo = await resolve_repo(self._core, request.repo)
+        effect = EFFECTS.get(request.effect)
+        if effect is None:
+            raise InvalidInputError("no effect was given", hint="say deny, ask or allow")
 
-        async def work(call: Call) -> attention_pb2.CreateRuleResponse:
-            repo = await resolve_repo(self._core, request.repo)
-            effect = EFFECTS.get(request.effect)
-            if effect is None:
-                raise InvalidInputError("no effect was given", hint="say deny, ask or allow")
+        def create(unit: Unit) -> attention_pb2.CreateRuleResponse:
+            session_id = find_session(unit, request.session, repo_id=repo.id).id if request.session else ""
+            rule = attention.create(
+                unit, repo_id=repo.id, session_id=session_id, effect=effect, text=request.rule, source=call.principal
+            )
+            response = attention_pb2.CreateRuleResponse(
+                rule=rule_message(rule, repo=repo.name), warnings=attention.cautions(effect, request.rule)
+            )
+            return call.remember(unit, response)
 
-            def create(unit: Unit) -> attention_pb2.CreateRuleResponse:
-                session_id = find_session(unit, request.session, repo_id=repo.id).id if request.session else ""
-                rule = attention.create(
-                    unit, repo_id=repo.id, session_id=session_id, effect=effect, text=request.rule, source=who
-                )
-                response = attention_pb2.CreateRuleResponse(
-                    rule=rule_message(rule, repo=repo.name), warnings=attention.cautions(effect, request.rule)
-                )
-                call.remember(unit, response)
-                return response
+        return await self._core.store.write(create)
 
-            return await self._core.store.write(create)
-
-        return await self._calls.once(request, work)
-
+    @mutation
     async def DeleteRule(
-        self, request: attention_pb2.DeleteRuleRequest, context: Context
+        self, request: attention_pb2.DeleteRuleRequest, call: Call
     ) -> attention_pb2.DeleteRuleResponse:
-        async def work(call: Call) -> attention_pb2.DeleteRuleResponse:
-            def delete(unit: Unit) -> attention_pb2.DeleteRuleResponse:
-                rule = attention.delete(unit, request.rule_id)
-                response = attention_pb2.DeleteRuleResponse(
-                    rule=rule_message(rule, repo=unit.repos.get(rule.repo_id).name)
-                )
-                call.remember(unit, response)
-                return response
+        def delete(unit: Unit) -> attention_pb2.DeleteRuleResponse:
+            rule = attention.delete(unit, request.rule_id)
+            response = attention_pb2.DeleteRuleResponse(rule=rule_message(rule, repo=unit.repos.get(rule.repo_id).name))
+            return call.remember(unit, response)
 
-            return await self._core.store.write(delete)
-
-        return await self._calls.once(request, work)
+        return await self._core.store.write(delete)
 
     async def ReportFocus(
         self, request: attention_pb2.ReportFocusRequest, context: Context

@@ -2,9 +2,10 @@
 
 import asyncio
 import hashlib
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
-from typing import TypeVar, cast
+from functools import partial, wraps
+from typing import Any, Protocol, TypeVar, cast
 
 from google.protobuf.message import Message
 
@@ -16,7 +17,9 @@ from rametd.domain.operations import Caller
 from rametd.services.core import Core
 from rametd.store import Unit
 
+Request = TypeVar("Request", bound=Message)
 Response = TypeVar("Response", bound=Message)
+S = TypeVar("S", bound="Servicer")
 
 
 def scoped_request_id(who: str, request_id: str) -> str:
@@ -34,14 +37,17 @@ class Call:
     request_id: str
     method: str
     digest: bytes
+    principal: str = OWNER
 
-    def caller(self, principal: str) -> Caller:
-        return Caller(principal, self.request_id, self.method, self.digest)
+    @property
+    def caller(self) -> Caller:
+        return Caller(self.principal, self.request_id, self.method, self.digest)
 
-    def remember(self, unit: Unit, response: Message, *, given: bool = False) -> None:
-        """Store the answer with what it answers; ``given`` for the one that the caller gets."""
+    def remember(self, unit: Unit, response: Response, *, given: bool = False) -> Response:
+        """Store the answer in the unit of work that it tells of, and return it; ``given`` for the one that the caller gets."""
         if self.request_id:
             unit.calls.put(self.request_id, self.method, self.digest, response.SerializeToString(), given=given)
+        return response
 
 
 class Calls:
@@ -62,7 +68,8 @@ class Calls:
         method, response_type = method_of(request)
         request_id: str = request.request_id  # type: ignore[attr-defined]  # every request that changes something has it
         digest = hashlib.sha256(request.SerializeToString(deterministic=True)).digest()
-        call = Call(scoped_request_id(principal.get(), request_id), method, digest)
+        who = principal.get()
+        call = Call(scoped_request_id(who, request_id), method, digest, who)
         if not call.request_id:
             return await work(call)
         while (running := self._running.get(call.request_id)) is not None:
@@ -84,3 +91,19 @@ class Calls:
         finally:
             del self._running[call.request_id]
             done.set_result(None)
+
+
+class Servicer(Protocol):
+    _calls: Calls
+
+
+def mutation(
+    serve: Callable[[S, Request, Call], Awaitable[Response]],
+) -> Callable[[S, Request, Any], Coroutine[Any, Any, Response]]:
+    """Make a method of a servicer an RPC that changes something: `Calls.once` carries it out."""
+
+    @wraps(serve)
+    async def method(self: S, request: Request, context: Any) -> Response:
+        return await self._calls.once(request, partial(serve, self, request))
+
+    return method

@@ -1,72 +1,80 @@
-"""LandingService: the merge queues. Its calls on pull requests are in `rametd.api.pull_requests`."""
+"""LandingService: the merge queues, and pull requests."""
 
+import asyncio
+from collections.abc import Sequence
 from typing import Any
 
 import grpc
 from ramet.v1 import landing_pb2, landing_pb2_grpc
 
-from rametd.api.calls import Call, Calls
-from rametd.api.context import freshen, principal
+from rametd.api.calls import Call, Calls, mutation
+from rametd.api.context import freshen
 from rametd.api.paging import offset, position_of, size_of, token_of
-from rametd.api.pull_requests import PullRequestCalls
 from rametd.api.repo import repo_id_around, resolve_repo
 from rametd.domain.errors import InvalidInputError
 from rametd.domain.landing import Landing
+from rametd.domain.models import Prompt, Session
 from rametd.services.core import Core
 from rametd.services.landing.drafting import NewLandings
 from rametd.services.landing.entries import find_landing, message
 from rametd.services.landing.queue import LandingQueue, listed
 from rametd.services.lookup import find_session
-from rametd.services.pull_requests.cleanup import PullRequestCleaner
-from rametd.services.pull_requests.requests import PullRequests
-from rametd.services.views import in_background
+from rametd.services.pull_requests.cleanup import CleanedUp, PullRequestCleaner
+from rametd.services.pull_requests.feedback import Feedback
+from rametd.services.pull_requests.messages import pull_message
+from rametd.services.pull_requests.requests import PullRequests, Wanted
+from rametd.services.views import in_background, prompt_message
 from rametd.store import Reader, Unit
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
+LOOKS = 4
+"""Pull requests that are looked at together when a person asks."""
+LARGEST_NUMBER = (1 << 31) - 1
 
-class LandingCalls:
-    """The calls on the merge queues."""
 
-    _core: Core
-    _calls: Calls
-    _queue: LandingQueue
+class LandingServicer(landing_pb2_grpc.LandingServiceServicer):
+    def __init__(
+        self, core: Core, calls: Calls, queue: LandingQueue, pulls: PullRequests, cleaner: PullRequestCleaner
+    ) -> None:
+        self._core = core
+        self._calls = calls
+        self._queue = queue
+        self._pulls = pulls
+        self._cleaner = cleaner
 
+    # Merge queues
+
+    @mutation
     async def LandSessions(
-        self, request: landing_pb2.LandSessionsRequest, context: Context
+        self, request: landing_pb2.LandSessionsRequest, call: Call
     ) -> landing_pb2.LandSessionsResponse:
-        who = principal.get()
+        def answer(unit: Unit, made: list[Landing], warnings: list[str]) -> landing_pb2.LandSessionsResponse:
+            entries = [message(unit, each) for each in made]
+            running = [
+                f"`{command.description}` runs in the background of {each.session_name}: what it writes later does not land"
+                for each in made
+                for command in in_background(unit, each.session_id)
+            ]
+            response = landing_pb2.LandSessionsResponse(landings=entries, warnings=[*warnings, *running])
+            return call.remember(unit, response)
 
-        async def work(call: Call) -> landing_pb2.LandSessionsResponse:
-            def answer(unit: Unit, made: list[Landing], warnings: list[str]) -> landing_pb2.LandSessionsResponse:
-                entries = [message(unit, each) for each in made]
-                running = [
-                    f"`{command.description}` runs in the background of {each.session_name}: what it writes later does not land"
-                    for each in made
-                    for command in in_background(unit, each.session_id)
-                ]
-                response = landing_pb2.LandSessionsResponse(landings=entries, warnings=[*warnings, *running])
-                call.remember(unit, response)
-                return response
+        new = NewLandings(
+            sessions=list(request.sessions),
+            principal=call.principal,
+            target=request.target,
+            method=request.method,
+            checks=tuple(request.check),
+            commit_message=request.commit_message,
+            local=request.local,
+            repo_id=await repo_id_around(self._core, request.path),
+        )
 
-            new = NewLandings(
-                sessions=list(request.sessions),
-                principal=who,
-                target=request.target,
-                method=request.method,
-                checks=tuple(request.check),
-                commit_message=request.commit_message,
-                local=request.local,
-                repo_id=await repo_id_around(self._core, request.path),
-            )
+        def named(reader: Reader) -> list[str]:
+            return [find_session(reader, name, repo_id=new.repo_id).id for name in new.sessions]
 
-            def named(reader: Reader) -> list[str]:
-                return [find_session(reader, name, repo_id=new.repo_id).id for name in new.sessions]
-
-            await freshen(self._core, *await self._core.store.read(named))
-            return await self._queue.land(new, answer)
-
-        return await self._calls.once(request, work)
+        await freshen(self._core, *await self._core.store.read(named))
+        return await self._queue.land(new, answer)
 
     async def ListLandings(
         self, request: landing_pb2.ListLandingsRequest, context: Context
@@ -96,46 +104,154 @@ class LandingCalls:
             )
         )
 
+    @mutation
     async def RemoveLanding(
-        self, request: landing_pb2.RemoveLandingRequest, context: Context
+        self, request: landing_pb2.RemoveLandingRequest, call: Call
     ) -> landing_pb2.RemoveLandingResponse:
-        who = principal.get()
+        def answer(unit: Unit, landing: Landing) -> landing_pb2.RemoveLandingResponse:
+            response = landing_pb2.RemoveLandingResponse(landing=message(unit, landing))
+            return call.remember(unit, response)
 
-        async def work(call: Call) -> landing_pb2.RemoveLandingResponse:
-            def answer(unit: Unit, landing: Landing) -> landing_pb2.RemoveLandingResponse:
-                response = landing_pb2.RemoveLandingResponse(landing=message(unit, landing))
-                call.remember(unit, response)
-                return response
+        return await self._queue.remove(request.landing, call.principal, answer)
 
-            return await self._queue.remove(request.landing, who, answer)
-
-        return await self._calls.once(request, work)
-
+    @mutation
     async def RetryLanding(
-        self, request: landing_pb2.RetryLandingRequest, context: Context
+        self, request: landing_pb2.RetryLandingRequest, call: Call
     ) -> landing_pb2.RetryLandingResponse:
-        who = principal.get()
+        landing = await self._core.store.read(lambda reader: find_landing(reader, request.landing))
+        await freshen(self._core, landing.session_id)
 
-        async def work(call: Call) -> landing_pb2.RetryLandingResponse:
-            landing = await self._core.store.read(lambda reader: find_landing(reader, request.landing))
-            await freshen(self._core, landing.session_id)
+        def answer(unit: Unit, landing: Landing) -> landing_pb2.RetryLandingResponse:
+            response = landing_pb2.RetryLandingResponse(landing=message(unit, landing))
+            return call.remember(unit, response)
 
-            def answer(unit: Unit, landing: Landing) -> landing_pb2.RetryLandingResponse:
-                response = landing_pb2.RetryLandingResponse(landing=message(unit, landing))
-                call.remember(unit, response)
-                return response
+        return await self._queue.retry(request.landing, call.principal, answer)
 
-            return await self._queue.retry(request.landing, who, answer)
+    # Pull requests
 
-        return await self._calls.once(request, work)
+    @mutation
+    async def CreatePullRequest(
+        self, request: landing_pb2.CreatePullRequestRequest, call: Call
+    ) -> landing_pb2.CreatePullRequestResponse:
+        wanted = Wanted(
+            title=_text(request.title, 256, "title"),
+            body=_text(request.body, 60_000, "body"),
+            base=_text(request.base, 250, "base"),
+            draft=request.draft if request.HasField("draft") else None,
+            remote=request.remote,
+        )
+
+        session = await self._called(request.session)
+        opened = await self._pulls.create(session, wanted, call.principal)
+        message = await self._core.store.read(lambda reader: pull_message(reader, opened.pull_request))
+        action = "updated" if opened.action == "unchanged" else opened.action
+        return landing_pb2.CreatePullRequestResponse(pull_request=message, action=action, warnings=opened.warnings)
+
+    @mutation
+    async def LinkPullRequest(
+        self, request: landing_pb2.LinkPullRequestRequest, call: Call
+    ) -> landing_pb2.LinkPullRequestResponse:
+        session = await self._called(request.session)
+        if not 0 < request.number <= LARGEST_NUMBER:
+            raise InvalidInputError("no number of a pull request", hint="give the number that GitHub shows")
+        pull = await self._pulls.link(session, request.number, call.principal)
+        message = await self._core.store.read(lambda reader: pull_message(reader, pull))
+        return landing_pb2.LinkPullRequestResponse(pull_request=message)
+
+    async def ListPullRequests(
+        self, request: landing_pb2.ListPullRequestsRequest, context: Context
+    ) -> landing_pb2.ListPullRequestsResponse:
+        core = self._core
+        start = position_of("pull-requests", request.page_token, offset) or 0
+        size = size_of(request.page_size)
+        repo = await resolve_repo(core, request.repo) if request.repo else None
+        repo_id = repo.id if repo is not None else None
+        sessions = [await self._session(name, repo_id) for name in request.sessions]
+        wanted = {session.id for session in sessions}
+        found = await core.store.read(lambda reader: reader.pull_requests.list(None if wanted else repo_id))
+        found = [pull for pull in found if not wanted or pull.session_id in wanted]
+        page = found[start : start + size]
+        if request.refresh:
+            limit = asyncio.Semaphore(LOOKS)
+
+            async def look(session_id: str) -> None:
+                async with limit:
+                    await self._pulls.refresh(session_id)
+
+            await asyncio.gather(*(look(pull.session_id) for pull in page))
+        ids = [pull.session_id for pull in page]
+        messages = await core.store.read(
+            lambda reader: [
+                pull_message(reader, pull) for each in ids if (pull := reader.pull_requests.find(each)) is not None
+            ]
+        )
+        token = token_of("pull-requests", start + size) if start + size < len(found) else ""
+        return landing_pb2.ListPullRequestsResponse(pull_requests=messages, next_page_token=token)
+
+    @mutation
+    async def FixPullRequest(
+        self, request: landing_pb2.FixPullRequestRequest, call: Call
+    ) -> landing_pb2.FixPullRequestResponse:
+        session = await self._called(request.session)
+
+        def remember(unit: Unit, feedback: Feedback, prompt: Prompt | None) -> None:
+            call.remember(unit, _fix_answer(feedback, prompt))
+
+        return _fix_answer(*await self._pulls.fix(session, call.principal, remember))
+
+    @mutation
+    async def CleanUpPullRequests(
+        self, request: landing_pb2.CleanUpPullRequestsRequest, call: Call
+    ) -> landing_pb2.CleanUpPullRequestsResponse:
+        sessions = await self._to_clean(request.sessions, request.repo)
+        await freshen(self._core, *(session.id for session in sessions))
+        cleaned = await self._cleaner.clean(
+            sessions,
+            remote_branches=request.remote_branches,
+            dry_run=request.dry_run,
+            principal=call.principal,
+        )
+        return landing_pb2.CleanUpPullRequestsResponse(sessions=[_cleaned_message(each) for each in cleaned])
+
+    async def _to_clean(self, names: Sequence[str], repo_name: str) -> list[Session]:
+        if not names and not repo_name:
+            raise InvalidInputError("neither sessions nor a repository", hint="name one of them")
+        repo = await resolve_repo(self._core, repo_name) if repo_name else None
+        repo_id = repo.id if repo is not None else None
+        if names:
+            found = [await self._session(name, repo_id) for name in names]
+            return list({session.id: session for session in found}.values())
+        return await self._core.store.read(
+            lambda reader: [reader.sessions.get(pull.session_id) for pull in reader.pull_requests.list(repo_id)]
+        )
+
+    async def _called(self, name: str) -> Session:
+        """Find the session that a call is about, and give it the call's environment."""
+        session = await self._session(name)
+        await freshen(self._core, session.id)
+        return session
+
+    async def _session(self, name: str, repo_id: str | None = None) -> Session:
+        return await self._core.store.read(lambda reader: find_session(reader, name, repo_id=repo_id))
 
 
-class LandingServicer(LandingCalls, PullRequestCalls, landing_pb2_grpc.LandingServiceServicer):
-    def __init__(
-        self, core: Core, calls: Calls, queue: LandingQueue, pulls: PullRequests, cleaner: PullRequestCleaner
-    ) -> None:
-        self._core = core
-        self._calls = calls
-        self._queue = queue
-        self._pulls = pulls
-        self._cleaner = cleaner
+def _fix_answer(feedback: Feedback, prompt: Prompt | None) -> landing_pb2.FixPullRequestResponse:
+    message = prompt_message(prompt) if prompt is not None else None
+    return landing_pb2.FixPullRequestResponse(prompt=message, comments=feedback.comments, checks=feedback.checks)
+
+
+def _cleaned_message(cleaned: CleanedUp) -> landing_pb2.PullRequestCleanUp:
+    return landing_pb2.PullRequestCleanUp(
+        session_id=cleaned.session.id,
+        session_name=cleaned.session.name,
+        done=cleaned.done,
+        reason=cleaned.reason,
+        warnings=cleaned.warnings,
+    )
+
+
+def _text(text: str, limit: int, what: str) -> str:
+    """Raises `InvalidInputError` for what GitHub would refuse."""
+    if len(text) > limit or "\0" in text:
+        raise InvalidInputError(f"the {what} is too long, or holds a zero byte", hint=f"use up to {limit} characters")
+    return text

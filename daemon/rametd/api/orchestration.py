@@ -6,7 +6,7 @@ import grpc
 from ramet.v1 import orchestration_pb2, orchestration_pb2_grpc
 
 from rametd.api.attention import messages as request_messages
-from rametd.api.calls import Call, Calls
+from rametd.api.calls import Call, Calls, mutation
 from rametd.api.context import environment, freshen, principal
 from rametd.api.modes import mode_named
 from rametd.api.paging import offset, position_of, token_of
@@ -52,56 +52,54 @@ class OrchestrationServicer(orchestration_pb2_grpc.OrchestrationServiceServicer)
         self._orchestration = orchestration
         self._ownership = ownership
 
+    @mutation
     async def SpawnSession(
-        self, request: orchestration_pb2.SpawnSessionRequest, context: Context
+        self, request: orchestration_pb2.SpawnSessionRequest, call: Call
     ) -> orchestration_pb2.SpawnSessionResponse:
-        who = principal.get()
-
         def response_of(reader: Reader, session: Session) -> orchestration_pb2.SpawnSessionResponse:
-            return orchestration_pb2.SpawnSessionResponse(session=member_of(reader, caller_of(reader, who), session))
+            return orchestration_pb2.SpawnSessionResponse(
+                session=member_of(reader, caller_of(reader, call.principal), session)
+            )
 
-        async def work(call: Call) -> orchestration_pb2.SpawnSessionResponse:
-            def remember(unit: Unit, session: Session) -> None:
-                call.remember(unit, response_of(unit, session))
+        def remember(unit: Unit, session: Session) -> None:
+            call.remember(unit, response_of(unit, session))
 
-            parent_id = sender_of(who)
-            budget = request.budget_usd or None
-            mode = mode_named(request.mode)
-            if parent_id:
-                spawn = Spawn(
+        parent_id = sender_of(call.principal)
+        budget = request.budget_usd or None
+        mode = mode_named(request.mode)
+        if parent_id:
+            spawn = Spawn(
+                prompt=request.prompt,
+                name=request.name,
+                base=request.base,
+                model=request.model,
+                mode=mode,
+                budget_usd=budget,
+                owns=tuple(request.owns),
+                after=tuple(request.after),
+                notify=request.notify,
+            )
+            created = await self._orchestration.spawn(parent_id, spawn, remember)
+        else:
+            if not request.path:
+                raise InvalidInputError("no repository was named", hint="give path, or call from inside a session")
+            created = await self._creator.create(
+                NewSession(
+                    path=absolute(request.path),
                     prompt=request.prompt,
                     name=request.name,
-                    base=request.base,
+                    base_ref=request.base,
                     model=request.model,
                     mode=mode,
                     budget_usd=budget,
                     owns=tuple(request.owns),
+                    environment=Variables(environment.get()),
                     after=tuple(request.after),
-                    notify=request.notify,
+                    principal=call.principal,
+                    remember=remember,
                 )
-                created = await self._orchestration.spawn(parent_id, spawn, remember)
-            else:
-                if not request.path:
-                    raise InvalidInputError("no repository was named", hint="give path, or call from inside a session")
-                created = await self._creator.create(
-                    NewSession(
-                        path=absolute(request.path),
-                        prompt=request.prompt,
-                        name=request.name,
-                        base_ref=request.base,
-                        model=request.model,
-                        mode=mode,
-                        budget_usd=budget,
-                        owns=tuple(request.owns),
-                        environment=Variables(environment.get()),
-                        after=tuple(request.after),
-                        principal=who,
-                        remember=remember,
-                    )
-                )
-            return await self._core.store.read(lambda reader: response_of(reader, created.session))
-
-        return await self._calls.once(request, work)
+            )
+        return await self._core.store.read(lambda reader: response_of(reader, created.session))
 
     async def ListFamily(
         self, request: orchestration_pb2.ListFamilyRequest, context: Context
@@ -173,19 +171,16 @@ class OrchestrationServicer(orchestration_pb2_grpc.OrchestrationServiceServicer)
 
         return await self._core.store.read(work)
 
+    @mutation
     async def SendMessage(
-        self, request: orchestration_pb2.SendMessageRequest, context: Context
+        self, request: orchestration_pb2.SendMessageRequest, call: Call
     ) -> orchestration_pb2.SendMessageResponse:
-        who = principal.get()
-        caller_id = sender_of(who)
+        caller_id = sender_of(call.principal)
 
-        async def work(call: Call) -> orchestration_pb2.SendMessageResponse:
-            if not caller_id:
-                found = await self._core.store.read(lambda reader: self._member(reader, None, request.session))
-                await freshen(self._core, found.id)
-            return await self._orchestration.send(caller_id, request.session, request.text, call.remember)
-
-        return await self._calls.once(request, work)
+        if not caller_id:
+            found = await self._core.store.read(lambda reader: self._member(reader, None, request.session))
+            await freshen(self._core, found.id)
+        return await self._orchestration.send(caller_id, request.session, request.text, call.remember)
 
     async def ReadMessages(
         self, request: orchestration_pb2.ReadMessagesRequest, context: Context
@@ -242,56 +237,44 @@ class OrchestrationServicer(orchestration_pb2_grpc.OrchestrationServiceServicer)
 
         return await self._core.store.read(tell)
 
+    @mutation
     async def StopMember(
-        self, request: orchestration_pb2.StopMemberRequest, context: Context
+        self, request: orchestration_pb2.StopMemberRequest, call: Call
     ) -> orchestration_pb2.StopMemberResponse:
-        who = principal.get()
-        caller_id = sender_of(who)
+        caller_id = sender_of(call.principal)
 
-        async def work(call: Call) -> orchestration_pb2.StopMemberResponse:
-            session = await self._orchestration.stop(caller_id, request.session)
-            return await self._core.store.read(
-                lambda reader: orchestration_pb2.StopMemberResponse(
-                    session=member_of(reader, caller_of(reader, who), session)
-                )
+        session = await self._orchestration.stop(caller_id, request.session)
+        return await self._core.store.read(
+            lambda reader: orchestration_pb2.StopMemberResponse(
+                session=member_of(reader, caller_of(reader, call.principal), session)
             )
+        )
 
-        return await self._calls.once(request, work)
-
+    @mutation
     async def ReportResult(
-        self, request: orchestration_pb2.ReportResultRequest, context: Context
+        self, request: orchestration_pb2.ReportResultRequest, call: Call
     ) -> orchestration_pb2.ReportResultResponse:
-        who = principal.get()
-        caller_id = sender_of(who)
+        caller_id = sender_of(call.principal)
 
-        async def work(call: Call) -> orchestration_pb2.ReportResultResponse:
-            def response_of(reader: Reader, session: Session) -> orchestration_pb2.ReportResultResponse:
-                return orchestration_pb2.ReportResultResponse(
-                    session=member_of(reader, caller_of(reader, who), session)
-                )
+        def answer(unit: Unit, session: Session) -> orchestration_pb2.ReportResultResponse:
+            member = member_of(unit, caller_of(unit, call.principal), session)
+            return call.remember(unit, orchestration_pb2.ReportResultResponse(session=member))
 
-            def remember(unit: Unit, session: Session) -> None:
-                call.remember(unit, response_of(unit, session))
-
-            session = await self._orchestration.report(caller_id, request.text, remember)
-            return await self._core.store.read(lambda reader: response_of(reader, session))
-
-        return await self._calls.once(request, work)
+        return await self._orchestration.report(caller_id, request.text, answer)
 
     # Paths that sessions ask for and hand over
 
+    @mutation
     async def RequestPath(
-        self, request: orchestration_pb2.RequestPathRequest, context: Context
+        self, request: orchestration_pb2.RequestPathRequest, call: Call
     ) -> orchestration_pb2.RequestPathResponse:
         caller_id = sender_of(principal.get())
 
-        async def work(call: Call) -> orchestration_pb2.RequestPathResponse:
-            return await self._ownership.request(caller_id, request.paths, request.reason, call.remember)
+        return await self._ownership.request(caller_id, request.paths, request.reason, call.remember)
 
-        return await self._calls.once(request, work)
-
+    @mutation
     async def HandOverPath(
-        self, request: orchestration_pb2.HandOverPathRequest, context: Context
+        self, request: orchestration_pb2.HandOverPathRequest, call: Call
     ) -> orchestration_pb2.HandOverPathResponse:
         caller_id = sender_of(principal.get())
         decision = Decision(
@@ -302,7 +285,4 @@ class OrchestrationServicer(orchestration_pb2_grpc.OrchestrationServiceServicer)
             reason=request.reason,
         )
 
-        async def work(call: Call) -> orchestration_pb2.HandOverPathResponse:
-            return await self._ownership.hand_over(caller_id, decision, call.remember)
-
-        return await self._calls.once(request, work)
+        return await self._ownership.hand_over(caller_id, decision, call.remember)

@@ -7,7 +7,7 @@ from typing import Any
 import grpc
 from ramet.v1 import common_pb2, plan_pb2, plan_pb2_grpc
 
-from rametd.api.calls import Call, Calls
+from rametd.api.calls import Call, Calls, mutation
 from rametd.api.context import environment, freshen, principal
 from rametd.api.paging import position_of, size_of, time_and_id, token_of
 from rametd.api.repo import absolute, resolve_repo
@@ -76,7 +76,8 @@ class PlanServicer(plan_pb2_grpc.PlanServiceServicer):
             name=checked.name,
         )
 
-    async def ApplyPlan(self, request: plan_pb2.ApplyPlanRequest, context: Context) -> plan_pb2.ApplyPlanResponse:
+    @mutation
+    async def ApplyPlan(self, request: plan_pb2.ApplyPlanRequest, call: Call) -> plan_pb2.ApplyPlanResponse:
         application = Application(
             path=absolute(request.path),
             text=request.text,
@@ -85,23 +86,20 @@ class PlanServicer(plan_pb2_grpc.PlanServiceServicer):
             environment=Variables(environment.get()),
         )
 
-        async def work(call: Call) -> plan_pb2.ApplyPlanResponse:
-            stored = plan_pb2.ApplyPlanResponse()
+        stored = plan_pb2.ApplyPlanResponse()
 
-            def remember(unit: Unit, applied: Applied) -> None:
-                stored.CopyFrom(applied_message(unit, applied))
-                call.remember(unit, stored)
+        def remember(unit: Unit, applied: Applied) -> None:
+            stored.CopyFrom(applied_message(unit, applied))
+            call.remember(unit, stored)
 
-            applied = await self._plans.apply(application, remember, dry_run=request.dry_run)
-            if request.dry_run:
-                return await self._core.store.read(lambda reader: applied_message(reader, applied))
-            threads = await self._core.store.read(lambda reader: sessions_of(reader, applied.plan_id))
-            await freshen(self._core, *threads)  # those that the plan had before
-            del stored.warnings[:]
-            stored.warnings.extend(applied.warnings)
-            return stored
-
-        return await self._calls.once(request, work)
+        applied = await self._plans.apply(application, remember, dry_run=request.dry_run)
+        if request.dry_run:
+            return await self._core.store.read(lambda reader: applied_message(reader, applied))
+        threads = await self._core.store.read(lambda reader: sessions_of(reader, applied.plan_id))
+        await freshen(self._core, *threads)  # those that the plan had before
+        del stored.warnings[:]
+        stored.warnings.extend(applied.warnings)
+        return stored
 
     async def GetPlan(self, request: plan_pb2.GetPlanRequest, context: Context) -> plan_pb2.GetPlanResponse:
         plan = await self._find(request.plan, request.path)
@@ -127,46 +125,36 @@ class PlanServicer(plan_pb2_grpc.PlanServiceServicer):
 
         return await self._core.store.read(work)
 
-    async def ConvergePlan(
-        self, request: plan_pb2.ConvergePlanRequest, context: Context
-    ) -> plan_pb2.ConvergePlanResponse:
-        who = principal.get()
+    @mutation
+    async def ConvergePlan(self, request: plan_pb2.ConvergePlanRequest, call: Call) -> plan_pb2.ConvergePlanResponse:
+        plan = await self._find(request.plan, request.path)
+        await freshen(self._core, *await self._core.store.read(lambda reader: sessions_of(reader, plan.id)))
+        steps = await self._converger.converge(plan, call.principal, remote=request.remote, dry_run=request.dry_run)
+        return plan_pb2.ConvergePlanResponse(
+            steps=[
+                plan_pb2.ConvergeStep(
+                    thread=step.thread,
+                    branch=step.branch,
+                    base=step.base,
+                    action=step.action,
+                    message=step.message,
+                    title=step.title,
+                    pull_request=step.pull_request,
+                    url=step.url,
+                )
+                for step in steps
+            ],
+            failed=sum(step.action == FAILED for step in steps),
+        )
 
-        async def work(call: Call) -> plan_pb2.ConvergePlanResponse:
-            plan = await self._find(request.plan, request.path)
-            await freshen(self._core, *await self._core.store.read(lambda reader: sessions_of(reader, plan.id)))
-            steps = await self._converger.converge(plan, who, remote=request.remote, dry_run=request.dry_run)
-            return plan_pb2.ConvergePlanResponse(
-                steps=[
-                    plan_pb2.ConvergeStep(
-                        thread=step.thread,
-                        branch=step.branch,
-                        base=step.base,
-                        action=step.action,
-                        message=step.message,
-                        title=step.title,
-                        pull_request=step.pull_request,
-                        url=step.url,
-                    )
-                    for step in steps
-                ],
-                failed=sum(step.action == FAILED for step in steps),
-            )
+    @mutation
+    async def CleanUpPlan(self, request: plan_pb2.CleanUpPlanRequest, call: Call) -> plan_pb2.CleanUpPlanResponse:
+        def remember(unit: Unit, steps: list[CleanedUp], removed: bool) -> None:
+            call.remember(unit, cleaned_message(steps, removed))
 
-        return await self._calls.once(request, work)
-
-    async def CleanUpPlan(self, request: plan_pb2.CleanUpPlanRequest, context: Context) -> plan_pb2.CleanUpPlanResponse:
-        who = principal.get()
-
-        async def work(call: Call) -> plan_pb2.CleanUpPlanResponse:
-            def remember(unit: Unit, steps: list[CleanedUp], removed: bool) -> None:
-                call.remember(unit, cleaned_message(steps, removed))
-
-            plan = await self._find(request.plan, request.path)
-            steps, removed = await self._cleaner.clean_up(plan, who, remember, dry_run=request.dry_run)
-            return cleaned_message(steps, removed)
-
-        return await self._calls.once(request, work)
+        plan = await self._find(request.plan, request.path)
+        steps, removed = await self._cleaner.clean_up(plan, call.principal, remember, dry_run=request.dry_run)
+        return cleaned_message(steps, removed)
 
     async def _find(self, name: str, path: str) -> Plan:
         repo: Repo | None = None

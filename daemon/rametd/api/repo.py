@@ -6,7 +6,7 @@ from typing import Any
 import grpc
 from ramet.v1 import repo_pb2, repo_pb2_grpc
 
-from rametd.api.calls import Call, Calls
+from rametd.api.calls import Call, Calls, mutation
 from rametd.api.context import principal
 from rametd.api.paging import offset, position_of, size_of, token_of
 from rametd.domain.errors import InvalidInputError, RepoNotFoundError, WrongStateError
@@ -37,22 +37,16 @@ class RepoServicer(repo_pb2_grpc.RepoServiceServicer):
         self._calls = calls
         self._pool = pool
 
-    async def RegisterRepo(
-        self, request: repo_pb2.RegisterRepoRequest, context: Context
-    ) -> repo_pb2.RegisterRepoResponse:
-        who = principal.get()
+    @mutation
+    async def RegisterRepo(self, request: repo_pb2.RegisterRepoRequest, call: Call) -> repo_pb2.RegisterRepoResponse:
+        info = await self._core.git.discover(absolute(request.path))
+        self._core.git.trust(info.common_dir)
 
-        async def work(call: Call) -> repo_pb2.RegisterRepoResponse:
-            info = await self._core.git.discover(absolute(request.path))
-            self._core.git.trust(info.common_dir)
+        def register(unit: Unit) -> repo_pb2.RegisterRepoResponse:
+            repo = repos.known_or_new(self._core, unit, info)
+            return repo_pb2.RegisterRepoResponse(repo=message(unit, repos.register(unit, repo, call.principal)))
 
-            def register(unit: Unit) -> repo_pb2.RegisterRepoResponse:
-                repo = repos.known_or_new(self._core, unit, info)
-                return repo_pb2.RegisterRepoResponse(repo=message(unit, repos.register(unit, repo, who)))
-
-            return await self._core.store.write(register)
-
-        return await self._calls.once(request, work)
+        return await self._core.store.write(register)
 
     async def GetRepo(self, request: repo_pb2.GetRepoRequest, context: Context) -> repo_pb2.GetRepoResponse:
         repo = await resolve_repo(self._core, request.repo)
@@ -91,53 +85,43 @@ class RepoServicer(repo_pb2_grpc.RepoServiceServicer):
         answer.repo.CopyFrom(await self._core.store.read(lambda reader: message(reader, reader.repos.get(repo.id))))
         return answer
 
-    async def UpdateRepo(self, request: repo_pb2.UpdateRepoRequest, context: Context) -> repo_pb2.UpdateRepoResponse:
+    @mutation
+    async def UpdateRepo(self, request: repo_pb2.UpdateRepoRequest, call: Call) -> repo_pb2.UpdateRepoResponse:
         fields = set(request.update_mask.paths)
         if not fields or fields - {"name", "trusted"}:
             raise InvalidInputError("update_mask takes name and trusted", hint="name at least one of them")
         if "trusted" in fields and request.repo.trusted and not request.trust_digest:
             raise InvalidInputError("trust_digest is missing", hint="call GetTrust, and show what it answers")
-        who = principal.get()
+        repo = await resolve_repo(self._core, request.repo_id)
+        contents = await seen_contents(self._core, repo, request.trust_digest) if request.trust_digest else {}
 
-        async def work(call: Call) -> repo_pb2.UpdateRepoResponse:
-            repo = await resolve_repo(self._core, request.repo_id)
-            contents = await seen_contents(self._core, repo, request.trust_digest) if request.trust_digest else {}
+        def update(unit: Unit) -> repo_pb2.UpdateRepoResponse:
+            changed = unit.repos.get(repo.id)
+            if "name" in fields:
+                changed = repos.rename(unit, changed, request.repo.name)
+            if "trusted" in fields:
+                trusted = request.repo.trusted
+                changed = unit.repos.trust(repo.id, contents) if trusted else unit.repos.distrust(repo.id)
+            repos.log_change(unit, changed, call.principal)
+            response = repo_pb2.UpdateRepoResponse(repo=message(unit, changed))
+            return call.remember(unit, response)
 
-            def update(unit: Unit) -> repo_pb2.UpdateRepoResponse:
-                changed = unit.repos.get(repo.id)
-                if "name" in fields:
-                    changed = repos.rename(unit, changed, request.repo.name)
-                if "trusted" in fields:
-                    trusted = request.repo.trusted
-                    changed = unit.repos.trust(repo.id, contents) if trusted else unit.repos.distrust(repo.id)
-                repos.log_change(unit, changed, who)
-                response = repo_pb2.UpdateRepoResponse(repo=message(unit, changed))
-                call.remember(unit, response)
-                return response
+        response = await self._core.store.write(update)
+        await self._withheld.survey(await resolve_repo(self._core, repo.id))
+        return response
 
-            response = await self._core.store.write(update)
-            await self._withheld.survey(await resolve_repo(self._core, repo.id))
-            return response
+    @mutation
+    async def RemoveRepo(self, request: repo_pb2.RemoveRepoRequest, call: Call) -> repo_pb2.RemoveRepoResponse:
+        repo = await resolve_repo(self._core, request.repo)
+        await self._core.store.read(lambda reader: repos.check_removable(reader, repo))
+        await self._pool.drain(repo)
+        await self._remove_landing_trees(repo)
 
-        return await self._calls.once(request, work)
+        def remove(unit: Unit) -> repo_pb2.RemoveRepoResponse:
+            response = repo_pb2.RemoveRepoResponse(repo=repo_message(repos.remove(unit, repo.id, call.principal), 0))
+            return call.remember(unit, response)
 
-    async def RemoveRepo(self, request: repo_pb2.RemoveRepoRequest, context: Context) -> repo_pb2.RemoveRepoResponse:
-        who = principal.get()
-
-        async def work(call: Call) -> repo_pb2.RemoveRepoResponse:
-            repo = await resolve_repo(self._core, request.repo)
-            await self._core.store.read(lambda reader: repos.check_removable(reader, repo))
-            await self._pool.drain(repo)
-            await self._remove_landing_trees(repo)
-
-            def remove(unit: Unit) -> repo_pb2.RemoveRepoResponse:
-                response = repo_pb2.RemoveRepoResponse(repo=repo_message(repos.remove(unit, repo.id, who), 0))
-                call.remember(unit, response)
-                return response
-
-            return await self._core.store.write(remove)
-
-        return await self._calls.once(request, work)
+        return await self._core.store.write(remove)
 
     async def _remove_landing_trees(self, repo: Repo) -> None:
         try:

@@ -1,29 +1,47 @@
-"""SessionService; here: what a session is told to do, and with which settings."""
+"""SessionService: create, fork, list and wait for sessions; prompts, settings, holds; archive, remove and restore."""
 
+import asyncio
+from pathlib import Path
 from typing import Any
 
 import grpc
-from ramet.v1 import orchestration_pb2, session_pb2
+from ramet.environment import FORGE, Kind
+from ramet.v1 import common_pb2, orchestration_pb2, session_pb2, session_pb2_grpc
 
-from rametd.api.calls import Call, Calls
-from rametd.api.context import environment, freshen, principal
-from rametd.api.creation import CreationCalls, given_of
-from rametd.api.departures import DepartureCalls
+from rametd.api.attention import messages as request_messages
+from rametd.api.calls import Call, Calls, mutation
+from rametd.api.context import environment, freshen, here, named_session, principal
 from rametd.api.modes import mode_of
-from rametd.api.standing import StandingCalls
-from rametd.domain.errors import InvalidInputError
-from rametd.domain.models import Prompt, Session
+from rametd.api.paging import position_of, size_of, time_and_id, token_of
+from rametd.api.repo import absolute, repo_id_around, resolve_repo
+from rametd.domain.errors import InvalidInputError, NotAllowedError
+from rametd.domain.models import OWNER, Agent, Prompt, Session
+from rametd.environment import Variables
+from rametd.platform.disk import tree_bytes
 from rametd.services.attachments import Attachments
+from rametd.services.commands.setup import why_failed
 from rametd.services.core import Core
 from rametd.services.creation.creator import Creator
-from rametd.services.creation.forking import Forker
+from rametd.services.creation.forking import Forker, Wanted
+from rametd.services.creation.wanted import NewSession
 from rametd.services.delivery import sender_of
 from rametd.services.departures.clearing import ends_with_agent
 from rametd.services.departures.departures import Departures
-from rametd.services.environments import refresh
-from rametd.services.orchestration import Orchestration
+from rametd.services.environments import Given, refresh, variables_of
+from rametd.services.lookup import find_session
+from rametd.services.orchestration import Orchestration, Spawn
 from rametd.services.sessions import Changes, Sessions
-from rametd.services.views import SessionMessages, in_background, one_session_message, prompt_message
+from rametd.services.views import (
+    STATES_BACK,
+    SessionMessages,
+    in_background,
+    mark_gone,
+    one_session_message,
+    prompt_message,
+    sessions_messages,
+    stamp,
+)
+from rametd.services.waiting import Condition, Outcome, wait
 from rametd.store import Reader, Unit
 
 Context = grpc.aio.ServicerContext[Any, Any]
@@ -31,12 +49,64 @@ Context = grpc.aio.ServicerContext[Any, Any]
 UPDATABLE = frozenset({"name", "model", "effort", "mode", "budget_usd", "priority", "owns", "forbids"})
 
 
-def require(prompt: Prompt | None) -> Prompt:
-    assert prompt is not None, "a prompt that was just stored exists"
-    return prompt
+def spawn_of(request: session_pb2.CreateSessionRequest) -> Spawn:
+    """What a session asks for with the person's own command: a child, within the caps."""
+    elsewhere = (
+        request.in_place or request.adopt_path or request.with_changes or request.fetch or request.initial_commit
+    )
+    if elsewhere:
+        raise NotAllowedError(
+            "a session's children start from a base, in worktrees of their own",
+            hint="leave --in-place, --with-changes, --fetch and --initial-commit out",
+        )
+    if request.HasField("variables"):
+        raise NotAllowedError("a session's children have its environment", hint="leave --env out")
+    if request.existing_branch or request.parent:
+        raise NotAllowedError(
+            "a session makes children of its own, on new branches", hint="leave --existing and --parent out"
+        )
+    return Spawn(
+        prompt=request.prompt,
+        name=request.name,
+        base=request.base_ref,
+        branch=request.branch,
+        model=request.model,
+        mode=mode_of(request.mode),
+        budget_usd=request.budget_usd if request.HasField("budget_usd") else None,
+        owns=tuple(request.owns),
+        forbids=tuple(request.forbids),
+        after=tuple(request.after),
+    )
 
 
-class SessionServicer(CreationCalls, StandingCalls, DepartureCalls):
+def given_of(changes: session_pb2.VariableChanges) -> Given:
+    return Given(dict(changes.set), dict(changes.take), tuple(changes.unset))
+
+
+CONDITIONS = {
+    session_pb2.WAIT_CONDITION_UNSPECIFIED: Condition.IDLE,
+    session_pb2.WAIT_CONDITION_IDLE: Condition.IDLE,
+    session_pb2.WAIT_CONDITION_WAITING: Condition.WAITING,
+    session_pb2.WAIT_CONDITION_ENDED: Condition.ENDED,
+    session_pb2.WAIT_CONDITION_SETTLED: Condition.SETTLED,
+}
+
+VARIABLE_KINDS = {
+    Kind.PINNED: session_pb2.VARIABLE_KIND_PINNED,
+    Kind.FRESH: session_pb2.VARIABLE_KIND_FRESH,
+    Kind.SET: session_pb2.VARIABLE_KIND_SET,
+    Kind.UNSET: session_pb2.VARIABLE_KIND_UNSET,
+}
+
+OUTCOMES = {
+    Outcome.DONE: session_pb2.WAIT_OUTCOME_DONE,
+    Outcome.ATTENTION: session_pb2.WAIT_OUTCOME_ATTENTION,
+    Outcome.TIMEOUT: session_pb2.WAIT_OUTCOME_TIMEOUT,
+    Outcome.FAILED: session_pb2.WAIT_OUTCOME_FAILED,
+}
+
+
+class SessionServicer(session_pb2_grpc.SessionServiceServicer):
     def __init__(
         self,
         core: Core,
@@ -58,8 +128,160 @@ class SessionServicer(CreationCalls, StandingCalls, DepartureCalls):
         self._sessions = sessions
         self._departures = departures
 
+    @mutation
+    async def CreateSession(
+        self, request: session_pb2.CreateSessionRequest, call: Call
+    ) -> session_pb2.CreateSessionResponse:
+        def remember(unit: Unit, session: Session) -> None:
+            call.remember(unit, session_pb2.CreateSessionResponse(session=one_session_message(unit, session)))
+
+        given = given_of(request.variables)
+        variables = given.applied_to(Variables(environment.get()))
+        if sender_of(call.principal):
+            created = await self._orchestration.spawn(sender_of(call.principal), spawn_of(request), remember)
+            message = await self._message(created.session.id)
+            return session_pb2.CreateSessionResponse(session=message, warnings=created.warnings)
+        created = await self._creator.create(
+            NewSession(
+                path=absolute(request.path),
+                prompt=request.prompt,
+                name=request.name,
+                branch=request.branch,
+                base_ref=request.base_ref,
+                existing_branch=request.existing_branch,
+                agent=request.agent or "claude",
+                model=request.model,
+                effort=request.effort,
+                mode=mode_of(request.mode),
+                budget_usd=request.budget_usd if request.HasField("budget_usd") else None,
+                owns=tuple(request.owns),
+                forbids=tuple(request.forbids),
+                parent=request.parent,
+                priority=request.priority,
+                after=tuple(request.after),
+                with_changes=request.with_changes,
+                in_place=request.in_place,
+                adopt=absolute(request.adopt_path) if request.adopt_path else None,
+                fetch=request.fetch,
+                initial_commit=request.initial_commit,
+                environment=variables,
+                principal=call.principal,
+                remember=remember,
+            )
+        )
+        message = await self._message(created.session.id)
+        return session_pb2.CreateSessionResponse(session=message, warnings=created.warnings)
+
+    @mutation
+    async def ForkSession(self, request: session_pb2.ForkSessionRequest, call: Call) -> session_pb2.ForkSessionResponse:
+        def remember(unit: Unit, session: Session) -> None:
+            call.remember(unit, session_pb2.ForkSessionResponse(session=one_session_message(unit, session)))
+
+        session = await named_session(self._core, request.session)
+        wanted = Wanted(request.prompt, request.checkpoint, request.name, request.branch, environment.get())
+        created = await self._forker.fork(session, wanted, call.principal, remember)
+        message = await self._message(created.session.id)
+        return session_pb2.ForkSessionResponse(session=message, warnings=created.warnings)
+
+    async def GetSession(
+        self, request: session_pb2.GetSessionRequest, context: Context
+    ) -> session_pb2.GetSessionResponse:
+        repo_id = await repo_id_around(self._core, request.path) if request.path else here.get()
+        self._departures.landed.ask()
+
+        def work(reader: Reader) -> tuple[session_pb2.GetSessionResponse, Agent | None]:
+            session = find_session(reader, request.session, repo_id=repo_id)
+            children = reader.sessions.list(parent_id=session.id, include_archived=True)
+            response = session_pb2.GetSessionResponse(
+                session=one_session_message(reader, session),
+                pending_prompts=[prompt_message(prompt) for prompt in reader.prompts.open(session.id)],
+                open_requests=request_messages(reader, reader.requests.open(session.id)),
+                children=sessions_messages(reader, children),
+                setup_failure=why_failed(session),
+            )
+            return response, reader.agents.latest(session.id)
+
+        response, agent = await self._core.store.read(work)
+        await asyncio.to_thread(mark_gone, [response.session])
+        if request.include_disk_use:
+            response.disk_bytes = await asyncio.to_thread(tree_bytes, Path(response.session.worktree))
+        if request.include_variables and principal.get() in {OWNER, f"session:{response.session.id}"}:
+            variables = await variables_of(self._core, response.session.id)
+            kinds = variables.kinds((*FORGE, *self._core.config.agents.claude.pass_env))
+            response.variables.extend(
+                session_pb2.Variable(name=name, kind=VARIABLE_KINDS[kind]) for name, kind in sorted(kinds.items())
+            )
+        if agent is not None:
+            response.process.CopyFrom(await self._process(agent))
+        return response
+
+    async def _process(self, agent: Agent) -> session_pb2.AgentProcess:
+        runner = self._core.live.get(agent.session_id)
+        pid = await runner.agent_pid() if runner is not None else 0
+        return session_pb2.AgentProcess(
+            generation=agent.generation,
+            state=agent.state.value,
+            pid=pid,
+            version=agent.cli_version,
+            exit_status=agent.exit_status,
+            start_time=stamp(agent.start_time),
+        )
+
+    async def ListSessions(
+        self, request: session_pb2.ListSessionsRequest, context: Context
+    ) -> session_pb2.ListSessionsResponse:
+        repo_id = (await resolve_repo(self._core, request.repo)).id if request.repo else None
+        size = size_of(request.page_size)
+        after = position_of("sessions", request.page_token, time_and_id)
+        states = {STATES_BACK[state] for state in request.states if state in STATES_BACK}
+        self._departures.landed.ask()
+
+        def work(reader: Reader) -> session_pb2.ListSessionsResponse:
+            found = reader.sessions.stamps(
+                states=states,
+                repo_id=repo_id,
+                include_archived=request.include_archived,
+                after=after,
+                limit=size + 1,
+            )
+            page = found[:size]
+            token = token_of("sessions", [page[-1].create_time, page[-1].id]) if len(found) > size else ""
+            cursor = common_pb2.Cursor(epoch=self._core.store.epoch, seq=reader.events.last_seq())
+            return session_pb2.ListSessionsResponse(
+                sessions=self._messages.of(reader, page),
+                next_page_token=token,
+                cursor=cursor,
+                elsewhere=reader.sessions.count_elsewhere(repo_id) if repo_id is not None else 0,
+            )
+
+        response = await self._core.store.read(work)
+        await asyncio.to_thread(mark_gone, response.sessions)
+        return response
+
+    async def WaitSessions(
+        self, request: session_pb2.WaitSessionsRequest, context: Context
+    ) -> session_pb2.WaitSessionsResponse:
+        if not request.sessions:
+            raise InvalidInputError("no session was named", hint="name at least one")
+        ids = [await self._find(name) for name in request.sessions]
+        waited = await wait(
+            self._core,
+            ids,
+            CONDITIONS[request.condition],
+            any_one=request.any,
+            within=request.timeout.ToNanoseconds() / 1e9 if request.HasField("timeout") else None,
+        )
+        return await self._core.store.read(
+            lambda reader: session_pb2.WaitSessionsResponse(
+                outcome=OUTCOMES[waited.outcome],
+                sessions=sessions_messages(reader, waited.sessions),
+                open_requests=request_messages(reader, waited.requests),
+            )
+        )
+
+    @mutation
     async def UpdateSession(
-        self, request: session_pb2.UpdateSessionRequest, context: Context
+        self, request: session_pb2.UpdateSessionRequest, call: Call
     ) -> session_pb2.UpdateSessionResponse:
         fields = set(request.update_mask.paths)
         if fields - UPDATABLE or not (fields or request.HasField("variables")):
@@ -81,69 +303,48 @@ class SessionServicer(CreationCalls, StandingCalls, DepartureCalls):
         )
         if "mode" in fields and changes.mode is None:
             raise InvalidInputError("no mode was given", hint="see: rametctl help modes")
-        who = principal.get()
+        session_id = await self._find(request.session_id)
+        warnings = await refresh(self._core, session_id, environment.get(), call.principal, given_of(request.variables))
+        if fields:
+            await self._sessions.update(session_id, changes, call.principal)
+        return session_pb2.UpdateSessionResponse(session=await self._message(session_id), warnings=warnings)
 
-        async def work(call: Call) -> session_pb2.UpdateSessionResponse:
-            session_id = await self._find(request.session_id)
-            warnings = await refresh(self._core, session_id, environment.get(), who, given_of(request.variables))
-            if fields:
-                await self._sessions.update(session_id, changes, who)
-            return session_pb2.UpdateSessionResponse(session=await self._message(session_id), warnings=warnings)
+    @mutation
+    async def SendPrompt(self, request: session_pb2.SendPromptRequest, call: Call) -> session_pb2.SendPromptResponse:
+        warnings: list[str] = []
 
-        return await self._calls.once(request, work)
-
-    async def SendPrompt(
-        self, request: session_pb2.SendPromptRequest, context: Context
-    ) -> session_pb2.SendPromptResponse:
-        who = principal.get()
-
-        async def work(call: Call) -> session_pb2.SendPromptResponse:
-            warnings: list[str] = []
-
-            def remember(unit: Unit, prompt: Prompt, session: Session) -> None:
-                call.remember(unit, sent(unit, prompt, session))
-
-            def sent(reader: Reader, prompt: Prompt, session: Session) -> session_pb2.SendPromptResponse:
-                return session_pb2.SendPromptResponse(
-                    prompt=prompt_message(prompt), session=one_session_message(reader, session), warnings=warnings
-                )
-
-            def sent_message(
-                reader: Reader, answer: orchestration_pb2.SendMessageResponse
-            ) -> session_pb2.SendPromptResponse:
-                prompt = require(reader.prompts.get(answer.message.id))
-                return sent(reader, prompt, reader.sessions.get(prompt.session_id))
-
-            if sender_of(who):
-                answer = await self._orchestration.send(
-                    sender_of(who),
-                    request.session,
-                    request.prompt,
-                    lambda unit, answer: call.remember(unit, sent_message(unit, answer)),
-                )
-                return await self._core.store.read(lambda reader: sent_message(reader, answer))
-            session_id = await self._find(request.session)
-            warnings += await freshen(self._core, session_id)
-            await self._attachments.before_prompt(session_id)
-            warnings += await self._sessions.warnings(session_id)
-            prompt, session = await self._sessions.send(session_id, request.prompt, who, remember)
-            return await self._core.store.read(lambda reader: sent(reader, prompt, session))
-
-        return await self._calls.once(request, work)
-
-    async def InterruptSession(
-        self, request: session_pb2.InterruptSessionRequest, context: Context
-    ) -> session_pb2.InterruptSessionResponse:
-        async def work(call: Call) -> session_pb2.InterruptSessionResponse:
-            session_id = await self._find(request.session)
-            interrupted, withdrawn = await self._sessions.interrupt(session_id)
-            return session_pb2.InterruptSessionResponse(
-                session=await self._message(session_id),
-                interrupted=interrupted,
-                withdrawn=[prompt_message(prompt) for prompt in withdrawn],
+        def answer(unit: Unit, prompt: Prompt, session: Session) -> session_pb2.SendPromptResponse:
+            response = session_pb2.SendPromptResponse(
+                prompt=prompt_message(prompt), session=one_session_message(unit, session), warnings=warnings
             )
+            return call.remember(unit, response)
 
-        return await self._calls.once(request, work)
+        def answer_member(unit: Unit, sent: orchestration_pb2.SendMessageResponse) -> session_pb2.SendPromptResponse:
+            prompt = unit.prompts.get(sent.message.id)
+            assert prompt is not None, "this unit of work stored it"
+            return answer(unit, prompt, unit.sessions.get(prompt.session_id))
+
+        if sender_of(call.principal):
+            return await self._orchestration.send(
+                sender_of(call.principal), request.session, request.prompt, answer_member
+            )
+        session_id = await self._find(request.session)
+        warnings += await freshen(self._core, session_id)
+        await self._attachments.before_prompt(session_id)
+        warnings += await self._sessions.warnings(session_id)
+        return await self._sessions.send(session_id, request.prompt, call.principal, answer)
+
+    @mutation
+    async def InterruptSession(
+        self, request: session_pb2.InterruptSessionRequest, call: Call
+    ) -> session_pb2.InterruptSessionResponse:
+        session_id = await self._find(request.session)
+        interrupted, withdrawn = await self._sessions.interrupt(session_id)
+        return session_pb2.InterruptSessionResponse(
+            session=await self._message(session_id),
+            interrupted=interrupted,
+            withdrawn=[prompt_message(prompt) for prompt in withdrawn],
+        )
 
     async def AttachNative(
         self, request: session_pb2.AttachNativeRequest, context: Context
@@ -163,45 +364,63 @@ class SessionServicer(CreationCalls, StandingCalls, DepartureCalls):
             warnings=[*warnings, *(ends_with_agent(each) for each in background)],
         )
 
-    async def StopSession(
-        self, request: session_pb2.StopSessionRequest, context: Context
-    ) -> session_pb2.StopSessionResponse:
-        who = principal.get()
+    @mutation
+    async def StopSession(self, request: session_pb2.StopSessionRequest, call: Call) -> session_pb2.StopSessionResponse:
+        found = await self._find(request.session)
+        background = await self._core.store.read(lambda reader: in_background(reader, found))
+        if sender_of(call.principal):
+            session_id = (await self._orchestration.stop(sender_of(call.principal), request.session)).id
+        else:
+            session_id = found
+            await self._sessions.stop(session_id, call.principal)
+        warnings = [ends_with_agent(command) for command in background]
+        return session_pb2.StopSessionResponse(session=await self._message(session_id), warnings=warnings)
 
-        async def work(call: Call) -> session_pb2.StopSessionResponse:
-            found = await self._find(request.session)
-            background = await self._core.store.read(lambda reader: in_background(reader, found))
-            if sender_of(who):
-                session_id = (await self._orchestration.stop(sender_of(who), request.session)).id
-            else:
-                session_id = found
-                await self._sessions.stop(session_id, who)
-            warnings = [ends_with_agent(command) for command in background]
-            return session_pb2.StopSessionResponse(session=await self._message(session_id), warnings=warnings)
-
-        return await self._calls.once(request, work)
-
+    @mutation
     async def ResumeSession(
-        self, request: session_pb2.ResumeSessionRequest, context: Context
+        self, request: session_pb2.ResumeSessionRequest, call: Call
     ) -> session_pb2.ResumeSessionResponse:
-        who = principal.get()
+        session_id = await self._find(request.session)
+        warnings = [*await freshen(self._core, session_id), *await self._sessions.warnings(session_id)]
+        await self._sessions.resume(session_id, call.principal)
+        return session_pb2.ResumeSessionResponse(session=await self._message(session_id), warnings=warnings)
 
-        async def work(call: Call) -> session_pb2.ResumeSessionResponse:
-            session_id = await self._find(request.session)
-            warnings = [*await freshen(self._core, session_id), *await self._sessions.warnings(session_id)]
-            await self._sessions.resume(session_id, who)
-            return session_pb2.ResumeSessionResponse(session=await self._message(session_id), warnings=warnings)
-
-        return await self._calls.once(request, work)
-
+    @mutation
     async def PauseSession(
-        self, request: session_pb2.PauseSessionRequest, context: Context
+        self, request: session_pb2.PauseSessionRequest, call: Call
     ) -> session_pb2.PauseSessionResponse:
-        who = principal.get()
+        session_id = await self._find(request.session)
+        await self._sessions.pause(session_id, call.principal)
+        return session_pb2.PauseSessionResponse(session=await self._message(session_id))
 
-        async def work(call: Call) -> session_pb2.PauseSessionResponse:
-            session_id = await self._find(request.session)
-            await self._sessions.pause(session_id, who)
-            return session_pb2.PauseSessionResponse(session=await self._message(session_id))
+    @mutation
+    async def ArchiveSession(
+        self, request: session_pb2.ArchiveSessionRequest, call: Call
+    ) -> session_pb2.ArchiveSessionResponse:
+        session_id = await self._find(request.session)
+        return await self._departures.archiver.archive(session_id, force=request.force, caller=call.caller)
 
-        return await self._calls.once(request, work)
+    @mutation
+    async def RestoreSession(
+        self, request: session_pb2.RestoreSessionRequest, call: Call
+    ) -> session_pb2.RestoreSessionResponse:
+        session_id = await self._find(request.session)
+        warnings = await freshen(self._core, session_id)
+        response = await self._departures.restorer.from_archive(session_id, call.caller)
+        response.warnings.extend(warnings)
+        return response
+
+    @mutation
+    async def DeleteSession(
+        self, request: session_pb2.DeleteSessionRequest, call: Call
+    ) -> session_pb2.DeleteSessionResponse:
+        session = await named_session(self._core, request.session)
+        response = await self._departures.remover.remove(session, force=request.force, caller=call.caller)
+        self._messages.forget(session.id)
+        return response
+
+    async def _find(self, name: str) -> str:
+        return (await named_session(self._core, name)).id
+
+    async def _message(self, session_id: str) -> session_pb2.Session:
+        return await self._core.store.read(lambda reader: one_session_message(reader, reader.sessions.get(session_id)))

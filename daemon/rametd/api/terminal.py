@@ -7,7 +7,7 @@ from typing import Any
 import grpc
 from ramet.v1 import terminal_pb2, terminal_pb2_grpc
 
-from rametd.api.calls import Call, Calls
+from rametd.api.calls import Call, Calls, mutation
 from rametd.api.context import freshen, here, named_session, principal
 from rametd.api.paging import position_of, size_of, time_and_id, token_of
 from rametd.domain.commands import Command
@@ -49,51 +49,48 @@ class TerminalServicer(terminal_pb2_grpc.TerminalServiceServicer):
         self._terminals = terminals
         self._setup = setup
 
+    @mutation
     async def StartCommand(
-        self, request: terminal_pb2.StartCommandRequest, context: Context
+        self, request: terminal_pb2.StartCommandRequest, call: Call
     ) -> terminal_pb2.StartCommandResponse:
-        who = principal.get()
         if bool(request.argv) == bool(request.name):
             raise InvalidInputError("give either a command or the name of one", hint="rametctl run S -- COMMAND...")
         if request.HasField("timeout") and not 0 < request.timeout.ToNanoseconds() <= LONGEST_NS:
             raise InvalidInputError("the timeout is no time", hint="give more than 0 and at most a year")
 
-        async def work(call: Call) -> terminal_pb2.StartCommandResponse:
-            session, repo = await self._session(request.session, who)
-            await self._core.git.worktrees.verify(session.worktree, None)
-            warnings = await freshen(self._core, session.id)
-            if who != OWNER:
-                await self._check_living(session)
-            argv, more = tuple(request.argv), {}
-            if request.name:
-                settings = await for_session(self._core, session, repo)
-                argv = ("/bin/sh", "-c", command_named(request.name, settings, repo))
-                if (port := ports.port_of(session, request.name, settings.config.run)) is not None:
-                    more = {"PORT": str(port)}
+        session, repo = await self._session(request.session, call.principal)
+        await self._core.git.worktrees.verify(session.worktree, None)
+        warnings = await freshen(self._core, session.id)
+        if call.principal != OWNER:
+            await self._check_living(session)
+        argv, more = tuple(request.argv), {}
+        if request.name:
+            settings = await for_session(self._core, session, repo)
+            argv = ("/bin/sh", "-c", command_named(request.name, settings, repo))
+            if (port := ports.port_of(session, request.name, settings.config.run)) is not None:
+                more = {"PORT": str(port)}
 
-            answer = terminal_pb2.StartCommandResponse(warnings=warnings)
+        answer = terminal_pb2.StartCommandResponse(warnings=warnings)
 
-            def remember(unit: Unit, command: Command) -> None:
-                answer.command.CopyFrom(command_message(unit, command))
-                call.remember(unit, answer)
+        def remember(unit: Unit, command: Command) -> None:
+            answer.command.CopyFrom(command_message(unit, command))
+            call.remember(unit, answer)
 
-            command = await self._terminals.start(
-                session,
-                NewCommand(
-                    argv,
-                    name=request.name,
-                    timeout=request.timeout.ToNanoseconds() / 1e9 if request.HasField("timeout") else None,
-                    principal=who,
-                    environment=more,
-                    request_id=call.request_id,
-                    remember=remember,
-                ),
-            )
-            if not answer.HasField("command"):  # it was started for this very request by a daemon that was killed
-                answer.command.CopyFrom(await self._message(command))
-            return answer
-
-        return await self._calls.once(request, work)
+        command = await self._terminals.start(
+            session,
+            NewCommand(
+                argv,
+                name=request.name,
+                timeout=request.timeout.ToNanoseconds() / 1e9 if request.HasField("timeout") else None,
+                principal=call.principal,
+                environment=more,
+                request_id=call.request_id,
+                remember=remember,
+            ),
+        )
+        if not answer.HasField("command"):  # it was started for this very request by a daemon that was killed
+            answer.command.CopyFrom(await self._message(command))
+        return answer
 
     async def _check_living(self, session: Session) -> None:
         """Raises `CapReachedError` where a session has as many living commands as it may start itself."""
@@ -131,18 +128,14 @@ class TerminalServicer(terminal_pb2_grpc.TerminalServiceServicer):
     ) -> terminal_pb2.GetCommandResponse:
         return terminal_pb2.GetCommandResponse(command=await self._message(await self._command(request.command)))
 
+    @mutation
     async def StopCommand(
-        self, request: terminal_pb2.StopCommandRequest, context: Context
+        self, request: terminal_pb2.StopCommandRequest, call: Call
     ) -> terminal_pb2.StopCommandResponse:
-        who = principal.get()
-
-        async def work(call: Call) -> terminal_pb2.StopCommandResponse:
-            command = await self._command(request.command)
-            allow(who, command.session_id)
-            stopped = await self._terminals.stop(command.id, f"stopped by {who}")
-            return terminal_pb2.StopCommandResponse(command=await self._message(stopped))
-
-        return await self._calls.once(request, work)
+        command = await self._command(request.command)
+        allow(call.principal, command.session_id)
+        stopped = await self._terminals.stop(command.id, f"stopped by {call.principal}")
+        return terminal_pb2.StopCommandResponse(command=await self._message(stopped))
 
     async def WatchOutput(
         self, request: terminal_pb2.WatchOutputRequest, context: Context
@@ -156,30 +149,26 @@ class TerminalServicer(terminal_pb2_grpc.TerminalServiceServicer):
         last = await self._message(command) if not command.living else None
         yield terminal_pb2.WatchOutputResponse(offset=offset, command=last)
 
+    @mutation
     async def SetUpSession(
-        self, request: terminal_pb2.SetUpSessionRequest, context: Context
+        self, request: terminal_pb2.SetUpSessionRequest, call: Call
     ) -> terminal_pb2.SetUpSessionResponse:
-        who = principal.get()
+        session, _ = await self._session(request.session, call.principal)
+        await freshen(self._core, session.id)
 
-        async def work(call: Call) -> terminal_pb2.SetUpSessionResponse:
-            session, _ = await self._session(request.session, who)
-            await freshen(self._core, session.id)
+        answer = terminal_pb2.SetUpSessionResponse()
 
-            answer = terminal_pb2.SetUpSessionResponse()
+        def remember(unit: Unit, command: Command) -> None:
+            answer.command.CopyFrom(command_message(unit, command))
+            call.remember(unit, answer)
 
-            def remember(unit: Unit, command: Command) -> None:
-                answer.command.CopyFrom(command_message(unit, command))
-                call.remember(unit, answer)
-
-            asked = await self._setup.again(session, who, call.request_id, remember)
-            if asked.command is not None and not answer.HasField("command"):  # one that ran already
-                answer.command.CopyFrom(await self._message(asked.command))
-            if asked.project is not None:
-                answer.suggestion.extend(asked.project.setup)
-                answer.project_kind = asked.project.kind
-            return answer
-
-        return await self._calls.once(request, work)
+        asked = await self._setup.again(session, call.principal, call.request_id, remember)
+        if asked.command is not None and not answer.HasField("command"):  # one that ran already
+            answer.command.CopyFrom(await self._message(asked.command))
+        if asked.project is not None:
+            answer.suggestion.extend(asked.project.setup)
+            answer.project_kind = asked.project.kind
+        return answer
 
     async def GetShell(self, request: terminal_pb2.GetShellRequest, context: Context) -> terminal_pb2.GetShellResponse:
         session, repo = await self._session(request.session, principal.get())

@@ -6,7 +6,7 @@ from typing import Any
 import grpc
 from ramet.v1 import worktree_pb2, worktree_pb2_grpc
 
-from rametd.api.calls import Call, Calls
+from rametd.api.calls import Call, Calls, mutation
 from rametd.api.context import freshen, here, named_session, principal
 from rametd.api.paging import offset, position_of, size_of, time_and_id, token_of
 from rametd.api.repo import resolve_or_new, resolve_repo
@@ -157,23 +157,15 @@ class WorktreeServicer(worktree_pb2_grpc.WorktreeServiceServicer):
 
     # Comments and syncs
 
-    async def AddComment(
-        self, request: worktree_pb2.AddCommentRequest, context: Context
-    ) -> worktree_pb2.AddCommentResponse:
-        who = principal.get()
+    @mutation
+    async def AddComment(self, request: worktree_pb2.AddCommentRequest, call: Call) -> worktree_pb2.AddCommentResponse:
+        session = await named_session(self._core, request.session)
 
-        async def work(call: Call) -> worktree_pb2.AddCommentResponse:
-            session = await named_session(self._core, request.session)
+        def answer(unit: Unit, comment: Comment) -> worktree_pb2.AddCommentResponse:
+            made = comment_message(comment, comment.line)
+            return call.remember(unit, worktree_pb2.AddCommentResponse(comment=made))
 
-            def answer(comment: Comment) -> worktree_pb2.AddCommentResponse:
-                return worktree_pb2.AddCommentResponse(comment=comment_message(comment, comment.line))
-
-            def remember(unit: Unit, comment: Comment) -> None:
-                call.remember(unit, answer(comment))
-
-            return answer(await self._reviewer.add(session, request.path, request.line, request.text, who, remember))
-
-        return await self._calls.once(request, work)
+        return await self._reviewer.add(session, request.path, request.line, request.text, call.principal, answer)
 
     async def ListComments(
         self, request: worktree_pb2.ListCommentsRequest, context: Context
@@ -194,58 +186,43 @@ class WorktreeServicer(worktree_pb2_grpc.WorktreeServiceServicer):
             next_page_token=token_of("comments", start + size) if start + size < len(found) else "",
         )
 
+    @mutation
     async def ResolveComment(
-        self, request: worktree_pb2.ResolveCommentRequest, context: Context
+        self, request: worktree_pb2.ResolveCommentRequest, call: Call
     ) -> worktree_pb2.ResolveCommentResponse:
-        who = principal.get()
+        def answer(unit: Unit, comment: Comment) -> worktree_pb2.ResolveCommentResponse:
+            return call.remember(unit, worktree_pb2.ResolveCommentResponse(comment=comment_message(comment)))
 
-        async def work(call: Call) -> worktree_pb2.ResolveCommentResponse:
-            def remember(unit: Unit, comment: Comment) -> None:
-                call.remember(unit, worktree_pb2.ResolveCommentResponse(comment=comment_message(comment)))
+        return await self._reviewer.resolve(request.comment, call.principal, answer)
 
-            comment = await self._reviewer.resolve(request.comment, who, remember)
-            return worktree_pb2.ResolveCommentResponse(comment=comment_message(comment))
-
-        return await self._calls.once(request, work)
-
+    @mutation
     async def SendComments(
-        self, request: worktree_pb2.SendCommentsRequest, context: Context
+        self, request: worktree_pb2.SendCommentsRequest, call: Call
     ) -> worktree_pb2.SendCommentsResponse:
-        who = principal.get()
+        session = await named_session(self._core, request.session)
+        await freshen(self._core, session.id)
 
-        async def work(call: Call) -> worktree_pb2.SendCommentsResponse:
-            session = await named_session(self._core, request.session)
-            await freshen(self._core, session.id)
-
-            def answer(prompt: Prompt, sent: list[Comment]) -> worktree_pb2.SendCommentsResponse:
-                return worktree_pb2.SendCommentsResponse(
-                    prompt=prompt_message(prompt), comments=[comment_message(each) for each in sent]
-                )
-
-            def remember(unit: Unit, prompt: Prompt, sent: list[Comment]) -> None:
-                call.remember(unit, answer(prompt, sent))
-
-            return answer(*await self._reviewer.send(session, who, remember))
-
-        return await self._calls.once(request, work)
-
-    async def SyncSession(
-        self, request: worktree_pb2.SyncSessionRequest, context: Context
-    ) -> worktree_pb2.SyncSessionResponse:
-        who = principal.get()
-
-        async def work(call: Call) -> worktree_pb2.SyncSessionResponse:
-            session = await named_session(self._core, request.session)
-            await freshen(self._core, session.id)
-            wanted = Sync(
-                base_ref=request.base_ref,
-                rebase=request.method == worktree_pb2.SYNC_METHOD_REBASE,
-                fetch=request.fetch,
-                ask_agent=request.ask_agent,
+        def answer(unit: Unit, prompt: Prompt, sent: list[Comment]) -> worktree_pb2.SendCommentsResponse:
+            comments = [comment_message(each) for each in sent]
+            return call.remember(
+                unit, worktree_pb2.SendCommentsResponse(prompt=prompt_message(prompt), comments=comments)
             )
-            return await self._syncer.sync(session, wanted, call.caller(who))
 
-        return await self._calls.once(request, work)
+        return await self._reviewer.send(session, call.principal, answer)
+
+    @mutation
+    async def SyncSession(
+        self, request: worktree_pb2.SyncSessionRequest, call: Call
+    ) -> worktree_pb2.SyncSessionResponse:
+        session = await named_session(self._core, request.session)
+        await freshen(self._core, session.id)
+        wanted = Sync(
+            base_ref=request.base_ref,
+            rebase=request.method == worktree_pb2.SYNC_METHOD_REBASE,
+            fetch=request.fetch,
+            ask_agent=request.ask_agent,
+        )
+        return await self._syncer.sync(session, wanted, call.caller)
 
     # Checkpoints
 
@@ -267,42 +244,25 @@ class WorktreeServicer(worktree_pb2_grpc.WorktreeServiceServicer):
 
         return await self._core.store.read(work)
 
+    @mutation
     async def CreateCheckpoint(
-        self, request: worktree_pb2.CreateCheckpointRequest, context: Context
+        self, request: worktree_pb2.CreateCheckpointRequest, call: Call
     ) -> worktree_pb2.CreateCheckpointResponse:
-        who = principal.get()
+        session = await named_session(self._core, request.session)
+        await require_tree(self._core, session)
+        made = await self._checkpointer.ask(session.id, CheckpointReason.MANUAL, call.principal)
+        warnings = [f"not kept, since git could not read it: {line}" for line in self._checkpointer.unread(session.id)]
+        return worktree_pb2.CreateCheckpointResponse(checkpoint=checkpoint_message(made), warnings=warnings)
 
-        async def work(call: Call) -> worktree_pb2.CreateCheckpointResponse:
-            session = await self._session_of(request.session)
-            await require_tree(self._core, session)
-            made = await self._checkpointer.ask(session.id, CheckpointReason.MANUAL, who)
-            warnings = [
-                f"not kept, since git could not read it: {line}" for line in self._checkpointer.unread(session.id)
-            ]
-            return worktree_pb2.CreateCheckpointResponse(checkpoint=checkpoint_message(made), warnings=warnings)
-
-        return await self._calls.once(request, work)
-
+    @mutation
     async def RewindSession(
-        self, request: worktree_pb2.RewindSessionRequest, context: Context
+        self, request: worktree_pb2.RewindSessionRequest, call: Call
     ) -> worktree_pb2.RewindSessionResponse:
-        who = principal.get()
-
-        async def work(call: Call) -> worktree_pb2.RewindSessionResponse:
-            session = await self._session_of(request.session)
-            await require_tree(self._core, session)
-            checkpoint = await self._core.store.read(
-                lambda reader: find_checkpoint(reader, session, request.checkpoint)
-            )
-            await freshen(self._core, session.id)
-            return await self._rewinder.rewind(
-                session, checkpoint, files_only=request.files_only, caller=call.caller(who)
-            )
-
-        return await self._calls.once(request, work)
-
-    async def _session_of(self, name: str) -> Session:
-        return await named_session(self._core, name)
+        session = await named_session(self._core, request.session)
+        await require_tree(self._core, session)
+        checkpoint = await self._core.store.read(lambda reader: find_checkpoint(reader, session, request.checkpoint))
+        await freshen(self._core, session.id)
+        return await self._rewinder.rewind(session, checkpoint, files_only=request.files_only, caller=call.caller)
 
     # Conflicts
 
@@ -389,26 +349,18 @@ class WorktreeServicer(worktree_pb2_grpc.WorktreeServiceServicer):
             spare_message(spare, size, warm=has(spare.id), cold=cold.get(spare.id, "")) for spare, size in status.spares
         ]
 
-    async def FillPool(self, request: worktree_pb2.FillPoolRequest, context: Context) -> worktree_pb2.FillPoolResponse:
-        who = principal.get()
+    @mutation
+    async def FillPool(self, request: worktree_pb2.FillPoolRequest, call: Call) -> worktree_pb2.FillPoolResponse:
+        wanted = await resolve_or_new(self._core, request.repo)
+        repo = await self._core.store.write(lambda unit: register(unit, wanted, call.principal))
+        await self._pool.fill(repo)
+        status = await self._pool.status(repo)
+        return worktree_pb2.FillPoolResponse(spares=self._spares(status))
 
-        async def work(call: Call) -> worktree_pb2.FillPoolResponse:
-            wanted = await resolve_or_new(self._core, request.repo)
-            repo = await self._core.store.write(lambda unit: register(unit, wanted, who))
-            await self._pool.fill(repo)
-            status = await self._pool.status(repo)
-            return worktree_pb2.FillPoolResponse(spares=self._spares(status))
-
-        return await self._calls.once(request, work)
-
-    async def DrainPool(
-        self, request: worktree_pb2.DrainPoolRequest, context: Context
-    ) -> worktree_pb2.DrainPoolResponse:
-        async def work(call: Call) -> worktree_pb2.DrainPoolResponse:
-            removed = await self._pool.drain(await resolve_or_new(self._core, request.repo))
-            return worktree_pb2.DrainPoolResponse(spares=[spare_message(spare) for spare in removed])
-
-        return await self._calls.once(request, work)
+    @mutation
+    async def DrainPool(self, request: worktree_pb2.DrainPoolRequest, call: Call) -> worktree_pb2.DrainPoolResponse:
+        removed = await self._pool.drain(await resolve_or_new(self._core, request.repo))
+        return worktree_pb2.DrainPoolResponse(spares=[spare_message(spare) for spare in removed])
 
     # The trash
 
@@ -432,93 +384,77 @@ class WorktreeServicer(worktree_pb2_grpc.WorktreeServiceServicer):
 
         return await self._core.store.read(work)
 
+    @mutation
     async def RestoreTrash(
-        self, request: worktree_pb2.RestoreTrashRequest, context: Context
+        self, request: worktree_pb2.RestoreTrashRequest, call: Call
     ) -> worktree_pb2.RestoreTrashResponse:
-        who = principal.get()
+        entry = await self._core.store.read(lambda reader: find_entry(reader, request.entry))
+        response = await self._departures.restorer.from_trash(entry, call.caller)
+        response.warnings.extend(await freshen(self._core, entry.session_id))
+        return response
 
-        async def work(call: Call) -> worktree_pb2.RestoreTrashResponse:
-            entry = await self._core.store.read(lambda reader: find_entry(reader, request.entry))
-            response = await self._departures.restorer.from_trash(entry, call.caller(who))
-            response.warnings.extend(await freshen(self._core, entry.session_id))
-            return response
+    @mutation
+    async def EmptyTrash(self, request: worktree_pb2.EmptyTrashRequest, call: Call) -> worktree_pb2.EmptyTrashResponse:
+        repo_id = (await resolve_repo(self._core, request.repo)).id if request.repo else None
 
-        return await self._calls.once(request, work)
+        def find(reader: Reader) -> worktree_pb2.EmptyTrashResponse:
+            if request.entries:
+                entries = [find_entry(reader, name, repo_id) for name in request.entries]
+            else:
+                entries = reader.trash.list(repo_id)
+            found = {entry.id: message(reader, entry) for entry in entries}
+            return worktree_pb2.EmptyTrashResponse(entries=found.values())
 
-    async def EmptyTrash(
-        self, request: worktree_pb2.EmptyTrashRequest, context: Context
-    ) -> worktree_pb2.EmptyTrashResponse:
-        who = principal.get()
-
-        async def work(call: Call) -> worktree_pb2.EmptyTrashResponse:
-            repo_id = (await resolve_repo(self._core, request.repo)).id if request.repo else None
-
-            def find(reader: Reader) -> worktree_pb2.EmptyTrashResponse:
-                if request.entries:
-                    entries = [find_entry(reader, name, repo_id) for name in request.entries]
-                else:
-                    entries = reader.trash.list(repo_id)
-                found = {entry.id: message(reader, entry) for entry in entries}
-                return worktree_pb2.EmptyTrashResponse(entries=found.values())
-
-            response = await self._core.store.read(find)
-            await self._departures.trash.empty(response, call.caller(who))
-            return response
-
-        return await self._calls.once(request, work)
+        response = await self._core.store.read(find)
+        await self._departures.trash.empty(response, call.caller)
+        return response
 
     # Upkeep
 
+    @mutation
     async def CollectGarbage(
-        self, request: worktree_pb2.CollectGarbageRequest, context: Context
+        self, request: worktree_pb2.CollectGarbageRequest, call: Call
     ) -> worktree_pb2.CollectGarbageResponse:
-        who = principal.get()
+        items = await self._collector.collect(
+            await self._repo(request.repo), dry_run=request.dry_run, principal=call.principal
+        )
+        return worktree_pb2.CollectGarbageResponse(
+            items=[
+                worktree_pb2.Garbage(
+                    kind=item.kind,
+                    name=utf8(item.name),
+                    session_id=item.session_id,
+                    repo=item.repo,
+                    verdict=item.verdict,
+                    reason=utf8(item.reason),
+                    bytes=item.bytes,
+                    removed=item.removed,
+                    warnings=map(utf8, item.warnings),
+                )
+                for item in items
+            ],
+            bytes=sum(item.bytes for item in items if (item.goes if request.dry_run else item.removed)),
+        )
 
-        async def work(call: Call) -> worktree_pb2.CollectGarbageResponse:
-            items = await self._collector.collect(
-                await self._repo(request.repo), dry_run=request.dry_run, principal=who
-            )
-            return worktree_pb2.CollectGarbageResponse(
-                items=[
-                    worktree_pb2.Garbage(
-                        kind=item.kind,
-                        name=utf8(item.name),
-                        session_id=item.session_id,
-                        repo=item.repo,
-                        verdict=item.verdict,
-                        reason=utf8(item.reason),
-                        bytes=item.bytes,
-                        removed=item.removed,
-                        warnings=map(utf8, item.warnings),
-                    )
-                    for item in items
-                ],
-                bytes=sum(item.bytes for item in items if (item.goes if request.dry_run else item.removed)),
-            )
-
-        return await self._calls.once(request, work)
-
-    async def Diagnose(self, request: worktree_pb2.DiagnoseRequest, context: Context) -> worktree_pb2.DiagnoseResponse:
-        async def work(call: Call) -> worktree_pb2.DiagnoseResponse:
-            diagnosis = await self._doctor.diagnose(await self._repo(request.repo), fix=request.fix)
-            return worktree_pb2.DiagnoseResponse(
-                findings=[
-                    worktree_pb2.Finding(
-                        severity=found.severity,
-                        code=found.code,
-                        subject=utf8(found.subject),
-                        session_id=found.session_id,
-                        message=utf8(found.message),
-                        advice=utf8(found.advice),
-                        fixable=found.fix is not None,
-                        fixed=found.fixed,
-                    )
-                    for found in diagnosis.findings
-                ],
-                checked=diagnosis.checked,
-            )
-
-        return await self._calls.once(request, work)
+    @mutation
+    async def Diagnose(self, request: worktree_pb2.DiagnoseRequest, call: Call) -> worktree_pb2.DiagnoseResponse:
+        diagnosis = await self._doctor.diagnose(await self._repo(request.repo), fix=request.fix)
+        return worktree_pb2.DiagnoseResponse(
+            findings=[
+                worktree_pb2.Finding(
+                    severity=found.severity,
+                    code=found.code,
+                    subject=utf8(found.subject),
+                    session_id=found.session_id,
+                    message=utf8(found.message),
+                    advice=utf8(found.advice),
+                    fixable=found.fix is not None,
+                    fixed=found.fixed,
+                )
+                for found in diagnosis.findings
+            ],
+            checked=diagnosis.checked,
+        )
 
     async def _repo(self, name: str) -> Repo | None:
         return await resolve_repo(self._core, name) if name else None

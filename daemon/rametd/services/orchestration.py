@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeVar
 
 from ramet.v1 import orchestration_pb2
 
@@ -25,7 +26,8 @@ MESSAGES_PER_MINUTE = 20
 HOPS = 8
 """Messages in a row that answer messages: beyond them two agents would be chatting with nobody listening."""
 
-Remember = Callable[[Unit, Session], None]
+T = TypeVar("T")
+Remember = Callable[[Unit, Session], object]
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,16 +105,19 @@ class Orchestration:
         caller_id: str,
         name: str,
         text: str,
-        remember: Callable[[Unit, orchestration_pb2.SendMessageResponse], None],
-    ) -> orchestration_pb2.SendMessageResponse:
-        """Say something to a session; ``caller_id`` is "" for the owner. Raises `TooManyMessagesError`, `NotAllowedError`."""
+        answer: Callable[[Unit, orchestration_pb2.SendMessageResponse], T],
+    ) -> T:
+        """Send a message to a session; return what ``answer`` makes of it. ``caller_id`` is "" for the owner.
+
+        Raises `TooManyMessagesError`, `NotAllowedError`.
+        """
         check_prompt(text)
         if len(text.encode()) > MESSAGE_LIMIT:
             raise PromptTooLargeError(
                 f"the message is over {MESSAGE_LIMIT:,} bytes", hint="write it into a file and name the file"
             )
 
-        def work(unit: Unit) -> orchestration_pb2.SendMessageResponse:
+        def work(unit: Unit) -> tuple[str, T]:
             caller = unit.sessions.get(caller_id) if caller_id else None
             member = find_member(unit, caller, name)
             if caller is not None and caller.id == member.id:
@@ -130,16 +135,15 @@ class Orchestration:
                 unit, kind, member, text, SESSION + caller.id if caller is not None else OWNER, hops=hops
             )
             response = orchestration_pb2.SendMessageResponse(message=message_of(unit, prompt), outcome=words)
-            remember(unit, response)
-            return response
+            return member.id, answer(unit, response)
 
-        response = await self._core.store.write(work)
+        member_id, answered = await self._core.store.write(work)
         self._core.failpoint.hit("message.committed")
-        self._core.live.wake(response.message.to_id)
-        return response
+        self._core.live.wake(member_id)
+        return answered
 
-    async def report(self, caller_id: str, text: str, remember: Remember) -> Session:
-        """Store what came of a session's task; the last report counts."""
+    async def report(self, caller_id: str, text: str, answer: Callable[[Unit, Session], T]) -> T:
+        """Store the result of a session's task, replacing an earlier one; return what ``answer`` makes of it."""
         if not caller_id:
             raise InvalidInputError("only a session reports a result", hint="use this inside a session")
         if len(text.encode()) > MESSAGE_LIMIT:
@@ -150,11 +154,10 @@ class Orchestration:
                 hint="go on with your work, and report when it is done",
             )
 
-        def work(unit: Unit) -> Session:
+        def work(unit: Unit) -> T:
             session = unit.sessions.update(caller_id, result=text)
             log_update(unit, session, ["result"], SESSION + caller_id)
-            remember(unit, session)
-            return session
+            return answer(unit, session)
 
         return await self._core.store.write(work)
 

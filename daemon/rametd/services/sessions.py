@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from ramet.v1 import attention_pb2
 
@@ -26,6 +26,8 @@ from rametd.services.ownership.transfers import set_paths
 from rametd.services.predecessors import let_go
 from rametd.services.repos import info_of
 from rametd.store import Reader, Unit
+
+T = TypeVar("T")
 
 STOP_GRACE_S = 5.0
 INTERRUPT_DEADLINE_S = 15.0
@@ -56,23 +58,22 @@ class Sessions:
         self._core = core
         self._supervisor = supervisor
 
-    async def send(
-        self, session_id: str, text: str, principal: str, remember: Callable[[Unit, Prompt, Session], None]
-    ) -> tuple[Prompt, Session]:
-        """Queue a prompt. A session at work gets it in its turn, an idle, stopped or failed one starts a turn, a held one keeps it."""
+    async def send(self, session_id: str, text: str, principal: str, answer: Callable[[Unit, Prompt, Session], T]) -> T:
+        """Queue a prompt; return what ``answer`` makes of it in the same unit of work.
+
+        A session at work gets the prompt in its turn, an idle, stopped or failed one starts a turn, a held one keeps the prompt.
+        """
         check_prompt(text)
         session = await self._get(session_id)
         await require_sound_tree(self._core, session)
 
-        def work(unit: Unit) -> tuple[Prompt, Session]:
+        def work(unit: Unit) -> T:
             session = unit.sessions.get(session_id)
-            prompt, session = post(unit, self._core.kind(session.agent), session, text, principal)
-            remember(unit, prompt, session)
-            return prompt, session
+            return answer(unit, *post(unit, self._core.kind(session.agent), session, text, principal))
 
-        prompt, session = await self._core.store.write(work)
+        answered = await self._core.store.write(work)
         self._core.live.wake(session_id)
-        return prompt, session
+        return answered
 
     async def warnings(self, session_id: str) -> list[str]:
         """What the person should know before the next turn."""

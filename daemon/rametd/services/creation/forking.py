@@ -44,7 +44,7 @@ class Forker:
         core.operations.handle(Kind.FORK, self._undo)
 
     async def fork(
-        self, session: Session, wanted: Wanted, principal: str, remember: Callable[[Unit, Session], None]
+        self, session: Session, wanted: Wanted, principal: str, remember: Callable[[Unit, Session], object]
     ) -> Created:
         """Raises `WrongStateError` for an archived session, and what creating one raises."""
         if session.state == State.ARCHIVED:
@@ -88,7 +88,7 @@ class Forker:
         wanted: Wanted,
         checkpoint: Checkpoint,
         principal: str,
-        remember: Callable[[Unit, Session], None],
+        remember: Callable[[Unit, Session], object],
     ) -> Created:
         core = self._core
         environment = (await variables_of(core, session.id)).refreshed(wanted.environment)

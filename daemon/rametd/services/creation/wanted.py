@@ -57,7 +57,7 @@ class NewSession:
         False  # what it owns is taken from others in the unit of work that stores it, and is judged there alone
     )
     admit: Callable[[Unit, Session], None] = lambda unit, session: None  # may still refuse where the row is stored
-    remember: Callable[[Unit, Session], None] = lambda unit, session: None  # stores the answer with what it answers
+    remember: Callable[[Unit, Session], object] = lambda unit, session: None  # stores the answer with what it answers
     tree: Tree | None = None  # what letter case and links mean where ``owns`` is checked
 
 

@@ -52,7 +52,7 @@ class Ownership:
         caller_id: str,
         paths: Sequence[str],
         reason: str,
-        remember: Callable[[Unit, orchestration_pb2.RequestPathResponse], None],
+        remember: Callable[[Unit, orchestration_pb2.RequestPathResponse], object],
     ) -> orchestration_pb2.RequestPathResponse:
         """Ask for paths. Raises `InvalidInputError`."""
         if not caller_id:
@@ -119,7 +119,7 @@ class Ownership:
         self,
         caller_id: str,
         decision: Decision,
-        remember: Callable[[Unit, orchestration_pb2.HandOverPathResponse], None],
+        remember: Callable[[Unit, orchestration_pb2.HandOverPathResponse], object],
     ) -> orchestration_pb2.HandOverPathResponse:
         """Decide on paths that the caller owns, or list who owns what. Raises `NotAllowedError`, `PathsNotOwnedError`, `RequestClosedError`."""
 

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable
 from pathlib import Path, PurePosixPath
+from typing import TypeVar
 
 from ramet.v1 import event_pb2, worktree_pb2
 from ramet.words import plural
@@ -17,6 +18,8 @@ from rametd.services.delivery import post
 from rametd.services.ids import new_id
 from rametd.services.views import stamp
 from rametd.store import Reader, Unit
+
+T = TypeVar("T")
 
 TEXT_LIMIT = 16 << 10
 FILE_LIMIT = 8 << 20
@@ -42,9 +45,12 @@ class Reviewer:
         line: int,
         text: str,
         principal: str,
-        remember: Callable[[Unit, Comment], None],
-    ) -> Comment:
-        """Raises `InvalidInputError` for a file or line that is not there, and for a text that says nothing or too much."""
+        answer: Callable[[Unit, Comment], T],
+    ) -> T:
+        """Store a comment; return what ``answer`` makes of it in the same unit of work.
+
+        Raises `InvalidInputError` for a missing file or line, and for a text that is empty or too long.
+        """
         if session.state == State.ARCHIVED:
             raise WrongStateError(
                 f"{session.name} is archived", hint=f"bring it back with `rametctl restore {session.name}`"
@@ -79,33 +85,29 @@ class Reviewer:
             resolve_time=None,
         )
 
-        def store(unit: Unit) -> Comment:
+        def store(unit: Unit) -> T:
             unit.comments.add(comment)
             _log(unit, session, comment, principal)
-            remember(unit, comment)
-            return comment
+            return answer(unit, comment)
 
         return await self._core.store.write(store)
 
-    async def resolve(self, name: str, principal: str, remember: Callable[[Unit, Comment], None]) -> Comment:
-        """Say that it is dealt with; twice is the same."""
+    async def resolve(self, name: str, principal: str, answer: Callable[[Unit, Comment], T]) -> T:
+        """Mark a comment as resolved; a second call changes nothing."""
 
-        def work(unit: Unit) -> Comment:
+        def work(unit: Unit) -> T:
             comment = find_comment(unit, name)
             if comment.state != CommentState.RESOLVED:
                 comment = unit.comments.update(comment.id, state=CommentState.RESOLVED, resolve_time=unit.now)
                 _log(unit, unit.sessions.get(comment.session_id), comment, principal)
-            remember(unit, comment)
-            return comment
+            return answer(unit, comment)
 
         return await self._core.store.write(work)
 
-    async def send(
-        self, session: Session, principal: str, remember: Callable[[Unit, Prompt, list[Comment]], None]
-    ) -> tuple[Prompt, list[Comment]]:
-        """Give the agent all that it has not got, as one prompt. Raises `WrongStateError` where there is none."""
+    async def send(self, session: Session, principal: str, answer: Callable[[Unit, Prompt, list[Comment]], T]) -> T:
+        """Send the agent all open comments as one prompt. Raises `WrongStateError` if there are none."""
 
-        def work(unit: Unit) -> tuple[Prompt, list[Comment]]:
+        def work(unit: Unit) -> T:
             now = unit.sessions.get(session.id)
             waiting = [each for each in unit.comments.list(now.id) if each.state == CommentState.OPEN]
             if not waiting:
@@ -117,8 +119,7 @@ class Reviewer:
             sent = [unit.comments.update(each.id, state=CommentState.SENT, prompt_id=prompt.id) for each in waiting]
             for each in sent:
                 _log(unit, now, each, principal)
-            remember(unit, prompt, sent)
-            return prompt, sent
+            return answer(unit, prompt, sent)
 
         done = await self._core.store.write(work)
         self._core.live.wake(session.id)
