@@ -213,7 +213,9 @@ class Sessions(Servicer, session_pb2_grpc.SessionServiceServicer):
 
     def ResumeSession(self, request: Any, context: Any) -> session_pb2.ResumeSessionResponse:  # noqa: N802
         self.note("ResumeSession", request, context)
-        return session_pb2.ResumeSessionResponse(session=self.find(request.session, context))
+        session = self.find(request.session, context)
+        held = session.state == session_pb2.SESSION_STATE_PAUSED
+        return session_pb2.ResumeSessionResponse(session=session, resumed=held)
 
     def PauseSession(self, request: Any, context: Any) -> session_pb2.PauseSessionResponse:  # noqa: N802
         self.note("PauseSession", request, context)

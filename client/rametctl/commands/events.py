@@ -39,12 +39,15 @@ def command(app: App, session: str, follow: bool, raw: bool, audit: bool, lines:
       rametctl events fix-login --audit
       rametctl events fix-login --raw | jq -r .type
     """
+    from ramet.v1.session_pb2 import Session
+
     from rametctl.errors import UsageError
-    from rametctl.sessions import get_session
+    from rametctl.sessions import get_session, session_name
 
     if follow and audit:
         raise UsageError("--follow does not go with --audit", hint="omit one of them")
-    found = get_session(app, session).session
+    # A session that is renamed while it is followed is still the one that was named.
+    found = get_session(app, session).session if follow or audit else Session(id=session_name(app, session))
     printer = _Printer(app, found, raw=raw, stream=follow, audit=audit)
     cursor = _print_stored(app, found.id, printer, frames=raw, audit=audit, newest=lines)
     if not follow:

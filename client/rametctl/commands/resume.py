@@ -18,18 +18,16 @@ def command(app: App, sessions: tuple[str, ...]) -> int:
     """
     from ramet.v1 import session_pb2
 
-    from rametctl.render.session import HELD, state_name
-    from rametctl.sessions import get_session, told
+    from rametctl.sessions import session_name, told
     from rametctl.several import each
 
     def act(session: str) -> object:
-        found = get_session(app, session).session
-        request = session_pb2.ResumeSessionRequest(session=found.id, request_id=new_request_id())
+        request = session_pb2.ResumeSessionRequest(session=session_name(app, session), request_id=new_request_id())
         with app.output.spinner("resuming …"):
             answer = app.connection.call(lambda daemon: daemon.sessions.ResumeSession, request)
         for warning in answer.warnings:
             app.output.note(f"rametctl: {warning}")
-        note = "" if state_name(found) in HELD else "nothing to resume: the session was not paused, lost or failed"
+        note = "" if answer.resumed else "nothing to resume: the session was not paused, lost or failed"
         return told(app, answer.session, note=note)
 
     return each(app, sessions, act)

@@ -27,11 +27,10 @@ def command(app: App, session: str, checkpoint: str, files_only: bool) -> None:
     from ramet.words import plural
 
     from rametctl.lines import line
-    from rametctl.sessions import get_session
+    from rametctl.sessions import session_name
 
-    found = get_session(app, session).session
     request = worktree_pb2.RewindSessionRequest(
-        session=found.id, checkpoint=checkpoint, files_only=files_only, request_id=new_request_id()
+        session=session_name(app, session), checkpoint=checkpoint, files_only=files_only, request_id=new_request_id()
     )
     with app.output.spinner("rewinding …"):
         answer = app.connection.call(lambda daemon: daemon.worktrees.RewindSession, request)
@@ -43,11 +42,11 @@ def command(app: App, session: str, checkpoint: str, files_only: bool) -> None:
     number, turn = answer.checkpoint.number, answer.checkpoint.turn
     if answer.before.id == answer.checkpoint.id:
         already = f" was at checkpoint {number} already: nothing has changed"
-        app.output.show(line((found.name, "bold"), already))
+        app.output.show(line((answer.session.name, "bold"), already))
         return
     what = f"is back at checkpoint {number}, {plural(len(answer.files), 'file')} changed"
     talk = (
         "" if files_only else f"; its conversation ends with turn {turn}" if turn else "; its conversation begins anew"
     )
-    app.output.show(line((found.name, "bold"), f" {what}{talk}"))
+    app.output.show(line((answer.session.name, "bold"), f" {what}{talk}"))
     app.output.text(f"to undo this: rametctl rewind {session} {answer.before.number}")

@@ -69,7 +69,7 @@ def command(
 
     from rametctl.environment import variable_changes
     from rametctl.errors import UsageError
-    from rametctl.sessions import get_session
+    from rametctl.sessions import get_session, session_name
 
     changes = {"model": model, "mode": mode, "effort": effort, "budget_usd": budget, "name": name, "priority": priority}
     paths = [field for field, value in changes.items() if value is not None]
@@ -77,7 +77,9 @@ def command(
     variables = variable_changes(app.environ, env, unset_env)
     if not paths and variables is None:
         raise UsageError("no changes were given", hint="see: rametctl set --help")
-    found = get_session(app, session).session
+    found = session_pb2.Session(id=session_name(app, session))
+    if own or disown or forbid or allow or name:  # these depend on the present patterns, or change the name
+        found = get_session(app, session).session
     # A mask that names the budget with no value in the message takes the limit away.
     values = session_pb2.Session(
         model=model or "", mode=mode_number(mode), effort=effort or "", budget_usd=budget or None, name=name or "", priority=priority or 0,
@@ -104,7 +106,7 @@ def command(
     if variables is not None:
         said += [f"{name} set" for name in sorted({*variables.set, *variables.take})]
         said += [f"{name} removed" for name in variables.unset]
-    app.output.show(line((found.name, "bold"), f": {', '.join(said)}"))
+    app.output.show(line((found.name or answer.session.name, "bold"), f": {', '.join(said)}"))
 
 
 def _changed(patterns: Sequence[str], more: Sequence[str], less: Sequence[str]) -> list[str]:

@@ -30,7 +30,7 @@ from rametd.services.departures.departures import Departures
 from rametd.services.environments import Given, refresh, variables_of
 from rametd.services.lookup import find_session
 from rametd.services.orchestration import Orchestration, Spawn
-from rametd.services.sessions import Changes, Sessions
+from rametd.services.sessions import HELD_STATES, Changes, Sessions
 from rametd.services.views import (
     STATES_BACK,
     SessionMessages,
@@ -380,10 +380,12 @@ class SessionServicer(session_pb2_grpc.SessionServiceServicer):
     async def ResumeSession(
         self, request: session_pb2.ResumeSessionRequest, call: Call
     ) -> session_pb2.ResumeSessionResponse:
-        session_id = await self._find(request.session)
-        warnings = [*await freshen(self._core, session_id), *await self._sessions.warnings(session_id)]
-        await self._sessions.resume(session_id, call.principal)
-        return session_pb2.ResumeSessionResponse(session=await self._message(session_id), warnings=warnings)
+        session = await named_session(self._core, request.session)
+        warnings = [*await freshen(self._core, session.id), *await self._sessions.warnings(session.id)]
+        await self._sessions.resume(session.id, call.principal)
+        return session_pb2.ResumeSessionResponse(
+            session=await self._message(session.id), warnings=warnings, resumed=session.state in HELD_STATES
+        )
 
     @mutation
     async def PauseSession(

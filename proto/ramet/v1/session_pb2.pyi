@@ -1430,23 +1430,27 @@ class ResumeSessionResponse(_message.Message):
 
     SESSION_FIELD_NUMBER: _builtins.int
     WARNINGS_FIELD_NUMBER: _builtins.int
+    RESUMED_FIELD_NUMBER: _builtins.int
+    resumed: _builtins.bool
+    """Whether the session was paused, lost or failed; else there was nothing to resume."""
     @_builtins.property
     def session(self) -> Global___Session:
         """The session as it is now."""
 
     @_builtins.property
     def warnings(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """What the agent will not have of what was said before, and the like."""
+        """What the agent will not have of the conversation so far, and other warnings."""
 
     def __init__(
         self,
         *,
         session: Global___Session | None = ...,
         warnings: _abc.Iterable[_builtins.str] | None = ...,
+        resumed: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["session", b"session"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["session", b"session", "warnings", b"warnings"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["resumed", b"resumed", "session", b"session", "warnings", b"warnings"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
