@@ -42,7 +42,7 @@ def begin_anew(unit: Unit, session: Session) -> Session:
     warning = event_pb2.Warning(
         message="the agent's transcript is gone: the session begins a new conversation, with a summary of the old one"
     )
-    unit.events.append(events.make(warning, session_id=session.id, repo_id=session.repo_id))
+    events.log(unit, session, warning)
     return session
 
 
@@ -160,8 +160,7 @@ def deliver(unit: Unit, kind: AgentKind, session: Session, *, begin: bool = Fals
                 kind.prompt_line(replace(prompt, text=summary + marked(unit, prompt))),
             )
             summary = ""
-            payload = event_pb2.PromptSent(prompt_id=prompt.id)
-            unit.events.append(events.make(payload, session_id=session.id, repo_id=session.repo_id))
+            events.log(unit, session, event_pb2.PromptSent(prompt_id=prompt.id))
         if waiting and session.state in {State.QUEUED, State.STARTING}:
             unit.agents.update(session.id, session.generation, result="")
             return change_state(unit, session, State.WORKING)
@@ -175,8 +174,7 @@ def add_prompt(
 ) -> Prompt:
     """Queue a prompt, with its event."""
     prompt = unit.prompts.add(str(uuid.uuid4()), session.id, text, source, hops=hops, continues=continues)
-    payload = event_pb2.PromptQueued(prompt=prompt_message(prompt))
-    unit.events.append(events.make(payload, session_id=session.id, repo_id=session.repo_id, principal=source))
+    events.log(unit, session, event_pb2.PromptQueued(prompt=prompt_message(prompt)), source)
     return prompt
 
 

@@ -1,19 +1,30 @@
-"""Making events of the log."""
+"""Events of the log."""
 
 from typing import Any
 
 from google.protobuf.message import Message
 from ramet.v1 import event_pb2
 
-from rametd.domain.models import DAEMON, NewEvent
+from rametd.domain.models import DAEMON, NewEvent, Session
+from rametd.store import Unit
 
 
 def make(payload: Message, *, session_id: str = "", repo_id: str = "", principal: str = DAEMON) -> NewEvent:
-    """An event with ``payload``, which is a message of one of the kinds in `ramet.v1.Event`."""
+    """Create an event. ``payload`` is a message of one of the kinds in `ramet.v1.Event`."""
     kind = KINDS[payload.DESCRIPTOR.full_name]
     arguments: dict[str, Any] = {kind: payload}
     event = event_pb2.Event(session_id=session_id, repo_id=repo_id, principal=principal, **arguments)
     return NewEvent(kind, session_id, repo_id, principal, event.SerializeToString())
+
+
+def log(unit: Unit, session: Session, payload: Message, principal: str = DAEMON) -> None:
+    """Append an event of a session to the log."""
+    unit.events.append(make(payload, session_id=session.id, repo_id=session.repo_id, principal=principal))
+
+
+def warn(unit: Unit, session: Session, words: str) -> None:
+    """Append a warning about a session to the log."""
+    log(unit, session, event_pb2.Warning(message=words))
 
 
 KINDS = {
@@ -23,7 +34,7 @@ KINDS = {
 }
 
 WHOLE = tuple(kind for kind in KINDS.values() if kind != "partial")
-"""All kinds but pieces of messages."""
+"""All kinds without pieces of messages."""
 
 AUDITED = (
     "session_created",
@@ -41,4 +52,4 @@ AUDITED = (
     "daemon_stopped",
     "store_rebuilt",
 )
-"""Kinds that tell what principals did."""
+"""Kinds that record what principals did."""

@@ -36,7 +36,7 @@ def change_state(
     changed = unit.sessions.transition(session.id, to, reason=reason, hold=hold, expect={session.state}, **columns)
     if (session.state, session.state_reason) != (changed.state, changed.state_reason):
         payload = event_pb2.StateChanged(old_state=STATES[session.state], new_state=STATES[to], reason=reason)
-        unit.events.append(events.make(payload, session_id=session.id, repo_id=session.repo_id, principal=principal))
+        events.log(unit, session, payload, principal)
     stuck = to == State.FAILED or (to == State.PAUSED and hold == Hold.BUDGET)
     if (session.state, session.hold) != (changed.state, changed.hold) or (stuck and session.state_reason != reason):
         _keep_inbox(unit, changed, stuck=stuck)
@@ -93,7 +93,7 @@ def close_reviews(unit: Unit, session: Session, principal: str = DAEMON) -> None
 def log_update(unit: Unit, session: Session, fields: list[str], principal: str) -> None:
     """Log that fields of a session changed."""
     payload = event_pb2.SessionUpdated(session=one_session_message(unit, session), fields=fields)
-    unit.events.append(events.make(payload, session_id=session.id, repo_id=session.repo_id, principal=principal))
+    events.log(unit, session, payload, principal)
 
 
 def ask_person(unit: Unit, session: Session, kind: RequestKind, given: Mapping[str, object], reason: str) -> Request:
@@ -129,4 +129,4 @@ def log_request(unit: Unit, session: Session, request: Request, *, principal: st
         if request.state == "open"
         else event_pb2.RequestClosed(request=message)
     )
-    unit.events.append(events.make(payload, session_id=session.id, repo_id=session.repo_id, principal=principal))
+    events.log(unit, session, payload, principal)

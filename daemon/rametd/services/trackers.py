@@ -7,7 +7,6 @@ from collections.abc import Set as AbstractSet
 from contextlib import ExitStack, asynccontextmanager
 
 import structlog
-from ramet.v1 import event_pb2
 
 from rametd.domain.errors import RametError
 from rametd.domain.models import Session
@@ -123,9 +122,9 @@ class Trackers:
                 raise
             undo.pop_all()
         if not tracker.live:
-            warning = event_pb2.Warning(message=f"changes are looked for by scans: {tracker.note}")
-            event = events.make(warning, session_id=session.id, repo_id=session.repo_id)
-            await self._store.write(lambda unit: unit.events.append(event))
+            await self._store.write(
+                lambda unit: events.warn(unit, session, f"changes are looked for by scans: {tracker.note}")
+            )
         for begun in self.on_begun:
             begun(session, tracker)
         return tracker

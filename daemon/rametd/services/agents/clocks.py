@@ -4,8 +4,6 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from ramet.v1 import event_pb2
-
 from rametd.domain.models import Agent, Session
 from rametd.domain.states import BUSY_STATES, State
 from rametd.keeper.executor import Handle
@@ -97,8 +95,7 @@ class Clocks:
                     f"`{command.description}` was ended in the background of the agent, which was idle for long"
                     " (agents.sleep_after_background)"
                 )
-                warning = event_pb2.Warning(message=words)
-                unit.events.append(events.make(warning, session_id=session_id, repo_id=session.repo_id))
+                events.warn(unit, session, words)
                 self._ended(change_state(unit, session, State.IDLE, reason=words))
             unit.agents.update(session_id, generation, stop_intent="sleep")
             return True

@@ -197,7 +197,7 @@ class Projection:
 
     def _event(self, payload: Message) -> None:
         self._log_lines()
-        self.unit.events.append(events.make(payload, session_id=self.session.id, repo_id=self.session.repo_id))
+        events.log(self.unit, self.session, payload)
 
     def _change(self, to: State, reason: str = "", *, hold: Hold = Hold.NONE) -> None:
         self._log_lines()

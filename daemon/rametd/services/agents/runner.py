@@ -108,7 +108,7 @@ class Runner:
 
         def load(unit: Unit) -> list[ControlRequest]:
             payload = event_pb2.AgentAttached(generation=generation, offset=self._agent.journal_offset)
-            unit.events.append(events.make(payload, session_id=session_id, repo_id=self._session.repo_id))
+            events.log(unit, self._session, payload)
             return unit.control.open(session_id, generation)
 
         for request in await write_for_sure(core.store, load):

@@ -118,7 +118,7 @@ class Supervisor:
         def started(unit: Unit) -> tuple[Session, Agent]:
             live = _store_process(unit, agent, process, home)
             payload = event_pb2.AgentStarted(generation=agent.generation, resumed=session.conversation_begun)
-            unit.events.append(events.make(payload, session_id=session.id, repo_id=session.repo_id))
+            events.log(unit, session, payload)
             return unit.sessions.get(session.id), live
 
         session, agent = await write_for_sure(self._core.store, started)
@@ -160,9 +160,7 @@ class Supervisor:
             return
         self._untrusted[session.id] = files
         if files:
-            payload = event_pb2.Warning(message=not_loaded(repo, files))
-            event = events.make(payload, session_id=session.id, repo_id=session.repo_id)
-            await write_for_sure(self._core.store, lambda unit: unit.events.append(event))
+            await write_for_sure(self._core.store, lambda unit: events.warn(unit, session, not_loaded(repo, files)))
 
     def _launch_failed(self, unit: Unit, session_id: str, generation: int, reason: str) -> None:
         session = unit.sessions.get(session_id)

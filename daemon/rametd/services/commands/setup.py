@@ -264,9 +264,7 @@ class Setup:
         )
 
     async def _warn(self, session: Session, words: str) -> None:
-        payload = event_pb2.Warning(message=words)
-        event = events.make(payload, session_id=session.id, repo_id=session.repo_id)
-        await write_for_sure(self._core.store, lambda unit: unit.events.append(event))
+        await write_for_sure(self._core.store, lambda unit: events.warn(unit, session, words))
 
 
 def change(
@@ -278,7 +276,7 @@ def change(
         return
     unit.sessions.update(session_id, setup=state, setup_digest=digest, setup_reason=reason)
     payload = event_pb2.SetupChanged(state=SETUP_STATES[state], command_id=command_id, reason=reason)
-    unit.events.append(events.make(payload, session_id=session_id, repo_id=session.repo_id))
+    events.log(unit, session, payload)
 
 
 def newest_setup(reader: Reader, session_id: str) -> Command | None:

@@ -69,9 +69,7 @@ def insert(unit: Unit, session: Session, new: NewSession, operation: Operation) 
     created = event_pb2.SessionCreated(session=one_session_message(unit, session))
     tree = event_pb2.WorktreeCreated(path=str(session.worktree), branch=session.branch, commit=session.base_commit)
     for payload in (created, tree) if session.worktree_kind == WorktreeKind.OWN else (created,):
-        unit.events.append(
-            events.make(payload, session_id=session.id, repo_id=session.repo_id, principal=new.principal)
-        )
+        events.log(unit, session, payload, new.principal)
     if new.prompt:
         add_prompt(unit, session, new.prompt, new.principal)
     unit.operations.finish(operation)

@@ -149,7 +149,7 @@ class Archiver:
             archive_commit=commit,
         )
         archived = event_pb2.SessionArchived(ref=ref, freed_bytes=freed, commit=commit)
-        unit.events.append(events.make(archived, session_id=session.id, repo_id=session.repo_id, principal=principal))
+        events.log(unit, session, archived, principal)
         answer = Archived(session=one_session_message(unit, session), ref=ref, freed_bytes=freed, warnings=warnings)
         unit.operations.finish(operation, answer.SerializeToString())
         return answer

@@ -194,9 +194,7 @@ class Remover:
         tree = event_pb2.WorktreeRemoved(path=str(session.worktree))
         gone = session.worktree_kind == WorktreeKind.OWN and session.state != State.ARCHIVED
         for each in (*((tree,) if gone else ()), payload):
-            unit.events.append(
-                events.make(each, session_id=session.id, repo_id=session.repo_id, principal=operation.principal)
-            )
+            events.log(unit, session, each, operation.principal)
         unit.sessions.delete(session.id)
         unit.rules.remove_session(session.id)
         unit.operations.finish(operation, removed.SerializeToString())

@@ -357,7 +357,5 @@ class Restorer:
                 unit, back, State.PAUSED, reason=reason, hold=Hold.STOPPED, principal=operation.principal
             )
         restored = event_pb2.SessionRestored(origin=data["origin"], warnings=warnings)
-        unit.events.append(
-            events.make(restored, session_id=back.id, repo_id=back.repo_id, principal=operation.principal)
-        )
+        events.log(unit, back, restored, operation.principal)
         unit.operations.advance(operation.id, "stored", {"warnings": json.dumps(warnings)})

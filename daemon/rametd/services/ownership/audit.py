@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import structlog
-from ramet.v1 import event_pb2
 
 from rametd.agents.base import ToolUse
 from rametd.domain.errors import RametError
@@ -211,8 +210,7 @@ def note(unit: Unit, session: Session, found: list[Foreign]) -> None:
 
 
 def warn(unit: Unit, session: Session, words: str) -> None:
-    payload = event_pb2.Warning(message=words)
-    unit.events.append(events.make(payload, session_id=session.id, repo_id=session.repo_id))
+    events.warn(unit, session, words)
 
 
 def is_audit(request: Request) -> bool:

@@ -120,4 +120,4 @@ def log_paths(unit: Unit, session: Session, tool: str, found: list[Foreign], *, 
         by_owner.setdefault(each.owner.id if each.owner is not None else "", []).append(each.path)
     for owner_id, paths in by_owner.items():
         payload = event_pb2.PathRefused(tool=tool, paths=paths, owner_id=owner_id, changed=changed)
-        unit.events.append(events.make(payload, session_id=session.id, repo_id=session.repo_id))
+        events.log(unit, session, payload)

@@ -81,8 +81,7 @@ def transfer(unit: Unit, had: Sequence[Session], to: Session, paths: Patterns, p
 
 
 def log_owner(unit: Unit, session: Session, from_id: str, to_id: str, paths: Sequence[str], principal: str) -> None:
-    payload = event_pb2.OwnershipChanged(from_id=from_id, to_id=to_id, paths=paths)
-    unit.events.append(events.make(payload, session_id=session.id, repo_id=session.repo_id, principal=principal))
+    events.log(unit, session, event_pb2.OwnershipChanged(from_id=from_id, to_id=to_id, paths=paths), principal)
 
 
 def meets(one: Patterns, other: Patterns) -> bool:

@@ -72,7 +72,7 @@ def record(unit: Unit, session: Session, other: Session | None, files: tuple[Fil
         unit.conflicts.put(now)
     if kind != old_kind or _paths(files) != was:
         payload = event_pb2.ConflictChanged(conflict=message(unit, now), old_kind=KINDS[old_kind])
-        unit.events.append(events.make(payload, session_id=session.id, repo_id=session.repo_id))
+        events.log(unit, session, payload)
     if other is not None:
         _mind_inbox(unit, session, other, now)
     return now if kind != ConflictKind.CLEAN else None

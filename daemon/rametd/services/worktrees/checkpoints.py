@@ -161,8 +161,7 @@ class Flusher:
         except RametError as error:
             log.warning("a checkpoint may not be on the disk", session=session.id, error=error.message)
             words = f"whether its newest checkpoint is on the disk cannot be told: {error.message}"
-            event = events.make(event_pb2.Warning(message=words), session_id=session.id, repo_id=session.repo_id)
-            await write_for_sure(self._core.store, lambda unit: unit.events.append(event))
+            await write_for_sure(self._core.store, lambda unit: events.warn(unit, session, words))
 
 
 def asked_for(reader: Reader, session: Session, reason: CheckpointReason) -> str:
@@ -325,7 +324,7 @@ class Checkpointer:
             turns = max(session.turns, now.checkpointed_turns)
             unit.sessions.update(session_id, checkpoint=number, checkpointed_turns=turns)
             made = event_pb2.CheckpointMade(checkpoint=checkpoint_message(checkpoint))
-            unit.events.append(events.make(made, session_id=session_id, repo_id=session.repo_id, principal=principal))
+            events.log(unit, session, made, principal)
             remember(unit, checkpoint)
             return checkpoint
 
@@ -359,9 +358,7 @@ class Checkpointer:
         """Say once, and not at the end of every turn, what git cannot read."""
         if skipped and self._skipped.get(session.id) != skipped:
             words = f"git cannot read everything, so that no checkpoint has it: {'; '.join(skipped)}"
-            warning = event_pb2.Warning(message=words)
-            event = events.make(warning, session_id=session.id, repo_id=session.repo_id)
-            await write_for_sure(self._core.store, lambda unit: unit.events.append(event))
+            await write_for_sure(self._core.store, lambda unit: events.warn(unit, session, words))
         self._skipped[session.id] = skipped
 
     # ── what happens by itself ───────────────────────────────────────────────────────────────────────────────────────────────────
@@ -465,8 +462,7 @@ def _give_up(unit: Unit, session_id: str, words: str) -> None:
     if session is None:
         return
     unit.sessions.update(session_id, checkpointed_turns=session.turns)
-    warning = event_pb2.Warning(message=f"no checkpoint could be made: {words}")
-    unit.events.append(events.make(warning, session_id=session_id, repo_id=session.repo_id))
+    events.warn(unit, session, f"no checkpoint could be made: {words}")
 
 
 async def drop_checkpoints(core: Core, session_id: str) -> None:

@@ -214,5 +214,4 @@ def comment_message(comment: Comment, current_line: int = 0) -> worktree_pb2.Com
 
 
 def _log(unit: Unit, session: Session, comment: Comment, principal: str) -> None:
-    payload = event_pb2.CommentChanged(comment=comment_message(comment))
-    unit.events.append(events.make(payload, session_id=session.id, repo_id=session.repo_id, principal=principal))
+    events.log(unit, session, event_pb2.CommentChanged(comment=comment_message(comment)), principal)

@@ -73,8 +73,7 @@ class Rewinder:
             def tell(unit: Unit) -> None:
                 session = unit.sessions.find(operation.session_id)
                 if session is not None:
-                    warning = event_pb2.Warning(message=words)
-                    unit.events.append(events.make(warning, session_id=session.id, repo_id=session.repo_id))
+                    events.warn(unit, session, words)
 
             await write_for_sure(self._core.store, tell)
             raise
@@ -180,9 +179,7 @@ class Rewinder:
             )
             told: list[Message] = [rewound, *(event_pb2.Warning(message=words) for words in warnings)]
             for payload in told:
-                unit.events.append(
-                    events.make(payload, session_id=now.id, repo_id=now.repo_id, principal=operation.principal)
-                )
+                events.log(unit, now, payload, operation.principal)
             answer = Rewound(
                 session=one_session_message(unit, unit.sessions.get(session_id)),
                 before=checkpoint_message(kept),

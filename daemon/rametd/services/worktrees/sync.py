@@ -132,8 +132,7 @@ class Syncer:
                 prompt, now = post(unit, core.kind(now.agent), now, text, operation.principal)
             now = log_synced(unit, now, synced, operation)
             for words in warnings:
-                warning = event_pb2.Warning(message=words)
-                unit.events.append(events.make(warning, session_id=now.id, repo_id=now.repo_id))
+                events.warn(unit, now, words)
             done = Done(
                 now, replace(synced, warnings=tuple(warnings)), prompt, kept[0] if kept and synced.commits else None
             )
@@ -173,8 +172,7 @@ class Syncer:
                 finish(unit, Done(now, synced, None, next(iter(found), None)), operation)
             if words:
                 log.warning("a sync was cut off", session=session.id, left=left)
-                warning = event_pb2.Warning(message=words)
-                unit.events.append(events.make(warning, session_id=now.id, repo_id=now.repo_id))
+                events.warn(unit, now, words)
             unit.operations.undo(operation.id)  # nothing, where it is finished
 
         await write_for_sure(core.store, record)
@@ -221,7 +219,7 @@ def log_synced(unit: Unit, session: Session, synced: Synced, operation: Operatio
         session = unit.sessions.update(session.id, base_commit=data["commit"])
         log_update(unit, session, ["base_commit"], principal)
     payload = event_pb2.SessionSynced(old_commit=synced.old, new_commit=synced.new, conflicts=synced.conflicts[:LISTED])
-    unit.events.append(events.make(payload, session_id=session.id, repo_id=session.repo_id, principal=principal))
+    events.log(unit, session, payload, principal)
     return session
 
 
