@@ -18,16 +18,15 @@ from rametd.domain.errors import (
     InvalidInputError,
     NotAllowedError,
     WorkingDirectoryError,
-    WrongStateError,
 )
 from rametd.domain.models import OWNER, Repo, Session
-from rametd.domain.states import State
 from rametd.platform import listeners, processes
 from rametd.services import environments, ports
 from rametd.services.commands.setup import Setup
 from rametd.services.commands.terminals import NewCommand, Terminals
 from rametd.services.core import Core
 from rametd.services.delivery import sender_of
+from rametd.services.lifecycle import refuse_archived
 from rametd.services.lookup import find_session
 from rametd.services.missing import require_tree
 from rametd.services.settings import Settings, for_session
@@ -220,8 +219,7 @@ class TerminalServicer(terminal_pb2_grpc.TerminalServiceServicer):
 
         session, repo = await self._core.store.read(work)
         allow(who, session.id)
-        if session.state == State.ARCHIVED:
-            raise WrongStateError(f"{session.name} is archived", hint=f"rametctl restore {session.name}")
+        refuse_archived(session)
         await require_tree(self._core, session, WorkingDirectoryError)
         return session, repo
 

@@ -12,11 +12,10 @@ from dataclasses import replace
 from ramet.v1 import event_pb2
 
 from rametd.agents.base import AgentKind
-from rametd.domain.errors import WrongStateError
 from rametd.domain.models import DAEMON, OWNER, Hold, OutgoingKind, Prompt, PromptState, Session
 from rametd.domain.states import State
 from rametd.services import events
-from rametd.services.lifecycle import change_state, close_reviews
+from rametd.services.lifecycle import change_state, close_reviews, refuse_archived
 from rametd.services.views import prompt_message
 from rametd.store import Reader, Unit
 
@@ -97,10 +96,7 @@ def post(
     The person's word also starts a session that was stopped or has failed; a message waits until it goes on. Raises `WrongStateError` for an
     archived one.
     """
-    if session.state == State.ARCHIVED:
-        raise WrongStateError(
-            f"{session.name} is archived", hint=f"bring it back with `rametctl restore {session.name}`"
-        )
+    refuse_archived(session)
     if source == OWNER:
         close_reviews(unit, session, source)
     prompt = add_prompt(unit, session, text, source, hops=hops)

@@ -43,6 +43,14 @@ def change_state(
     return changed
 
 
+def refuse_archived(session: Session) -> None:
+    """Raise `WrongStateError` for an archived session."""
+    if session.state == State.ARCHIVED:
+        raise WrongStateError(
+            f"{session.name} is archived", hint=f"restore it: `rametctl restore {shlex.quote(session.name)}`"
+        )
+
+
 def refuse_attached(reader: Reader, session: Session) -> None:
     """Raises `WrongStateError` while a person has the session's conversation in the agent's own program."""
     found = reader.attachments.get(session.id)

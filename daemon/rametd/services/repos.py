@@ -14,7 +14,7 @@ from ramet.v1 import event_pb2
 from ramet.words import plural
 
 from rametd.domain.errors import NameTakenError, RepoNotFoundError, WrongStateError
-from rametd.domain.models import Repo
+from rametd.domain.models import Repo, Session
 from rametd.git import RepositoryInfo
 from rametd.services import events
 from rametd.services.core import Core
@@ -104,8 +104,9 @@ def session_counts(reader: Reader) -> Counter[str]:
     return Counter(session.repo_id for session in reader.sessions.list(include_archived=True))
 
 
-async def info_of(core: Core, repo: Repo) -> RepositoryInfo:
-    """What git says of a registered repository; raises `RepoNotFoundError` when it is gone from disk."""
+async def info_of(core: Core, of: Repo | Session) -> RepositoryInfo:
+    """Ask git about a registered repository, or that of a session. Raises `RepoNotFoundError` when it is gone from disk."""
+    repo = of if isinstance(of, Repo) else await core.store.read(lambda reader: reader.repos.get(of.repo_id))
     at_root = await asyncio.to_thread(repo.root.exists)
     info = await core.git.discover(repo.root if at_root else repo.common_dir)
     if info.common_dir != repo.common_dir:  # its own was taken away, and git found the one around it

@@ -19,7 +19,7 @@ from rametd.services.agents.transcripts import Transcripts
 from rametd.services.checks import check_budget, check_effort, check_model, check_name, check_prompt
 from rametd.services.core import Core
 from rametd.services.delivery import TURN_STATES, post
-from rametd.services.lifecycle import change_state, held_by_person, log_update, release_login
+from rametd.services.lifecycle import change_state, held_by_person, log_update, refuse_archived, release_login
 from rametd.services.live import LiveAgent
 from rametd.services.missing import require_sound_tree
 from rametd.services.ownership.transfers import set_paths
@@ -263,10 +263,7 @@ class Sessions:
 
 def go_on(unit: Unit, session: Session, principal: str) -> Session:
     """`Sessions.resume` inside a unit of work."""
-    if session.state == State.ARCHIVED:
-        raise WrongStateError(
-            f"{session.name} is archived", hint=f"bring it back with `rametctl restore {session.name}`"
-        )
+    refuse_archived(session)
     session = let_go(unit, session, principal)
     if session.state not in HELD_STATES:
         return session

@@ -26,7 +26,7 @@ def test_every_message_tells_what_happened_and_what_can_be_undone(daemon: Daemon
     (tree / "only.txt").write_text("here\n")
     assert "to restore it: rametctl restore fix" in ctl("archive", "fix")
     assert not tree.exists()
-    assert "bring it back with" in ctl("send", "fix", "more", code=1)
+    assert "restore it: `rametctl restore fix`" in ctl("send", "fix", "more", code=1)
     assert str(tree) in ctl("restore", "fix")
     assert "untracked: only.txt" in ctl("rm", "fix", code=1)
     assert "rametctl restore fix" in ctl("rm", "fix", "--force")

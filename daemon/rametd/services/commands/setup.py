@@ -23,6 +23,7 @@ from rametd.services.commands.carry import carry
 from rametd.services.commands.scripts import Scripts, digest_of, shell_argv
 from rametd.services.commands.terminals import NewCommand, Terminals
 from rametd.services.core import Core
+from rametd.services.lifecycle import refuse_archived
 from rametd.services.persistence import write_for_sure
 from rametd.services.settings import for_session
 from rametd.services.trust import check_trust
@@ -238,8 +239,7 @@ class Setup:
     ) -> Asked:
         """Run a session's setup, also if it has run. Raises `NotTrustedError`, `WrongStateError`, `BadConfigError`."""
         core = self._core
-        if session.state == State.ARCHIVED:
-            raise WrongStateError(f"{session.name} is archived", hint=f"rametctl restore {session.name}")
+        refuse_archived(session)
         repo = await core.store.read(lambda reader: reader.repos.get(session.repo_id))
         settings = await for_session(core, session, repo)
         check_trust(settings, repo, lambda config: config.setup)

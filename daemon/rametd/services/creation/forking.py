@@ -9,15 +9,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 from rametd.domain.checkpoints import Checkpoint, CheckpointReason, ConversationCut
-from rametd.domain.errors import WrongStateError
 from rametd.domain.models import Session
 from rametd.domain.operations import Caller, Kind, Operation
-from rametd.domain.states import BUSY_STATES, State
+from rametd.domain.states import BUSY_STATES
 from rametd.services.agents.transcripts import Transcripts, gone
 from rametd.services.core import Core
 from rametd.services.creation.creator import Creator
 from rametd.services.creation.wanted import Created, Fork, NewSession
 from rametd.services.environments import variables_of
+from rametd.services.lifecycle import refuse_archived
 from rametd.services.missing import require_tree
 from rametd.services.operations.runner import new_operation
 from rametd.services.worktrees.checkpoints import Checkpointer
@@ -47,10 +47,7 @@ class Forker:
         self, session: Session, wanted: Wanted, principal: str, remember: Callable[[Unit, Session], object]
     ) -> Created:
         """Raises `WrongStateError` for an archived session, and what creating one raises."""
-        if session.state == State.ARCHIVED:
-            raise WrongStateError(
-                f"{session.name} is archived", hint=f"bring it back with `rametctl restore {session.name}`"
-            )
+        refuse_archived(session)
         if wanted.checkpoint:
             found = await self._core.store.read(lambda reader: find_checkpoint(reader, session, wanted.checkpoint))
             return await self._create(session, wanted, found, principal, remember)

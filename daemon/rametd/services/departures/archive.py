@@ -101,8 +101,7 @@ class Archiver:
     async def _shelve(self, operation: Operation, session: Session) -> tuple[Shelved | None, int, list[str]]:
         """Move the worktree to the shelf; the branch stays. Return its snapshot, the freed bytes, and warnings."""
         core, ref = self._core, archive_ref(session.id)
-        repo = await core.store.read(lambda reader: reader.repos.get(session.repo_id))
-        info = await info_of(core, repo)
+        info = await info_of(core, session)
         last, warnings = await last_whole(core, info, session)
         before = await asyncio.to_thread(tree_bytes, session.worktree)
         shelved: Shelved | None = None

@@ -28,9 +28,8 @@ async def work_at_risk(core: Core, session: Session) -> Risk:
             f"the worktree of {session.name} was replaced by a symbolic link, so its files cannot be checked",
             hint=f"move the directory back to {session.worktree}, or add --force",
         )
-    repo = await core.store.read(lambda reader: reader.repos.get(session.repo_id))
     try:
-        info = await info_of(core, repo)
+        info = await info_of(core, session)
     except NotFoundError as error:
         # Nothing can be saved into the repository, so the worktree stays; the message says so.
         if await asyncio.to_thread(session.worktree.exists):
@@ -126,9 +125,8 @@ async def with_unstored(core: Core, session: Session, risk: Risk) -> Risk:
     """Add the files that git cannot store. This stores all others, so it is only for a removal that is about to be refused."""
     if session.worktree_kind != WorktreeKind.OWN:
         return risk
-    repo = await core.store.read(lambda reader: reader.repos.get(session.repo_id))
     try:
-        lines = await core.git.worktrees.unstored(await info_of(core, repo), session.worktree)
+        lines = await core.git.worktrees.unstored(await info_of(core, session), session.worktree)
     except GitFailedError as error:
         lines = (error.message,)
     places = {parse_unread(line).place for line in lines}

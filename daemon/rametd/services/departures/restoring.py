@@ -253,9 +253,8 @@ class Restorer:
         await write_for_sure(core.store, lambda unit: unit.operations.undo(operation.id))
 
     async def _info(self, session: Session) -> RepositoryInfo:
-        repo = await self._core.store.read(lambda reader: reader.repos.get(session.repo_id))
         try:
-            return await info_of(self._core, repo)
+            return await info_of(self._core, session)
         except RepoNotFoundError as error:
             raise RepoNotFoundError(
                 f"the repository of {session.name} is gone: {error.message}", hint="move it back first"

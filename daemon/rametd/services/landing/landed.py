@@ -26,8 +26,7 @@ async def landed(core: Core, session: Session, *, pull_request_state: str | None
 
     ``pull_request_state`` is "merged" where a pull request with the branch's tip as its head was. Raises what git raises.
     """
-    repo = await core.store.read(lambda reader: reader.repos.get(session.repo_id))
-    info = await info_of(core, repo)
+    info = await info_of(core, session)
     tip = await core.git.branches.tip(info, session.branch)
     if tip is None:
         return Landed(False, f"branch {session.branch} is gone")

@@ -5,13 +5,12 @@ from collections.abc import Sequence
 
 from ramet.v1 import event_pb2
 
-from rametd.domain.errors import PathsNotOwnedError, WrongStateError
+from rametd.domain.errors import PathsNotOwnedError
 from rametd.domain.models import Request, RequestKind, Session
-from rametd.domain.states import State
 from rametd.git import Tree
 from rametd.ownership import Patterns, overlap
 from rametd.services import events
-from rametd.services.lifecycle import log_update
+from rametd.services.lifecycle import log_update, refuse_archived
 from rametd.services.ownership.claims import IGNORE_CASE, check_claims, patterns_of
 from rametd.store import Unit
 
@@ -25,8 +24,7 @@ def set_paths(
     tree: Tree | None,
 ) -> Session:
     """Change what a session owns and must leave alone; None leaves it. ``tree`` is as for `check_claims`. Raises `InvalidInputError`, `PathsNotOwnedError`, `PathsOwnedError`, `WrongStateError`."""
-    if session.state == State.ARCHIVED:
-        raise WrongStateError(f"{session.name} is archived", hint=f"`rametctl restore {session.name}` brings it back")
+    refuse_archived(session)
     new_owns = session.owns if owns is None else _tidy(session.owns, owns, "owned")
     new_forbids = session.forbids if forbids is None else _tidy(session.forbids, forbids, "forbidden")
     check_claims(unit, session.repo_id, new_owns, new_forbids, parent=None, session_id=session.id, tree=tree)

@@ -44,9 +44,8 @@ class Text:
 
 async def describe(core: Core, session: Session, note: str = "") -> Text:
     """Compose the text: goal or first prompt, report or last words, commits, and the repository's template."""
-    repo = await core.store.read(lambda reader: reader.repos.get(session.repo_id))
     goal, title, summary = await core.store.read(lambda reader: _facts(reader, session))
-    template = await core.git.commits.file_at(await info_of(core, repo), session.base_commit, TEMPLATES)
+    template = await core.git.commits.file_at(await info_of(core, session), session.base_commit, TEMPLATES)
     parts = [f"## Goal\n\n{shortened(goal, GOAL_LIMIT)}"] if goal else []
     if summary:
         parts.append(f"## Summary\n\n{shortened(summary, SUMMARY_LIMIT)}")

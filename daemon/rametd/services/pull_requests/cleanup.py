@@ -57,8 +57,7 @@ class PullRequestCleaner:
         if pull.state != PullState.MERGED:
             words = "it has no known pull request" if not pull.number else f"its pull request is {pull.state}"
             return CleanedUp(session, False, words + (f" as of the last look: {pull.error}" if pull.error else ""))
-        repo = await core.store.read(lambda reader: reader.repos.get(session.repo_id))
-        info = await info_of(core, repo)
+        info = await info_of(core, session)
         tip = await core.git.branches.tip(info, session.branch)
         if (why := await self._why_not(session, pull, tip)) is not None:
             return CleanedUp(session, False, why)

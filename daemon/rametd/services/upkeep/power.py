@@ -87,8 +87,7 @@ class Power:
         newest = await core.store.read(lambda reader: reader.checkpoints.latest(session.id))
         if newest is None:
             return
-        repo = await core.store.read(lambda reader: reader.repos.get(session.repo_id))
-        info = await info_of(core, repo)
+        info = await info_of(core, session)
         kept = (await core.git.refs.below(info, newest.ref)).get(newest.ref)
         lost = await core.git.snapshots.lost(info, newest.snapshot)
         if not lost and kept == newest.snapshot:

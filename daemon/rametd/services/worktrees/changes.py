@@ -86,7 +86,7 @@ async def against(core: Core, session: Session, name: str, *, sessions: bool = T
                 f"{other.name} works in another repository", hint="compare sessions of one repository"
             )
         return await files_of(core, other)
-    info = await info_of(core, await core.store.read(lambda reader: reader.repos.get(session.repo_id)))
+    info = await info_of(core, session)
     if name == "target":
         parted = await core.git.commits.merge_base(info, session.base_ref or session.base_commit, session.branch)
         return Against(parted or session.base_commit, parted or session.base_commit)
@@ -143,7 +143,7 @@ async def files_of(core: Core, session: Session) -> Against:
         await require_tree(core, session)
         return Against(await core.git.diffs.tree(session.worktree), "")
     if session.worktree_kind == WorktreeKind.OWN:
-        info = await info_of(core, await core.store.read(lambda reader: reader.repos.get(session.repo_id)))
+        info = await info_of(core, session)
         ref = f"{ARCHIVE}{session.id}"
         archived = await core.git.snapshots.read(info, ref)
         if archived is None:
@@ -169,7 +169,7 @@ async def compare(
         return await core.git.diffs.of_worktree(
             session.worktree, old.tree, patch=patch, max_patch=max_patch, options=options
         )
-    info = await info_of(core, await core.store.read(lambda reader: reader.repos.get(session.repo_id)))
+    info = await info_of(core, session)
     new = await files_of(core, session)
     return await core.git.diffs.between(info, old.tree, new.tree, patch=patch, max_patch=max_patch, options=options)
 

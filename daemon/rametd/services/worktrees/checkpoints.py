@@ -19,13 +19,14 @@ import structlog
 from ramet.v1 import event_pb2
 
 from rametd.domain.checkpoints import Checkpoint, CheckpointReason
-from rametd.domain.errors import GitFailedError, RametError, RefNotFoundError, WrongStateError
+from rametd.domain.errors import GitFailedError, RametError, RefNotFoundError
 from rametd.domain.models import DAEMON, Session
 from rametd.domain.states import State
 from rametd.git import CHECKPOINTS, Depth, FileChange, Numbered, RepositoryInfo
 from rametd.services import events
 from rametd.services.core import Core
 from rametd.services.ids import new_id
+from rametd.services.lifecycle import refuse_archived
 from rametd.services.operations.runner import refuse_busy
 from rametd.services.persistence import write_for_sure
 from rametd.services.repos import info_of
@@ -53,8 +54,7 @@ async def recall(core: Core, session: Session) -> Checkpoint | None:
 
     The first one's ref may also be of a daemon that was killed before it wrote the row: that is the same checkpoint, and is entered too.
     """
-    repo = await core.store.read(lambda reader: reader.repos.get(session.repo_id))
-    info = await info_of(core, repo)
+    info = await info_of(core, session)
     kept = await core.git.snapshots.below(info, f"{CHECKPOINTS}{session.id}")
     if not kept:
         return None
@@ -263,10 +263,7 @@ class Checkpointer:
             return found, before, position(reader, found), asked_for(reader, found, reason)
 
         session, before, (conversation_id, message_id), summary = await core.store.read(look)
-        if session.state == State.ARCHIVED:
-            raise WrongStateError(
-                f"{session.name} is archived", hint=f"bring it back with `rametctl restore {session.name}`"
-            )
+        refuse_archived(session)
         before = before or await recall(core, session)
         number = 1 if before is None else before.number + 1
         ref = f"{CHECKPOINTS}{session_id}/{number}"
@@ -280,8 +277,7 @@ class Checkpointer:
         core.failpoint.hit(f"checkpoint.{reason}-kept")
         if tree is None:
             await self._tell_skipped(session, kept.skipped)
-        repo = await core.store.read(lambda reader: reader.repos.get(session.repo_id))
-        info = await info_of(core, repo)
+        info = await info_of(core, session)
         here = (kept.files, kept.head, conversation_id, message_id)
         # That of a fork goes again where the fork is refused: nobody else may rely on it.
         usable = reason in WAITED_FOR and before is not None and before.reason != CheckpointReason.FORK
@@ -347,8 +343,7 @@ class Checkpointer:
             await write_for_sure(core.store, lambda unit: unit.checkpoints.remove(checkpoint))
             core.failpoint.hit("fork.dropped")
             if session is not None:
-                repo = await core.store.read(lambda reader: reader.repos.get(session.repo_id))
-                await core.git.refs.drop_all(await info_of(core, repo), checkpoint.ref)
+                await core.git.refs.drop_all(await info_of(core, session), checkpoint.ref)
 
     def unread(self, session_id: str) -> tuple[str, ...]:
         """Git's words for what the newest checkpoint of a session does not have, since it could not be read."""

@@ -11,11 +11,11 @@ from ramet.words import plural
 from rametd.domain.comments import Comment, CommentState
 from rametd.domain.errors import AmbiguousError, CommentNotFoundError, InvalidInputError, WrongStateError
 from rametd.domain.models import Prompt, Session
-from rametd.domain.states import State
 from rametd.services import events
 from rametd.services.core import Core
 from rametd.services.delivery import post
 from rametd.services.ids import new_id
+from rametd.services.lifecycle import refuse_archived
 from rametd.services.views import stamp
 from rametd.store import Reader, Unit
 
@@ -51,10 +51,7 @@ class Reviewer:
 
         Raises `InvalidInputError` for a missing file or line, and for a text that is empty or too long.
         """
-        if session.state == State.ARCHIVED:
-            raise WrongStateError(
-                f"{session.name} is archived", hint=f"bring it back with `rametctl restore {session.name}`"
-            )
+        refuse_archived(session)
         if not text.strip() or len(text.encode("utf-8", "surrogatepass")) > TEXT_LIMIT:
             raise InvalidInputError(
                 "a comment has 1 to 16,384 bytes of text", hint="say what is to be done differently"

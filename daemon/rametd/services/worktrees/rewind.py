@@ -24,7 +24,7 @@ from rametd.services.agents.stopping import end_agent
 from rametd.services.agents.supervisor import Supervisor
 from rametd.services.agents.transcripts import Transcripts, gone
 from rametd.services.core import Core
-from rametd.services.lifecycle import close_reviews, log_update
+from rametd.services.lifecycle import close_reviews, log_update, refuse_archived
 from rametd.services.operations.runner import new_operation, refuse_landing
 from rametd.services.persistence import write_for_sure
 from rametd.services.repos import info_of
@@ -230,9 +230,7 @@ def check_state(session: Session, checkpoint: Checkpoint) -> None:
     if session.state in BUSY_STATES or session.state == State.QUEUED:
         hint = f"`rametctl stop {session.name}` first, or wait until it is idle"
         raise WrongStateError(f"{session.name} is {session.state}: a turn runs or is about to", hint=hint)
-    if session.state == State.ARCHIVED:
-        hint = f"bring it back with `rametctl restore {session.name}`"
-        raise WrongStateError(f"{session.name} is archived", hint=hint)
+    refuse_archived(session)
 
 
 def cut_conversation(unit: Unit, session: Session, checkpoint: Checkpoint) -> None:

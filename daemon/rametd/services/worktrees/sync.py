@@ -21,7 +21,7 @@ from rametd.services import events
 from rametd.services.core import Core
 from rametd.services.delivery import post
 from rametd.services.environments import for_git
-from rametd.services.lifecycle import log_update
+from rametd.services.lifecycle import log_update, refuse_archived
 from rametd.services.missing import require_tree
 from rametd.services.operations.runner import new_operation, refuse_landing
 from rametd.services.persistence import write_for_sure
@@ -71,8 +71,7 @@ class Syncer:
         """
         core = self._core
         await require_tree(core, session)
-        repo = await core.store.read(lambda reader: reader.repos.get(session.repo_id))
-        info = await info_of(core, repo)
+        info = await info_of(core, session)
         ref = wanted.base_ref or session.base_ref
         fetched: Base | None = None
         if wanted.fetch:
@@ -95,8 +94,7 @@ class Syncer:
     async def _complete(self, operation: Operation) -> Answer:
         core, data = self._core, operation.data
         session = await core.store.read(lambda reader: reader.sessions.get(operation.session_id))
-        repo = await core.store.read(lambda reader: reader.repos.get(session.repo_id))
-        info = await info_of(core, repo)
+        info = await info_of(core, session)
         kept: list[Checkpoint] = []
 
         async def keep(coming: Synced) -> None:
@@ -154,8 +152,7 @@ class Syncer:
         left, words = CutOff.NOTHING, ""
         if "new" in data:  # else git had not begun
             try:
-                repo = await core.store.read(lambda reader: reader.repos.get(session.repo_id))
-                source = (await info_of(core, repo)).worktree_root
+                source = (await info_of(core, session)).worktree_root
                 branch = session.branch or None
                 left = await core.git.syncing.settle(session.worktree, branch, data["old"], data["new"], source)
                 words = words_for(left, session, data)
@@ -189,10 +186,7 @@ def check_state(unit: Unit, session_id: str) -> None:
             f"{session.name} is {session.state}: a turn runs or is about to",
             hint=f"wait until it is idle, or `rametctl stop {session.name}` first",
         )
-    if session.state == State.ARCHIVED:
-        raise WrongStateError(
-            f"{session.name} is archived", hint=f"bring it back with `rametctl restore {session.name}`"
-        )
+    refuse_archived(session)
     refuse_landing(unit, session)
 
 
