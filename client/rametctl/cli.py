@@ -34,7 +34,7 @@ GROUPS: Mapping[str, Mapping[str, str]] = {
         "pr conflicts": "pull requests; what does not merge",
     },
     "Several at once": {
-        "plan": "sessions from a file, with owners and order",
+        "plan compare pick": "sessions from a file; contenders; keep one",
         "msg messages cost status": "tell a session; messages; costs; counts",
     },
     "Clear away": {

@@ -5,12 +5,10 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from rametctl.errors import ClientError, PersonNeededError, TimedOutError
-from rametctl.options import new_request_id
 
 if TYPE_CHECKING:
     from ramet.v1.attention_pb2 import AttentionRequest
     from ramet.v1.session_pb2 import (
-        CreateSessionRequest,
         GetSessionResponse,
         ListSessionsResponse,
         Session,
@@ -203,15 +201,3 @@ def told(app: "App", session: "Session", *, note: str = "", **extra: object) -> 
         if note:
             app.output.text(note)
     return to_json(session) | extra
-
-
-def numbered(base: "CreateSessionRequest", count: int) -> "Iterator[CreateSessionRequest]":
-    """``count`` requests, each with an id of its own; where there are several, names and branches end in -1, -2, …"""
-    for number in range(1, count + 1):
-        request = type(base)()
-        request.CopyFrom(base)
-        request.request_id = new_request_id()
-        if count > 1:
-            request.name = f"{base.name}-{number}" if base.name else ""
-            request.branch = f"{base.branch}-{number}" if base.branch else ""
-        yield request

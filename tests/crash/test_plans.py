@@ -182,3 +182,27 @@ async def test_a_converge_that_is_killed_is_finished_by_the_next(
     pushed = git(remote, "branch", "--format=%(refname:short)").split()
     assert pushed == ["main", *(session.branch for session in made.sessions)]
     killed.kill()
+
+
+@pytest.mark.smoke
+async def test_a_contest_is_created_whole_or_not_at_all(
+    killed: DaemonProcess, sandbox: Sandbox, repository: Path
+) -> None:
+    async def call(client: Client) -> session_pb2.CreateSessionResponse:
+        request = session_pb2.CreateSessionRequest(
+            path=str(repository), name="try", contenders=["", "claude", ""], request_id="the one"
+        )
+        return await client.sessions.CreateSession(request, metadata=client.metadata)
+
+    def nothing() -> None:
+        assert not leftovers(sandbox, repository)
+        assert rows(sandbox, "SELECT count(*) FROM sessions") == [(0,)]
+
+    for point in ("create.intended", "create.files-written", "create.inserted"):
+        await die_in(killed, point, call, nothing)
+    killed.start()
+    async with connected(sandbox) as client:
+        again = await call(client)
+        assert [each.name for each in again.contenders] == await listed(client) == ["try-1", "try-2", "try-3"]
+        assert len({each.base_commit for each in again.contenders}) == 1
+    killed.kill()

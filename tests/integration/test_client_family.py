@@ -266,27 +266,15 @@ def test_costs_are_summed_with_a_total(world: World) -> None:
 # Several at once, families
 
 
-def test_new_count_makes_numbered_sessions_each_with_its_own_request_id(world: World) -> None:
+def test_new_count_creates_a_contest_with_one_call(world: World) -> None:
     shown = json.loads(world.run("new", "try", "--name", "idea", "--branch", "b", "--count", "3", "--json").out)
     assert [session["name"] for session in shown] == ["idea-1", "idea-2", "idea-3"]
-    sent = world.state.called("CreateSession")
-    assert [call.branch for call in sent] == ["b-1", "b-2", "b-3"]
-    assert len({call.request_id for call in sent}) == 3
-    assert world.run("new", "x", "--count", "2", "--existing", "b").code == 2
+    (sent,) = world.state.called("CreateSession")
+    assert (sent.branch, sent.contenders) == ("b", ["", "", ""])
     assert world.run("new", "x", "--count", "0").code == 2
-
-
-def test_one_that_cannot_be_made_does_not_hide_the_others(world: World) -> None:
-    refusal = Refusal("ALREADY_EXISTS", "another has the name", "NAME_TAKEN", "choose another")
-    world.state.refusals["CreateSession"] = [refusal]
-    result = world.run("new", "try", "--name", "idea", "--count", "2", "--json")
-    failed, made = json.loads(result.out)
-    assert (result.code, failed["error"]["reason"], made["name"]) == (1, "NAME_TAKEN", "idea-2")
-    assert result.err == "rametctl: another has the name; choose another\n"
-    world.state.refusals["CreateSession"] = [refusal]
-    shown = lines(world.run("new", "try", "--name", "other", "--count", "2").out)
-    assert shown[0] == "session 1 of 2 was not created: another has the name"
-    assert "name      other-2" in shown
+    assert lines(world.run("new", "try", "--name", "more", "--count", "2").out)[-1] == (
+        "To compare them: rametctl compare more"
+    )
 
 
 def test_new_count_wait_waits_for_all(world: World) -> None:

@@ -154,10 +154,16 @@ class Repos(Servicer, repo_pb2_grpc.RepoServiceServicer):
 class Sessions(Servicer, session_pb2_grpc.SessionServiceServicer):
     def CreateSession(self, request: Any, context: Any) -> session_pb2.CreateSessionResponse:  # noqa: N802
         self.note("CreateSession", request, context)
-        session = self.state.session(request.name or "made-up")
-        if request.prompt:
-            session.state = session_pb2.SESSION_STATE_WORKING
-        return session_pb2.CreateSessionResponse(session=session, warnings=self.state.warnings)
+        name = request.name or "made-up"
+        names = [f"{name}-{number}" for number, _ in enumerate(request.contenders, 1)] or [name]
+        sessions = [self.state.session(each) for each in names]
+        for session in sessions:
+            session.contest = name if request.contenders else ""
+            if request.prompt:
+                session.state = session_pb2.SESSION_STATE_WORKING
+        return session_pb2.CreateSessionResponse(
+            session=sessions[0], contenders=sessions if request.contenders else (), warnings=self.state.warnings
+        )
 
     def GetSession(self, request: Any, context: Any) -> session_pb2.GetSessionResponse:  # noqa: N802
         self.note("GetSession", request, context)

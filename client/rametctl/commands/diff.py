@@ -91,7 +91,7 @@ def command(
     )
     with app.output.spinner("comparing …"):
         answer = app.connection.call(lambda daemon: daemon.worktrees.GetDiff, request)
-    _show(app, answer, stat=stat, name_only=name_only)
+    show_diff(app, answer, stat=stat, name_only=name_only)
     if paths and not answer.files:
         app.output.note("rametctl: nothing that is named has changed, or there is no such path")
     if answer.truncated and applied and not app.output.json_mode:
@@ -100,7 +100,7 @@ def command(
         )
 
 
-def _show(app: App, answer: "GetDiffResponse", *, stat: bool, name_only: bool) -> None:
+def show_diff(app: App, answer: "GetDiffResponse", *, stat: bool = False, name_only: bool = False) -> None:
     from ramet.jsonify import to_json
 
     if app.output.json_mode:

@@ -78,7 +78,7 @@ def command(
     with app.connection.within(None if timeout is None else timeout + GRACE):
         # The log's end first: what happens between the call and the first look is then seen too.
         cursor = app.connection.info().cursor
-        queued = _queue(app, request)
+        queued = queue_landing(app, request)
         landings = list(queued.landings)
         for warning in queued.warnings:
             app.output.note(f"rametctl: {warning}")
@@ -97,7 +97,7 @@ def command(
         check_landed(landings)
 
 
-def _queue(app: App, request: "LandSessionsRequest") -> "LandSessionsResponse":
+def queue_landing(app: App, request: "LandSessionsRequest") -> "LandSessionsResponse":
     """Queue the sessions; on a terminal, ask whether to land on a branch that has an upstream."""
     import sys
 

@@ -1,5 +1,6 @@
 """`rametctl new`: create a session."""
 
+import shlex
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, TypedDict, Unpack
@@ -15,6 +16,7 @@ from rametctl.options import (
     env_option,
     mode_number,
     mode_option,
+    new_request_id,
     repo_option,
     repo_path,
 )
@@ -37,7 +39,7 @@ class Options(TypedDict):
     with_changes: bool
     fetch: bool
     initial_commit: bool
-    agent: str
+    agent: tuple[str, ...]
     model: str
     mode: str | None
     effort: str | None
@@ -48,6 +50,7 @@ class Options(TypedDict):
     priority: int
     after: tuple[str, ...]
     count: int
+    check: str
     wait: bool
     watch: bool
     env: tuple[str, ...]
@@ -65,7 +68,9 @@ class Options(TypedDict):
 @click.option("--with-changes", is_flag=True, help="Copy uncommitted changes of this checkout.")
 @click.option("--fetch", is_flag=True, help="Fetch the base or the existing branch first.")
 @click.option("--initial-commit", is_flag=True, help="If there is no commit yet, create an empty one.")
-@click.option("--agent", default="", help="Kind of agent (default: claude).")
+@click.option(
+    "--agent", metavar="KIND[:N]", multiple=True, help="Kind of agent (default: claude); several make a contest."
+)
 @click.option("-m", "--model", default="", help="Model.")
 @mode_option("Permission mode; see: rametctl help modes.")
 @effort_option
@@ -86,6 +91,7 @@ class Options(TypedDict):
 @click.option(
     "--count", type=click.IntRange(1, 100), default=1, metavar="N", help="Create N sessions with the same prompt."
 )
+@click.option("--check", metavar="CMD", default="", help="Check that `rametctl compare` runs in each contender.")
 @env_option
 @click.option("--wait", is_flag=True, help="Wait until the turn ends; exit with 4 if it needs your input.")
 @click.option("-w", "--watch", is_flag=True, help="Watch the session afterwards.")
@@ -96,8 +102,11 @@ def command(app: App, /, **options: Unpack[Options]) -> None:
 
     The prompt may begin with a dash and be megabytes long. It is read from standard
     input if that is a pipe, or with "-". Without a prompt the session is idle until
-    `rametctl send`. With --count, sessions are named NAME-1 to NAME-N; if one fails,
-    the others are still created.
+    `rametctl send`.
+
+    With --count or several --agent, Ramet creates a contest: sessions with the same
+    prompt and base commit, NAME-1 to NAME-N or NAME-KIND, all or none. See:
+    rametctl compare, rametctl pick.
 
     --with-changes copies files, not the index: staged changes are unstaged in the new
     worktree. This checkout is not changed.
@@ -107,43 +116,32 @@ def command(app: App, /, **options: Unpack[Options]) -> None:
       rametctl new "fix the login"
       rametctl new --name docs --base main -f task.md
       gh issue view 12 | rametctl new --wait
-      rametctl new "make it faster" --name idea --count 3
+      rametctl new "make it faster" --agent claude:2 --agent codex --check make
     """
     from rametctl.errors import UsageError
-    from rametctl.sessions import going_on, numbered
+    from rametctl.sessions import going_on
 
     if options["base"] and options["existing"]:
         raise UsageError("--base and --existing were both given", hint="an existing branch is its own base")
-    if options["count"] > 1 and options["in_place"]:
-        raise UsageError("--count and --in-place were both given", hint="one session at a time works in a checkout")
-    if options["count"] > 1 and options["existing"]:
-        raise UsageError("--count and --existing were both given", hint="a branch is checked out in one worktree only")
+    contenders = expand_agents(options["agent"], options["count"])
+    if options["check"] and not contenders:
+        raise UsageError("--check is for several sessions", hint="add --count or --agent KIND:N")
     wait, watch = options["wait"], options["watch"]
     if wait and watch:
         raise UsageError("--wait and --watch were both given", hint="give one of them")
     text = read_prompt(options["prompt"], options["file"], sys.stdin)
     if wait and text is None:
         raise UsageError("there is nothing to wait for without a prompt", hint="give a prompt", reason="EMPTY_PROMPT")
-    base = _request(options, text or "")
+    base = _request(options, contenders, text or "")
     base.path = repo_path(app, options["repo"])
     if (variables := variable_changes(app.environ, options["env"])) is not None:
         base.variables.CopyFrom(variables)
-    with app.output.spinner(
-        "creating the session …" if options["count"] == 1 else f"creating {options['count']} sessions …"
-    ):
-        made = [_create(app, request) for request in numbered(base, options["count"])]
-    if _lacks_commit(made) and _make_first_commit(app):
-        base.initial_commit = True
-        with app.output.spinner("creating the session …"):
-            made = [_create(app, request) for request in numbered(base, options["count"])]
-    sessions = [each for each in made if not isinstance(each, ClientError)]
+    sessions = _create(app, base)
     if not (wait and app.output.json_mode):
-        _report(app, made, stream=watch, idle=text is None, hint=not (wait or watch))
-    if wait and sessions:
+        _report(app, sessions, stream=watch, idle=text is None, hint=not (wait or watch))
+    if wait:
         with going_on(app, sessions):
-            _wait(app, made)
-    if failed := next((each for each in made if isinstance(each, ClientError)), None):
-        raise failed
+            _wait(app, sessions)
     if watch:
         from rametctl.commands.watch import watch_sessions
 
@@ -151,8 +149,19 @@ def command(app: App, /, **options: Unpack[Options]) -> None:
             watch_sessions(app, [session.id for session in sessions])
 
 
-def _lacks_commit(made: "Sequence[Session | ClientError]") -> bool:
-    return any(isinstance(each, ClientError) and each.reason == "NO_COMMIT" for each in made)
+def expand_agents(agents: Sequence[str], count: int) -> list[str]:
+    """The agents of a contest, "" for the default one; empty for a single session. Raises UsageError."""
+    from rametctl.errors import UsageError
+
+    if count > 1 and len(agents) > 1:
+        raise UsageError("--count and several --agent were given", hint="give --agent KIND:N")
+    kinds: list[str] = []
+    for agent in agents or ("",):
+        kind, colon, number = agent.partition(":")
+        if colon and not (number.isascii() and number.isdigit() and 0 < int(number) <= 100 and kind):
+            raise UsageError(f"invalid value for '--agent': {agent!r}", hint="give KIND or KIND:N, N from 1 to 100")
+        kinds += [kind] * (int(number) if colon else 1) * count
+    return kinds if len(kinds) > 1 else []
 
 
 def _make_first_commit(app: App) -> bool:
@@ -163,7 +172,7 @@ def _make_first_commit(app: App) -> bool:
     return app.output.confirm(question)
 
 
-def _request(options: Options, prompt: str) -> "CreateSessionRequest":
+def _request(options: Options, contenders: Sequence[str], prompt: str) -> "CreateSessionRequest":
     from ramet.v1 import session_pb2
 
     return session_pb2.CreateSessionRequest(
@@ -176,7 +185,9 @@ def _request(options: Options, prompt: str) -> "CreateSessionRequest":
         with_changes=options["with_changes"],
         fetch=options["fetch"],
         initial_commit=options["initial_commit"],
-        agent=options["agent"],
+        agent="" if contenders else "".join(options["agent"]).removesuffix(":1"),
+        contenders=contenders,
+        check=options["check"],
         model=options["model"],
         mode=mode_number(options["mode"]),
         effort=options["effort"] or "",
@@ -189,78 +200,72 @@ def _request(options: Options, prompt: str) -> "CreateSessionRequest":
     )
 
 
-def _create(app: App, request: "CreateSessionRequest") -> "Session | ClientError":
-    """The session, or why there is none."""
+def _create(app: App, request: "CreateSessionRequest") -> "list[Session]":
+    """Create the session, or all of a contest; where there is no commit yet, offer on a terminal to create one."""
+    several = f"creating {len(request.contenders)} sessions …"
+    request.request_id = new_request_id()
     try:
-        answer = app.connection.call(lambda daemon: daemon.sessions.CreateSession, request)
+        with app.output.spinner(several if request.contenders else "creating the session …"):
+            answer = app.connection.call(lambda daemon: daemon.sessions.CreateSession, request)
     except ClientError as error:
-        return error
+        if error.reason != "NO_COMMIT" or request.initial_commit or not _make_first_commit(app):
+            raise
+        request.initial_commit = True
+        return _create(app, request)
     for warning in answer.warnings:
         app.output.note(f"rametctl: warning: {warning}")
-    return answer.session
+    return list(answer.contenders) or [answer.session]
 
 
-def _report(app: App, made: "Sequence[Session | ClientError]", *, stream: bool, idle: bool, hint: bool) -> None:
-    """Say what was made: of one session all, of several one after the other, with what went wrong in between."""
+def _report(app: App, sessions: "Sequence[Session]", *, stream: bool, idle: bool, hint: bool) -> None:
     from rametctl.render.session import created, reference
 
     if app.output.json_mode:
-        _print_json(app, made, stream=stream)
+        _print_json(app, sessions, stream=stream)
         return
-    several = len(made) > 1
-    for number, each in enumerate(made, 1):
-        if several and number > 1:
+    for number, session in enumerate(sessions):
+        if number:
             app.output.text("")
-        if isinstance(each, ClientError):
-            if several:
-                app.output.text(f"session {number} of {len(made)} was not created: {each.message}")
-            continue
-        app.output.show(*created(each))
-        name = reference(each)
+        app.output.show(*created(session))
+        name = reference(session)
         if idle:
             app.output.text(f"The session is idle; send it a prompt: rametctl send {name} PROMPT")
-        elif hint and not several:
+        elif hint and len(sessions) == 1:
             app.output.hint(f"rametctl watch {name}")
+    if len(sessions) > 1 and not idle:
+        app.output.text("", f"To compare them: rametctl compare {shlex.quote(sessions[0].contest)}")
 
 
 def report_one(app: App, session: "Session", *, idle: bool) -> None:
-    """Say what was made, when it is one session."""
+    """Report a session that was created."""
     _report(app, [session], stream=False, idle=idle, hint=True)
 
 
-def _print_json(app: App, made: "Sequence[Session | ClientError]", *, stream: bool = False) -> None:
-    """One object for one session, an array for several; in it an error stands where its session would."""
+def _print_json(app: App, sessions: "Sequence[Session]", *, stream: bool = False) -> None:
+    """One object for one session, an array for a contest; a line for each where a stream follows."""
     from ramet import jsonify
 
-    shown = [
-        {"error": {"reason": each.reason, "message": each.message, "hint": each.hint}}
-        if isinstance(each, ClientError)
-        else jsonify.to_json(each)
-        for each in made
-    ]
-    if len(made) == 1 and isinstance(made[0], ClientError):
-        return  # told by `main`
+    shown = [jsonify.to_json(each) for each in sessions]
     if stream:
         for each in shown:
             app.output.json(each, stream=True)
     else:
-        app.output.json(shown[0] if len(made) == 1 else shown)
+        app.output.json(shown[0] if len(shown) == 1 else shown)
 
 
-def _wait(app: App, made: "Sequence[Session | ClientError]") -> None:
+def _wait(app: App, sessions: "Sequence[Session]") -> None:
     from rametctl.render.session import reference, setup_failed
     from rametctl.sessions import check_outcome, show_end, wait_sessions
 
-    answer = wait_sessions(app, [each.id for each in made if not isinstance(each, ClientError)])
+    answer = wait_sessions(app, [each.id for each in sessions])
     latest = {session.id: session for session in answer.sessions}
-    now = [each if isinstance(each, ClientError) else latest.get(each.id, each) for each in made]
+    now = [latest.get(each.id, each) for each in sessions]
     if app.output.json_mode:
         _print_json(app, now)
     else:
         for each in now:
-            if not isinstance(each, ClientError):
-                app.output.text("")
-                show_end(app, each)
-                if setup_failed(each):
-                    app.output.note(f"rametctl: warning: its setup failed; see: rametctl show {reference(each)}")
+            app.output.text("")
+            show_end(app, each)
+            if setup_failed(each):
+                app.output.note(f"rametctl: warning: its setup failed; see: rametctl show {reference(each)}")
     check_outcome(answer)

@@ -989,8 +989,6 @@ class Dashboard(App[None]):
         return path
 
     def _create(self, path: str, answer: dict[str, str]) -> None:
-        from rametctl.sessions import numbered
-
         mode = answer["mode"]
         try:
             budget = float(answer["budget"].lstrip("$")) if answer["budget"] else None
@@ -1004,16 +1002,14 @@ class Dashboard(App[None]):
         base = session_pb2.CreateSessionRequest(
             path=path, prompt=answer["prompt"], name=answer["name"], base_ref=answer["base"], agent=answer["agent"],
             model=answer["model"], mode=mode_number(mode or None), budget_usd=budget, owns=answer["owns"].split(),
+            contenders=[answer["agent"]] * count if count > 1 else (), request_id=new_request_id(),
         )  # fmt: skip
 
         async def work() -> str:
-            names = []
-            for request in numbered(base, count):
-                made = await self.call(lambda daemon: daemon.sessions.CreateSession, request)
-                names.append(made.session.name)
-                self._selected = made.session.id
-                self._talk = None
-            return f"created {', '.join(names)}"
+            made = await self.call(lambda daemon: daemon.sessions.CreateSession, base)
+            self._selected = made.session.id
+            self._talk = None
+            return f"created {', '.join(each.name for each in made.contenders or [made.session])}"
 
         self.do("creating the session", work())
 

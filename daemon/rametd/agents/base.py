@@ -125,6 +125,7 @@ class Answered:
     text: str  # what the agent said at the end of the turn, or the error
     total_cost: float  # of the process up to now, as it says
     costs: tuple[LedgerEntry, ...]  # session, generation and time are filled in by who stores them
+    seconds: float = 0.0  # that the turn took
 
 
 class Trouble(StrEnum):

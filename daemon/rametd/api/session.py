@@ -1,6 +1,8 @@
 """SessionService: create, fork, list and wait for sessions; prompts, settings, holds; archive, remove and restore."""
 
 import asyncio
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,7 @@ from rametd.platform.disk import tree_bytes
 from rametd.services.attachments import Attachments
 from rametd.services.commands.setup import why_failed
 from rametd.services.core import Core
+from rametd.services.creation.contests import Contests
 from rametd.services.creation.creator import Creator
 from rametd.services.creation.forking import Forker, Wanted
 from rametd.services.creation.wanted import NewSession
@@ -61,6 +64,10 @@ def spawn_of(request: session_pb2.CreateSessionRequest) -> Spawn:
         )
     if request.HasField("variables"):
         raise NotAllowedError("a session's children have its environment", hint="leave --env out")
+    if request.contenders or request.check or request.judges:
+        raise NotAllowedError(
+            "a session creates its children one by one", hint="spawn a session for each agent, and compare their diffs"
+        )
     if request.existing_branch or request.parent:
         raise NotAllowedError(
             "a session makes children of its own, on new branches", hint="leave --existing and --parent out"
@@ -77,6 +84,11 @@ def spawn_of(request: session_pb2.CreateSessionRequest) -> Spawn:
         forbids=tuple(request.forbids),
         after=tuple(request.after),
     )
+
+
+def contest_message(reader: Reader, contenders: Sequence[str]) -> session_pb2.CreateSessionResponse:
+    messages = sessions_messages(reader, [reader.sessions.get(each) for each in contenders])
+    return session_pb2.CreateSessionResponse(session=messages[0], contenders=messages)
 
 
 def given_of(changes: session_pb2.VariableChanges) -> Given:
@@ -125,6 +137,7 @@ class SessionServicer(session_pb2_grpc.SessionServiceServicer):
         self._core = core
         self._calls = calls
         self._creator = creator
+        self._contests = Contests(core, creator)
         self._sessions = sessions
         self._departures = departures
 
@@ -141,36 +154,47 @@ class SessionServicer(session_pb2_grpc.SessionServiceServicer):
             created = await self._orchestration.spawn(sender_of(call.principal), spawn_of(request), remember)
             message = await self._message(created.session.id)
             return session_pb2.CreateSessionResponse(session=message, warnings=created.warnings)
-        created = await self._creator.create(
-            NewSession(
-                path=absolute(request.path),
-                prompt=request.prompt,
-                name=request.name,
-                branch=request.branch,
-                base_ref=request.base_ref,
-                existing_branch=request.existing_branch,
-                agent=request.agent or "claude",
-                model=request.model,
-                effort=request.effort,
-                mode=mode_of(request.mode),
-                budget_usd=request.budget_usd if request.HasField("budget_usd") else None,
-                owns=tuple(request.owns),
-                forbids=tuple(request.forbids),
-                parent=request.parent,
-                priority=request.priority,
-                after=tuple(request.after),
-                with_changes=request.with_changes,
-                in_place=request.in_place,
-                adopt=absolute(request.adopt_path) if request.adopt_path else None,
-                fetch=request.fetch,
-                initial_commit=request.initial_commit,
-                environment=variables,
-                principal=call.principal,
-                remember=remember,
-            )
+        new = NewSession(
+            path=absolute(request.path),
+            prompt=request.prompt,
+            name=request.name,
+            branch=request.branch,
+            base_ref=request.base_ref,
+            existing_branch=request.existing_branch,
+            agent=request.agent or "claude",
+            model=request.model,
+            effort=request.effort,
+            mode=mode_of(request.mode),
+            budget_usd=request.budget_usd if request.HasField("budget_usd") else None,
+            owns=tuple(request.owns),
+            forbids=tuple(request.forbids),
+            parent=request.parent,
+            priority=request.priority,
+            after=tuple(request.after),
+            with_changes=request.with_changes,
+            in_place=request.in_place,
+            adopt=absolute(request.adopt_path) if request.adopt_path else None,
+            fetch=request.fetch,
+            initial_commit=request.initial_commit,
+            environment=variables,
+            contest_check=request.check,
+            judges=request.judges,
+            principal=call.principal,
         )
-        message = await self._message(created.session.id)
-        return session_pb2.CreateSessionResponse(session=message, warnings=created.warnings)
+        if not request.contenders:
+            created = await self._creator.create(replace(new, remember=remember))
+            message = await self._message(created.session.id)
+            return session_pb2.CreateSessionResponse(session=message, warnings=created.warnings)
+
+        def remember_all(unit: Unit, made: Sequence[Session]) -> None:
+            call.remember(unit, contest_message(unit, [each.id for each in made]))
+
+        several = await self._contests.create(new, request.contenders, remember_all)
+        answer = await self._core.store.read(
+            lambda reader: contest_message(reader, [each.session.id for each in several])
+        )
+        answer.warnings.extend(dict.fromkeys(warning for each in several for warning in each.warnings))
+        return answer
 
     @mutation
     async def ForkSession(self, request: session_pb2.ForkSessionRequest, call: Call) -> session_pb2.ForkSessionResponse:

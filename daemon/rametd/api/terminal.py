@@ -10,7 +10,7 @@ from ramet.v1 import terminal_pb2, terminal_pb2_grpc
 from rametd.api.calls import Call, Calls, mutation
 from rametd.api.context import freshen, here, named_session, principal
 from rametd.api.paging import position_of, size_of, time_and_id, token_of
-from rametd.domain.commands import Command
+from rametd.domain.commands import Command, CommandKind
 from rametd.domain.errors import (
     AmbiguousError,
     CapReachedError,
@@ -22,6 +22,7 @@ from rametd.domain.errors import (
 from rametd.domain.models import OWNER, Repo, Session
 from rametd.platform import listeners, processes
 from rametd.services import environments, ports
+from rametd.services.commands.scripts import shell_argv
 from rametd.services.commands.setup import Setup
 from rametd.services.commands.terminals import NewCommand, Terminals
 from rametd.services.core import Core
@@ -52,8 +53,8 @@ class TerminalServicer(terminal_pb2_grpc.TerminalServiceServicer):
     async def StartCommand(
         self, request: terminal_pb2.StartCommandRequest, call: Call
     ) -> terminal_pb2.StartCommandResponse:
-        if bool(request.argv) == bool(request.name):
-            raise InvalidInputError("give either a command or the name of one", hint="rametctl run S -- COMMAND...")
+        if sum(map(bool, (request.argv, request.name, request.check.strip()))) != 1:
+            raise InvalidInputError("give one command, name or check", hint="rametctl run SESSION -- COMMAND...")
         if request.HasField("timeout") and not 0 < request.timeout.ToNanoseconds() <= LONGEST_NS:
             raise InvalidInputError("the timeout is no time", hint="give more than 0 and at most a year")
 
@@ -62,7 +63,14 @@ class TerminalServicer(terminal_pb2_grpc.TerminalServiceServicer):
         warnings = await freshen(self._core, session.id)
         if call.principal != OWNER:
             await self._check_living(session)
-        argv, more = tuple(request.argv), {}
+        argv, more, tree = tuple(request.argv), {}, ""
+        if request.check:
+            argv, tree = shell_argv([request.check]), await self._core.git.diffs.tree(session.worktree)
+            known = await self._core.store.read(
+                lambda reader: reader.commands.find_check(session.id, request.check, tree)
+            )
+            if known is not None:
+                return terminal_pb2.StartCommandResponse(command=await self._message(known), warnings=warnings)
         if request.name:
             settings = await for_session(self._core, session, repo)
             argv = ("/bin/sh", "-c", command_named(request.name, settings, repo))
@@ -79,7 +87,9 @@ class TerminalServicer(terminal_pb2_grpc.TerminalServiceServicer):
             session,
             NewCommand(
                 argv,
-                name=request.name,
+                CommandKind.CHECK if request.check else CommandKind.RUN,
+                request.name or request.check,
+                digest=tree,
                 timeout=request.timeout.ToNanoseconds() / 1e9 if request.HasField("timeout") else None,
                 principal=call.principal,
                 environment=more,

@@ -107,6 +107,7 @@ class WorktreeServicer(worktree_pb2_grpc.WorktreeServiceServicer):
             additions=sum(change.additions for change in diff.files),
             deletions=sum(change.deletions for change in diff.files),
             warnings=warnings_of(diff),
+            tree=diff.new,
         )
 
     async def WatchChanges(

@@ -164,6 +164,10 @@ class Session:
     start_commit: str = ""  # where the branch of a fork began, with its original's commits; "" if that is `base_commit`
     conversation_lost: bool = False  # its conversation is gone: the next prompt begins a new one, with a summary
     environment: str = ""  # digest of the variables that its next agent gets (`services.environments`)
+    turn_seconds: float = 0.0  # sum over its turns
+    contest: str = ""  # the contest it takes part in, unique in its repository; "" for a session on its own
+    contest_check: str = ""  # shell command that checks each contender; "" for none
+    judges: str = ""  # the contest whose work it judges
 
     @property
     def checkpoint_due(self) -> bool:

@@ -82,12 +82,13 @@ class FileChange:
 class Diff:
     """``patch`` is None when it was not asked for; ``truncated``: it was ``cut`` at a line's end, or leaves a file out as too large.
 
-    ``skipped``: git's words for each file of the worktree that could not be read.
+    ``skipped``: git's words for each file of the worktree that could not be read. ``new`` is the newer tree.
     """
 
     files: tuple[FileChange, ...]
     patch: bytes | None
     truncated: bool
+    new: str
     skipped: tuple[str, ...] = ()
     cut: bool = False
 
@@ -144,7 +145,7 @@ async def _with_worktree(git: GitContext, worktree: Path, against: str) -> _Tree
 
 async def _diff(git: GitContext, trees: _Trees, *, patch: bool, max_patch: int, options: DiffOptions) -> Diff:
     if trees.old == trees.new:
-        return Diff((), b"" if patch else None, truncated=False, skipped=trees.skipped)
+        return Diff((), b"" if patch else None, truncated=False, new=trees.new, skipped=trees.skipped)
     before = (*trees.options, *_DIFF, "--find-renames")
     if options.whitespace:
         before = (*before, options.whitespace.value)
@@ -153,7 +154,7 @@ async def _diff(git: GitContext, trees: _Trees, *, patch: bool, max_patch: int, 
     fields = iter(os.fsdecode(await git.process.read(trees.where, *summary)).split("\0")[:-1])
     files = await git.compute(lambda: tuple(_changes(open_repository(trees.where), fields)))
     if not patch:
-        return Diff(files, None, truncated=False, skipped=trees.skipped)
+        return Diff(files, None, truncated=False, new=trees.new, skipped=trees.skipped)
     large = {name for file in files if file.too_large for name in (file.path, file.old_path) if name}
     parts = [(*before, "--patch", *what)]
     if options.binary and not large:
@@ -171,7 +172,7 @@ async def _diff(git: GitContext, trees: _Trees, *, patch: bool, max_patch: int, 
             text += more
     if cut:
         text = text[: text.rfind(b"\n") + 1]
-    return Diff(files, text, truncated=cut or bool(large), skipped=trees.skipped, cut=cut)
+    return Diff(files, text, truncated=cut or bool(large), new=trees.new, skipped=trees.skipped, cut=cut)
 
 
 @dataclass(frozen=True, slots=True)

@@ -248,6 +248,10 @@ def session_message(session: Session, *, repo: str, attention: int, agent: Agent
         plan_id=session.plan_id,
         thread=session.thread,
         landed_reason=session.landed_reason,
+        turn_seconds=session.turn_seconds,
+        contest=session.contest,
+        check=session.contest_check,
+        judges=session.judges,
         now=now_words(session),
         since=stamp(session.state_time or session.create_time),
         capabilities=CAPABILITIES.get(session.agent, ()),
@@ -298,6 +302,8 @@ def command_message(reader: Reader, command: Command) -> terminal_pb2.Command:
         end_time=stamp(command.end_time),
         output_bytes=command.output_bytes,
         principal=command.principal,
+        check=command.name if command.kind == CommandKind.CHECK else "",
+        tree=command.digest if command.kind == CommandKind.CHECK else "",
     )
 
 

@@ -61,6 +61,17 @@ class CommandReads(Table):
             limit,
         )
 
+    def find_check(self, session_id: str, check: str, tree: str) -> Command | None:
+        """The newest command that checks, or has checked, these files; not one that was stopped or lost."""
+        found = self._all(
+            "session_id = ?1 AND kind = 'check' AND name = ?2 AND digest = ?3 AND state NOT IN ('stopped', 'lost')"
+            " ORDER BY start_time DESC, id LIMIT 1",
+            session_id,
+            check,
+            tree,
+        )
+        return found[0] if found else None
+
     def ids(self) -> frozenset[str]:
         return frozenset(command_id for (command_id,) in self._db.execute("SELECT id FROM commands"))
 

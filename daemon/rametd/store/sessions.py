@@ -33,6 +33,7 @@ class SessionColumns(TypedDict, total=False):
     worktree_ready: bool
     interrupted: bool
     turns: int
+    turn_seconds: float
     cost_usd: float
     tokens: Tokens
     budget_usd: float | None

@@ -315,6 +315,10 @@ class Session(_message.Message):
     SINCE_FIELD_NUMBER: _builtins.int
     CAPABILITIES_FIELD_NUMBER: _builtins.int
     EFFORT_FIELD_NUMBER: _builtins.int
+    CONTEST_FIELD_NUMBER: _builtins.int
+    CHECK_FIELD_NUMBER: _builtins.int
+    JUDGES_FIELD_NUMBER: _builtins.int
+    TURN_SECONDS_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     """Made by the daemon; any unique prefix names it."""
     name: _builtins.str
@@ -391,6 +395,14 @@ class Session(_message.Message):
     """One line on what it does, last said, or waits for; empty before the first word."""
     effort: _builtins.str
     """Effort asked for; empty means the agent's own default. A change holds from the next start of its process on."""
+    contest: _builtins.str
+    """The contest it takes part in: sessions that began together with the same prompt and base; empty for one on its own."""
+    check: _builtins.str
+    """The shell command that checks each contender, or empty."""
+    judges: _builtins.str
+    """The contest whose work it judges, or empty."""
+    turn_seconds: _builtins.float
+    """Seconds that its turns took, without one that runs."""
     @_builtins.property
     def tokens(self) -> _common_pb2.Tokens:
         """Tokens used."""
@@ -479,10 +491,14 @@ class Session(_message.Message):
         since: _timestamp_pb2.Timestamp | None = ...,
         capabilities: _abc.Iterable[_builtins.str] | None = ...,
         effort: _builtins.str = ...,
+        contest: _builtins.str = ...,
+        check: _builtins.str = ...,
+        judges: _builtins.str = ...,
+        turn_seconds: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_budget_usd", b"_budget_usd", "budget_usd", b"budget_usd", "create_time", b"create_time", "since", b"since", "tokens", b"tokens", "update_time", b"update_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_budget_usd", b"_budget_usd", "after", b"after", "agent", b"agent", "agent_alive", b"agent_alive", "attention", b"attention", "background", b"background", "base_commit", b"base_commit", "base_ref", b"base_ref", "branch", b"branch", "budget_usd", b"budget_usd", "capabilities", b"capabilities", "conversation_id", b"conversation_id", "cost_usd", b"cost_usd", "create_time", b"create_time", "effort", b"effort", "forbids", b"forbids", "forked_from", b"forked_from", "id", b"id", "landed_reason", b"landed_reason", "last_seq", b"last_seq", "mode", b"mode", "model", b"model", "name", b"name", "now", b"now", "owns", b"owns", "parent_id", b"parent_id", "plan_id", b"plan_id", "ports", b"ports", "priority", b"priority", "repo", b"repo", "repo_id", b"repo_id", "result", b"result", "root_id", b"root_id", "setup", b"setup", "since", b"since", "state", b"state", "state_reason", b"state_reason", "thread", b"thread", "tokens", b"tokens", "turns", b"turns", "under_way", b"under_way", "update_time", b"update_time", "worktree", b"worktree", "worktree_fault", b"worktree_fault", "worktree_gone", b"worktree_gone", "worktree_kind", b"worktree_kind"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_budget_usd", b"_budget_usd", "after", b"after", "agent", b"agent", "agent_alive", b"agent_alive", "attention", b"attention", "background", b"background", "base_commit", b"base_commit", "base_ref", b"base_ref", "branch", b"branch", "budget_usd", b"budget_usd", "capabilities", b"capabilities", "check", b"check", "contest", b"contest", "conversation_id", b"conversation_id", "cost_usd", b"cost_usd", "create_time", b"create_time", "effort", b"effort", "forbids", b"forbids", "forked_from", b"forked_from", "id", b"id", "judges", b"judges", "landed_reason", b"landed_reason", "last_seq", b"last_seq", "mode", b"mode", "model", b"model", "name", b"name", "now", b"now", "owns", b"owns", "parent_id", b"parent_id", "plan_id", b"plan_id", "ports", b"ports", "priority", b"priority", "repo", b"repo", "repo_id", b"repo_id", "result", b"result", "root_id", b"root_id", "setup", b"setup", "since", b"since", "state", b"state", "state_reason", b"state_reason", "thread", b"thread", "tokens", b"tokens", "turn_seconds", b"turn_seconds", "turns", b"turns", "under_way", b"under_way", "update_time", b"update_time", "worktree", b"worktree", "worktree_fault", b"worktree_fault", "worktree_gone", b"worktree_gone", "worktree_kind", b"worktree_kind"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__budget_usd: _TypeAlias = _typing.Literal["budget_usd"]  # noqa: Y015
     _WhichOneofArgType__budget_usd: _TypeAlias = _typing.Literal["_budget_usd", b"_budget_usd"]  # noqa: Y015
@@ -637,6 +653,9 @@ class CreateSessionRequest(_message.Message):
     ADOPT_PATH_FIELD_NUMBER: _builtins.int
     INITIAL_COMMIT_FIELD_NUMBER: _builtins.int
     EFFORT_FIELD_NUMBER: _builtins.int
+    CONTENDERS_FIELD_NUMBER: _builtins.int
+    CHECK_FIELD_NUMBER: _builtins.int
+    JUDGES_FIELD_NUMBER: _builtins.int
     path: _builtins.str
     """An absolute path inside the repository: where the caller stands."""
     prompt: _builtins.str
@@ -675,6 +694,10 @@ class CreateSessionRequest(_message.Message):
     """Where the repository has no commit yet, make an empty first one."""
     effort: _builtins.str
     """Effort: "low", "medium", "high", "xhigh" or "max"; empty means the agent's own default."""
+    check: _builtins.str
+    """The shell command that checks each contender."""
+    judges: _builtins.str
+    """The contest whose work the session is to judge."""
     @_builtins.property
     def owns(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Patterns of the paths it owns."""
@@ -690,6 +713,12 @@ class CreateSessionRequest(_message.Message):
     @_builtins.property
     def variables(self) -> Global___VariableChanges:
         """Variables to set or remove, beside those of the caller's environment (see VariableChanges)."""
+
+    @_builtins.property
+    def contenders(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Create a contest: for each entry a session with that kind of agent (empty means `agent`), all from the same commit, or none of them. Their names are
+        made from `name` and `branch`. At most 100.
+        """
 
     def __init__(
         self,
@@ -717,10 +746,13 @@ class CreateSessionRequest(_message.Message):
         adopt_path: _builtins.str = ...,
         initial_commit: _builtins.bool = ...,
         effort: _builtins.str = ...,
+        contenders: _abc.Iterable[_builtins.str] | None = ...,
+        check: _builtins.str = ...,
+        judges: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_budget_usd", b"_budget_usd", "budget_usd", b"budget_usd", "variables", b"variables"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_budget_usd", b"_budget_usd", "adopt_path", b"adopt_path", "after", b"after", "agent", b"agent", "base_ref", b"base_ref", "branch", b"branch", "budget_usd", b"budget_usd", "effort", b"effort", "existing_branch", b"existing_branch", "fetch", b"fetch", "forbids", b"forbids", "in_place", b"in_place", "initial_commit", b"initial_commit", "mode", b"mode", "model", b"model", "name", b"name", "owns", b"owns", "parent", b"parent", "path", b"path", "priority", b"priority", "prompt", b"prompt", "request_id", b"request_id", "variables", b"variables", "with_changes", b"with_changes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_budget_usd", b"_budget_usd", "adopt_path", b"adopt_path", "after", b"after", "agent", b"agent", "base_ref", b"base_ref", "branch", b"branch", "budget_usd", b"budget_usd", "check", b"check", "contenders", b"contenders", "effort", b"effort", "existing_branch", b"existing_branch", "fetch", b"fetch", "forbids", b"forbids", "in_place", b"in_place", "initial_commit", b"initial_commit", "judges", b"judges", "mode", b"mode", "model", b"model", "name", b"name", "owns", b"owns", "parent", b"parent", "path", b"path", "priority", b"priority", "prompt", b"prompt", "request_id", b"request_id", "variables", b"variables", "with_changes", b"with_changes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__budget_usd: _TypeAlias = _typing.Literal["budget_usd"]  # noqa: Y015
     _WhichOneofArgType__budget_usd: _TypeAlias = _typing.Literal["_budget_usd", b"_budget_usd"]  # noqa: Y015
@@ -736,23 +768,29 @@ class CreateSessionResponse(_message.Message):
 
     SESSION_FIELD_NUMBER: _builtins.int
     WARNINGS_FIELD_NUMBER: _builtins.int
+    CONTENDERS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def session(self) -> Global___Session:
-        """The session."""
+        """The session; of a contest its first."""
 
     @_builtins.property
     def warnings(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """What went less than well but did not stop it."""
+
+    @_builtins.property
+    def contenders(self) -> _containers.RepeatedCompositeFieldContainer[Global___Session]:
+        """All sessions of a contest."""
 
     def __init__(
         self,
         *,
         session: Global___Session | None = ...,
         warnings: _abc.Iterable[_builtins.str] | None = ...,
+        contenders: _abc.Iterable[Global___Session] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["session", b"session"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["session", b"session", "warnings", b"warnings"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["contenders", b"contenders", "session", b"session", "warnings", b"warnings"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

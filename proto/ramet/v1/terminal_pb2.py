@@ -26,7 +26,7 @@ from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17ramet/v1/terminal.proto\x12\x08ramet.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xe5\x02\n\x07\x43ommand\x12\n\n\x02id\x18\x01 \x01(\t\x12\x12\n\nsession_id\x18\x02 \x01(\t\x12\x14\n\x0csession_name\x18\x03 \x01(\t\x12#\n\x04kind\x18\x04 \x01(\x0e\x32\x15.ramet.v1.CommandKind\x12\x0c\n\x04name\x18\x05 \x01(\t\x12\x0c\n\x04\x61rgv\x18\x06 \x03(\t\x12%\n\x05state\x18\x07 \x01(\x0e\x32\x16.ramet.v1.CommandState\x12\x0b\n\x03pid\x18\x08 \x01(\x03\x12\x13\n\x0b\x65xit_status\x18\t \x01(\t\x12\x13\n\x0bstop_reason\x18\n \x01(\t\x12.\n\nstart_time\x18\x0b \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12,\n\x08\x65nd_time\x18\x0c \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x14\n\x0coutput_bytes\x18\r \x01(\x04\x12\x11\n\tprincipal\x18\x0e \x01(\t\"\x82\x01\n\x13StartCommandRequest\x12\x0f\n\x07session\x18\x01 \x01(\t\x12\x0c\n\x04\x61rgv\x18\x02 \x03(\t\x12\x0c\n\x04name\x18\x03 \x01(\t\x12*\n\x07timeout\x18\x04 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x12\n\nrequest_id\x18\x05 \x01(\t\"L\n\x14StartCommandResponse\x12\"\n\x07\x63ommand\x18\x01 \x01(\x0b\x32\x11.ramet.v1.Command\x12\x10\n\x08warnings\x18\x02 \x03(\t\"d\n\x13ListCommandsRequest\x12\x0f\n\x07session\x18\x01 \x01(\t\x12\x15\n\rinclude_ended\x18\x02 \x01(\x08\x12\x11\n\tpage_size\x18\x03 \x01(\r\x12\x12\n\npage_token\x18\x04 \x01(\t\"T\n\x14ListCommandsResponse\x12#\n\x08\x63ommands\x18\x01 \x03(\x0b\x32\x11.ramet.v1.Command\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"$\n\x11GetCommandRequest\x12\x0f\n\x07\x63ommand\x18\x01 \x01(\t\"8\n\x12GetCommandResponse\x12\"\n\x07\x63ommand\x18\x01 \x01(\x0b\x32\x11.ramet.v1.Command\"9\n\x12StopCommandRequest\x12\x0f\n\x07\x63ommand\x18\x01 \x01(\t\x12\x12\n\nrequest_id\x18\x02 \x01(\t\"9\n\x13StopCommandResponse\x12\"\n\x07\x63ommand\x18\x01 \x01(\x0b\x32\x11.ramet.v1.Command\"E\n\x12WatchOutputRequest\x12\x0f\n\x07\x63ommand\x18\x01 \x01(\t\x12\x0e\n\x06offset\x18\x02 \x01(\x04\x12\x0e\n\x06\x66ollow\x18\x03 \x01(\x08\"W\n\x13WatchOutputResponse\x12\x0c\n\x04\x64\x61ta\x18\x01 \x01(\x0c\x12\x0e\n\x06offset\x18\x02 \x01(\x04\x12\"\n\x07\x63ommand\x18\x03 \x01(\x0b\x32\x11.ramet.v1.Command\":\n\x13SetUpSessionRequest\x12\x0f\n\x07session\x18\x01 \x01(\t\x12\x12\n\nrequest_id\x18\x02 \x01(\t\"d\n\x14SetUpSessionResponse\x12\"\n\x07\x63ommand\x18\x01 \x01(\x0b\x32\x11.ramet.v1.Command\x12\x12\n\nsuggestion\x18\x02 \x03(\t\x12\x14\n\x0cproject_kind\x18\x03 \x01(\t\"\"\n\x0fGetShellRequest\x12\x0f\n\x07session\x18\x01 \x01(\t\"\x9b\x01\n\x10GetShellResponse\x12\x11\n\tdirectory\x18\x01 \x01(\t\x12@\n\x0b\x65nvironment\x18\x02 \x03(\x0b\x32+.ramet.v1.GetShellResponse.EnvironmentEntry\x1a\x32\n\x10\x45nvironmentEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"t\n\x04Port\x12\x0e\n\x06number\x18\x01 \x01(\r\x12\x10\n\x08variable\x18\x02 \x01(\t\x12\x0c\n\x04name\x18\x03 \x01(\t\x12\x11\n\tlistening\x18\x04 \x01(\x08\x12\x0b\n\x03pid\x18\x05 \x01(\x03\x12\x0f\n\x07program\x18\x06 \x01(\t\x12\x0b\n\x03own\x18\x07 \x01(\x08\"#\n\x10ListPortsRequest\x12\x0f\n\x07session\x18\x01 \x01(\t\"W\n\x0cSessionPorts\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x14\n\x0csession_name\x18\x02 \x01(\t\x12\x1d\n\x05ports\x18\x03 \x03(\x0b\x32\x0e.ramet.v1.Port\"=\n\x11ListPortsResponse\x12(\n\x08sessions\x18\x01 \x03(\x0b\x32\x16.ramet.v1.SessionPorts*\x8c\x01\n\x0b\x43ommandKind\x12\x1c\n\x18\x43OMMAND_KIND_UNSPECIFIED\x10\x00\x12\x14\n\x10\x43OMMAND_KIND_RUN\x10\x01\x12\x16\n\x12\x43OMMAND_KIND_SETUP\x10\x02\x12\x19\n\x15\x43OMMAND_KIND_TEARDOWN\x10\x03\x12\x16\n\x12\x43OMMAND_KIND_CHECK\x10\x04*\xb1\x01\n\x0c\x43ommandState\x12\x1d\n\x19\x43OMMAND_STATE_UNSPECIFIED\x10\x00\x12\x1a\n\x16\x43OMMAND_STATE_STARTING\x10\x01\x12\x19\n\x15\x43OMMAND_STATE_RUNNING\x10\x02\x12\x18\n\x14\x43OMMAND_STATE_EXITED\x10\x03\x12\x19\n\x15\x43OMMAND_STATE_STOPPED\x10\x04\x12\x16\n\x12\x43OMMAND_STATE_LOST\x10\x05\x32\xea\x04\n\x0fTerminalService\x12M\n\x0cStartCommand\x12\x1d.ramet.v1.StartCommandRequest\x1a\x1e.ramet.v1.StartCommandResponse\x12M\n\x0cListCommands\x12\x1d.ramet.v1.ListCommandsRequest\x1a\x1e.ramet.v1.ListCommandsResponse\x12G\n\nGetCommand\x12\x1b.ramet.v1.GetCommandRequest\x1a\x1c.ramet.v1.GetCommandResponse\x12J\n\x0bStopCommand\x12\x1c.ramet.v1.StopCommandRequest\x1a\x1d.ramet.v1.StopCommandResponse\x12L\n\x0bWatchOutput\x12\x1c.ramet.v1.WatchOutputRequest\x1a\x1d.ramet.v1.WatchOutputResponse0\x01\x12M\n\x0cSetUpSession\x12\x1d.ramet.v1.SetUpSessionRequest\x1a\x1e.ramet.v1.SetUpSessionResponse\x12\x41\n\x08GetShell\x12\x19.ramet.v1.GetShellRequest\x1a\x1a.ramet.v1.GetShellResponse\x12\x44\n\tListPorts\x12\x1a.ramet.v1.ListPortsRequest\x1a\x1b.ramet.v1.ListPortsResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17ramet/v1/terminal.proto\x12\x08ramet.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x82\x03\n\x07\x43ommand\x12\n\n\x02id\x18\x01 \x01(\t\x12\x12\n\nsession_id\x18\x02 \x01(\t\x12\x14\n\x0csession_name\x18\x03 \x01(\t\x12#\n\x04kind\x18\x04 \x01(\x0e\x32\x15.ramet.v1.CommandKind\x12\x0c\n\x04name\x18\x05 \x01(\t\x12\x0c\n\x04\x61rgv\x18\x06 \x03(\t\x12%\n\x05state\x18\x07 \x01(\x0e\x32\x16.ramet.v1.CommandState\x12\x0b\n\x03pid\x18\x08 \x01(\x03\x12\x13\n\x0b\x65xit_status\x18\t \x01(\t\x12\x13\n\x0bstop_reason\x18\n \x01(\t\x12.\n\nstart_time\x18\x0b \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12,\n\x08\x65nd_time\x18\x0c \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x14\n\x0coutput_bytes\x18\r \x01(\x04\x12\x11\n\tprincipal\x18\x0e \x01(\t\x12\r\n\x05\x63heck\x18\x0f \x01(\t\x12\x0c\n\x04tree\x18\x10 \x01(\t\"\x91\x01\n\x13StartCommandRequest\x12\x0f\n\x07session\x18\x01 \x01(\t\x12\x0c\n\x04\x61rgv\x18\x02 \x03(\t\x12\x0c\n\x04name\x18\x03 \x01(\t\x12*\n\x07timeout\x18\x04 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x12\n\nrequest_id\x18\x05 \x01(\t\x12\r\n\x05\x63heck\x18\x06 \x01(\t\"L\n\x14StartCommandResponse\x12\"\n\x07\x63ommand\x18\x01 \x01(\x0b\x32\x11.ramet.v1.Command\x12\x10\n\x08warnings\x18\x02 \x03(\t\"d\n\x13ListCommandsRequest\x12\x0f\n\x07session\x18\x01 \x01(\t\x12\x15\n\rinclude_ended\x18\x02 \x01(\x08\x12\x11\n\tpage_size\x18\x03 \x01(\r\x12\x12\n\npage_token\x18\x04 \x01(\t\"T\n\x14ListCommandsResponse\x12#\n\x08\x63ommands\x18\x01 \x03(\x0b\x32\x11.ramet.v1.Command\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"$\n\x11GetCommandRequest\x12\x0f\n\x07\x63ommand\x18\x01 \x01(\t\"8\n\x12GetCommandResponse\x12\"\n\x07\x63ommand\x18\x01 \x01(\x0b\x32\x11.ramet.v1.Command\"9\n\x12StopCommandRequest\x12\x0f\n\x07\x63ommand\x18\x01 \x01(\t\x12\x12\n\nrequest_id\x18\x02 \x01(\t\"9\n\x13StopCommandResponse\x12\"\n\x07\x63ommand\x18\x01 \x01(\x0b\x32\x11.ramet.v1.Command\"E\n\x12WatchOutputRequest\x12\x0f\n\x07\x63ommand\x18\x01 \x01(\t\x12\x0e\n\x06offset\x18\x02 \x01(\x04\x12\x0e\n\x06\x66ollow\x18\x03 \x01(\x08\"W\n\x13WatchOutputResponse\x12\x0c\n\x04\x64\x61ta\x18\x01 \x01(\x0c\x12\x0e\n\x06offset\x18\x02 \x01(\x04\x12\"\n\x07\x63ommand\x18\x03 \x01(\x0b\x32\x11.ramet.v1.Command\":\n\x13SetUpSessionRequest\x12\x0f\n\x07session\x18\x01 \x01(\t\x12\x12\n\nrequest_id\x18\x02 \x01(\t\"d\n\x14SetUpSessionResponse\x12\"\n\x07\x63ommand\x18\x01 \x01(\x0b\x32\x11.ramet.v1.Command\x12\x12\n\nsuggestion\x18\x02 \x03(\t\x12\x14\n\x0cproject_kind\x18\x03 \x01(\t\"\"\n\x0fGetShellRequest\x12\x0f\n\x07session\x18\x01 \x01(\t\"\x9b\x01\n\x10GetShellResponse\x12\x11\n\tdirectory\x18\x01 \x01(\t\x12@\n\x0b\x65nvironment\x18\x02 \x03(\x0b\x32+.ramet.v1.GetShellResponse.EnvironmentEntry\x1a\x32\n\x10\x45nvironmentEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"t\n\x04Port\x12\x0e\n\x06number\x18\x01 \x01(\r\x12\x10\n\x08variable\x18\x02 \x01(\t\x12\x0c\n\x04name\x18\x03 \x01(\t\x12\x11\n\tlistening\x18\x04 \x01(\x08\x12\x0b\n\x03pid\x18\x05 \x01(\x03\x12\x0f\n\x07program\x18\x06 \x01(\t\x12\x0b\n\x03own\x18\x07 \x01(\x08\"#\n\x10ListPortsRequest\x12\x0f\n\x07session\x18\x01 \x01(\t\"W\n\x0cSessionPorts\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x14\n\x0csession_name\x18\x02 \x01(\t\x12\x1d\n\x05ports\x18\x03 \x03(\x0b\x32\x0e.ramet.v1.Port\"=\n\x11ListPortsResponse\x12(\n\x08sessions\x18\x01 \x03(\x0b\x32\x16.ramet.v1.SessionPorts*\x8c\x01\n\x0b\x43ommandKind\x12\x1c\n\x18\x43OMMAND_KIND_UNSPECIFIED\x10\x00\x12\x14\n\x10\x43OMMAND_KIND_RUN\x10\x01\x12\x16\n\x12\x43OMMAND_KIND_SETUP\x10\x02\x12\x19\n\x15\x43OMMAND_KIND_TEARDOWN\x10\x03\x12\x16\n\x12\x43OMMAND_KIND_CHECK\x10\x04*\xb1\x01\n\x0c\x43ommandState\x12\x1d\n\x19\x43OMMAND_STATE_UNSPECIFIED\x10\x00\x12\x1a\n\x16\x43OMMAND_STATE_STARTING\x10\x01\x12\x19\n\x15\x43OMMAND_STATE_RUNNING\x10\x02\x12\x18\n\x14\x43OMMAND_STATE_EXITED\x10\x03\x12\x19\n\x15\x43OMMAND_STATE_STOPPED\x10\x04\x12\x16\n\x12\x43OMMAND_STATE_LOST\x10\x05\x32\xea\x04\n\x0fTerminalService\x12M\n\x0cStartCommand\x12\x1d.ramet.v1.StartCommandRequest\x1a\x1e.ramet.v1.StartCommandResponse\x12M\n\x0cListCommands\x12\x1d.ramet.v1.ListCommandsRequest\x1a\x1e.ramet.v1.ListCommandsResponse\x12G\n\nGetCommand\x12\x1b.ramet.v1.GetCommandRequest\x1a\x1c.ramet.v1.GetCommandResponse\x12J\n\x0bStopCommand\x12\x1c.ramet.v1.StopCommandRequest\x1a\x1d.ramet.v1.StopCommandResponse\x12L\n\x0bWatchOutput\x12\x1c.ramet.v1.WatchOutputRequest\x1a\x1d.ramet.v1.WatchOutputResponse0\x01\x12M\n\x0cSetUpSession\x12\x1d.ramet.v1.SetUpSessionRequest\x1a\x1e.ramet.v1.SetUpSessionResponse\x12\x41\n\x08GetShell\x12\x19.ramet.v1.GetShellRequest\x1a\x1a.ramet.v1.GetShellResponse\x12\x44\n\tListPorts\x12\x1a.ramet.v1.ListPortsRequest\x1a\x1b.ramet.v1.ListPortsResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -35,50 +35,50 @@ if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_GETSHELLRESPONSE_ENVIRONMENTENTRY']._loaded_options = None
   _globals['_GETSHELLRESPONSE_ENVIRONMENTENTRY']._serialized_options = b'8\001'
-  _globals['_COMMANDKIND']._serialized_start=1899
-  _globals['_COMMANDKIND']._serialized_end=2039
-  _globals['_COMMANDSTATE']._serialized_start=2042
-  _globals['_COMMANDSTATE']._serialized_end=2219
+  _globals['_COMMANDKIND']._serialized_start=1943
+  _globals['_COMMANDKIND']._serialized_end=2083
+  _globals['_COMMANDSTATE']._serialized_start=2086
+  _globals['_COMMANDSTATE']._serialized_end=2263
   _globals['_COMMAND']._serialized_start=103
-  _globals['_COMMAND']._serialized_end=460
-  _globals['_STARTCOMMANDREQUEST']._serialized_start=463
-  _globals['_STARTCOMMANDREQUEST']._serialized_end=593
-  _globals['_STARTCOMMANDRESPONSE']._serialized_start=595
-  _globals['_STARTCOMMANDRESPONSE']._serialized_end=671
-  _globals['_LISTCOMMANDSREQUEST']._serialized_start=673
-  _globals['_LISTCOMMANDSREQUEST']._serialized_end=773
-  _globals['_LISTCOMMANDSRESPONSE']._serialized_start=775
-  _globals['_LISTCOMMANDSRESPONSE']._serialized_end=859
-  _globals['_GETCOMMANDREQUEST']._serialized_start=861
-  _globals['_GETCOMMANDREQUEST']._serialized_end=897
-  _globals['_GETCOMMANDRESPONSE']._serialized_start=899
-  _globals['_GETCOMMANDRESPONSE']._serialized_end=955
-  _globals['_STOPCOMMANDREQUEST']._serialized_start=957
-  _globals['_STOPCOMMANDREQUEST']._serialized_end=1014
-  _globals['_STOPCOMMANDRESPONSE']._serialized_start=1016
-  _globals['_STOPCOMMANDRESPONSE']._serialized_end=1073
-  _globals['_WATCHOUTPUTREQUEST']._serialized_start=1075
-  _globals['_WATCHOUTPUTREQUEST']._serialized_end=1144
-  _globals['_WATCHOUTPUTRESPONSE']._serialized_start=1146
-  _globals['_WATCHOUTPUTRESPONSE']._serialized_end=1233
-  _globals['_SETUPSESSIONREQUEST']._serialized_start=1235
-  _globals['_SETUPSESSIONREQUEST']._serialized_end=1293
-  _globals['_SETUPSESSIONRESPONSE']._serialized_start=1295
-  _globals['_SETUPSESSIONRESPONSE']._serialized_end=1395
-  _globals['_GETSHELLREQUEST']._serialized_start=1397
-  _globals['_GETSHELLREQUEST']._serialized_end=1431
-  _globals['_GETSHELLRESPONSE']._serialized_start=1434
-  _globals['_GETSHELLRESPONSE']._serialized_end=1589
-  _globals['_GETSHELLRESPONSE_ENVIRONMENTENTRY']._serialized_start=1539
-  _globals['_GETSHELLRESPONSE_ENVIRONMENTENTRY']._serialized_end=1589
-  _globals['_PORT']._serialized_start=1591
-  _globals['_PORT']._serialized_end=1707
-  _globals['_LISTPORTSREQUEST']._serialized_start=1709
-  _globals['_LISTPORTSREQUEST']._serialized_end=1744
-  _globals['_SESSIONPORTS']._serialized_start=1746
-  _globals['_SESSIONPORTS']._serialized_end=1833
-  _globals['_LISTPORTSRESPONSE']._serialized_start=1835
-  _globals['_LISTPORTSRESPONSE']._serialized_end=1896
-  _globals['_TERMINALSERVICE']._serialized_start=2222
-  _globals['_TERMINALSERVICE']._serialized_end=2840
+  _globals['_COMMAND']._serialized_end=489
+  _globals['_STARTCOMMANDREQUEST']._serialized_start=492
+  _globals['_STARTCOMMANDREQUEST']._serialized_end=637
+  _globals['_STARTCOMMANDRESPONSE']._serialized_start=639
+  _globals['_STARTCOMMANDRESPONSE']._serialized_end=715
+  _globals['_LISTCOMMANDSREQUEST']._serialized_start=717
+  _globals['_LISTCOMMANDSREQUEST']._serialized_end=817
+  _globals['_LISTCOMMANDSRESPONSE']._serialized_start=819
+  _globals['_LISTCOMMANDSRESPONSE']._serialized_end=903
+  _globals['_GETCOMMANDREQUEST']._serialized_start=905
+  _globals['_GETCOMMANDREQUEST']._serialized_end=941
+  _globals['_GETCOMMANDRESPONSE']._serialized_start=943
+  _globals['_GETCOMMANDRESPONSE']._serialized_end=999
+  _globals['_STOPCOMMANDREQUEST']._serialized_start=1001
+  _globals['_STOPCOMMANDREQUEST']._serialized_end=1058
+  _globals['_STOPCOMMANDRESPONSE']._serialized_start=1060
+  _globals['_STOPCOMMANDRESPONSE']._serialized_end=1117
+  _globals['_WATCHOUTPUTREQUEST']._serialized_start=1119
+  _globals['_WATCHOUTPUTREQUEST']._serialized_end=1188
+  _globals['_WATCHOUTPUTRESPONSE']._serialized_start=1190
+  _globals['_WATCHOUTPUTRESPONSE']._serialized_end=1277
+  _globals['_SETUPSESSIONREQUEST']._serialized_start=1279
+  _globals['_SETUPSESSIONREQUEST']._serialized_end=1337
+  _globals['_SETUPSESSIONRESPONSE']._serialized_start=1339
+  _globals['_SETUPSESSIONRESPONSE']._serialized_end=1439
+  _globals['_GETSHELLREQUEST']._serialized_start=1441
+  _globals['_GETSHELLREQUEST']._serialized_end=1475
+  _globals['_GETSHELLRESPONSE']._serialized_start=1478
+  _globals['_GETSHELLRESPONSE']._serialized_end=1633
+  _globals['_GETSHELLRESPONSE_ENVIRONMENTENTRY']._serialized_start=1583
+  _globals['_GETSHELLRESPONSE_ENVIRONMENTENTRY']._serialized_end=1633
+  _globals['_PORT']._serialized_start=1635
+  _globals['_PORT']._serialized_end=1751
+  _globals['_LISTPORTSREQUEST']._serialized_start=1753
+  _globals['_LISTPORTSREQUEST']._serialized_end=1788
+  _globals['_SESSIONPORTS']._serialized_start=1790
+  _globals['_SESSIONPORTS']._serialized_end=1877
+  _globals['_LISTPORTSRESPONSE']._serialized_start=1879
+  _globals['_LISTPORTSRESPONSE']._serialized_end=1940
+  _globals['_TERMINALSERVICE']._serialized_start=2266
+  _globals['_TERMINALSERVICE']._serialized_end=2884
 # @@protoc_insertion_point(module_scope)

@@ -109,6 +109,8 @@ class Command(_message.Message):
     END_TIME_FIELD_NUMBER: _builtins.int
     OUTPUT_BYTES_FIELD_NUMBER: _builtins.int
     PRINCIPAL_FIELD_NUMBER: _builtins.int
+    CHECK_FIELD_NUMBER: _builtins.int
+    TREE_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     """Made by the daemon; any unique prefix names it."""
     session_id: _builtins.str
@@ -131,6 +133,10 @@ class Command(_message.Message):
     """Bytes it has written."""
     principal: _builtins.str
     """Who started it."""
+    check: _builtins.str
+    """Of a check, the shell command."""
+    tree: _builtins.str
+    """Of a check, the git tree of the files that it was started on."""
     @_builtins.property
     def argv(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """The program and its arguments."""
@@ -160,10 +166,12 @@ class Command(_message.Message):
         end_time: _timestamp_pb2.Timestamp | None = ...,
         output_bytes: _builtins.int = ...,
         principal: _builtins.str = ...,
+        check: _builtins.str = ...,
+        tree: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["end_time", b"end_time", "start_time", b"start_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["argv", b"argv", "end_time", b"end_time", "exit_status", b"exit_status", "id", b"id", "kind", b"kind", "name", b"name", "output_bytes", b"output_bytes", "pid", b"pid", "principal", b"principal", "session_id", b"session_id", "session_name", b"session_name", "start_time", b"start_time", "state", b"state", "stop_reason", b"stop_reason"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["argv", b"argv", "check", b"check", "end_time", b"end_time", "exit_status", b"exit_status", "id", b"id", "kind", b"kind", "name", b"name", "output_bytes", b"output_bytes", "pid", b"pid", "principal", b"principal", "session_id", b"session_id", "session_name", b"session_name", "start_time", b"start_time", "state", b"state", "stop_reason", b"stop_reason", "tree", b"tree"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -171,7 +179,7 @@ Global___Command: _TypeAlias = Command  # noqa: Y015
 
 @_typing.final
 class StartCommandRequest(_message.Message):
-    """StartCommandRequest is a command."""
+    """StartCommandRequest is a command: `argv`, `name` or `check`."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -180,15 +188,18 @@ class StartCommandRequest(_message.Message):
     NAME_FIELD_NUMBER: _builtins.int
     TIMEOUT_FIELD_NUMBER: _builtins.int
     REQUEST_ID_FIELD_NUMBER: _builtins.int
+    CHECK_FIELD_NUMBER: _builtins.int
     session: _builtins.str
     """Session id, prefix or name."""
     name: _builtins.str
     """A command named under `run` in the configuration."""
     request_id: _builtins.str
     """The same id again returns the first answer."""
+    check: _builtins.str
+    """A shell command that checks the session's files. If the same check runs or has run on the same files, the response holds that command."""
     @_builtins.property
     def argv(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """The program and its arguments; empty where a name is given."""
+        """The program and its arguments."""
 
     @_builtins.property
     def timeout(self) -> _duration_pb2.Duration:
@@ -202,10 +213,11 @@ class StartCommandRequest(_message.Message):
         name: _builtins.str = ...,
         timeout: _duration_pb2.Duration | None = ...,
         request_id: _builtins.str = ...,
+        check: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["timeout", b"timeout"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["argv", b"argv", "name", b"name", "request_id", b"request_id", "session", b"session", "timeout", b"timeout"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["argv", b"argv", "check", b"check", "name", b"name", "request_id", b"request_id", "session", b"session", "timeout", b"timeout"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

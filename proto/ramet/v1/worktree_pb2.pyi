@@ -342,6 +342,7 @@ class GetDiffResponse(_message.Message):
     ADDITIONS_FIELD_NUMBER: _builtins.int
     DELETIONS_FIELD_NUMBER: _builtins.int
     WARNINGS_FIELD_NUMBER: _builtins.int
+    TREE_FIELD_NUMBER: _builtins.int
     patch: _builtins.bytes
     """The patch in git's format; bytes, since files need not be text."""
     truncated: _builtins.bool
@@ -352,6 +353,8 @@ class GetDiffResponse(_message.Message):
     """Sum of lines added."""
     deletions: _builtins.int
     """Sum of lines removed."""
+    tree: _builtins.str
+    """The git tree of the session's files."""
     @_builtins.property
     def files(self) -> _containers.RepeatedCompositeFieldContainer[Global___FileChange]:
         """Changed files by path."""
@@ -370,10 +373,11 @@ class GetDiffResponse(_message.Message):
         additions: _builtins.int = ...,
         deletions: _builtins.int = ...,
         warnings: _abc.Iterable[_builtins.str] | None = ...,
+        tree: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["additions", b"additions", "against_commit", b"against_commit", "deletions", b"deletions", "files", b"files", "patch", b"patch", "truncated", b"truncated", "warnings", b"warnings"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["additions", b"additions", "against_commit", b"against_commit", "deletions", b"deletions", "files", b"files", "patch", b"patch", "tree", b"tree", "truncated", b"truncated", "warnings", b"warnings"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -215,6 +215,7 @@ def read_result(message: Message, event: event_pb2.Event) -> tuple[Fact, ...]:
             words,
             number(message, "total_cost_usd"),
             costs,
+            count(message, "duration_ms") / 1000,
         ),
     )
 

@@ -284,6 +284,7 @@ class Projection:
             cost_usd=self.session.cost_usd + sum(entry.cost_usd for entry in fresh),
             tokens=tokens,
             turns=self.session.turns + 1,
+            turn_seconds=self.session.turn_seconds + fact.seconds,
             resumes=self.session.resumes if fact.is_error else 0,
             interrupted=False,
             limit_resumes=self.session.limit_resumes if fact.is_error else 0,

@@ -64,21 +64,29 @@ class Creator:
         return created
 
     async def create_all(
-        self, news: Sequence[NewSession], remember: Callable[[Unit, Sequence[Session]], None] = lambda unit, made: None
+        self,
+        news: Sequence[NewSession],
+        remember: Callable[[Unit, Sequence[Session]], None] = lambda unit, made: None,
+        *,
+        one_base: bool = False,
     ) -> list[Created]:
-        """Make all of them or none: their rows, and what ``remember`` adds, are stored in one unit of work.
+        """Create all of them or none: their rows, and what ``remember`` adds, are stored in one unit of work.
 
-        ``after`` may name others of them, those that stand before.
+        ``after`` may name earlier ones of them. With ``one_base``, all start from the commit that the first one's base names now.
         """
         with self._pool.spares.creating():
-            return await self._create_all(news, remember)
+            return await self._create_all(news, remember, one_base=one_base)
 
     async def _create_all(
-        self, news: Sequence[NewSession], remember: Callable[[Unit, Sequence[Session]], None]
+        self, news: Sequence[NewSession], remember: Callable[[Unit, Sequence[Session]], None], *, one_base: bool
     ) -> list[Created]:
         core = self._core
         batch = frozenset(new.name for new in news if new.name)
         wanted = [await self._wanted(new, batch) for new in news]
+        if one_base:
+            new, info = wanted[0].new, wanted[0].info
+            base = wanted[0].fetched or await core.git.branches.resolve_base(info, new.base_ref or None, new.path)
+            wanted = [replace(each, fetched=base) for each in wanted]
         made: list[Made] = []
         stored: dict[str, Session] = {}  # by id, as they are then: with their ports
         offers: dict[str, tuple[str, ...]] = {}  # by session
@@ -231,6 +239,9 @@ class Creator:
             start_commit=new.fork.head if new.fork is not None else "",
             plan_id=new.plan_id,
             thread=new.thread,
+            contest=new.contest,
+            contest_check=new.contest_check,
+            judges=new.judges,
             worktree_kind=start.kind,
             setup=spare.setup if spare is not None else SetupState.NONE,
             setup_digest=spare.setup_digest if spare is not None else "",

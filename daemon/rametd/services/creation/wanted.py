@@ -53,6 +53,9 @@ class NewSession:
     notify_parent: bool = False
     plan_id: str = ""
     thread: str = ""  # its id in the plan
+    contest: str = ""
+    contest_check: str = ""
+    judges: str = ""
     claims_later: bool = (
         False  # what it owns is taken from others in the unit of work that stores it, and is judged there alone
     )

@@ -316,7 +316,9 @@ def base_key(ref: str) -> str:
 
 
 def _pairs(sessions: Collection[Session], works: dict[str, Work]) -> Iterator[Pair]:
-    yield from combinations(sorted(each.id for each in sessions), 2)
+    for one, other in combinations(sorted(sessions, key=lambda each: each.id), 2):
+        if not one.contest or one.contest != other.contest:  # of a contest, one is picked: they need not merge
+            yield one.id, other.id
     for session in sessions:
         if base_key(session.base_ref) in works:
             yield session.id, base_key(session.base_ref)

@@ -82,6 +82,10 @@ CREATE TABLE sessions (
     state_time REAL NOT NULL DEFAULT 0,
     setup_reason TEXT NOT NULL DEFAULT '',
     archive_commit TEXT NOT NULL DEFAULT '',
+    turn_seconds REAL NOT NULL DEFAULT 0,
+    contest TEXT NOT NULL DEFAULT '',
+    contest_check TEXT NOT NULL DEFAULT '',
+    judges TEXT NOT NULL DEFAULT '',
     environment TEXT NOT NULL DEFAULT '' -- digest of the variables that its next agent gets
 ) STRICT;
 -- Ids that this Ramet has assigned: objects named by other ids belong to another Ramet.

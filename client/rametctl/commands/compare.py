@@ -1,0 +1,77 @@
+"""`rametctl compare`: compare the contenders of a contest."""
+
+from typing import TYPE_CHECKING
+
+import click
+
+from rametctl.app import App
+from rametctl.options import Verb, complete_session
+
+if TYPE_CHECKING:
+    from ramet.v1.session_pb2 import Session
+
+
+@click.command("compare", cls=Verb, short_help="Compare the contenders of a contest.")
+@click.argument("group", metavar="CONTEST", shell_complete=complete_session)
+@click.option("--check", metavar="CMD", default="", help="Run this in each worktree (default: that of `new --check`).")
+@click.option("--diff", "pair", nargs=2, metavar="A B", help="Show how the files of B differ from those of A.")
+@click.option("--judge", metavar="AGENT", default="", help="Let another session read all diffs and advise.")
+@click.pass_obj
+def command(app: App, group: str, check: str, pair: tuple[str, str] | None, judge: str) -> None:
+    """Compare the contenders of CONTEST: state, cost, time, changes, result of the check,
+    files that all or only one of them changed, and how they differ from each other.
+    CONTEST is its name or one of its sessions. A check runs in contenders that do not
+    work, and not again until their files change. A verdict of --judge is advice.
+
+    \b
+    Examples:
+      rametctl new "make it faster" --agent claude:2 --agent codex --check make
+      rametctl compare make-it-faster
+      rametctl compare make-it-faster --diff make-it-faster-1 make-it-faster-2
+      rametctl pick make-it-faster-1 --land
+    """
+    from rametctl.contests import ask_judge, compare, find_members
+    from rametctl.errors import UsageError
+    from rametctl.render.contest import contest_lines, to_json
+    from rametctl.render.session import reference
+
+    if pair is not None:
+        if check or judge:
+            raise UsageError("--diff shows one diff only", hint="omit --check and --judge")
+        _show_pair(app, find_members(app, group)[1], pair)
+        return
+    with app.output.spinner("comparing …"):
+        contest = compare(app, group, check=check)
+    if judge:
+        with app.output.spinner("creating the judge …"):
+            session = ask_judge(app, contest, judge)
+        if app.output.json_mode:
+            from ramet import jsonify
+
+            app.output.json(jsonify.to_json(session))
+            return
+        app.output.text(f"{session.name} reads the diffs; its verdict: rametctl compare {contest.name}")
+        return
+    if app.output.json_mode:
+        app.output.json(to_json(contest))
+        return
+    app.output.show(*contest_lines(app.output, contest))
+    names = [reference(each.session) for each in contest.contenders]
+    app.output.hint(f"rametctl compare {contest.name} --diff {' '.join(names[:2])}; keep one: rametctl pick {names[0]}")
+
+
+def _show_pair(app: App, contenders: "list[Session]", pair: tuple[str, str]) -> None:
+    from ramet.v1 import worktree_pb2
+
+    from rametctl.commands.diff import show_diff
+    from rametctl.errors import UsageError
+
+    by_name = {name: each.id for each in contenders for name in (each.name, each.id)}
+    for name in pair:
+        if name not in by_name:
+            names = ", ".join(each.name for each in contenders)
+            raise UsageError(f"{name!r} is no contender", hint=f"contenders: {names}")
+    request = worktree_pb2.GetDiffRequest(session=by_name[pair[1]], against=by_name[pair[0]])
+    with app.output.spinner("comparing …"):
+        answer = app.connection.call(lambda daemon: daemon.worktrees.GetDiff, request)
+    show_diff(app, answer)
