@@ -9,7 +9,7 @@ import click
 GROUPS: Mapping[str, Mapping[str, str]] = {
     "Start here": {
         "new": "create a session: branch, worktree, agent",
-        "top ls show": "the dashboard; list sessions; one in full",
+        "top web ls show": "dashboard; web page; list sessions; one in full",
         "watch attach logs events": "follow live; go in; read it all; list events",
     },
     "Talk": {

@@ -1,0 +1,70 @@
+"""What browsers send to actions and get from them, and the templates."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache, cached_property
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from ramet.visible import visible
+
+from rametctl.errors import UsageError
+from rametctl.options import new_request_id
+from rametctl.render.format import age, money
+
+
+@dataclass(frozen=True)
+class Done:
+    """What an action did, in words, and the page to go to."""
+
+    note: str = ""
+    go: str = ""
+
+
+@dataclass(frozen=True)
+class Form:
+    """What a browser sent: a JSON object of texts, and of lists of texts under names that occur several times; or a file."""
+
+    params: Mapping[str, str]
+    query: Mapping[str, str]
+    raw: bytes
+
+    @cached_property
+    def values(self) -> dict[str, Any]:
+        """The object. Raises UsageError."""
+        try:
+            found = json.loads(self.raw or b"{}")
+        except ValueError:
+            found = None
+        if not isinstance(found, dict):
+            raise UsageError("the form is no JSON object")
+        return found
+
+    def text(self, name: str) -> str:
+        value = self.values.get(name, "")
+        return value.strip() if isinstance(value, str) else ""
+
+    def texts(self, name: str) -> list[str]:
+        value = self.values.get(name, [])
+        return [str(each) for each in (value if isinstance(value, list) else [value])]
+
+    @property
+    def request_id(self) -> str:
+        """The same one for each attempt of the browser."""
+        return self.text("request_id") or new_request_id()
+
+
+@cache
+def templates() -> Environment:
+    """The templates. Every text in them is escaped; an unknown name is an error."""
+    made = Environment(
+        loader=FileSystemLoader(Path(__file__).parent / "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    made.filters |= {"visible": visible, "money": money, "age": age}
+    return made

@@ -1,0 +1,101 @@
+"""What every request passes before a page sees it: Host, Origin, the cookie, and the headers of every answer."""
+
+from collections.abc import Collection
+from urllib.parse import urlsplit
+
+from starlette.datastructures import MutableHeaders
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from rametctl.web.access import Access, Grant
+
+LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
+SAFE = frozenset({"GET", "HEAD"})
+PUBLIC = ("/static/", "/login", "/favicon.svg")
+"""Paths that need no cookie; they say nothing of the daemon."""
+HEADERS = {
+    "Content-Security-Policy": "default-src 'self'; object-src 'none'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+}
+
+
+def shown_to(grant: Grant, path: str) -> bool:
+    """Whether a grant may see the page at a path: a read-only one sees its session's pages alone."""
+    own = f"/sessions/{grant.session}"
+    return not grant.read_only or path == own or path.startswith(f"{own}/")
+
+
+class Guard:
+    """ASGI middleware. ``hosts`` are the names by which browsers may call the server, beside those of the loopback interface."""
+
+    def __init__(self, app: ASGIApp, *, access: Access, hosts: Collection[str], cookie: str) -> None:
+        self._app = app
+        self._access = access
+        self._hosts = LOOPBACK | {each.lower() for each in hosts}
+        self._cookie = cookie
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return
+
+        async def send_with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                headers.update(HEADERS)
+                headers.setdefault("Cache-Control", "no-store")
+            await send(message)
+
+        request = Request(scope)
+        answer = self._refusal(request)
+        await (answer or self._app)(scope, receive, send_with_headers)
+
+    def _refusal(self, request: Request) -> Response | None:
+        host = request.headers.get("host", "")
+        if not self._named(host):
+            # A name that leads here by DNS rebinding is another site's.
+            return PlainTextResponse(f"this server is not called {host!r}; allow it: rametctl web --host NAME\n", 400)
+        if request.method not in SAFE and not _is_from(request.headers.get("origin", ""), host):
+            return PlainTextResponse("this request comes from another site\n", 403)
+        if (
+            request.headers.get("sec-fetch-site") == "cross-site"
+            and request.headers.get("sec-fetch-mode") != "navigate"
+        ):
+            return PlainTextResponse("this request comes from another site\n", 403)
+        if request.url.path.startswith(PUBLIC):
+            return None
+        grant = self._access.find(request.cookies.get(self._cookie, ""))
+        if grant is None:
+            return _signed_out(request)
+        if grant.read_only and request.method not in SAFE:
+            return PlainTextResponse("this link can only look\n", 403)
+        if not shown_to(grant, request.url.path) and request.url.path != "/live":
+            return PlainTextResponse("this link shows one session only\n", 403)
+        request.state.grant = grant
+        return None
+
+    def _named(self, host: str) -> bool:
+        try:
+            name = urlsplit(f"//{host}").hostname
+        except ValueError:
+            return False
+        return name is not None and name.rstrip(".") in self._hosts
+
+
+def _is_from(origin: str, host: str) -> bool:
+    scheme, _, rest = origin.partition("://")
+    return scheme in {"http", "https"} and rest.lower() == host.lower()
+
+
+def _signed_out(request: Request) -> Response:
+    """Refuse without a cookie. A page sends the browser to the login page, which can ask once more with the cookie: a
+    browser that comes from another site (a notification, a chat) leaves a SameSite=Strict cookie out of its first request."""
+    if request.method in SAFE and request.headers.get("sec-fetch-dest", "document") == "document":
+        from rametctl.web.forms import templates
+
+        return Response(templates().get_template("login.html").render(), 401, media_type="text/html")
+    return PlainTextResponse("no session: rametctl web link makes a link that opens one\n", 401)

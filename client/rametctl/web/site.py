@@ -1,0 +1,324 @@
+"""What a page is, and one view of the daemon for all tabs: what they want, what they were sent, what has changed for each.
+
+A page is a subclass of `Page`. Its template draws it once; its *fragments* are what changes while it is open: HTML by the id
+of the element whose content it is. Where a fragment is a mapping, it is a list: the element's children by their ids, in
+order. The server sends a tab the fragments that differ from what the tab has. Every event calls ``fragments`` again, so it
+reads the view and computes little; HTML that stays the same should be the same string (see `Site.cached`).
+
+An action is a coroutine ``(site, form) -> Done`` under a path; forms with ``data-action`` post to it. It raises a
+ClientError to say why it failed.
+"""
+
+import asyncio
+import json
+import secrets
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+
+from markupsafe import Markup
+
+from rametctl.dashboard.keys import GROUPS, Key
+from rametctl.errors import ClientError
+from rametctl.render.request import kind_name
+from rametctl.view.link import Link, Stubs
+from rametctl.view.model import Change, Topic, View
+from rametctl.view.parts import REQUESTS, AnyPart
+from rametctl.web.access import Access, Grant
+from rametctl.web.forms import Done, Form, templates
+from rametctl.web.talk import Talk
+
+if TYPE_CHECKING:
+    from ramet.v1.attention_pb2 import AttentionRequest
+
+T = TypeVar("T")
+
+PAINT_S = 0.15
+"""Seconds between two looks at what has changed: changes in between are sent together."""
+BEAT_S = 15.0
+"""Seconds after which a stream with nothing to say says so, and looks whether its session still counts."""
+SETTLE_S = 3.0
+"""Seconds that a page waits for what it wants before it is drawn without."""
+TAKEN = frozenset(
+    {
+        "cursor", "edge", "enter", "leave", "next_waiting", "scroll", "filter", "approve", "approve_session", "approve_always",
+        "edit_input", "deny", "reply", "choose", "prompt", "new", "interrupt", "pause", "mode", "archive", "remove", "help",
+    }
+)  # fmt: skip
+"""Actions of the dashboard whose keys the pages take."""
+UNOPENED = 32
+"""Pages whose stream is not open, held so that the stream goes on where the page ended."""
+
+
+Fragments = Mapping[str, Markup | Mapping[str, Markup]]
+
+
+@dataclass(frozen=True)
+class Wants:
+    """What a visit needs kept current."""
+
+    parts: tuple[tuple[AnyPart, str], ...] = ()
+    transcripts: tuple[str, ...] = ()
+
+
+@dataclass
+class Visit:
+    """A tab at a page. ``params`` are those of the path, ``query`` those behind the question mark."""
+
+    page: "Page"
+    path: str
+    params: Mapping[str, str]
+    query: Mapping[str, str]
+    grant: Grant
+
+    @property
+    def may_act(self) -> bool:
+        return not self.grant.read_only
+
+
+class Page:
+    """A page at a path; ``nav`` is its name in the navigation, ``key`` the key that opens it."""
+
+    path: ClassVar[str]
+    template: ClassVar[str]
+    nav: ClassVar[str] = ""
+    key: ClassVar[str] = ""
+
+    def title(self, site: "Site", visit: Visit) -> str:
+        return self.nav
+
+    def wants(self, site: "Site", visit: Visit) -> Wants:
+        return Wants()
+
+    async def load(self, site: "Site", visit: Visit) -> Mapping[str, Any]:
+        """What the template needs beside the fragments, read once. Raises a ClientError, which the browser shows."""
+        return {}
+
+    def fragments(self, site: "Site", visit: Visit) -> Fragments:
+        return {}
+
+
+Action = Callable[["Site", Form], Awaitable[Done]]
+
+
+@dataclass(eq=False)
+class Tab:
+    """A visit, and what its browser has: fragments and children by id."""
+
+    id: str
+    visit: Visit
+    sent: dict[str, Any] = field(default_factory=dict)
+    count: int = 0
+    """Messages of its streams; with the id, the cursor that a browser goes on from."""
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
+    streams: int = 0
+
+
+class Site:
+    """Create it in the loop that runs it. ``run`` keeps it current until it is cancelled or fails with a ClientError."""
+
+    def __init__(self, link: Link, access: Access) -> None:
+        self.link = link
+        self.view = View(link)
+        self.access = access
+        self.closing = False
+        self.pages: list[Page] = []
+        self.match: Callable[[str], tuple[Page, Mapping[str, str]] | None] = lambda path: None
+        self._tabs: OrderedDict[str, Tab] = OrderedDict()
+        self._talks: dict[str, tuple[object, Talk]] = {}
+        self._cache: dict[tuple[str, str], Markup] = {}
+
+    # For pages
+
+    async def call(self, method: Callable[[Stubs], Callable[..., Awaitable[T]]], request: Any) -> T:
+        """Call the daemon, as in ``site.call(lambda daemon: daemon.sessions.GetSession, request)``. Raises a ClientError."""
+        return await self.link.call(method, request)
+
+    def html(self, template: str, **values: Any) -> Markup:
+        """A template as HTML."""
+        return Markup(templates().get_template(template).render(values, site=self))  # noqa: S704  the template escapes
+
+    def cached(self, session_id: str, name: str, draw: Callable[[], Markup]) -> Markup:
+        """What ``draw`` returns, drawn again only when the session, its parts or the requests have changed."""
+        key = (session_id, name)
+        found = self._cache.get(key)
+        if found is None:
+            found = self._cache[key] = draw()
+        return found
+
+    @property
+    def keys(self) -> list[Key]:
+        """The dashboard's keys that the pages take too."""
+        return [key for group in GROUPS.values() for key in group if key.action.partition("(")[0] in TAKEN]
+
+    @property
+    def requests(self) -> "list[AttentionRequest]":
+        """Open requests of all sessions."""
+        return self.view.part(REQUESTS).value or []
+
+    def talk(self, session_id: str) -> Talk:
+        """The conversation of a session that some visit wants."""
+        transcript, session = self.view.transcripts.get(session_id), self.view.sessions.get(session_id)
+        known = self._talks.get(session_id)
+        if known is None or known[0] is not transcript:
+            names = {each.id: each.name for each in self.view.sessions.values()}
+            known = self._talks[session_id] = transcript, Talk(session.worktree if session else "", names)
+        if transcript is not None:
+            known[1].add(transcript.take())
+        return known[1]
+
+    # Keeping current
+
+    async def run(self) -> None:
+        following = asyncio.create_task(self._follow())
+        try:
+            await self.view.run()
+        finally:
+            following.cancel()
+
+    def close(self) -> None:
+        """End all streams."""
+        self.closing = True
+        for tab in self._tabs.values():
+            tab.changed.set()
+
+    async def _follow(self) -> None:
+        version = 0
+        while True:
+            await self.view.changed.wait()
+            self.view.changed.clear()
+            version, changes = self.view.changes(version)
+            self._forget(changes)
+            self.want()
+            for tab in self._tabs.values():
+                if tab.streams and self._concerns(tab.visit, changes):
+                    tab.changed.set()
+            await asyncio.sleep(PAINT_S)
+
+    def _forget(self, changes: set[Change]) -> None:
+        sessions = {each.key for each in changes if each.topic is Topic.SESSION}
+        sessions |= {word for each in changes if each.topic is Topic.PART for word in each.key.split(" ")[1:2]}
+        if (
+            sessions - self.view.sessions.keys()
+        ):  # what concerns several sessions, such as requests or a repository's conflicts
+            self._cache.clear()
+        elif sessions:
+            self._cache = {key: value for key, value in self._cache.items() if key[0] not in sessions}
+
+    def _concerns(self, visit: Visit, changes: set[Change]) -> bool:
+        wanted = visit.page.wants(self, visit)
+        parts = {f"{part.name} {key}" for part, key in (*wanted.parts, (REQUESTS, ""))}
+        return any(
+            each.topic in {Topic.CONNECTION, Topic.SESSION}
+            or (each.topic is Topic.TRANSCRIPT and each.key in wanted.transcripts)
+            or (each.topic is Topic.PART and each.key in parts)
+            for each in changes
+        )
+
+    def want(self, *more: Wants) -> None:
+        """Tell the view what the open pages want, and ``more``."""
+        wanted = [tab.visit.page.wants(self, tab.visit) for tab in self._tabs.values()]
+        parts = {REQUESTS: {""}}
+        transcripts: set[str] = set()
+        for each in (*wanted, *more):
+            for part, key in each.parts:
+                parts.setdefault(part, set()).add(key)
+            transcripts.update(id_ for id_ in each.transcripts if id_ in self.view.sessions)
+        self.view.want([(part, key) for part, keys in parts.items() for key in sorted(keys)], transcripts)
+        for gone in self._talks.keys() - transcripts:
+            del self._talks[gone]
+
+    # Visits
+
+    async def enter(self, visit: Visit) -> tuple[Tab, Fragments]:
+        """Begin a visit: the tab, and its fragments as they are once what the page wants was read."""
+        wants = visit.page.wants(self, visit)
+        self.want(wants)
+        deadline = asyncio.get_running_loop().time() + SETTLE_S
+        while not self._settled(wants) and asyncio.get_running_loop().time() < deadline:
+            await asyncio.sleep(0.005)
+            self.want(wants)
+        tab = self._open(visit)
+        fragments = visit.page.fragments(self, visit)
+        self._note(tab, fragments)
+        return tab, fragments
+
+    def _settled(self, wants: Wants) -> bool:
+        slots = [self.view.part(part, key) for part, key in (*wants.parts, (REQUESTS, ""))]
+        transcripts = [self.view.transcripts.get(each) for each in wants.transcripts]
+        return all(slot.value is not None or slot.error for slot in slots) and all(
+            each is not None and each.loaded for each in transcripts
+        )
+
+    def _open(self, visit: Visit) -> Tab:
+        tab = Tab(secrets.token_urlsafe(9), visit)
+        self._tabs[tab.id] = tab
+        for id_ in [each.id for each in self._tabs.values() if not each.streams][:-UNOPENED]:
+            del self._tabs[id_]
+        return tab
+
+    def resume(self, cursor: str, visit: Visit) -> Tab:
+        """The tab whose browser has what ``cursor`` says; a new one, which sends everything, where that is not known."""
+        id_, _, count = cursor.partition(".")
+        known = self._tabs.get(id_)
+        if known is None or known.visit.path != visit.path or known.visit.grant.id != visit.grant.id:
+            return self._open(visit)
+        if count != str(known.count):
+            known.sent.clear()  # a message was lost on the way
+        return known
+
+    async def stream(self, tab: Tab) -> AsyncIterator[str]:
+        """Server-sent events: what the tab's browser does not have. A slow browser gets fewer of them, each up to date."""
+        tab.streams += 1
+        try:
+            tab.changed.set()
+            while True:
+                try:
+                    await asyncio.wait_for(tab.changed.wait(), BEAT_S)
+                except TimeoutError:
+                    yield ": still here\n\n"
+                tab.changed.clear()
+                if self.closing or not self.access.valid(tab.visit.grant):
+                    return
+                news = self._note(tab, tab.visit.page.fragments(self, tab.visit))
+                if news:
+                    tab.count += 1
+                    yield f"id: {tab.id}.{tab.count}\ndata: {json.dumps(news, ensure_ascii=False)}\n\n"
+        finally:
+            tab.streams -= 1
+
+    def state(self, visit: Visit) -> dict[str, Any]:
+        """What every page says beside its fragments: the title, whether the daemon is away, and who needs the person."""
+        asks = [] if visit.grant.read_only else [each for each in self.requests if kind_name(each) != "review"]
+        return {
+            "title": visit.page.title(self, visit),
+            "away": self.view.outage.message if self.view.outage is not None else "",
+            "asks": [
+                {"id": each.id, "session": each.session_id, "name": each.session_name, "kind": kind_name(each)}
+                for each in asks
+            ],
+        }
+
+    def _note(self, tab: Tab, fragments: Fragments) -> dict[str, Any]:
+        """What a tab does not have of its fragments, which it has from now on."""
+        news: dict[str, Any] = {}
+        state = self.state(tab.visit)
+        if tab.sent.get("state") != state:
+            tab.sent["state"] = news["state"] = state
+        for id_, value in fragments.items():
+            before = tab.sent.get(id_)
+            if isinstance(value, Mapping):
+                had = before if isinstance(before, dict) else {}
+                changed = {child: html for child, html in value.items() if had.get(child) != html}
+                if changed or list(had) != list(value):
+                    news.setdefault("lists", {})[id_] = {"order": list(value), "changed": changed}
+                    tab.sent[id_] = dict(value)
+            elif before != value:
+                news.setdefault("html", {})[id_] = tab.sent[id_] = value
+        return news
+
+
+def refusal(error: ClientError) -> dict[str, str]:
+    """An error as browsers get it."""
+    return {"error": error.message, "hint": error.hint, "reason": error.reason}

@@ -1,0 +1,82 @@
+// The keyboard: the dashboard's keys. An element with data-key is pressed by it; data-row elements are moved among.
+import { note } from "./act.js";
+
+const GRACE = 700; // ms after a request appeared in which no key answers it: it was meant for what was there before
+const born = new WeakMap();
+
+function shown(element) {
+  return element.getClientRects().length > 0 && !element.disabled;
+}
+
+function rows() {
+  return [...document.querySelectorAll("[data-row]")].filter(shown);
+}
+
+function move(step, edge = false) {
+  const all = rows();
+  if (!all.length) return window.scrollBy({ top: step * 60 });
+  const at = all.findIndex((each) => each.contains(document.activeElement));
+  const next = edge ? (step < 0 ? 0 : all.length - 1) : Math.min(Math.max(at + step, 0), all.length - 1);
+  all[at < 0 && !edge ? 0 : next].focus();
+}
+
+/** The element that a key presses: in the row or request that has the focus first, else the first on the page. */
+function target(key) {
+  const name = CSS.escape(key);
+  const inside = document.activeElement?.closest(".request, [data-row]")?.parentElement;
+  const found = [...(inside?.querySelectorAll(`[data-key="${name}"]`) ?? []), ...document.querySelectorAll(`[data-key="${name}"]`)];
+  return found.find(shown);
+}
+
+function press(element) {
+  const request = element.closest(".request");
+  if (request !== null && performance.now() - (born.get(request) ?? 0) < GRACE) {
+    note("This has just appeared: press the key again to answer it.");
+    return;
+  }
+  if (element.matches("input:not([type=radio], [type=checkbox]), textarea, select, summary[data-focus]")) element.focus();
+  else if (element.matches("summary")) {
+    element.parentElement.open = true;
+    (element.parentElement.querySelector("textarea, input") ?? element).focus();
+  } else element.click();
+}
+
+const MOVES = {
+  j: () => move(1), ArrowDown: () => move(1), k: () => move(-1), ArrowUp: () => move(-1),
+  g: () => move(-1, true), Home: () => move(-1, true), G: () => move(1, true), End: () => move(1, true),
+  J: () => window.scrollBy({ top: innerHeight / 2 }), K: () => window.scrollBy({ top: -innerHeight / 2 }),
+};
+
+document.addEventListener("keydown", (event) => {
+  if (event.ctrlKey || event.metaKey || event.altKey || event.isComposing) return;
+  const typing = event.target.matches("input:not([type=radio], [type=checkbox]), textarea, select");
+  if (event.key === "Escape") {
+    if (document.querySelector("dialog[open]")) return;
+    if (typing) event.target.blur();
+    else target("Escape")?.click();
+    return;
+  }
+  if (typing) {
+    if (event.key === "Enter" && !event.shiftKey && event.target.matches("textarea[data-sends]")) {
+      event.preventDefault();
+      event.target.form.requestSubmit();
+    }
+    return;
+  }
+  if (document.querySelector("dialog[open]")) return;
+  const element = target(event.key);
+  if (element !== undefined) {
+    event.preventDefault();
+    press(element);
+  } else if (event.key in MOVES) {
+    event.preventDefault();
+    MOVES[event.key]();
+  }
+});
+
+/** Note when requests appeared. */
+export function notice() {
+  for (const each of document.querySelectorAll(".request")) {
+    if (!born.has(each)) born.set(each, performance.now());
+  }
+}

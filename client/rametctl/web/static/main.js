@@ -1,0 +1,50 @@
+// Every page: its stream, its forms, its keys, and the ages that it shows.
+import "./act.js";
+import { notice } from "./keys.js";
+import { afterwards, connect, disconnect } from "./live.js";
+import { offer, tell } from "./notify.js";
+
+function age(seconds) {
+  for (const [length, unit] of [[86400, "d"], [3600, "h"], [60, "m"]]) {
+    if (seconds >= length) return `${Math.floor(seconds / length)}${unit}`;
+  }
+  return `${Math.floor(Math.max(seconds, 0))}s`;
+}
+
+function tick() {
+  const now = Date.now() / 1000;
+  for (const each of document.querySelectorAll("time[data-since]")) {
+    const words = age(now - Number(each.dataset.since));
+    if (each.textContent !== words) each.textContent = words;
+  }
+}
+
+function wide() {
+  for (const each of document.querySelectorAll("textarea[data-grows]")) {
+    each.rows = Math.min(Math.max(each.value.split("\n").length, 1), 10);
+  }
+}
+
+afterwards.push(tick, notice, offer);
+document.addEventListener("input", wide);
+document.addEventListener("done", wide, true);
+setInterval(tick, 1000);
+tick();
+notice();
+offer();
+
+// A browser opens six connections to one server: a tab in the background gives its own back, unless it is the one that notifies.
+let notifies = false;
+navigator.locks?.request("ramet-notifies", () => { notifies = true; return new Promise(() => {}); });
+let resting = 0;
+document.addEventListener("visibilitychange", () => {
+  clearTimeout(resting);
+  if (document.hidden) resting = setTimeout(() => { if (!notifies) disconnect(); }, 20000);
+  else if (!notifies) connect();
+});
+window.addEventListener("pageshow", (event) => { if (event.persisted) connect(); });
+window.addEventListener("pagehide", disconnect);
+if (document.querySelector("[data-follows]") && !location.hash) {
+  document.documentElement.scrollTop = document.documentElement.scrollHeight;
+}
+connect();

@@ -1,0 +1,67 @@
+"""The web page in tests: its application called without a socket, signed in as the owner, on a daemon with canned answers."""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import httpx
+from ramet.paths import directories
+from rametctl.view.link import Link
+from rametctl.web.access import Access
+from rametctl.web.server import application
+from rametctl.web.site import Site
+
+from tests.support.eventually import eventually
+
+HOST = "127.0.0.1:7363"
+ORIGIN = f"http://{HOST}"
+COOKIE = "ramet_7363"
+
+
+class Visitor:
+    """A browser without a browser: what it may do is in ``cookie``."""
+
+    def __init__(self, site: Site, cookie: str) -> None:
+        self.site = site
+        self.cookie = cookie
+        app = application(site, hosts=["ramet.example"], cookie=COOKIE)
+        self.http = httpx.AsyncClient(transport=httpx.ASGITransport(app=app), base_url=ORIGIN)
+
+    async def get(self, path: str, **headers: str) -> httpx.Response:
+        return await self.ask("GET", path, **headers)
+
+    async def post(self, path: str, values: Any = None, **headers: str) -> httpx.Response:
+        return await self.ask("POST", path, values=values or {}, **{"origin": ORIGIN, **headers})
+
+    async def ask(self, method: str, path: str, *, values: Any = None, **headers: str) -> httpx.Response:
+        sent = {"cookie": f"{COOKIE}={self.cookie}", **headers}
+        return await self.http.request(method, path, json=values, headers=sent)
+
+    def link(self, **fields: Any) -> "Visitor":
+        """Another visitor, with a link of its own: ``session`` makes it a read-only one."""
+        return Visitor(self.site, cookie(self.site.access, **fields))
+
+
+def cookie(access: Access, **fields: Any) -> str:
+    """The cookie of a new browser session."""
+    opened = access.open(access.link(**fields), "test")
+    assert opened is not None
+    return opened[0]
+
+
+@asynccontextmanager
+async def visiting(environ: Mapping[str, str], home: Path) -> AsyncIterator[Visitor]:
+    """A site that is kept current inside the block, and its owner."""
+    site = Site(Link(directories(environ), environ, autostart=False), Access(home / "web.json"))
+    task = asyncio.create_task(site.run())
+    try:
+        await eventually(site.view.ready.is_set)
+        yield Visitor(site, cookie(site.access))
+    finally:
+        site.close()
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+        await site.link.close()
