@@ -34,7 +34,9 @@ class Reply:
         self._head(200, {"content-type": "text/event-stream", "transfer-encoding": "chunked", **headers})
 
     async def event(self, kind: str, data: dict[str, Any]) -> None:
-        chunk = f"event: {kind}\ndata: {json.dumps({'type': kind, **data})}\n\n".encode()
+        """``kind``: the type of the event, "" for one that has only data."""
+        head, data = (f"event: {kind}\n", {"type": kind, **data}) if kind else ("", data)
+        chunk = f"{head}data: {json.dumps(data)}\n\n".encode()
         self._writer.write(b"%x\r\n%s\r\n" % (len(chunk), chunk))
         await self._writer.drain()
 

@@ -7,6 +7,9 @@ from typing import Any
 
 from ramet_demo.scripted.script import Step
 
+Events = Iterator[tuple[str, dict[str, Any]]]
+"""Server-sent events: the event's type, "" where the API has none, and its data."""
+
 USAGE = {"input_tokens": 1000, "output_tokens": 50, "cache_creation_input_tokens": 0, "cache_read_input_tokens": 0}
 ERRORS = {
     400: ("invalid_request_error", "Scripted: invalid request"),
@@ -53,7 +56,7 @@ def message(model: str, step: Step) -> dict[str, Any]:
     }
 
 
-def events(whole: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+def events(whole: dict[str, Any]) -> Events:
     """The server-sent events (kind, data) that spell a whole message; ``message_stop`` comes last."""
     usage = whole["usage"]
     start = {**whole, "content": [], "stop_reason": None, "usage": {**usage, "output_tokens": 1}}

@@ -1,13 +1,14 @@
-"""A scripted stand-in for the Messages API on loopback: the real Claude Code CLI runs against it with no account.
+"""A scripted stand-in for APIs of models on loopback: real agents run against it with no account.
 
     python -m ramet_demo.scripted.model [--port N] [--port-file FILE] [--script FILE]
 
-The first line printed is ``listening on 127.0.0.1:PORT``. Point the CLI at it with ``ANTHROPIC_BASE_URL`` and any
-``ANTHROPIC_API_KEY``. Each reply is the next step of the script in the prompt (see `script` and `conversation`), else of the
+The first line printed is ``listening on 127.0.0.1:PORT``. Point Claude Code at it with ``ANTHROPIC_BASE_URL`` and any
+``ANTHROPIC_API_KEY``; it also speaks chat completions, Responses and Gemini's generateContent (`dialects`). Each reply is the next step of the script in the prompt (see `script` and `conversation`), else of the
 first route of ``--script FILE`` whose ``when`` the prompt contains, else "ok". A step is one reply and may hold
 
     text, thinking           what the model says and thinks
-    tool, input              a tool call; ``$CWD`` in the input is the agent's working directory
+    tool, input              a tool call; ``$CWD`` in the input is the agent's working directory. Agents other than Claude Code get
+                             Bash, Write and mcp__SERVER__TOOL under the names that they offer
     tools                    several calls at once: [{"tool", "input"}, …]
     usage                    token counts, e.g. {"input_tokens": 50000}
     sleep                    seconds before the reply
@@ -32,6 +33,7 @@ from typing import Any
 
 from ramet_demo.scripted import messages
 from ramet_demo.scripted.conversation import next_step, texts
+from ramet_demo.scripted.dialects import DIALECTS, Dialect, translate
 from ramet_demo.scripted.http import Reply, Request, serve
 from ramet_demo.scripted.script import Route, Step, fill
 
@@ -39,7 +41,10 @@ KEPT_REQUESTS = 1000
 KEPT_ERRORS = 10_000
 HEAD = 200  # characters of a prompt that the log keeps
 NEWS = 2000  # of each text since the last answer
-CWD_LINE = re.compile(r"^ *-? *(?:Primary working directory|Working directory): (.+)$", re.MULTILINE)
+CWD_LINE = re.compile(
+    r"^ *-? *(?:Primary working directory|Working directory|I'm currently working in the directory): (.+)$|<cwd>(.+)</cwd>",
+    re.MULTILINE,
+)
 
 
 def read_routes(path: Path) -> list[Route]:
@@ -48,13 +53,22 @@ def read_routes(path: Path) -> list[Route]:
 
 
 def working_directory(body: dict[str, Any]) -> str:
-    """The agent's working directory, as the CLI tells it: in a system message of the conversation, else in the system prompt."""
+    """The agent's working directory, as it tells the model: in a message of the conversation, else in the system prompt."""
     system = body.get("system", "")
     spoken = [system] if isinstance(system, str) else [block.get("text", "") for block in system]
     for message in body["messages"]:
-        if message["role"] == "system":
+        if message["role"] != "assistant":
             spoken += texts(message)
-    return next((found[1].strip() for text in reversed(spoken) if (found := CWD_LINE.search(text))), ".")
+    found = next((found for text in reversed(spoken) if (found := CWD_LINE.search(text))), None)
+    return (found[1] or found[2]).strip() if found else "."
+
+
+def _spell_message(message: dict[str, Any]) -> tuple[messages.Events, messages.Events]:
+    events = list(messages.events(message))
+    return iter(events[:-2]), iter(events[-2:])
+
+
+MESSAGES = Dialect(re.compile("/v1/messages"), lambda body: body, lambda message: message, _spell_message)
 
 
 class ScriptedModel:
@@ -70,17 +84,22 @@ class ScriptedModel:
             await reply.json(200, list(self._log))
         elif request.path == "/v1/messages/count_tokens":
             await reply.json(200, {"input_tokens": max(1, len(request.body) // 4)})
-        elif request.path == "/v1/messages" and request.method == "POST":
-            await self._messages(request, reply)
+        elif request.method == "POST":
+            for dialect in (MESSAGES, *DIALECTS):
+                if found := dialect.pattern.fullmatch(request.path):
+                    body = dialect.read(json.loads(request.body)) | found.groupdict()
+                    body["stream"] = bool(body.get("stream")) or body.get("how") == "streamGenerateContent"
+                    await self._answer(request, reply, dialect, body)
+                    return
+            await reply.json(404, messages.error(404))
         else:
             await reply.json(404, messages.error(404))
 
-    async def _messages(self, request: Request, reply: Reply) -> None:
-        body = json.loads(request.body)
+    async def _answer(self, request: Request, reply: Reply, dialect: Dialect, body: dict[str, Any]) -> None:
         entry = self._note(request, body)
         step = next_step(body["messages"], self._routes)
         if not body.get("tools") and {"tool", "tools"} & step.keys():
-            step = {"text": "ok"}  # the CLI asks for titles and summaries in this way; it could run no tool there
+            step = {"text": "ok"}  # agents ask for titles and summaries in this way; they could run no tool there
         headers = {"request-id": f"req_{hashlib.sha256(request.body).hexdigest()[:24]}"}
         await asyncio.sleep(step.get("sleep", 0))
         if "error" in step and self._errs(body, step):
@@ -91,18 +110,21 @@ class ScriptedModel:
             body["model"],
             {**step, **fill({k: step[k] for k in ("input", "tools") if k in step}, working_directory(body))},
         )
+        if dialect is not MESSAGES:
+            for call in (block for block in whole["content"] if block["type"] == "tool_use"):
+                call |= translate(call["name"], call["input"], body.get("tools", ()))
         hangs = step.get("hang", False)
-        if hangs and not (whole["content"] and body.get("stream")):
+        if hangs and not (whole["content"] and body["stream"]):
             await asyncio.Event().wait()
         entry["status"] = 200
-        if not body.get("stream"):
-            await reply.json(200, whole, headers)
+        if not body["stream"]:
+            await reply.json(200, dialect.whole(whole), headers)
             return
-        spelled = list(messages.events(whole))
-        pause = step.get("over", 0) / len(spelled)
+        content, closing = (list(events) for events in dialect.spell(whole))
+        pause = step.get("over", 0) / len([*content, *closing])
         reply.start_events(headers)
-        for kind, data in spelled:
-            if hangs and kind == "message_delta":
+        for at, (kind, data) in enumerate([*content, *closing]):
+            if hangs and at == len(content):
                 await asyncio.Event().wait()
             await reply.event(kind, data)
             await asyncio.sleep(pause)
@@ -125,7 +147,7 @@ class ScriptedModel:
             "time": time.time(),
             "model": body["model"],
             "session_id": request.headers.get("x-claude-code-session-id"),
-            "stream": bool(body.get("stream")),
+            "stream": body["stream"],
             "messages": len(body["messages"]),
             "said": [text[:HEAD] for message in body["messages"] for text in texts(message)],
             "last_user": said[-1][:HEAD] if said else "",
@@ -154,7 +176,7 @@ async def run(port: int, port_file: Path | None, routes: list[Route]) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m ramet_demo.scripted.model", description="A scripted Messages API.")
+    parser = argparse.ArgumentParser(prog="python -m ramet_demo.scripted.model", description="A scripted model.")
     parser.add_argument("--port", type=int, default=0)
     parser.add_argument("--port-file", type=Path)
     parser.add_argument("--script", type=Path, help='a JSON file: [{"when": substring, "steps": [...]}, ...]')
