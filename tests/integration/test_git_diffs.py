@@ -37,7 +37,7 @@ def change(
     path: str, status: str, additions: int = 0, deletions: int = 0, *, old: str | None = None, **flags: bool
 ) -> FileChange:
     known = {"binary": False, "submodule": False, "too_large": False} | flags
-    return FileChange(path, old, status, additions, deletions, **known)
+    return FileChange(path, old, status, additions, deletions, known["binary"], known["submodule"], known["too_large"])
 
 
 async def test_a_diff_holds_committed_uncommitted_and_untracked_changes(git: Git, sample: Sample) -> None:

@@ -72,6 +72,56 @@ async def test_comments_reach_the_agent_as_one_prompt_that_quotes_the_lines(clie
     assert [each.state for each in await listed(client, resolved=True)] == [RESOLVED, SENT]
 
 
+async def test_a_range_and_lines_of_an_earlier_state_are_quoted_as_they_were(client: Client, repository: Path) -> None:
+    session = await make(client, repository)
+    place = Path(session.worktree) / "dir0/file0.txt"
+    before = place.read_text().splitlines()
+    place.unlink()
+    request = worktree_pb2.AddCommentRequest(session="one", path="dir0/file0.txt", text="keep it", line=1, end_line=2)
+    assert (await refusal(client.worktrees.AddComment(request)))[0] == "INVALID_INPUT"  # it is gone
+    request.at = "base"
+    request.line, request.end_line = 2, 1
+    assert (await refusal(client.worktrees.AddComment(request)))[0] == "INVALID_INPUT"  # no range
+    request.line, request.end_line = 1, 1
+    made: Any = await client.worktrees.AddComment(request)
+    assert made.comment.quote == f">     1 {before[0]}" + "".join(
+        f"\n  {number:>5} {text}" for number, text in enumerate(before[1:3], 2)
+    )
+    sent: Any = await client.worktrees.SendComments(worktree_pb2.SendCommentsRequest(session="one", text="Two things:"))
+    assert sent.prompt.text.startswith("Two things:\n\n")
+    assert "dir0/file0.txt:1 (as in the commit you started from)" in sent.prompt.text
+
+
+async def test_two_states_are_compared_and_files_of_each_are_read(client: Client, repository: Path) -> None:
+    session = await make(client, repository)
+    tree = Path(session.worktree)
+    numbers = []
+    for text in ("one\n", "one\ntwo\n", "one\ntwo\nthree\n"):
+        (tree / "new.txt").write_text(text)
+        made: Any = await client.worktrees.CreateCheckpoint(worktree_pb2.CreateCheckpointRequest(session="one"))
+        numbers.append(str(made.checkpoint.number))
+
+    async def diff(**fields: Any) -> worktree_pb2.GetDiffResponse:
+        answer: Any = await client.worktrees.GetDiff(worktree_pb2.GetDiffRequest(session="one", **fields))
+        found: worktree_pb2.GetDiffResponse = answer
+        return found
+
+    async def read(path: str, at: str) -> worktree_pb2.GetFileResponse:
+        answer: Any = await client.worktrees.GetFile(worktree_pb2.GetFileRequest(session="one", path=path, at=at))
+        found: worktree_pb2.GetFileResponse = answer
+        return found
+
+    (change,) = (await diff(against=numbers[0], until=numbers[1])).files
+    assert (change.path, change.additions, change.deletions) == ("new.txt", 1, 0)
+    assert (await read("new.txt", numbers[0])).blob == change.old_blob
+    assert (await read("new.txt", numbers[1])).blob == change.blob
+    assert [(await read("new.txt", at)).data for at in (numbers[0], "")] == [b"one\n", b"one\ntwo\nthree\n"]
+    assert b"@@ -1,2 +1,3 @@" in (await diff(against=numbers[1])).patch
+    assert b"@@ -2 +2,2 @@" in (await diff(against=numbers[1], context=1)).patch
+    for path, at in (("new.txt", "base"), ("../x", ""), ("dir0", "")):
+        assert (await refusal(read(path, at)))[0] == "INVALID_INPUT"
+
+
 @pytest.mark.parametrize(
     ("path", "line", "text"),
     [

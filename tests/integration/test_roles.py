@@ -27,7 +27,7 @@ ROLES = {
         ["ResolveRequest", "ListRules", "CreateRule", "DeleteRule", "Shutdown", "GetConfig", "GetStatistics", "GetCosts", "LandSessions", "ListLandings", "WaitLandings", "RemoveLanding",
          "RetryLanding", "CreatePullRequest", "LinkPullRequest", "ListPullRequests", "FixPullRequest", "CleanUpPullRequests", "ApplyPlan", "ConvergePlan", "CleanUpPlan", "RegisterRepo",
          "UpdateRepo", "RemoveRepo", "UpdateSession", "InterruptSession", "ResumeSession", "PauseSession", "DeleteSession", "ForkSession", "ArchiveSession", "RestoreSession", "SetUpSession",
-         "GetShell", "WatchChanges", "ListCheckpoints", "CreateCheckpoint", "RewindSession", "AddComment", "ListComments", "ResolveComment", "SendComments", "SyncSession", "GetPool",
+         "GetShell", "WatchChanges", "GetFile", "ListCheckpoints", "CreateCheckpoint", "RewindSession", "AddComment", "ListComments", "ResolveComment", "SendComments", "SyncSession", "GetPool",
          "FillPool", "DrainPool", "ListTrash", "RestoreTrash", "EmptyTrash", "CollectGarbage", "Diagnose", "ReportFocus", "TestNotifications", "AttachNative"],
         OWNER,
     ),

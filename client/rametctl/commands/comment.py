@@ -1,5 +1,6 @@
 """`rametctl comment`: review comments on a session's work."""
 
+import re
 import sys
 from typing import TYPE_CHECKING
 
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 
 @click.command("comment", cls=PromptCommand, short_help="Add, send and resolve review comments.")
 @session_argument
-@click.argument("place", metavar="[FILE:LINE]", required=False)
+@click.argument("place", metavar="[FILE:LINE[-END]]", required=False)
 @click.argument("text", metavar="[TEXT|-]", required=False)
 @click.option("--send", is_flag=True, help="Send all unsent comments to the agent as one prompt.")
 @click.option("--resolve", metavar="ID", help="Resolve or withdraw a comment.")
@@ -24,13 +25,14 @@ if TYPE_CHECKING:
 def command(
     app: App, session: str, place: str | None, text: str | None, send: bool, resolve: str | None, everything: bool
 ) -> None:
-    """Comment on a line of SESSION's work. Without FILE:LINE, list the comments.
+    """Comment on lines of SESSION's work. Without FILE:LINE, list the comments.
     Ramet collects comments until --send, then sends them to the agent as one
     prompt that quotes the lines. A comment stays open until it is resolved.
 
     \b
     Examples:
       rametctl comment fix-login src/login.py:42 "this swallows the error"
+      rametctl comment fix-login src/login.py:42-48 "extract a function"
       rametctl comment fix-login --send
       rametctl comment fix-login
       rametctl comment fix-login --resolve 3f2a
@@ -57,9 +59,9 @@ def command(
 def _add(app: App, session_id: str, place: str, text: str, *, quiet: bool) -> None:
     from ramet.v1 import worktree_pb2
 
-    path, line = _place(place)
+    path, line, end_line = _place(place)
     request = worktree_pb2.AddCommentRequest(
-        session=session_id, path=path, line=line, text=text, request_id=new_request_id()
+        session=session_id, path=path, line=line, end_line=end_line, text=text, request_id=new_request_id()
     )
     comment = app.connection.call(lambda daemon: daemon.worktrees.AddComment, request).comment
     if not quiet:
@@ -67,16 +69,17 @@ def _add(app: App, session_id: str, place: str, text: str, *, quiet: bool) -> No
         app.output.hint("to send it to the agent: rametctl comment SESSION --send")
 
 
-def _place(place: str) -> tuple[str, int]:
-    """Parse ``FILE:LINE`` or ``FILE``; a colon without a number after it belongs to the name."""
+def _place(place: str) -> tuple[str, int, int]:
+    """Parse ``FILE:LINE-END``, ``FILE:LINE`` or ``FILE``; a colon without numbers after it belongs to the name."""
     from rametctl.errors import UsageError
 
-    path, colon, number = place.rpartition(":")
-    if colon and path and number.isascii() and number.isdigit() and len(number) < 10:
-        if not int(number):
-            raise UsageError("lines are counted from 1, not 0", hint="omit :LINE to comment on the whole file")
-        return path, int(number)
-    return place, 0
+    found = re.fullmatch(r"(.+):([0-9]{1,9})(?:-([0-9]{1,9}))?", place, re.DOTALL)
+    if found is None:
+        return place, 0, 0
+    path, line = found[1], int(found[2])
+    if not line:
+        raise UsageError("lines are counted from 1, not 0", hint="omit :LINE to comment on the whole file")
+    return path, line, int(found[3] or line)
 
 
 def _send(app: App, session_id: str) -> None:
@@ -121,7 +124,8 @@ def _show(app: App, comments: "list[Comment]", *, single: bool = False) -> None:
     if not comments:
         app.output.text("no comments")
     for comment in comments:
-        where = f"{comment.path}:{comment.line}" if comment.line else comment.path
+        end = f"-{comment.end_line}" if comment.end_line > comment.line else ""
+        where = f"{comment.path}:{comment.line}{end}" if comment.line else comment.path
         moved = ""
         if not single and comment.line and comment.current_line != comment.line:
             moved = f"  now line {comment.current_line}" if comment.current_line else "  the line has changed"

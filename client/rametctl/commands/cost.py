@@ -12,10 +12,10 @@ if TYPE_CHECKING:
 
     from rametctl.lines import Line
 
-GROUPINGS = ("session", "day", "model")
+GROUPINGS = ("session", "day", "model", "repo")
 
 
-@click.command("cost", cls=Verb, short_help="Show costs by session, day or model.")
+@click.command("cost", cls=Verb, short_help="Show costs by session, day, model or repository.")
 @click.option("--by", type=click.Choice(GROUPINGS), default="session", help="Group by (default: session).")
 @click.pass_obj
 def command(app: App, by: str) -> None:
@@ -56,6 +56,9 @@ def _table(app: App, by: str, answer: "GetCostsResponse") -> "list[Line]":
         cache_write=sum(cost.tokens.cache_write for cost in answer.costs),
     )
     headers = [by.upper(), "COST", "INPUT", "OUTPUT", "CACHE READ", "CACHE WRITTEN"]
-    rows = [[(" ".join(cost.key.split()), "bold"), *amounts(cost.cost_usd, cost.tokens)] for cost in answer.costs]
+    rows = [
+        [(" ".join(cost.key.split()) or "(removed)", "bold"), *amounts(cost.cost_usd, cost.tokens)]
+        for cost in answer.costs
+    ]
     rows.append([("total", "dim"), *amounts(answer.total_usd, total, "bold")])
     return app.output.table(headers, rows, shrink=[(by.upper(), 8)], right=frozenset(headers[1:]))

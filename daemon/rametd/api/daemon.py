@@ -14,13 +14,14 @@ from ramet.v1 import common_pb2, daemon_pb2, daemon_pb2_grpc
 from rametd.api.interceptor import CONTRACT_VERSION
 from rametd.api.repo import absolute
 from rametd.config import REPOSITORY_FILE, Effective, Setting, effective, load
+from rametd.domain.models import Tokens
 from rametd.platform.memory import resident_bytes
 from rametd.services import repos
 from rametd.services.contents import SETTINGS_FILE
 from rametd.services.core import Core
 from rametd.services.settings import problem_of, settings_of
 from rametd.services.views import stamp, tokens_message
-from rametd.store import Grouping, Reader
+from rametd.store import Grouping, Reader, Spent
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
@@ -108,18 +109,19 @@ class DaemonServicer(daemon_pb2_grpc.DaemonServiceServicer):
         grouping = GROUPINGS.get(request.grouping, Grouping.SESSION)
 
         def work(reader: Reader) -> daemon_pb2.GetCostsResponse:
-            names = (
-                {session.id: session.name for session in reader.sessions.list(include_archived=True)}
-                if grouping == Grouping.SESSION
-                else {}
-            )
+            names: dict[str, str] = {}
+            found = reader.ledger.by(grouping)
+            if request.grouping == daemon_pb2.COST_GROUPING_REPO:
+                found = by_repo(reader, found)
+            elif grouping == Grouping.SESSION:
+                names = {session.id: session.name for session in reader.sessions.list(include_archived=True)}
             costs = [
                 daemon_pb2.Cost(
                     key=names.get(spent.key, spent.key),
                     cost_usd=spent.cost_usd,
                     tokens=tokens_message(spent.tokens),
                 )
-                for spent in reader.ledger.by(grouping)
+                for spent in found
             ]
             return daemon_pb2.GetCostsResponse(costs=costs, total_usd=reader.ledger.total().cost_usd)
 
@@ -145,6 +147,19 @@ class DaemonServicer(daemon_pb2_grpc.DaemonServiceServicer):
             resident_bytes=await asyncio.to_thread(resident_bytes),
             database_bytes=(await asyncio.to_thread(self._facts.database.stat)).st_size,
         )
+
+
+def by_repo(reader: Reader, spent: list[Spent]) -> list[Spent]:
+    """Sums by session as sums by repository's name, "" for sessions that were removed and forgotten."""
+    names = {repo.id: repo.name for repo in reader.repos.list()}
+    repos = {entry.session_id: entry.repo_id for entry in reader.trash.list()}
+    repos |= {session.id: session.repo_id for session in reader.sessions.list(include_archived=True)}
+    sums: dict[str, Spent] = {}
+    for each in spent:
+        key = names.get(repos.get(each.key, ""), "")
+        before = sums.get(key, Spent(key, 0.0, Tokens()))
+        sums[key] = Spent(key, before.cost_usd + each.cost_usd, before.tokens + each.tokens)
+    return [sums[key] for key in sorted(sums)]
 
 
 def sets(key: str, setting: Setting) -> bool:

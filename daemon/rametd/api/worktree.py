@@ -17,7 +17,7 @@ from rametd.domain.errors import InvalidInputError
 from rametd.domain.models import Prompt, Repo, Session
 from rametd.domain.spares import Spare
 from rametd.domain.text import utf8
-from rametd.git import MAX_PATCH, Diff, DiffOptions, Tracker, Whitespace
+from rametd.git import EVERYTHING, MAX_PATCH, Diff, DiffOptions, Tracker, Whitespace
 from rametd.services.agents.supervisor import Supervisor
 from rametd.services.core import Core
 from rametd.services.creation.pool import Pool, PoolStatus
@@ -34,7 +34,7 @@ from rametd.services.upkeep.doctor import Doctor
 from rametd.services.views import prompt_message, stamp
 from rametd.services.worktrees.changes import Against, against, change_message, compare, paths_inside, warnings_of
 from rametd.services.worktrees.checkpoints import Checkpointer
-from rametd.services.worktrees.comments import Reviewer, comment_message
+from rametd.services.worktrees.comments import CommentPlace, Reviewer, clean_path, comment_message, file_at
 from rametd.services.worktrees.history import checkpoint_message, find_checkpoint, list_checkpoints
 from rametd.services.worktrees.rewind import Rewinder
 from rametd.services.worktrees.sync import Sync, Syncer
@@ -96,9 +96,22 @@ class WorktreeServicer(worktree_pb2_grpc.WorktreeServiceServicer):
             raise InvalidInputError(f"there is no way {request.whitespace} to see white space", hint="use one of four")
         session = await named_session(core, request.session)
         paths = paths_inside(session.worktree, request.paths)
-        options = DiffOptions(WHITESPACE[request.whitespace], paths, binary=request.binary)
+        options = DiffOptions(
+            WHITESPACE[request.whitespace],
+            paths,
+            binary=request.binary,
+            context=request.context or EVERYTHING.context,
+        )
         old = await against(core, session, request.against)
-        diff = await compare(core, session, old, patch=not request.stat_only, max_patch=limit, options=options)
+        diff = await compare(
+            core,
+            session,
+            old,
+            until=request.until,
+            patch=not request.stat_only,
+            max_patch=limit,
+            options=options,
+        )
         return worktree_pb2.GetDiffResponse(
             files=[change_message(change) for change in diff.files],
             patch=diff.patch or b"",
@@ -109,6 +122,12 @@ class WorktreeServicer(worktree_pb2_grpc.WorktreeServiceServicer):
             warnings=warnings_of(diff),
             tree=diff.new,
         )
+
+    async def GetFile(self, request: worktree_pb2.GetFileRequest, context: Context) -> worktree_pb2.GetFileResponse:
+        core = self._core
+        session = await named_session(core, request.session)
+        found = await file_at(core, session, clean_path(request.path), request.at)
+        return worktree_pb2.GetFileResponse(data=found.data or b"", size=found.size, blob=found.blob)
 
     async def WatchChanges(
         self, request: worktree_pb2.WatchChangesRequest, context: Context
@@ -166,7 +185,8 @@ class WorktreeServicer(worktree_pb2_grpc.WorktreeServiceServicer):
             made = comment_message(comment, comment.line)
             return call.remember(unit, worktree_pb2.AddCommentResponse(comment=made))
 
-        return await self._reviewer.add(session, request.path, request.line, request.text, call.principal, answer)
+        place = CommentPlace(request.path, request.line, request.end_line or request.line, request.at)
+        return await self._reviewer.add(session, place, request.text, call.principal, answer)
 
     async def ListComments(
         self, request: worktree_pb2.ListCommentsRequest, context: Context
@@ -209,7 +229,7 @@ class WorktreeServicer(worktree_pb2_grpc.WorktreeServiceServicer):
                 unit, worktree_pb2.SendCommentsResponse(prompt=prompt_message(prompt), comments=comments)
             )
 
-        return await self._reviewer.send(session, call.principal, answer)
+        return await self._reviewer.send(session, request.text, call.principal, answer)
 
     @mutation
     async def SyncSession(

@@ -4,7 +4,7 @@ The git binary does whatever reads or fills a working tree (it knows filters, sp
 in the object database.
 """
 
-from rametd.git.diff import EVERYTHING, MAX_PATCH, Diff, DiffOptions, FileChange, Whitespace
+from rametd.git.diff import EVERYTHING, MAX_PATCH, Diff, DiffOptions, File, FileChange, Whitespace
 from rametd.git.git import Git
 from rametd.git.inventory import Inventory
 from rametd.git.landed import Landed, Target
@@ -47,6 +47,7 @@ __all__ = [
     "Depth",
     "Diff",
     "DiffOptions",
+    "File",
     "FileChange",
     "Git",
     "Head",

@@ -7,7 +7,7 @@ where libgit2 walks all of them (38 ms) holding the interpreter's lock, so that 
 
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from typing import Final
@@ -56,6 +56,8 @@ class DiffOptions:
     whitespace: Whitespace = Whitespace.SHOW
     paths: tuple[str, ...] = ()
     binary: bool = False
+    context: int = 3
+    """Unchanged lines around each change."""
 
 
 EVERYTHING: Final = DiffOptions()
@@ -76,6 +78,8 @@ class FileChange:
     binary: bool
     submodule: bool
     too_large: bool
+    blobs: tuple[str, str] = field(default=("", ""), compare=False)
+    """Ids of the old content and of the new."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +95,15 @@ class Diff:
     new: str
     skipped: tuple[str, ...] = ()
     cut: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    """A file of a commit or tree: its id and size, and its content unless it is too large."""
+
+    blob: str
+    size: int
+    data: bytes | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +169,7 @@ async def _diff(git: GitContext, trees: _Trees, *, patch: bool, max_patch: int, 
     if not patch:
         return Diff(files, None, truncated=False, new=trees.new, skipped=trees.skipped)
     large = {name for file in files if file.too_large for name in (file.path, file.old_path) if name}
+    before = (*before, f"--unified={options.context}")
     parts = [(*before, "--patch", *what)]
     if options.binary and not large:
         parts = [(*before, "--binary", *what)]
@@ -186,14 +200,14 @@ class _Raw:
 def _changes(repository: pygit2.Repository, fields: Iterator[str]) -> Iterator[FileChange]:
     """Read `--raw --numstat -z`: all raw entries, then all counts, each with one path, or two for a rename or a copy."""
     raw: dict[str, _Raw] = {}
-    for field in fields:
-        if field.startswith(":"):
-            old_mode, new_mode, old, new, status = field[1:].split(" ")
+    for item in fields:
+        if item.startswith(":"):
+            old_mode, new_mode, old, new, status = item[1:].split(" ")
             first = next(fields)
             path, source = (next(fields), first) if status[0] in "RC" else (first, None)
             raw[path] = _Raw((old_mode, new_mode), (old, new), status[0], source)
             continue
-        additions, deletions, path = field.split("\t", 2)
+        additions, deletions, path = item.split("\t", 2)
         if not path:
             _, path = next(fields), next(fields)
         entry = raw[path]
@@ -208,6 +222,7 @@ def _changes(repository: pygit2.Repository, fields: Iterator[str]) -> Iterator[F
             binary=uncounted and not too_large,
             submodule="160000" in entry.modes,
             too_large=too_large,
+            blobs=entry.objects,
         )
 
 
@@ -215,6 +230,18 @@ def _size(repository: pygit2.Repository, entry: _Raw) -> int:
     """Bytes of the larger side, from the objects' headers."""
     sides = [pygit2.Oid(hex=name) for name in entry.objects]
     return max((repository.odb.read_header(oid)[1] for oid in sides if oid in repository.odb), default=0)
+
+
+def _file(place: Path, tree: str, path: str, most: int) -> File | None:
+    repository = open_repository(place)
+    try:
+        entry = repository[tree].peel(pygit2.Tree)[path]
+    except KeyError:
+        return None
+    if not isinstance(entry, pygit2.Blob):
+        return None
+    size = repository.odb.read_header(entry.id)[1]
+    return File(str(entry.id), size, entry.data if size <= most else None)
 
 
 def _tree(place: Path, name: str) -> str:
@@ -258,6 +285,10 @@ class Diffs:
     ) -> Diff:
         """Between two commits or trees: for a session whose worktree is gone."""
         return await diff_commits(self._git, repo, old, new, patch=patch, max_patch=max_patch, options=options)
+
+    async def file(self, repo: RepositoryInfo, tree: str, path: str, most: int) -> File | None:
+        """The file at a path of a commit or tree, a symbolic link as what it holds; None where there is none. Content of at most ``most`` bytes."""
+        return await self._git.compute(_file, repo.common_dir, tree, path, most)
 
     async def changed_files(self, worktree: Path, against: str) -> tuple[str, ...]:
         """Paths that differ, sorted; no renames, no counts: the cheapest."""

@@ -35,6 +35,8 @@ class _CostGroupingEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_CostGrou
     """By day, UTC, as YYYY-MM-DD."""
     COST_GROUPING_MODEL: _CostGrouping.ValueType  # 3
     """By model."""
+    COST_GROUPING_REPO: _CostGrouping.ValueType  # 4
+    """By repository; the key is its name, empty for sessions that are gone for good."""
 
 class CostGrouping(_CostGrouping, metaclass=_CostGroupingEnumTypeWrapper):
     """CostGrouping says what costs are summed by."""
@@ -47,6 +49,8 @@ COST_GROUPING_DAY: CostGrouping.ValueType  # 2
 """By day, UTC, as YYYY-MM-DD."""
 COST_GROUPING_MODEL: CostGrouping.ValueType  # 3
 """By model."""
+COST_GROUPING_REPO: CostGrouping.ValueType  # 4
+"""By repository; the key is its name, empty for sessions that are gone for good."""
 Global___CostGrouping: _TypeAlias = CostGrouping  # noqa: Y015
 
 @_typing.final
@@ -436,7 +440,7 @@ class Cost(_message.Message):
     COST_USD_FIELD_NUMBER: _builtins.int
     TOKENS_FIELD_NUMBER: _builtins.int
     key: _builtins.str
-    """Session, day or model."""
+    """Session, day, model or repository."""
     cost_usd: _builtins.float
     """Dollars."""
     @_builtins.property

@@ -95,7 +95,7 @@ class DaemonServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def GetCosts(self, request, context):
-        """GetCosts sums what was spent, by session, day or model.
+        """GetCosts sums what was spent, by session, day, model or repository.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -42,7 +42,7 @@ class DaemonServiceStub:
     GetStatistics: _grpc.UnaryUnaryMultiCallable[_daemon_pb2.GetStatisticsRequest, _daemon_pb2.GetStatisticsResponse]
     """GetStatistics counts what the daemon holds."""
     GetCosts: _grpc.UnaryUnaryMultiCallable[_daemon_pb2.GetCostsRequest, _daemon_pb2.GetCostsResponse]
-    """GetCosts sums what was spent, by session, day or model."""
+    """GetCosts sums what was spent, by session, day, model or repository."""
 
 @_typing.type_check_only
 class DaemonServiceAsyncStub(DaemonServiceStub):
@@ -58,7 +58,7 @@ class DaemonServiceAsyncStub(DaemonServiceStub):
     GetStatistics: _aio.UnaryUnaryMultiCallable[_daemon_pb2.GetStatisticsRequest, _daemon_pb2.GetStatisticsResponse]  # type: ignore[assignment]
     """GetStatistics counts what the daemon holds."""
     GetCosts: _aio.UnaryUnaryMultiCallable[_daemon_pb2.GetCostsRequest, _daemon_pb2.GetCostsResponse]  # type: ignore[assignment]
-    """GetCosts sums what was spent, by session, day or model."""
+    """GetCosts sums what was spent, by session, day, model or repository."""
 
 class DaemonServiceServicer(metaclass=_abc_1.ABCMeta):
     """DaemonService is about the daemon itself."""
@@ -101,6 +101,6 @@ class DaemonServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _daemon_pb2.GetCostsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_daemon_pb2.GetCostsResponse, _abc.Awaitable[_daemon_pb2.GetCostsResponse]]:
-        """GetCosts sums what was spent, by session, day or model."""
+        """GetCosts sums what was spent, by session, day, model or repository."""
 
 def add_DaemonServiceServicer_to_server(servicer: DaemonServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -246,6 +246,8 @@ class FileChange(_message.Message):
     DELETIONS_FIELD_NUMBER: _builtins.int
     BINARY_FIELD_NUMBER: _builtins.int
     TOO_LARGE_FIELD_NUMBER: _builtins.int
+    BLOB_FIELD_NUMBER: _builtins.int
+    OLD_BLOB_FIELD_NUMBER: _builtins.int
     path: _builtins.str
     """Its path in the worktree."""
     old_path: _builtins.str
@@ -260,6 +262,10 @@ class FileChange(_message.Message):
     """Whether it is binary, so that lines are not counted."""
     too_large: _builtins.bool
     """Whether it is too large to be shown, so that lines are not counted."""
+    blob: _builtins.str
+    """Git's id of its content; zeros where it is gone."""
+    old_blob: _builtins.str
+    """Git's id of the content it had; zeros where it is new."""
     def __init__(
         self,
         *,
@@ -270,10 +276,12 @@ class FileChange(_message.Message):
         deletions: _builtins.int = ...,
         binary: _builtins.bool = ...,
         too_large: _builtins.bool = ...,
+        blob: _builtins.str = ...,
+        old_blob: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["additions", b"additions", "binary", b"binary", "deletions", b"deletions", "kind", b"kind", "old_path", b"old_path", "path", b"path", "too_large", b"too_large"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["additions", b"additions", "binary", b"binary", "blob", b"blob", "deletions", b"deletions", "kind", b"kind", "old_blob", b"old_blob", "old_path", b"old_path", "path", b"path", "too_large", b"too_large"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -292,6 +300,8 @@ class GetDiffRequest(_message.Message):
     WHITESPACE_FIELD_NUMBER: _builtins.int
     PATHS_FIELD_NUMBER: _builtins.int
     BINARY_FIELD_NUMBER: _builtins.int
+    UNTIL_FIELD_NUMBER: _builtins.int
+    CONTEXT_FIELD_NUMBER: _builtins.int
     session: _builtins.str
     """Session id, prefix or name."""
     against: _builtins.str
@@ -306,6 +316,10 @@ class GetDiffRequest(_message.Message):
     """Which differences of white space count."""
     binary: _builtins.bool
     """Have the contents of binary files in the patch too, so that it can be applied anywhere."""
+    until: _builtins.str
+    """The state to compare with `against`, named as that is; empty for the files as they are."""
+    context: _builtins.int
+    """Unchanged lines around each change; 0 means 3."""
     @_builtins.property
     def paths(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Only what lies at or below these paths."""
@@ -320,10 +334,12 @@ class GetDiffRequest(_message.Message):
         whitespace: Global___Whitespace.ValueType = ...,
         paths: _abc.Iterable[_builtins.str] | None = ...,
         binary: _builtins.bool = ...,
+        until: _builtins.str = ...,
+        context: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["against", b"against", "binary", b"binary", "max_bytes", b"max_bytes", "paths", b"paths", "session", b"session", "stat_only", b"stat_only", "whitespace", b"whitespace"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["against", b"against", "binary", b"binary", "context", b"context", "max_bytes", b"max_bytes", "paths", b"paths", "session", b"session", "stat_only", b"stat_only", "until", b"until", "whitespace", b"whitespace"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -382,6 +398,66 @@ class GetDiffResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___GetDiffResponse: _TypeAlias = GetDiffResponse  # noqa: Y015
+
+@_typing.final
+class GetFileRequest(_message.Message):
+    """GetFileRequest names a file."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SESSION_FIELD_NUMBER: _builtins.int
+    PATH_FIELD_NUMBER: _builtins.int
+    AT_FIELD_NUMBER: _builtins.int
+    session: _builtins.str
+    """Session id, prefix or name."""
+    path: _builtins.str
+    """Path of the file in the worktree."""
+    at: _builtins.str
+    """Which state of it, named as GetDiffRequest.against is; empty for the file as it is."""
+    def __init__(
+        self,
+        *,
+        session: _builtins.str = ...,
+        path: _builtins.str = ...,
+        at: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["at", b"at", "path", b"path", "session", b"session"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetFileRequest: _TypeAlias = GetFileRequest  # noqa: Y015
+
+@_typing.final
+class GetFileResponse(_message.Message):
+    """GetFileResponse holds the file."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DATA_FIELD_NUMBER: _builtins.int
+    SIZE_FIELD_NUMBER: _builtins.int
+    BLOB_FIELD_NUMBER: _builtins.int
+    data: _builtins.bytes
+    """Its content; nothing where it has more than 8 MiB."""
+    size: _builtins.int
+    """Its size in bytes."""
+    blob: _builtins.str
+    """Git's id of its content."""
+    def __init__(
+        self,
+        *,
+        data: _builtins.bytes = ...,
+        size: _builtins.int = ...,
+        blob: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["blob", b"blob", "data", b"data", "size", b"size"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetFileResponse: _TypeAlias = GetFileResponse  # noqa: Y015
 
 @_typing.final
 class WatchChangesRequest(_message.Message):
@@ -749,7 +825,7 @@ Global___RewindSessionResponse: _TypeAlias = RewindSessionResponse  # noqa: Y015
 
 @_typing.final
 class Comment(_message.Message):
-    """Comment is a review comment on a line of a session's work."""
+    """Comment is a review comment on lines of a session's work."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -765,6 +841,8 @@ class Comment(_message.Message):
     RESOLVE_TIME_FIELD_NUMBER: _builtins.int
     PROMPT_ID_FIELD_NUMBER: _builtins.int
     CURRENT_LINE_FIELD_NUMBER: _builtins.int
+    END_LINE_FIELD_NUMBER: _builtins.int
+    AT_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     """Made by the daemon; any unique prefix names it."""
     session_id: _builtins.str
@@ -785,6 +863,10 @@ class Comment(_message.Message):
     """The prompt that carried it to the agent."""
     current_line: _builtins.int
     """Where the line is now; 0 where it is gone or changed."""
+    end_line: _builtins.int
+    """The last line of a range, included; equal to `line` for one line."""
+    at: _builtins.str
+    """Which state of the file the lines are counted in, as AddCommentRequest.at; empty for the file as it was in the worktree."""
     @_builtins.property
     def create_time(self) -> _timestamp_pb2.Timestamp:
         """When."""
@@ -808,10 +890,12 @@ class Comment(_message.Message):
         resolve_time: _timestamp_pb2.Timestamp | None = ...,
         prompt_id: _builtins.str = ...,
         current_line: _builtins.int = ...,
+        end_line: _builtins.int = ...,
+        at: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "resolve_time", b"resolve_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["author", b"author", "create_time", b"create_time", "current_line", b"current_line", "id", b"id", "line", b"line", "path", b"path", "prompt_id", b"prompt_id", "quote", b"quote", "resolve_time", b"resolve_time", "session_id", b"session_id", "state", b"state", "text", b"text"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["at", b"at", "author", b"author", "create_time", b"create_time", "current_line", b"current_line", "end_line", b"end_line", "id", b"id", "line", b"line", "path", b"path", "prompt_id", b"prompt_id", "quote", b"quote", "resolve_time", b"resolve_time", "session_id", b"session_id", "state", b"state", "text", b"text"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -828,6 +912,8 @@ class AddCommentRequest(_message.Message):
     LINE_FIELD_NUMBER: _builtins.int
     TEXT_FIELD_NUMBER: _builtins.int
     REQUEST_ID_FIELD_NUMBER: _builtins.int
+    END_LINE_FIELD_NUMBER: _builtins.int
+    AT_FIELD_NUMBER: _builtins.int
     session: _builtins.str
     """Session id, prefix or name."""
     path: _builtins.str
@@ -838,6 +924,12 @@ class AddCommentRequest(_message.Message):
     """What is said; at most 16 KiB."""
     request_id: _builtins.str
     """The same id again returns the first answer."""
+    end_line: _builtins.int
+    """The last line of a range, included; 0 for one line."""
+    at: _builtins.str
+    """The state of the file that the lines are counted in, named as GetDiffRequest.against is: for lines that are no longer there. Empty for the file as
+    it is.
+    """
     def __init__(
         self,
         *,
@@ -846,10 +938,12 @@ class AddCommentRequest(_message.Message):
         line: _builtins.int = ...,
         text: _builtins.str = ...,
         request_id: _builtins.str = ...,
+        end_line: _builtins.int = ...,
+        at: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["line", b"line", "path", b"path", "request_id", b"request_id", "session", b"session", "text", b"text"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["at", b"at", "end_line", b"end_line", "line", b"line", "path", b"path", "request_id", b"request_id", "session", b"session", "text", b"text"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -999,19 +1093,23 @@ class SendCommentsRequest(_message.Message):
 
     SESSION_FIELD_NUMBER: _builtins.int
     REQUEST_ID_FIELD_NUMBER: _builtins.int
+    TEXT_FIELD_NUMBER: _builtins.int
     session: _builtins.str
     """Session id, prefix or name."""
     request_id: _builtins.str
     """The same id again returns the first answer."""
+    text: _builtins.str
+    """What the prompt says besides the comments; at most 16 KiB."""
     def __init__(
         self,
         *,
         session: _builtins.str = ...,
         request_id: _builtins.str = ...,
+        text: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["request_id", b"request_id", "session", b"session"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["request_id", b"request_id", "session", b"session", "text", b"text"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -41,6 +41,11 @@ class WorktreeServiceStub:
                 request_serializer=ramet_dot_v1_dot_worktree__pb2.GetDiffRequest.SerializeToString,
                 response_deserializer=ramet_dot_v1_dot_worktree__pb2.GetDiffResponse.FromString,
                 _registered_method=True)
+        self.GetFile = channel.unary_unary(
+                '/ramet.v1.WorktreeService/GetFile',
+                request_serializer=ramet_dot_v1_dot_worktree__pb2.GetFileRequest.SerializeToString,
+                response_deserializer=ramet_dot_v1_dot_worktree__pb2.GetFileResponse.FromString,
+                _registered_method=True)
         self.WatchChanges = channel.unary_stream(
                 '/ramet.v1.WorktreeService/WatchChanges',
                 request_serializer=ramet_dot_v1_dot_worktree__pb2.WatchChangesRequest.SerializeToString,
@@ -145,6 +150,13 @@ class WorktreeServiceServicer:
 
     def GetDiff(self, request, context):
         """GetDiff compares a session's worktree, uncommitted and untracked work included, with a commit.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetFile(self, request, context):
+        """GetFile returns the content of one file of a session, as it is or as it was.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -291,6 +303,11 @@ def add_WorktreeServiceServicer_to_server(servicer, server):
                     request_deserializer=ramet_dot_v1_dot_worktree__pb2.GetDiffRequest.FromString,
                     response_serializer=ramet_dot_v1_dot_worktree__pb2.GetDiffResponse.SerializeToString,
             ),
+            'GetFile': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetFile,
+                    request_deserializer=ramet_dot_v1_dot_worktree__pb2.GetFileRequest.FromString,
+                    response_serializer=ramet_dot_v1_dot_worktree__pb2.GetFileResponse.SerializeToString,
+            ),
             'WatchChanges': grpc.unary_stream_rpc_method_handler(
                     servicer.WatchChanges,
                     request_deserializer=ramet_dot_v1_dot_worktree__pb2.WatchChangesRequest.FromString,
@@ -416,6 +433,33 @@ class WorktreeService:
             '/ramet.v1.WorktreeService/GetDiff',
             ramet_dot_v1_dot_worktree__pb2.GetDiffRequest.SerializeToString,
             ramet_dot_v1_dot_worktree__pb2.GetDiffResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetFile(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/ramet.v1.WorktreeService/GetFile',
+            ramet_dot_v1_dot_worktree__pb2.GetFileRequest.SerializeToString,
+            ramet_dot_v1_dot_worktree__pb2.GetFileResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -37,6 +37,8 @@ class WorktreeServiceStub:
     def __new__(cls, channel: _aio.Channel) -> WorktreeServiceAsyncStub: ...
     GetDiff: _grpc.UnaryUnaryMultiCallable[_worktree_pb2.GetDiffRequest, _worktree_pb2.GetDiffResponse]
     """GetDiff compares a session's worktree, uncommitted and untracked work included, with a commit."""
+    GetFile: _grpc.UnaryUnaryMultiCallable[_worktree_pb2.GetFileRequest, _worktree_pb2.GetFileResponse]
+    """GetFile returns the content of one file of a session, as it is or as it was."""
     WatchChanges: _grpc.UnaryStreamMultiCallable[_worktree_pb2.WatchChangesRequest, _worktree_pb2.WatchChangesResponse]
     """WatchChanges tells what differs from the base now, and again whenever it changes."""
     ListCheckpoints: _grpc.UnaryUnaryMultiCallable[_worktree_pb2.ListCheckpointsRequest, _worktree_pb2.ListCheckpointsResponse]
@@ -85,6 +87,8 @@ class WorktreeServiceAsyncStub(WorktreeServiceStub):
     def __init__(self, channel: _aio.Channel) -> None: ...
     GetDiff: _aio.UnaryUnaryMultiCallable[_worktree_pb2.GetDiffRequest, _worktree_pb2.GetDiffResponse]  # type: ignore[assignment]
     """GetDiff compares a session's worktree, uncommitted and untracked work included, with a commit."""
+    GetFile: _aio.UnaryUnaryMultiCallable[_worktree_pb2.GetFileRequest, _worktree_pb2.GetFileResponse]  # type: ignore[assignment]
+    """GetFile returns the content of one file of a session, as it is or as it was."""
     WatchChanges: _aio.UnaryStreamMultiCallable[_worktree_pb2.WatchChangesRequest, _worktree_pb2.WatchChangesResponse]  # type: ignore[assignment]
     """WatchChanges tells what differs from the base now, and again whenever it changes."""
     ListCheckpoints: _aio.UnaryUnaryMultiCallable[_worktree_pb2.ListCheckpointsRequest, _worktree_pb2.ListCheckpointsResponse]  # type: ignore[assignment]
@@ -136,6 +140,14 @@ class WorktreeServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_worktree_pb2.GetDiffResponse, _abc.Awaitable[_worktree_pb2.GetDiffResponse]]:
         """GetDiff compares a session's worktree, uncommitted and untracked work included, with a commit."""
+
+    @_abc_1.abstractmethod
+    def GetFile(
+        self,
+        request: _worktree_pb2.GetFileRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_worktree_pb2.GetFileResponse, _abc.Awaitable[_worktree_pb2.GetFileResponse]]:
+        """GetFile returns the content of one file of a session, as it is or as it was."""
 
     @_abc_1.abstractmethod
     def WatchChanges(

@@ -57,6 +57,8 @@ def change_message(change: FileChange) -> worktree_pb2.FileChange:
         deletions=change.deletions,
         binary=change.binary,
         too_large=change.too_large,
+        old_blob=change.blobs[0],
+        blob=change.blobs[1],
     )
 
 
@@ -160,17 +162,22 @@ async def files_of(core: Core, session: Session) -> Against:
     return Against(kept.tree, kept.tree)
 
 
+async def state_at(core: Core, session: Session, name: str) -> Against:
+    """A session's files as they are (""), or another state of them, named as in `against`."""
+    return await against(core, session, name) if name else await files_of(core, session)
+
+
 async def compare(
-    core: Core, session: Session, old: Against, *, patch: bool, max_patch: int, options: DiffOptions
+    core: Core, session: Session, old: Against, *, until: str = "", patch: bool, max_patch: int, options: DiffOptions
 ) -> Diff:
-    """The diff from ``old`` to a session's files."""
-    if session.state != State.ARCHIVED:
+    """The diff from ``old`` to the state ``until`` of a session's files."""
+    if session.state != State.ARCHIVED and not until:
         await require_tree(core, session)
         return await core.git.diffs.of_worktree(
             session.worktree, old.tree, patch=patch, max_patch=max_patch, options=options
         )
     info = await info_of(core, session)
-    new = await files_of(core, session)
+    new = await state_at(core, session, until)
     return await core.git.diffs.between(info, old.tree, new.tree, patch=patch, max_patch=max_patch, options=options)
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import TypeVar
 
@@ -11,12 +12,15 @@ from ramet.words import plural
 from rametd.domain.comments import Comment, CommentState
 from rametd.domain.errors import AmbiguousError, CommentNotFoundError, InvalidInputError, WrongStateError
 from rametd.domain.models import Prompt, Session
+from rametd.git import File
 from rametd.services import events
 from rametd.services.core import Core
 from rametd.services.delivery import post
 from rametd.services.ids import new_id
 from rametd.services.lifecycle import refuse_archived
+from rametd.services.repos import info_of
 from rametd.services.views import stamp
+from rametd.services.worktrees.changes import state_at
 from rametd.store import Reader, Unit
 
 T = TypeVar("T")
@@ -26,12 +30,26 @@ FILE_LIMIT = 8 << 20
 AROUND = 2
 """Lines quoted before and after the one that is meant."""
 QUOTED_WIDTH = 300
+MOST_QUOTED = 40
+"""Lines of a range that are quoted."""
+
+AT_WORDS = {"base": "the commit you started from", "target": "the branch you land on"}
 
 STATES = {
     CommentState.OPEN: worktree_pb2.COMMENT_STATE_OPEN,
     CommentState.SENT: worktree_pb2.COMMENT_STATE_SENT,
     CommentState.RESOLVED: worktree_pb2.COMMENT_STATE_RESOLVED,
 }
+
+
+@dataclass(frozen=True, slots=True)
+class CommentPlace:
+    """The lines that a comment is about, of a file at a state named as in `changes.against`; see `Comment`."""
+
+    path: str
+    line: int
+    end_line: int
+    at: str = ""
 
 
 class Reviewer:
@@ -41,8 +59,7 @@ class Reviewer:
     async def add(
         self,
         session: Session,
-        path: str,
-        line: int,
+        place: CommentPlace,
         text: str,
         principal: str,
         answer: Callable[[Unit, Comment], T],
@@ -56,24 +73,34 @@ class Reviewer:
             raise InvalidInputError(
                 "a comment has 1 to 16,384 bytes of text", hint="say what is to be done differently"
             )
-        clean = clean_path(path)
-        lines = await asyncio.to_thread(read_lines, session.worktree, clean)
+        clean, line, end_line = clean_path(place.path), place.line, place.end_line
+        if place.at:
+            lines = lines_of((await file_at(self._core, session, clean, place.at)).data)
+        else:
+            lines = await asyncio.to_thread(read_lines, session.worktree, clean)
         if lines is None:
             raise InvalidInputError(
                 f"there is no file {clean!r} in the worktree of {session.name}",
                 hint=f"`rametctl diff {session.name} --name-only` lists what it changed",
             )
-        if line > len(lines):
+        if max(line, end_line) > len(lines):
             raise InvalidInputError(
-                f"{clean} has {plural(len(lines), 'line')}, not {line}", hint="leave :LINE out for the whole file"
+                f"{clean} has {plural(len(lines), 'line')}, not {max(line, end_line)}",
+                hint="leave :LINE out for the whole file",
+            )
+        if end_line < line or (end_line and not line):
+            raise InvalidInputError(
+                f"there are no lines {line} to {end_line}", hint="give the first line, then the last one"
             )
         comment = Comment(
             id=new_id(),
             session_id=session.id,
             path=clean,
             line=line,
+            end_line=end_line,
+            at=place.at,
             text=text.strip(),
-            quote=quoted(lines, line),
+            quote=quoted(lines, line, end_line),
             anchor=lines[line - 1] if line else "",
             state=CommentState.OPEN,
             author=principal,
@@ -101,8 +128,12 @@ class Reviewer:
 
         return await self._core.store.write(work)
 
-    async def send(self, session: Session, principal: str, answer: Callable[[Unit, Prompt, list[Comment]], T]) -> T:
-        """Send the agent all open comments as one prompt. Raises `WrongStateError` if there are none."""
+    async def send(
+        self, session: Session, text: str, principal: str, answer: Callable[[Unit, Prompt, list[Comment]], T]
+    ) -> T:
+        """Send the agent all open comments as one prompt, with ``text`` before them. Raises `WrongStateError` if there are none."""
+        if len(text.encode("utf-8", "surrogatepass")) > TEXT_LIMIT:
+            raise InvalidInputError("the text has more than 16,384 bytes", hint="send it as a prompt of its own")
 
         def work(unit: Unit) -> T:
             now = unit.sessions.get(session.id)
@@ -112,7 +143,7 @@ class Reviewer:
                     f"no comment on {now.name} waits to be sent",
                     hint=f"`rametctl comment {now.name} FILE:LINE TEXT` makes one",
                 )
-            prompt, now = post(unit, self._core.kind(now.agent), now, review(waiting), principal)
+            prompt, now = post(unit, self._core.kind(now.agent), now, review(waiting, text.strip()), principal)
             sent = [unit.comments.update(each.id, state=CommentState.SENT, prompt_id=prompt.id) for each in waiting]
             for each in sent:
                 _log(unit, now, each, principal)
@@ -162,20 +193,30 @@ def read_lines(worktree: Path, path: str) -> list[str] | None:
         inside = place.resolve(strict=True).is_relative_to(worktree.resolve())
         if not inside or not place.is_file() or place.stat().st_size > FILE_LIMIT:
             return None
-        text = place.read_bytes().decode("utf-8", errors="replace")
+        data = place.read_bytes()
     except OSError:
         return None
+    return lines_of(data)
+
+
+def lines_of(data: bytes | None) -> list[str] | None:
+    """The lines of a file's content; None for None."""
+    if data is None:
+        return None
+    text = data.decode("utf-8", errors="replace")
     lines = [line.removesuffix("\r") for line in text.split("\n")]
     return lines if lines[-1] else lines[:-1]
 
 
-def quoted(lines: list[str], line: int) -> str:
-    """The line with those around it, numbered, the one that is meant marked."""
+def quoted(lines: list[str], line: int, end_line: int) -> str:
+    """The lines from ``line`` to ``end_line`` with those around them, numbered, those that are meant marked; of a long range the first `MOST_QUOTED`."""
     if not line:
         return ""
-    first = max(line - AROUND, 1)
-    shown = enumerate(lines[first - 1 : line + AROUND], first)
-    return "\n".join(f"{'>' if number == line else ' '} {number:>5} {text[:QUOTED_WIDTH]}" for number, text in shown)
+    first, last = max(line - AROUND, 1), min(end_line + AROUND, line + MOST_QUOTED)
+    shown = enumerate(lines[first - 1 : last], first)
+    return "\n".join(
+        f"{'>' if line <= number <= end_line else ' '} {number:>5} {text[:QUOTED_WIDTH]}" for number, text in shown
+    )
 
 
 def place_of(comment: Comment, lines: list[str]) -> int:
@@ -183,11 +224,34 @@ def place_of(comment: Comment, lines: list[str]) -> int:
     return min(places, key=lambda number: abs(number - comment.line), default=0)
 
 
-def review(comments: list[Comment]) -> str:
-    """The prompt that carries comments to the agent."""
-    parts = ["Review comments on your work. Deal with each, and say for each number what you did, or why not."]
+async def file_at(core: Core, session: Session, path: str, at: str) -> File:
+    """A file of a session at a state named as in `changes.against`, "" for the files as they are. Raises `InvalidInputError` where there is none."""
+    state = await state_at(core, session, at)
+    found = await core.git.diffs.file(await info_of(core, session), state.tree, path, FILE_LIMIT)
+    if found is None:
+        where = f"in {at} of {session.name}" if at else f"in the worktree of {session.name}"
+        raise InvalidInputError(
+            f"there is no file {path!r} {where}",
+            hint=f"`rametctl diff {session.name} --name-only` lists what it changed",
+        )
+    return found
+
+
+def place_words(comment: Comment) -> str:
+    """Where a comment is, as ``FILE``, ``FILE:LINE`` or ``FILE:LINE-END``."""
+    if not comment.line:
+        return comment.path
+    end = f"-{comment.end_line}" if comment.end_line > comment.line else ""
+    at = f" (as in {AT_WORDS.get(comment.at, f'checkpoint {comment.at}' if comment.at.isdecimal() else comment.at)})"
+    return f"{comment.path}:{comment.line}{end}{at if comment.at else ''}"
+
+
+def review(comments: list[Comment], text: str = "") -> str:
+    """The prompt that carries comments to the agent, ``text`` first."""
+    parts = [text] if text else []
+    parts.append("Review comments on your work. Deal with each, and say for each number what you did, or why not.")
     for number, comment in enumerate(comments, 1):
-        where = f"{comment.path}:{comment.line}" if comment.line else comment.path
+        where = place_words(comment)
         quote = f"\n```\n{comment.quote}\n```" if comment.quote else ""
         parts.append(f"{number}. {where}{quote}\n{comment.text}")
     return "\n\n".join(parts)
@@ -207,6 +271,8 @@ def comment_message(comment: Comment, current_line: int = 0) -> worktree_pb2.Com
         resolve_time=stamp(comment.resolve_time),
         prompt_id=comment.prompt_id,
         current_line=current_line,
+        end_line=comment.end_line,
+        at=comment.at,
     )
 
 

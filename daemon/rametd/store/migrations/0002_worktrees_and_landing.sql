@@ -208,6 +208,8 @@ CREATE TABLE comments (
     session_id TEXT NOT NULL REFERENCES sessions (id) ON DELETE CASCADE,
     path TEXT NOT NULL,
     line INTEGER NOT NULL,
+    end_line INTEGER NOT NULL,
+    at TEXT NOT NULL,
     text TEXT NOT NULL,
     quote TEXT NOT NULL,
     anchor TEXT NOT NULL,
