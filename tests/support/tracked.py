@@ -18,8 +18,8 @@ from rametd.git.tracking.notify import NotifyEvents
 from tests.support.repositories import Sample
 
 SOURCES: dict[str, Callable[..., Any]] = {
-    "inotify": lambda worktree, git_dir, news: InotifyEvents(worktree, news),
-    "watchfiles": NotifyEvents,
+    "inotify": lambda watches, worktree, git_dir, news: InotifyEvents(watches, worktree, news),
+    "watchfiles": lambda watches, worktree, git_dir, news: NotifyEvents(worktree, git_dir, news),
 }
 """Both sources of events; the second is what other systems than Linux have."""
 

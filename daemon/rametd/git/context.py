@@ -20,6 +20,7 @@ from rametd.git.process import GitProcess
 from rametd.git.registrations import verify_worktree
 from rametd.git.repository import Head, common_dir
 from rametd.git.sharing import have_own_umask
+from rametd.platform.watches import Watches
 from rametd.platform import durability
 
 P = ParamSpec("P")
@@ -67,6 +68,7 @@ class GitContext:
         # Checkouts run outside the repository's lock; more of them at once than there are threads only makes each slower.
         self.checkouts = asyncio.Semaphore(threads)
         self.tree_sources = tree_sources  # by worktree, resolved
+        self.watches = Watches()
         self._worktree_locks: WeakValueDictionary[Path, asyncio.Lock] = WeakValueDictionary()
         self._threads = ThreadPoolExecutor(threads, "git", initializer=have_own_umask)
         self._deleter = ThreadPoolExecutor(1, thread_name_prefix="git-delete")

@@ -1,7 +1,9 @@
 """The change tracker: who is told of what changes, where events are lost or the system has no watches, and its end."""
 
 import asyncio
+import os
 import shutil
+from pathlib import Path
 
 import pytest
 from rametd.git import Git, Tracker
@@ -9,7 +11,7 @@ from rametd.git.context import GitContext
 from rametd.git.tracking import suspects
 from rametd.git.tracking import tracker as trackers
 from rametd.git.tracking.events import InotifyEvents
-from rametd.platform import inotify
+from rametd.platform import inotify, watches
 from rametd.platform.inotify import OutOfWatchesError
 
 from tests.support.eventually import eventually
@@ -139,6 +141,50 @@ async def test_ignored_directories_take_no_watches(context: GitContext, sample: 
     sample.write("node_modules/again/index.js", "1\n")
     assert (await tracker.tree()).tree == await scanned(context, sample)
     assert not [path for path in events._watches if path.startswith("node_modules")]
+    await tracker.close()
+
+
+def instances() -> int:
+    """The inotify instances of this process."""
+    descriptors = Path("/proc/self/fd").iterdir()
+    return sum("inotify" in os.readlink(each) for each in descriptors if each.is_symlink())
+
+
+@pytest.mark.skipif(not inotify.SUPPORTED, reason="inotify is Linux's")
+async def test_all_trackers_share_one_instance_and_the_watches_of_a_directory(
+    context: GitContext, sample: Sample, linked: Sample
+) -> None:
+    before = instances()
+    followed = [(await trackers.track(context, each.path), each) for each in (sample, linked, sample)]
+    assert instances() == before + 1
+    for number in range(3):
+        for _, each in followed:
+            each.write("src/app.py", f"{number}\n")
+        for tracker, each in followed:
+            assert (await tracker.tree()).tree == await scanned(context, each)
+            assert tracker.live
+    first, _ = followed.pop(0)
+    await first.close()
+    for tracker, each in followed:
+        each.write("src/app.py", "after another was closed\n")
+        each.write("new/file", "1\n")
+        assert (await tracker.tree()).tree == await scanned(context, each)
+    for tracker, _ in followed:
+        await tracker.close()
+    assert instances() == before
+
+
+@pytest.mark.skipif(not inotify.SUPPORTED, reason="inotify is Linux's")
+async def test_a_tracker_that_nobody_asks_holds_a_bounded_number_of_events(
+    context: GitContext, sample: Sample, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watches, "MOST", 10)
+    tracker = await trackers.track(context, sample.path)
+    mark = await tracker.mark()
+    for number in range(20):
+        sample.write(f"file{number}", "1\n")
+    assert await tracker.since(mark) is None
+    assert (await tracker.tree()).tree == await scanned(context, sample)
     await tracker.close()
 
 

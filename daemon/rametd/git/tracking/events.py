@@ -11,9 +11,10 @@ from typing import Protocol
 
 from rametd.git.tracking.notify import NotifyEvents
 from rametd.git.tracking.walking import Found, Happened, Skip, identity, is_directory, parents, walk, within
+from rametd.platform.watches import Watches
 from rametd.platform import inotify
 from rametd.platform.filesystems import missing_events
-from rametd.platform.inotify import Inotify, OutOfWatchesError
+from rametd.platform.inotify import OutOfWatchesError
 
 
 class Events(Protocol):
@@ -35,29 +36,21 @@ class Events(Protocol):
     def close(self) -> None: ...
 
 
-def source(worktree: Path, git_dir: Path, news: Callable[[], None]) -> Events:
+def source(watches: Watches, worktree: Path, git_dir: Path, news: Callable[[], None]) -> Events:
     """The system's own. Raises `OutOfWatchesError`."""
-    return InotifyEvents(worktree, news) if inotify.SUPPORTED else NotifyEvents(worktree, git_dir, news)
+    return InotifyEvents(watches, worktree, news) if inotify.SUPPORTED else NotifyEvents(worktree, git_dir, news)
 
 
 class InotifyEvents:
     """See the module."""
 
-    def __init__(self, worktree: Path, news: Callable[[], None]) -> None:
+    def __init__(self, watches: Watches, worktree: Path, news: Callable[[], None]) -> None:
         self._root = str(worktree)
         self._watched: tuple[int, int] | None = None
         self._devices: set[int] = set()  # of file systems that tell of all changes
         self._paths: dict[int, str] = {}
         self._watches: dict[str, int] = {}
-        self._queue = Inotify()
-        self._news = news
-        self._loop = asyncio.get_running_loop()
-        self._loop.add_reader(self._queue.descriptor, self._readable)
-
-    def _readable(self) -> None:
-        # Level-triggered: without this the loop would call again and again until somebody drains.
-        self._loop.remove_reader(self._queue.descriptor)
-        self._news()
+        self._queue = watches.open(news)
 
     def begin(self, skip: Skip, also: Iterable[str]) -> Found:
         for wd in list(self._paths):
@@ -112,7 +105,6 @@ class InotifyEvents:
         left: set[str] = set()
         for event in self._queue.read():
             self._take(event, happened, left)
-        self._loop.add_reader(self._queue.descriptor, self._readable)
         if left:
             # Of two directories that change places in one step the second arrives before it is said to have left.
             happened.appeared |= await asyncio.to_thread(self._still_there, left)
@@ -148,5 +140,4 @@ class InotifyEvents:
         happened.paths.add(path)
 
     def close(self) -> None:
-        self._loop.remove_reader(self._queue.descriptor)
         self._queue.close()

@@ -81,7 +81,7 @@ class Tracker:
     async def start(self) -> None:
         """Watch and scan. A system without watches left makes a tracker that is not `live`."""
         try:
-            self._events = source(self.worktree, self._git_dir, self._news.set)
+            self._events = source(self._git.watches, self.worktree, self._git_dir, self._news.set)
         except (OutOfWatchesError, OSError) as error:
             self.note = str(error)
         self._pump = asyncio.create_task(self._tell(), name=f"track-{self.worktree.name}")
