@@ -116,12 +116,17 @@ def truncated(text: str, width: int) -> str:
     return text.rstrip() + "…"
 
 
+def padded(text: str, width: int, to_right: bool) -> str:
+    """``text`` with blanks up to ``width`` columns."""
+    if text.isascii():
+        return text.rjust(width) if to_right else text.ljust(width)
+    blanks = " " * (width - cell_width(text))
+    return blanks + text if to_right else text + blanks
+
+
 def plain_row(row: Sequence[Span], widths: Sequence[int], right: Sequence[bool]) -> str:
     """The row as text; apart from `aligned_row` because a list of a thousand sessions is read by scripts."""
-    return "  ".join(
-        " " * (width - cell_width(text)) + text if to_right else text + " " * (width - cell_width(text))
-        for (text, _), width, to_right in zip(row, widths, right, strict=True)
-    ).rstrip()
+    return "  ".join([padded(row[index][0], width, right[index]) for index, width in enumerate(widths)]).rstrip()
 
 
 def aligned_row(row: Sequence[Span], widths: Sequence[int], right: Sequence[bool]) -> Line:

@@ -104,7 +104,7 @@ class Output:
     def _printed(self, lines: Iterable[Line]) -> str:
         """The lines as they are written: plain, or painted and wrapped."""
         if not self.terminal:
-            return "".join(item.text.rstrip() + "\n" for item in map(safe, lines))
+            return "".join([visible(item.text).rstrip() + "\n" for item in lines])
         width = self.width
         return "".join(
             " " * piece.indent + self._painted(piece) + "\n"

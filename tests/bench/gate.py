@@ -22,7 +22,7 @@ from pathlib import Path
 from ramet.v1 import common_pb2, daemon_pb2
 
 from tests.bench.figures import QUICK, cpu_time, progress, resident
-from tests.bench.herd import CONFIG, gather_herd
+from tests.bench.herd import CONFIG, all_idle, gather_herd
 from tests.bench.history import store_history
 from tests.bench.ready import start_time_of
 from tests.bench.stream import Heard
@@ -37,6 +37,8 @@ STARTS = 3
 AGENTS, PER_SECOND, EVENTS = 8, 50, 300
 """Agents, and what each of them writes. The first and the last fifth are not measured: there turns begin and end."""
 CREATIONS = 4
+TURNS = 5
+LISTS = 8
 PY_SPY = "py-spy record --gil --threads --rate 400 --format raw --output profile.txt"
 PROFILES = {
     "imports": f"{sys.executable} -X importtime -c 'import rametd.app'",
@@ -44,6 +46,8 @@ PROFILES = {
     "start": f"{PY_SPY} -- {sys.executable} -m rametd",
     "event": f"{PY_SPY} --duration 10 --pid DAEMON    # while `make bench ARGS=stream` runs",
     "creation": f"{PY_SPY} --duration 10 --pid DAEMON    # while `make bench ARGS=creation` runs",
+    "turn": f"{PY_SPY} --duration 10 --pid DAEMON    # while `make bench-gate` runs",
+    "list": f"{sys.executable} -m cProfile -s cumtime -m rametctl ls    # and py-spy with the daemon's pid",
     "memory": f"{sys.executable} -X importtime -c 'import rametd.app'    # what is imported, and need not be",
 }
 """By the first word of a figure's name: where to look when it has gone back."""
@@ -75,12 +79,20 @@ async def measure() -> AsyncIterator[Ratio]:
             async with connected(sandbox) as client:
                 ids = await gather_herd(client, repository, AGENTS)
                 event = await stream(client, daemon, ids)
+                turn = await turns(client, daemon, ids)
+            yield Ratio("turn of an agent", turn / tree, "processor time of `git worktree add`")
             yield Ratio("event of an agent", event / (row() + echo()), "a row of plain SQLite and a socket's echo")
             yield Ratio("memory of the daemon", resident(daemon.pid) / memory_of_grpc(), "that of `import grpc`")
     with make_sandbox() as sandbox:
         await store_history(sandbox, replace(QUICK, sessions=500, events=5_000))
         start = least(lambda: start_of(sandbox))
         yield Ratio("start with 500 stored sessions", start / grpc, "processor time of `import grpc`")
+        with daemon_process(sandbox, forked=False) as daemon:
+            cpu_of_command(sandbox, "-m", "rametctl", "ls")  # after it the daemon has made all messages once
+            before = cpu_time(daemon.pid)
+            clients = [cpu_of_command(sandbox, "-m", "rametctl", "ls") for _ in range(LISTS)]
+            lists = min(clients) + (cpu_time(daemon.pid) - before) / LISTS
+        yield Ratio("list of 500 sessions", lists / grpc, "processor time of `import grpc`")
 
 
 def least(measured: Callable[[], float], times: int = STARTS) -> float:
@@ -140,6 +152,17 @@ async def stream(client: Client, daemon: DaemonProcess, ids: Sequence[str]) -> f
         first, before = await reached(total // 5)
         last, after = await reached(total * 4 // 5)
     return (after - before) / (last - first)
+
+
+async def turns(client: Client, daemon: DaemonProcess, ids: Sequence[str]) -> float:
+    """Seconds of processor time for a turn without work, of the daemon and of what it starts: the prompt, the checkpoint, and who is told."""
+    await all_idle(client, len(ids))
+    before = cpu_with_children(daemon.pid)
+    for _ in range(TURNS):
+        for each in ids:
+            await client.send(each, script({"text": "done"}))
+        await all_idle(client, len(ids))
+    return (cpu_with_children(daemon.pid) - before) / (TURNS * len(ids))
 
 
 def start_of(sandbox: Sandbox) -> float:

@@ -150,6 +150,7 @@ def add_sessions(unit: Unit, root: Path, tip: str, count: int) -> None:
                 worktree_ready=True,
                 state=State.IDLE,
                 turns=3,
+                checkpointed_turns=3,
                 cost_usd=0.25,
                 generation=1,
                 create_time=unit.now + number,

@@ -24,6 +24,7 @@ from rametd.domain.models import (
     Agent,
     AgentState,
     Hold,
+    LastWords,
     Mode,
     NewEvent,
     OutgoingKind,
@@ -37,6 +38,7 @@ from rametd.domain.states import State
 from rametd.domain.trust import Trusted, digest_of
 from rametd.store import Grouping, Unit, dump_repo, dump_session, load_repo, load_session
 from rametd.store.agents import AgentColumns
+from rametd.store.connection import savepoint
 from rametd.store.rows import Scope
 from rametd.store.schema import migrate, migrations
 from rametd.store.sessions import SessionColumns
@@ -435,3 +437,23 @@ def test_long_logs_are_searched_by_index(unit: Unit) -> None:
     assert "USING INDEX events_session (session_id=? AND seq>?)" in by_session
     assert "TEMP B-TREE" not in by_session + by_repo
     assert "SCAN" not in by_session + by_repo
+
+
+def test_a_row_that_is_read_again_is_the_same_record_until_anything_in_it_changes(unit: Unit) -> None:
+    repo = unit.repos.upsert(a_repo())
+    unit.sessions.insert(a_session("one", repo_id=repo.id, conversation_id="conversation"))
+    first = unit.sessions.get("one")
+    assert unit.sessions.get("one") is first
+    # Its version stays as it is with these: nothing but the row tells.
+    unit.sessions.set_last_words([LastWords("one", "conversation", "message", "reads a file")])
+    assert (unit.sessions.get("one").doing, unit.sessions.get("one").version) == ("reads a file", first.version)
+
+    def fail() -> None:
+        with savepoint(unit._scope.db):
+            unit.sessions.update("one", turns=7)
+            unit.sessions.update("one", expect_version=first.version, turns=8)
+
+    with pytest.raises(ChangedError):
+        fail()
+    assert unit.sessions.get("one").turns == first.turns
+    assert unit.sessions.update("one", turns=9).turns == 9

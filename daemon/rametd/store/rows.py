@@ -9,6 +9,7 @@ import sqlite3
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Generic, TypeVar, get_origin, get_type_hints
 
@@ -46,8 +47,10 @@ class Table:
 class RowType(Generic[T]):
     """Mapping of a dataclass to a table."""
 
-    def __init__(self, model: Callable[..., T], table: str, *, columns: Mapping[str, str] | None = None) -> None:
-        """``columns`` maps fields to columns of another name."""
+    def __init__(
+        self, model: Callable[..., T], table: str, *, columns: Mapping[str, str] | None = None, remembered: int = 0
+    ) -> None:
+        """``columns`` maps fields to columns of another name. ``remembered`` is how many records are returned again for equal rows."""
         self._model = model
         self._table = table
         self._fields: dict[str, _Field] = {}
@@ -60,8 +63,9 @@ class RowType(Generic[T]):
             names += each.columns
         self.select = f"SELECT {', '.join(names)} FROM {table}"  # noqa: S608 - names of fields
         self.insert = f"INSERT INTO {table} ({', '.join(names)}) VALUES ({marks(len(names))})"  # noqa: S608 - as above
+        self.read: Callable[[tuple[Any, ...]], T] = lru_cache(remembered)(self._read) if remembered else self._read
 
-    def read(self, row: tuple[Any, ...]) -> T:
+    def _read(self, row: tuple[Any, ...]) -> T:
         """The record in a row of ``select``."""
         values = list(row)
         for start, end, read in self._conversions:  # last to first, so that earlier positions stay valid

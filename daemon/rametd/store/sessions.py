@@ -13,7 +13,8 @@ from rametd.domain.models import Hold, LastWords, Mode, Session, SetupState, Tok
 from rametd.domain.states import SLOT_STATES, State, check_transition
 from rametd.store.rows import RowType, Table, Value, json_text, marks
 
-SESSIONS = RowType(Session, "sessions")
+SESSIONS = RowType(Session, "sessions", remembered=2048)
+"""Most of the sessions that are read have not changed since they were read last, and a row has sixty columns to convert."""
 
 
 class SessionColumns(TypedDict, total=False):

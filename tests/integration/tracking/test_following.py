@@ -1,7 +1,6 @@
 """The change tracker: who is told of what changes, where events are lost or the system has no watches, and its end."""
 
 import asyncio
-import os
 import shutil
 from pathlib import Path
 
@@ -147,7 +146,7 @@ async def test_ignored_directories_take_no_watches(context: GitContext, sample: 
 def instances() -> int:
     """The inotify instances of this process."""
     descriptors = Path("/proc/self/fd").iterdir()
-    return sum("inotify" in os.readlink(each) for each in descriptors if each.is_symlink())
+    return sum("inotify" in str(each.readlink()) for each in descriptors if each.is_symlink())
 
 
 @pytest.mark.skipif(not inotify.SUPPORTED, reason="inotify is Linux's")

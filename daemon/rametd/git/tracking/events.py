@@ -11,10 +11,10 @@ from typing import Protocol
 
 from rametd.git.tracking.notify import NotifyEvents
 from rametd.git.tracking.walking import Found, Happened, Skip, identity, is_directory, parents, walk, within
-from rametd.platform.watches import Watches
 from rametd.platform import inotify
 from rametd.platform.filesystems import missing_events
 from rametd.platform.inotify import OutOfWatchesError
+from rametd.platform.watches import Watches
 
 
 class Events(Protocol):
