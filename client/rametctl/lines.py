@@ -1,6 +1,7 @@
 """Lines of styled spans, safe to print, and their width in columns."""
 
 import io
+import unicodedata
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -99,21 +100,28 @@ def cell_width(text: str) -> int:
     """Columns that ``text`` takes on a terminal: wide characters take two, combining ones none."""
     if text.isascii():
         return len(text)
-    import unicodedata
+    return sum(map(_char_width, text))
 
-    return sum(
-        0 if unicodedata.combining(char) else 2 if unicodedata.east_asian_width(char) in "WF" else 1 for char in text
-    )
+
+def _char_width(char: str) -> int:
+    if char.isascii():
+        return 1
+    return 0 if unicodedata.combining(char) else 2 if unicodedata.east_asian_width(char) in "WF" else 1
 
 
 def truncated(text: str, width: int) -> str:
     """``text`` on one line of at most ``width`` columns, ending in … where something is cut off."""
     text = visible(" ".join(text.split()))
-    if cell_width(text) <= width:
+    if len(text) <= width and text.isascii():
         return text
-    while text and cell_width(text) > width - 1:
-        text = text[:-1]
-    return text.rstrip() + "…"
+    used, fits = 0, 0  # `fits` characters leave room for the …
+    for index, char in enumerate(text):
+        used += _char_width(char)
+        if used > width:
+            return text[:fits].rstrip() + "…"
+        if used < width:
+            fits = index + 1
+    return text
 
 
 def padded(text: str, width: int, to_right: bool) -> str:

@@ -1,6 +1,7 @@
 """Watching from a cursor: what happened is told once, in order, over kills, resets and slow readers."""
 
 import asyncio
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -178,3 +179,35 @@ async def test_a_watcher_that_does_not_read_costs_no_memory_and_loses_nothing(
     assert seqs == list(range(seqs[0], seqs[0] + len(seqs)))
     assert len(seqs) > 20_000
     assert grown < 48 << 20, f"{grown >> 20} MB for about 120 MB that nobody reads"
+
+
+async def test_rows_are_sent_instead_of_what_agents_say_and_from_any_cursor_none_is_missed(
+    running: DaemonProcess, shared: Client
+) -> None:
+    repository = repo_of(running)
+    quiet = await shared.create(repository, name="rows-quiet")
+    loud = await shared.create(repository, name="rows-loud")
+    watch = Watch(shared, snapshot=True, rows=True, detailed=[quiet.id])
+    await watch.has("snapshot")
+    for name in ("rows-quiet", "rows-loud"):
+        await shared.send(name, script({"text": name}))
+        await shared.reach(name, IDLE)
+    ended = (await shared.get("rows-loud")).last_seq
+    await eventually(partial(has_row, watch.items, loud.id, ended))
+    await watch.close()
+    said = {item.event.session_id for item in watch.items if item.event.HasField("assistant_message")}
+    assert said == {quiet.id}
+    later = [
+        index
+        for index, item in enumerate(watch.items)
+        if item.cursor.seq != watch.items[index - 1].cursor.seq and item.cursor.seq < ended
+    ]
+    for index in later[:: max(len(later) // 3, 1)]:
+        again = Watch(shared, after=watch.items[index].cursor, rows=True)
+        await eventually(partial(has_row, again.items, loud.id, ended))
+        await again.close()
+
+
+def has_row(items: list[Item], session_id: str, seq: int) -> bool:
+    """Whether a row of a session came that event ``seq`` is in."""
+    return any(row.id == session_id and row.last_seq >= seq for item in items for row in item.changed.sessions)

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -56,8 +57,21 @@ def warn(world: World, session: session_pb2.Session, text: str) -> None:
 
 
 def move(world: World, session: session_pb2.Session, state: "session_pb2.SessionState.ValueType") -> None:
-    session.state = state
+    session.state, session.state_reason = state, "why"
     world.state.event(session, state_changed=event_pb2.StateChanged(new_state=state, reason="why"))
+
+
+def say(world: World, session: session_pb2.Session, text: str) -> None:
+    block = event_pb2.ContentBlock(text=text)
+    world.state.event(session, assistant_message=event_pb2.AssistantMessage(blocks=[block]))
+
+
+def watches_only(world: World, session: session_pb2.Session) -> bool:
+    return list(world.state.called("WatchEvents")[-1].detailed) == [session.id]
+
+
+def said(event: event_pb2.Event) -> str:
+    return event.assistant_message.blocks[0].text
 
 
 def state_of(view: View, session: session_pb2.Session) -> int | None:
@@ -76,6 +90,7 @@ async def test_it_begins_with_the_sessions_as_they_are_and_follows_their_states(
     move(world, session, WORKING)
     await eventually(lambda: state_of(view, session) == WORKING)
     assert view.sessions[session.id].state_reason == "why"
+    del world.state.sessions[session.id]
     world.state.event(session, session_removed=event_pb2.SessionRemoved(name="late"))
     await eventually(lambda: session.id not in view.sessions)
 
@@ -156,19 +171,19 @@ async def test_an_older_event_does_not_undo_what_was_read_since(world: World, vi
     assert view.sessions[session.id].state == PAUSED
 
 
-async def test_a_removed_session_does_not_return_with_an_answer_that_was_under_way(world: World, view: View) -> None:
-    session = world.state.session("fix")
-    read = session_pb2.Session()
-    read.CopyFrom(session)
-    world.state.event(session, session_created=event_pb2.SessionCreated(session=session))
-    await eventually(lambda: session.id in view.sessions)
-    world.state.event(session, session_removed=event_pb2.SessionRemoved(name="fix"))
-    await eventually(lambda: session.id not in view.sessions)
-    view._take_session(read)
-    assert session.id not in view.sessions
-    read.last_seq = len(world.state.events) + 1  # restored from the trash since
-    view._take_session(read)
-    assert session.id in view.sessions
+async def test_a_transcript_shown_later_has_every_event_once_though_what_agents_say_comes_for_shown_ones_alone(
+    world: World, view: View
+) -> None:
+    first, second = world.state.session("first"), world.state.session("second")
+    for number in range(3):
+        for session in (first, second):
+            say(world, session, f"{number}")
+        shown = first if number % 2 else second
+        view.want([], [shown.id])
+        await eventually(partial(watches_only, world, shown))
+    say(world, second, "live")
+    held = view.transcripts[second.id]
+    await eventually(lambda: [said(event) for event in held.events] == ["0", "1", "2", "live"])
 
 
 async def test_a_part_is_read_when_it_is_wanted_and_again_when_an_event_makes_it_stale(

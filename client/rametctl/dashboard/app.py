@@ -125,6 +125,7 @@ class Dashboard(App[None]):
         self._client_id = new_request_id()
         self._alerting = ""  # the value of notify.terminal, once it is known
         self._seen_requests: set[str] = set()
+        self._statics: dict[str, Line] = {}
 
     # The screen
 
@@ -241,7 +242,9 @@ class Dashboard(App[None]):
         return self.screen_stack[0].query_one("#prompt", Prompt)
 
     def _static(self, name: str, item: Line) -> None:
-        self.screen_stack[0].query_one(f"#{name}", Static).update(to_text([item]))
+        if self._statics.get(name) != item:
+            self._statics[name] = item
+            self.screen_stack[0].query_one(f"#{name}", Static).update(to_text([item]), layout=False)
 
     def on_resize(self, event: events.Resize) -> None:
         self._fit(event.size.width)
@@ -276,7 +279,7 @@ class Dashboard(App[None]):
             self._paint_side()
         if self._note_until and self.clock() > self._note_until:
             self._note_until = 0.0
-            self._static("note", line(""))
+            self.screen_stack[0].query_one("#note", Static).update("")
 
     def _arrange(self) -> None:
         view = self.view
@@ -401,12 +404,17 @@ class Dashboard(App[None]):
         self._static("tabs", line(*spans))
         self._take_events(session)
         width = max(self._content.size.width - 2, 20)
-        follow = self._content.at_end
-        self._content.show(self._tab_lines(session, width))
-        if self._tab == "Conversation" and follow:
-            self._content.to_end()
-        self._show_request(self._open_request())
         assert self._talk is not None
+        content = self._content
+        follow, below = content.at_end, content.count - content.scroll_offset.y
+        filling = self._talk.partial
+        content.show(self._tab_lines(session, width))
+        if self._tab == "Conversation" and follow:
+            content.to_end()
+        elif self._tab == "Conversation" and filling:  # earlier lines have come: stay at the same ones
+            content.scroll_to(y=content.count - below, animate=False, force=True)
+        self._show_request(self._open_request())
+        self._dirty |= self._tab == "Conversation" and self._talk.partial
         self._static("state", self._talk.status_line(session, self.wall(), width))
         self._paint_foot()
 

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 TABS = ("Conversation", "Diff", "Requests", "Checkpoints", "Commands", "Conflicts", "Details")
 AGAINST = ("base", "target", "turn")
 SHOWN_ENTRIES = 1500
+DRAWN_AT_ONCE = 40
+"""Entries that one painting draws anew."""
 STREAMED = 4000
 """Characters of an unfinished message that are shown: the newest."""
 
@@ -35,6 +37,8 @@ class Talk:
     def __init__(self, session: "Session", names: dict[str, str]) -> None:
         self.conversation = Conversation(worktree=session.worktree, names=names)
         self.folded = True
+        self.partial = False
+        """Whether `lines` left out earlier entries; the next call has more of them."""
         self._drawn: dict[Entry, list[Line]] = {}
         self._width = 0
 
@@ -53,7 +57,13 @@ class Talk:
             self._drawn.clear()
         found: list[Line] = []
         entries = self.conversation.entries[-SHOWN_ENTRIES:]
+        # A long conversation is drawn from its end, a part at each call, so that a key pressed meanwhile is answered.
+        fresh = [entry for entry in entries if entry not in self._drawn]
+        self.partial = len(fresh) > DRAWN_AT_ONCE
+        later = set(fresh[:-DRAWN_AT_ONCE])
         for index, entry in enumerate(entries):
+            if entry in later:
+                continue
             drawn = self._drawn.get(entry)
             if drawn is None:
                 look = Look(width, self.folded)

@@ -32,6 +32,11 @@ class Lines(ScrollView, can_focus=False):
         self.cursor = -1
         self._count = 0
         self._row: Callable[[int], Line] = lambda index: Line(())
+        self._base: Style | None = None
+
+    def notify_style_update(self) -> None:
+        self._base = None
+        super().notify_style_update()
 
     def show(self, lines: Sequence[Line]) -> None:
         """Show these lines."""
@@ -71,10 +76,10 @@ class Lines(ScrollView, can_focus=False):
     def render_line(self, y: int) -> Strip:
         index = y + self.scroll_offset.y
         width = self.size.width
+        base = self._base = self._base or self.rich_style  # slow to compute
         if index >= self._count:
-            return Strip.blank(width, self.rich_style)
+            return Strip.blank(width, base)
         item = safe(self._row(index))
-        base = self.rich_style
         marked = index == self.cursor
         segments = [Segment(" " * item.indent, base)] if item.indent else []
         for text, style in item.spans:

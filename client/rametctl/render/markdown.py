@@ -5,6 +5,7 @@ made visible when the lines are printed.
 """
 
 from collections.abc import Iterator
+from copy import copy
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,7 @@ from ramet.visible import visible
 from rametctl.lines import Line, Span
 
 if TYPE_CHECKING:
+    from markdown_it import MarkdownIt
     from rich.console import Console
     from rich.markdown import Markdown
     from rich.style import Style
@@ -91,13 +93,15 @@ def _console() -> "Console":
 
 
 def _markdown(text: str) -> "Markdown":
-    made: Markdown = _markdown_class()(text, hyperlinks=False)
+    empty, parser = _empty()
+    made = copy(empty)
+    made.markup, made.parsed = text, parser.parse(text)
     return made
 
 
 @cache
-def _markdown_class() -> Any:
-    """Defined late: Rich and its parser cost as much time as the rest of a command."""
+def _empty() -> "tuple[Markdown, MarkdownIt]":
+    """A document and the parser, made once: making them takes longer than a message. Imported late, as they cost as much as the rest of a command."""
     from markdown_it import MarkdownIt
     from rich.markdown import CodeBlock, Heading, Markdown
     from rich.padding import Padding
@@ -119,10 +123,5 @@ def _markdown_class() -> Any:
             **Markdown.elements, "heading_open": Title, "fence": Code, "code_block": Code,
         }  # fmt: skip
 
-        def __init__(self, markup: str, **options: Any) -> None:
-            super().__init__("", **options)
-            self.markup = markup
-            parser = MarkdownIt("commonmark", {"html": False}).enable("strikethrough").enable("table")
-            self.parsed = parser.parse(markup)
-
-    return Source
+    parser = MarkdownIt("commonmark", {"html": False}).enable("strikethrough").enable("table")
+    return Source("", hyperlinks=False), parser

@@ -9,8 +9,8 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from rametctl.errors import ClientError, ConnectionLostError, is_transient
-from rametctl.view.link import Link, pages
-from rametctl.view.parts import AnyPart, Part, Slot
+from rametctl.view.link import Link
+from rametctl.view.parts import DETAIL, ROW, AnyPart, Part, Slot
 from rametctl.view.transcript import PAGE, Transcript
 
 if TYPE_CHECKING:
@@ -20,14 +20,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-QUIET = frozenset({"partial", "control_line", "agent_notice", "agent_noise", "command_output", "prompt_sent"})
-"""Events that change nothing in a list of sessions."""
-FEW = 4
-"""Sessions up to which each is read by itself; more are read as one list."""
-REFRESH_S = 0.25
-"""Seconds between two readings of changed sessions, at least."""
-SHARE = 10
-"""Reading changed sessions takes at most one part in so many of the time."""
+FIRST_PAUSE_S = 0.1
+"""Before the first attempt to reach a daemon that went away."""
 READS = 4
 """Parts that are read at once."""
 KEPT = 64
@@ -84,10 +78,10 @@ class View:
         self._reading: set[Key] = set()
         self._read_at: dict[Key, float] = {}
         self._slow = asyncio.Semaphore(READS)
-        self._changed_sessions: set[str] = set()
-        self._sessions_news = asyncio.Event()
         self._epoch = 0  # counts the snapshots: an answer that was asked for before the last one is dropped
-        self._removed: dict[str, int] = {}  # number of the event that removed a session
+        self._cursor: Cursor | None = None
+        self._log: asyncio.Task[None] | None = None  # while it reads the event log
+        self._pause = FIRST_PAUSE_S
         self._group: asyncio.TaskGroup | None = None  # while it runs
 
     # What a painter asks
@@ -113,10 +107,13 @@ class View:
         shown = set(transcripts)
         for session_id in self.transcripts.keys() - shown:
             del self.transcripts[session_id]
-        for session_id in shown - self.transcripts.keys():
+        added = shown - self.transcripts.keys()
+        for session_id in added:
             self.transcripts[session_id] = transcript = Transcript()
             if self.ready.is_set():  # else the first snapshot starts it
                 self._start(self._load_transcript(session_id, transcript))
+        if added and self._log is not None:
+            self._log.cancel()  # `_follow` continues from the cursor, with all events of these sessions
         while len(self._slots) > len(self._wanted) + KEPT:
             oldest = next(key for key in self._slots if key not in self._wanted)
             del self._slots[oldest]
@@ -139,44 +136,50 @@ class View:
         """Follow the daemon through whatever happens to it. Raises a ClientError only for what will not pass by itself."""
         try:
             async with asyncio.TaskGroup() as self._group:
-                self._start(self._refresh_sessions())
-                await self._follow()
+                while True:
+                    self._log = self._start(self._follow())
+                    await asyncio.wait([self._log])
         except* ClientError as errors:
             raise errors.exceptions[0] from None
         finally:
-            self._group = None
+            self._group = self._log = None
 
     async def _follow(self) -> None:
+        """Read the event log until the transcripts that are shown change."""
         from ramet.v1 import event_pb2
 
-        cursor: Cursor | None = None
-        pause = 0.1
         while True:
-            request = event_pb2.WatchEventsRequest(after=cursor, snapshot=cursor is None)
+            request = event_pb2.WatchEventsRequest(
+                after=self._cursor, snapshot=self._cursor is None, rows=True, detailed=self.transcripts
+            )
             try:
                 async for item in self.link.stream(lambda daemon: daemon.events.WatchEvents, request):
-                    pause = 0.1
+                    self._pause = FIRST_PAUSE_S
                     self._connected()
                     if item.HasField("reset"):
-                        cursor = None  # another log: begin again with a snapshot
+                        self._cursor = None  # another log: begin again with a snapshot
                         break
                     self._take(item)
                     if item.HasField("cursor"):
-                        cursor = item.cursor
+                        self._cursor = item.cursor
                 else:
                     raise ConnectionLostError("the daemon ended the stream")
             except ClientError as error:
                 if not is_transient(error):
                     raise
                 self._lost(error)
-                await self.link.wait_for_daemon(pause)
-                pause = min(pause * 2, 2.0)
+                await self.link.wait_for_daemon(self._pause)
+                self._pause = min(self._pause * 2, 2.0)
 
     def _take(self, item: "WatchEventsResponse") -> None:
-        if item.HasField("snapshot"):
-            self._begin(item.snapshot.sessions)
-        elif item.HasField("event"):
-            self._apply(item.event)
+        match item.WhichOneof("item"):
+            case "snapshot":
+                self._begin(item.snapshot.sessions)
+            case "event":
+                self._apply(item.event)
+            case "changed":
+                for session in item.changed.sessions:
+                    self._take_session(session)
 
     def _begin(self, sessions: Iterable["Session"]) -> None:
         """Start again from a snapshot: nothing that was read before counts."""
@@ -199,23 +202,25 @@ class View:
         if kind is None:
             return
         session_id = event.session_id
-        if session_id:
-            if (transcript := self.transcripts.get(session_id)) is not None:
-                transcript.add(event)
-                self._note(Topic.TRANSCRIPT, session_id)
-            if kind not in QUIET:
-                self._apply_to_session(kind, event)
-        if kind in QUIET:
+        if (transcript := self.transcripts.get(session_id)) is not None:
+            transcript.add(event)
+            self._note(Topic.TRANSCRIPT, session_id)
+        if kind in DETAIL:
             return
+        if session_id:
+            self._apply_to_session(kind, event)
+        self._make_stale(kind, event)
+
+    def _make_stale(self, kind: str, event: "Event") -> None:
         for part, key in self._slots:
             if kind in part.stale_on and part.concerns(event, key):
                 self._stale.add((part, key))
                 self._read_soon((part, key))
 
     def _apply_to_session(self, kind: str, event: "Event") -> None:
-        """Change what the event says of its session; what it only touches is read again soon.
+        """Change what the event says of its session; the daemon sends the whole session a moment later.
 
-        A session that was read carries the number of its newest event, so that an older event changes nothing.
+        A session carries the number of its newest event, so that an older event changes nothing.
         """
         session_id = event.session_id
         session = self.sessions.get(session_id)
@@ -223,7 +228,6 @@ class View:
             if session is not None:
                 del self.sessions[session_id]
                 self._note(Topic.SESSION, session_id)
-            self._removed[session_id] = event.seq
             return
         if session is not None and session.last_seq >= event.seq:
             return
@@ -243,59 +247,17 @@ class View:
             session.last_seq = event.seq
             session.update_time.CopyFrom(event.time)
             self._note(Topic.SESSION, session_id)
-        self._changed_sessions.add(session_id)
-        self._sessions_news.set()
-
-    async def _refresh_sessions(self) -> None:
-        """Read changed sessions again: not everything that an event changes is in the event."""
-        while True:
-            await self._sessions_news.wait()
-            await asyncio.sleep(REFRESH_S)
-            self._sessions_news.clear()
-            ids, self._changed_sessions = self._changed_sessions, set()
-            began, epoch = time.monotonic(), self._epoch
-            try:
-                read = await self._read_sessions(ids)
-            except ClientError as error:
-                if not is_transient(error):
-                    raise
-                continue  # the stream says that the daemon is away, and the events that follow say what changed
-            if epoch == self._epoch:
-                for session in read:
-                    self._take_session(session)
-            await asyncio.sleep((time.monotonic() - began) * (SHARE - 1))
-
-    async def _read_sessions(self, ids: set[str]) -> list["Session"]:
-        from ramet.v1 import session_pb2
-
-        if len(ids) <= FEW:
-            answers = await asyncio.gather(*map(self._read_session, ids))
-            return [session for session in answers if session is not None]
-        request = session_pb2.ListSessionsRequest(include_archived=True)
-        answer = pages(self.link, lambda daemon: daemon.sessions.ListSessions, request)
-        return [session async for page in answer for session in page.sessions]
-
-    async def _read_session(self, session_id: str) -> "Session | None":
-        from ramet.v1 import session_pb2
-
-        request = session_pb2.GetSessionRequest(session=session_id)
-        try:
-            return (await self.link.call(lambda daemon: daemon.sessions.GetSession, request)).session
-        except ClientError as error:
-            if is_transient(error):
-                raise
-            return None  # removed meanwhile, as the next event says
 
     def _take_session(self, session: "Session") -> None:
+        """Take in a session as it was a moment ago: newer than every event that came before it, maybe older than what a repeated event says."""
+        from ramet.v1 import event_pb2
+
         known = self.sessions.get(session.id)
-        if known is None:
-            # It was removed while it was read, unless it was restored after that.
-            if session.last_seq <= self._removed.get(session.id, -1):
-                return
-        elif session.last_seq < known.last_seq or known == session:
+        if known is not None and (session.last_seq < known.last_seq or known == session):
             return
         self.sessions[session.id] = session
         self._note(Topic.SESSION, session.id)
+        self._make_stale(ROW, event_pb2.Event(session_id=session.id, repo_id=session.repo_id))
 
     async def _load_transcript(self, session_id: str, transcript: Transcript) -> None:
         from ramet.v1 import event_pb2
@@ -365,9 +327,9 @@ class View:
         self._changes.move_to_end(change)
         self.changed.set()
 
-    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+    def _start(self, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
         assert self._group is not None
-        self._group.create_task(work)
+        return self._group.create_task(work)
 
 
 def _age(session: "Session") -> tuple[int, int, str]:

@@ -19,6 +19,12 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+ROW = "row"
+"""In `Part.stale_on`: the daemon sent the session anew."""
+DETAIL = frozenset(
+    {"partial", "control_line", "agent_notice", "agent_noise", "command_output", "prompt_sent", "assistant_message"}
+)
+"""Events that come for the transcripts that are shown, and make no part stale."""
 CONTENT = frozenset({"user_message", "command_ended", "session_synced", "session_rewound", "session_restored"})
 """Events after which the files of a session's worktree may differ."""
 
@@ -210,7 +216,7 @@ DETAILS = Part(
     every=0.3,
 )  # fmt: skip
 DIFF = Part("diff", _diff, CONTENT | {"turn_ended", "checkpoint_made"}, _of_session, every=0.5)
-COUNTS = Part("counts", _counts, CONTENT | {"turn_ended", "checkpoint_made"}, _of_session, every=3.0)
+COUNTS = Part("counts", _counts, frozenset({ROW}), _of_session, every=3.0)
 CHECKPOINTS = Part("checkpoints", _checkpoints, frozenset({"checkpoint_made", "session_rewound"}), _of_session)
 COMMENTS = Part("comments", _comments, frozenset({"comment_changed"}), _of_session)
 COMMANDS = Part("commands", _commands, frozenset({"command_started", "command_ended"}), _of_session)

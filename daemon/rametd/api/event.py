@@ -1,17 +1,18 @@
 """EventService."""
 
+import asyncio
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 import grpc
-from ramet.v1 import common_pb2, event_pb2, event_pb2_grpc
+from ramet.v1 import common_pb2, event_pb2, event_pb2_grpc, session_pb2
 
 from rametd.api.context import here, principal
 from rametd.api.paging import offset, position_of, size_of, token_of
 from rametd.domain.errors import BadCursorError, InvalidInputError
 from rametd.services.core import Core
 from rametd.services.delivery import sender_of
-from rametd.services.events import AUDITED, WHOLE
+from rametd.services.events import AUDITED, DETAIL, UNSEEN, WHOLE
 from rametd.services.family import is_family, require_family
 from rametd.services.lookup import find_session
 from rametd.services.views import event_message, sessions_messages
@@ -20,6 +21,10 @@ from rametd.store import Reader
 Context = grpc.aio.ServicerContext[Any, Any]
 
 HEARTBEAT_S = 15.0
+ROWS_S = 0.25
+"""Between two messages of changed sessions, at least."""
+ROW_S = 0.01
+"""The same for each session of the first message: a hundred busy sessions are sent once a second."""
 PAGE_BYTES = 8 << 20
 """Of a page of events: they are held in memory several times while they are sent, and a message has a limit."""
 NEWEST_BYTES = 40 << 20
@@ -113,18 +118,44 @@ class EventServicer(event_pb2_grpc.EventServiceServicer):
 
         ids, seq, snapshot = await core.store.read(begin)
         watcher = core.hub.watch(seq, ids)
+        detailed = frozenset(request.detailed)
+        loop = asyncio.get_running_loop()
+        # Sessions whose changes are not sent yet, with the first event that changed each. A cursor beyond that event would lose the change when the
+        # client goes on from it, so that cursors stay before it.
+        changed: dict[str, int] = {}
+        due = 0.0
+
+        def cursor(seq: int) -> common_pb2.Cursor:
+            return self._cursor(min(seq, next(iter(changed.values())) - 1) if changed else seq)
+
         try:
             if request.snapshot:
                 yield event_pb2.WatchEventsResponse(snapshot=snapshot, cursor=self._cursor(seq))
             while True:
-                found = await watcher.next(HEARTBEAT_S)
-                if not found:
-                    yield event_pb2.WatchEventsResponse(
-                        heartbeat=event_pb2.Heartbeat(), cursor=self._cursor(watcher.seq)
-                    )
+                found = await watcher.next(max(due - loop.time(), 0.0) if changed else HEARTBEAT_S)
                 for event in found:
+                    if request.rows:
+                        if event.session_id and event.kind not in UNSEEN:
+                            changed.setdefault(event.session_id, event.seq)
+                        if event.kind in DETAIL and event.session_id not in detailed:
+                            continue
                     yield event_pb2.WatchEventsResponse(
-                        event=event_message(event, frames=request.include_frames), cursor=self._cursor(event.seq)
+                        event=event_message(event, frames=request.include_frames), cursor=cursor(event.seq)
                     )
+                if changed and loop.time() >= due:
+                    due = loop.time() + max(ROWS_S, ROW_S * len(changed))
+                    sent, changed = list(changed), {}
+                    rows = await core.store.read(lambda reader, ids=sent: present(reader, ids))  # type: ignore[misc]
+                    yield event_pb2.WatchEventsResponse(
+                        changed=event_pb2.Changed(sessions=rows), cursor=self._cursor(watcher.seq)
+                    )
+                elif not found:
+                    yield event_pb2.WatchEventsResponse(heartbeat=event_pb2.Heartbeat(), cursor=cursor(watcher.seq))
         finally:
             watcher.close()
+
+
+def present(reader: Reader, ids: Sequence[str]) -> list[session_pb2.Session]:
+    """Those sessions that were not removed."""
+    found = [reader.sessions.find(each) for each in ids]
+    return sessions_messages(reader, [each for each in found if each is not None])

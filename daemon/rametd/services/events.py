@@ -36,6 +36,12 @@ KINDS = {
 WHOLE = tuple(kind for kind in KINDS.values() if kind != "partial")
 """All kinds without pieces of messages."""
 
+UNSEEN = frozenset({"partial", "control_line", "agent_notice", "agent_noise", "command_output", "prompt_sent"})
+"""Kinds that change no field of a session but the number of its newest event."""
+
+DETAIL = UNSEEN | {"assistant_message", "user_message"}
+"""Kinds that only a reader of the conversation needs; all others are few."""
+
 AUDITED = (
     "session_created",
     "session_updated",

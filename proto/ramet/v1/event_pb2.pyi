@@ -2053,10 +2053,14 @@ class WatchEventsRequest(_message.Message):
     SESSIONS_FIELD_NUMBER: _builtins.int
     INCLUDE_FRAMES_FIELD_NUMBER: _builtins.int
     SNAPSHOT_FIELD_NUMBER: _builtins.int
+    ROWS_FIELD_NUMBER: _builtins.int
+    DETAILED_FIELD_NUMBER: _builtins.int
     include_frames: _builtins.bool
     """With the agents' lines."""
     snapshot: _builtins.bool
     """Begin with the sessions as they are, then go on from there; `after` must be unset."""
+    rows: _builtins.bool
+    """Send sessions whose fields may have changed (`Changed`), at most a few times a second, and what agents say and do only for the sessions in `detailed`."""
     @_builtins.property
     def after(self) -> _common_pb2.Cursor:
         """Events after this; unset means from now on."""
@@ -2065,6 +2069,10 @@ class WatchEventsRequest(_message.Message):
     def sessions(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Only those of these sessions (ids, prefixes or names); none means all."""
 
+    @_builtins.property
+    def detailed(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Ids of the sessions of which every event is sent, with `rows`."""
+
     def __init__(
         self,
         *,
@@ -2072,10 +2080,12 @@ class WatchEventsRequest(_message.Message):
         sessions: _abc.Iterable[_builtins.str] | None = ...,
         include_frames: _builtins.bool = ...,
         snapshot: _builtins.bool = ...,
+        rows: _builtins.bool = ...,
+        detailed: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["after", b"after"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["after", b"after", "include_frames", b"include_frames", "sessions", b"sessions", "snapshot", b"snapshot"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["after", b"after", "detailed", b"detailed", "include_frames", b"include_frames", "rows", b"rows", "sessions", b"sessions", "snapshot", b"snapshot"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2091,6 +2101,7 @@ class WatchEventsResponse(_message.Message):
     HEARTBEAT_FIELD_NUMBER: _builtins.int
     SNAPSHOT_FIELD_NUMBER: _builtins.int
     RESET_FIELD_NUMBER: _builtins.int
+    CHANGED_FIELD_NUMBER: _builtins.int
     CURSOR_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def event(self) -> Global___Event:
@@ -2109,8 +2120,12 @@ class WatchEventsResponse(_message.Message):
         """The cursor is of another log: begin anew from a snapshot."""
 
     @_builtins.property
+    def changed(self) -> Global___Changed:
+        """Sessions as they are, with `rows`."""
+
+    @_builtins.property
     def cursor(self) -> _common_pb2.Cursor:
-        """Where to go on after a break."""
+        """Where to go on after a break. With `rows` events may come again after it."""
 
     def __init__(
         self,
@@ -2119,13 +2134,14 @@ class WatchEventsResponse(_message.Message):
         heartbeat: Global___Heartbeat | None = ...,
         snapshot: Global___Snapshot | None = ...,
         reset: Global___Reset | None = ...,
+        changed: Global___Changed | None = ...,
         cursor: _common_pb2.Cursor | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["cursor", b"cursor", "event", b"event", "heartbeat", b"heartbeat", "item", b"item", "reset", b"reset", "snapshot", b"snapshot"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["changed", b"changed", "cursor", b"cursor", "event", b"event", "heartbeat", b"heartbeat", "item", b"item", "reset", b"reset", "snapshot", b"snapshot"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cursor", b"cursor", "event", b"event", "heartbeat", b"heartbeat", "item", b"item", "reset", b"reset", "snapshot", b"snapshot"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["changed", b"changed", "cursor", b"cursor", "event", b"event", "heartbeat", b"heartbeat", "item", b"item", "reset", b"reset", "snapshot", b"snapshot"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_item: _TypeAlias = _typing.Literal["event", "heartbeat", "snapshot", "reset"]  # noqa: Y015
+    _WhichOneofReturnType_item: _TypeAlias = _typing.Literal["event", "heartbeat", "snapshot", "reset", "changed"]  # noqa: Y015
     _WhichOneofArgType_item: _TypeAlias = _typing.Literal["item", b"item"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_item) -> _WhichOneofReturnType_item | None: ...
 
@@ -2171,6 +2187,30 @@ class Snapshot(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Snapshot: _TypeAlias = Snapshot  # noqa: Y015
+
+@_typing.final
+class Changed(_message.Message):
+    """Changed is sessions as they are, after events that may have changed them."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SESSIONS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def sessions(self) -> _containers.RepeatedCompositeFieldContainer[_session_pb2.Session]:
+        """The sessions; a removed one is left out."""
+
+    def __init__(
+        self,
+        *,
+        sessions: _abc.Iterable[_session_pb2.Session] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["sessions", b"sessions"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Changed: _TypeAlias = Changed  # noqa: Y015
 
 @_typing.final
 class Reset(_message.Message):
