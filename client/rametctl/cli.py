@@ -26,8 +26,8 @@ GROUPS: Mapping[str, Mapping[str, str]] = {
     },
     "Worktree": {
         "diff comment": "see changes; comment on their lines",
-        "run shell path ports": "run a command; open a shell; worktree; ports",
-        "setup sync": "set up again; merge the base",
+        "run shell open path": "a command; a shell; your editor; the path",
+        "setup sync ports": "set up again; merge the base; ports",
     },
     "Bring home": {
         "land queue": "merge into the target branch, checked first",
@@ -35,7 +35,7 @@ GROUPS: Mapping[str, Mapping[str, str]] = {
     },
     "Several at once": {
         "plan compare pick": "sessions from a file; contenders; keep one",
-        "msg messages cost status": "tell a session; messages; costs; counts",
+        "messages cost status": "what sessions said to each other; costs; counts",
     },
     "Clear away": {
         "archive restore": "put the worktree away; get it back",
@@ -53,7 +53,7 @@ GROUPS: Mapping[str, Mapping[str, str]] = {
 
 VERBS = tuple(verb for rows in GROUPS.values() for row in rows for verb in row.split())
 
-ALIASES = {"kill": "stop", "list": "ls", "log": "events", "merge": "land", "ps": "ls"}
+ALIASES = {"kill": "stop", "list": "ls", "log": "events", "merge": "land", "msg": "send", "ps": "ls"}
 """Names of verbs in other tools."""
 
 NEAR = {

@@ -98,6 +98,14 @@ def complete_asking(ctx: click.Context, _param: click.Parameter, incomplete: str
     return [CompletionItem(name) for name in session_names(ctx.find_object(object), incomplete, asking=True)]
 
 
+def complete_changed(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Return the paths that the session on the command line has changed; never starts a daemon."""
+    from rametctl.complete import changed_paths
+
+    found = changed_paths(ctx.find_object(object), str(ctx.params.get("session") or ""), incomplete)
+    return [CompletionItem(path) for path in found]
+
+
 def request_argument(function: Function) -> Function:
     return click.argument("request", metavar="REQUEST", shell_complete=complete_asking)(function)
 

@@ -1,6 +1,7 @@
 """Read prompts from the command line, a file, or standard input, and tell one that begins with a dash from an option."""
 
 import os
+import re
 import stat
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,6 +12,9 @@ import click
 from rametctl.errors import UsageError
 from rametctl.options import Verb
 
+ATTACHED_BYTES = 256 << 10
+"""Size up to which a file is added to a prompt; an agent reads larger ones itself."""
+_MENTION = re.compile(r"(?<![\w@`])@(\S+)")
 _MARK = "\0"
 """Put before a prompt that looks like an option, so that Click takes it as an argument: no argument of a process holds a NUL."""
 
@@ -102,6 +106,26 @@ def read_prompt(argument: str | None, file: str | None, stdin: TextIO | None) ->
     if stdin is None:
         raise UsageError("the prompt is to come from standard input, which is closed", reason="EMPTY_PROMPT")
     return _checked(stdin.buffer.read(), "standard input")
+
+
+def with_files(prompt: str, directory: str) -> str:
+    """The prompt, followed by the contents of the text files that it names as ``@path``, relative to ``directory``.
+
+    What names no text file of at most `ATTACHED_BYTES` stays a word of the prompt.
+    """
+    added: dict[str, str] = {}
+    for match in _MENTION.finditer(prompt):
+        for name in (match[1], match[1].rstrip(".,;:!?)]}\"'")):
+            path = Path(directory, name).expanduser()
+            try:
+                if name in added or not path.is_file() or path.stat().st_size > ATTACHED_BYTES:
+                    continue
+                added[name] = path.read_text(encoding="utf-8")
+            except (OSError, ValueError):
+                continue  # it cannot be read, or is no text
+            break
+    parts = [f"Contents of {name}:\n````\n{text.rstrip()}\n````" for name, text in added.items()]
+    return "\n\n".join([prompt, *parts])
 
 
 def _checked(data: bytes, source: str) -> str:

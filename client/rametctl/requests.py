@@ -106,16 +106,12 @@ def edited_input(app: "App", request: "AttentionRequest") -> str:
     """Open the request's input in $EDITOR and return the result; "" if unchanged. Raises a ClientError."""
     import json
 
-    import click
-
+    from rametctl.editor import edit
     from rametctl.errors import ClientError, UsageError
 
     before = json.loads(request.input_json or "{}")
-    editor = app.environ.get("VISUAL") or app.environ.get("EDITOR") or "vi"
-    try:
-        text = click.edit(json.dumps(before, ensure_ascii=False, indent=2) + "\n", editor=editor, extension=".json")
-    except click.ClickException as error:
-        raise ClientError(f"nothing was approved: {error.format_message()}", hint="is $EDITOR right?") from error
+    shown = json.dumps(before, ensure_ascii=False, indent=2) + "\n"
+    text = edit(app, shown, extension=".json", undone="nothing was approved")
     if text is None:
         # Left without saving: whoever asked for an editor has not said yes to the input as it was.
         raise ClientError("nothing was approved: the input was not saved", hint="omit --edit to approve it unchanged")

@@ -59,6 +59,18 @@ def session_name(app: "App", session: str) -> str:
     return get_session(app, session).session.id if acting_session(app) else session
 
 
+def addressee(app: "App", session: str) -> str:
+    """`session_name`, or for an acting session's "parent" the id of the session that spawned it."""
+    if session == PARENT and acting_session(app):
+        from ramet.v1 import orchestration_pb2
+
+        family = app.connection.call(
+            lambda daemon: daemon.orchestration.ListFamily, orchestration_pb2.ListFamilyRequest()
+        )
+        return next((each.id for each in family.sessions if each.relation == PARENT), session)
+    return session_name(app, session)
+
+
 def acting_session(app: "App") -> bool:
     """Whether commands act as a session: inside one its token is in the environment."""
     return bool(app.environ.get("RAMET_TOKEN"))

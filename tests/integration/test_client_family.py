@@ -28,30 +28,16 @@ def lines(text: str) -> list[str]:
 # Messages
 
 
-def test_a_message_is_sent_and_its_outcome_told(world: World) -> None:
-    session = world.state.session("parser")
-    (world.cwd / "m.txt").write_text("from a file")
-    assert world.run("msg", "parser", "- look at it").out == f"{session.id}: it starts a turn\n"
-    assert world.run("msg", "parser", "-", stdin=b"from a pipe").code == 0
-    shown = json.loads(world.run("msg", "parser", "-f", "m.txt", "--json").out)
-    assert (shown["outcome"], shown["message"]["text"]) == ("it starts a turn", "from a file")
-    sent = world.state.called("SendMessage")
-    assert [call.text for call in sent] == ["- look at it", "from a pipe", "from a file"]
-    assert {call.session for call in sent} == {session.id}
-    assert len({call.request_id for call in sent}) == 3
-
-
-def test_a_message_without_words_is_wrong_usage(world: World) -> None:
+def test_msg_is_another_name_of_send(world: World) -> None:
     world.state.session("parser")
+    (world.cwd / "m.txt").write_text("from a file")
+    assert world.run("msg", "parser", "- look at it").code == 0
+    assert world.run("msg", "parser", "-", stdin=b"from a pipe").code == 0
+    assert world.run("msg", "parser", "-f", "m.txt", "--json").code == 0
+    sent = world.state.called("SendPrompt")
+    assert [call.prompt for call in sent] == ["- look at it", "from a pipe", "from a file"]
     assert world.run("msg", "parser").code == 2
-    assert world.run("msg", "parser", " ").code == 2
-    assert world.state.called("SendMessage") == []
-
-
-def test_a_session_may_name_its_parent(world: World) -> None:
-    assert world.run("msg", "parent", "done", env=TOKEN).code == 0
-    assert world.state.called("SendMessage")[0].session == "parent"
-    assert world.run("msg", "parent", "done").code == 3, "to the person it is a name like any other"
+    assert len(world.state.called("SendPrompt")) == 3
 
 
 def test_messages_show_who_whom_state_time_and_words(world: World) -> None:

@@ -53,7 +53,6 @@ ARGUMENTS = {
     "events": [["s"], ["s", "--raw"], ["s", "--audit"]],
     "ls": [[], ["--all"], ["--tree"]],
     "messages": [["s"]],
-    "msg": [["s", "hello"]],
     "new": [["--name", "x", "hello"], ["--name", "x", "hello", "--count", "2"]],
     "plan apply": [["plan.toml"]],
     "plan check": [["plan.toml"]],

@@ -98,3 +98,8 @@ def test_a_branch_is_shown_where_one_differs_from_its_sessions_name() -> None:
 )
 def test_send_says_what_becomes_of_the_prompt(state: "State.ValueType", words: str) -> None:
     assert words in fate(a_session(state))
+
+
+def test_a_prompt_for_a_blocked_turn_names_the_command_that_unblocks_it() -> None:
+    told = fate(a_session(State.SESSION_STATE_WAITING), "rametctl approve c8eq468x")
+    assert told == "kept until its request is answered: rametctl approve c8eq468x"

@@ -2,6 +2,7 @@
 
 import io
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TextIO
@@ -10,9 +11,12 @@ import click
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rametctl.app import App
 from rametctl.cli import cli
+from rametctl.editor import MARKER, write_prompt
 from rametctl.errors import UsageError
-from rametctl.prompts import mark_prompts, read_prompt
+from rametctl.output import Output
+from rametctl.prompts import ATTACHED_BYTES, mark_prompts, read_prompt, with_files
 
 VALUED = frozenset({"-f", "--file", "--name"})
 
@@ -151,3 +155,40 @@ def begin(verb: str, *args: str) -> None:
     command = cli.get_command(above, verb)
     assert command is not None
     command.make_context(verb, list(args), parent=above)
+
+
+@pytest.mark.parametrize(
+    ("prompt", "added"),
+    [
+        ("see @notes.md", ["notes.md"]),
+        ("see @notes.md, and (@sub/log.txt).", ["notes.md", "sub/log.txt"]),
+        ("see @notes.md and @notes.md", ["notes.md"]),
+        ("me@notes.md, @@notes.md, `@notes.md`, @missing, @sub, @binary, @large, @", []),
+    ],
+)
+def test_text_files_that_a_prompt_names_are_added_to_it(tmp_path: Path, prompt: str, added: list[str]) -> None:
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "notes.md").write_text("one\n")
+    (tmp_path / "sub" / "log.txt").write_text("two\n")
+    (tmp_path / "binary").write_bytes(b"\xff\x00")
+    (tmp_path / "large").write_text("x" * (ATTACHED_BYTES + 1))
+    whole = with_files(prompt, str(tmp_path))
+    assert whole.startswith(prompt)
+    assert re.findall(r"^Contents of (.*):$", whole, re.M) == added
+    assert whole.count("````") == 2 * len(added)
+
+
+@pytest.mark.parametrize(
+    ("saved", "prompt"), [("do it\n\n" + MARKER, "do it"), (MARKER, None), ("# Title\nx", "# Title\nx"), (None, None)]
+)
+def test_a_prompt_is_written_in_the_editor(tmp_path: Path, saved: str | None, prompt: str | None) -> None:
+    program = tmp_path / "editor"
+    (tmp_path / "saved").write_text(saved or "")
+    program.write_text(f"#!/bin/sh\n{f'cat {tmp_path}/saved > $1' if saved else 'true'}\n")
+    program.chmod(0o755)
+    app = App(Output(io.StringIO(), io.StringIO(), {}), {"EDITOR": str(program)})
+    if prompt is None:
+        with pytest.raises(UsageError, match="nothing was done"):
+            write_prompt(app)
+    else:
+        assert write_prompt(app) == prompt

@@ -14,6 +14,7 @@ from rametd.domain.models import Mode
 HOME = Path("/home/a")
 
 COMPLETE = """
+editor = ["code", "-n"]
 max_working = 3
 setup = "make deps"
 setup_files = ["deps.lock"]

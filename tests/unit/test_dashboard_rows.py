@@ -37,6 +37,7 @@ GROUPED = [
     (session("a"), Known(requests={"a": [request("CONFLICT")]}), "Needs you"),
     (session("a", turns=1), Known(requests={"a": [request("REVIEW")]}), "Ready to land"),
     (session("a", turns=1), Known(counts={"a": CHANGED}), "Ready to land"),
+    (session("a", turns=1), Known({"a": [request("REVIEW")]}, counts={"a": worktree_pb2.GetDiffResponse()}), "Idle"),
     (session("a", turns=1), Known(), "Idle"),
     (session("a", "paused"), Known(), "Paused"),
     (session("a", turns=1, landed_reason="merged"), Known(counts={"a": CHANGED}), "Done"),

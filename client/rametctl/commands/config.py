@@ -169,15 +169,11 @@ def edit(app: App) -> None:
     Example:
       rametctl config edit
     """
-    from rametctl.errors import ClientError
+    from rametctl.editor import edit as edit_text
 
     file = app.directories.config_file
     before = _text(file)
-    editor = app.environ.get("VISUAL") or app.environ.get("EDITOR") or "vi"
-    try:
-        after = click.edit(before or "# See: rametctl config show\n", editor=editor, extension=".toml")
-    except click.ClickException as error:
-        raise ClientError(f"nothing was changed: {error.format_message()}", hint="is $EDITOR right?") from error
+    after = edit_text(app, before or "# See: rametctl config show\n", extension=".toml", undone="nothing was changed")
     if after is None or after == before:
         app.output.text("nothing was changed")
         return

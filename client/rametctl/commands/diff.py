@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import click
 
 from rametctl.app import App
-from rametctl.options import Verb, session_argument
+from rametctl.options import Verb, complete_changed, session_argument
 
 if TYPE_CHECKING:
     from ramet.v1.session_pb2 import Session
@@ -17,7 +17,7 @@ LARGEST_PATCH = 48 << 20
 
 @click.command("diff", cls=Verb, short_help="Show a session's changes.")
 @session_argument
-@click.argument("paths", nargs=-1, metavar="[PATH]...")
+@click.argument("paths", nargs=-1, metavar="[PATH]...", shell_complete=complete_changed)
 @click.option("--stat", is_flag=True, help="Show counts per file.")
 @click.option("--name-only", is_flag=True, help="Show only paths.")
 @click.option(

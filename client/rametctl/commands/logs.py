@@ -27,8 +27,9 @@ def command(app: App, session: str, follow: bool, turns: int | None, full: bool,
       rametctl logs fix-login -f
     """
     from rametctl.commands.watch import watch_sessions
-    from rametctl.render.transcript import Conversation
+    from rametctl.render.transcript import Conversation, open_requests
     from rametctl.sessions import get_session
+    from rametctl.shown import remember
     from rametctl.transcripts import drawn, read_turns
 
     if follow:
@@ -46,6 +47,7 @@ def command(app: App, session: str, follow: bool, turns: int | None, full: bool,
         first = entries[0].seq if entries else 0
         app.output.json([to_json(event) for event in events if event.seq >= first])
         return
+    remember(app, open_requests(entries))
     lines = drawn(conversation, entries, app.output.look(folded=not full))
     app.output.page(app.output.fitted(lines), paged=not no_pager, at_end=True)
 

@@ -50,6 +50,7 @@ class Options(TypedDict):
     priority: int
     after: tuple[str, ...]
     count: int
+    idle: bool
     check: str
     wait: bool
     watch: bool
@@ -93,6 +94,7 @@ class Options(TypedDict):
 )
 @click.option("--check", metavar="CMD", default="", help="Check that `rametctl compare` runs in each contender.")
 @env_option
+@click.option("--idle", is_flag=True, help="Create it without a prompt, also on a terminal.")
 @click.option("--wait", is_flag=True, help="Wait until the turn ends; exit with 4 if it needs your input.")
 @click.option("-w", "--watch", is_flag=True, help="Watch the session afterwards.")
 @repo_option
@@ -101,8 +103,9 @@ def command(app: App, /, **options: Unpack[Options]) -> None:
     """Create a session: a branch, a worktree, and an agent that works on PROMPT.
 
     The prompt may begin with a dash and be megabytes long. It is read from standard
-    input if that is a pipe, or with "-". Without a prompt the session is idle until
-    `rametctl send`.
+    input if that is a pipe, or with "-". "@FILE" in it adds the contents of a text
+    file. Without a prompt, a terminal opens $EDITOR; with --idle, and elsewhere, the
+    session is idle until `rametctl send`.
 
     With --count or several --agent, Ramet creates a contest: sessions with the same
     prompt and base commit, NAME-1 to NAME-N or NAME-KIND, all or none. See:
@@ -118,7 +121,9 @@ def command(app: App, /, **options: Unpack[Options]) -> None:
       gh issue view 12 | rametctl new --wait
       rametctl new "make it faster" --agent claude:2 --agent codex --check make
     """
+    from rametctl.editor import write_prompt
     from rametctl.errors import UsageError
+    from rametctl.prompts import with_files
     from rametctl.sessions import going_on
 
     if options["base"] and options["existing"]:
@@ -130,6 +135,12 @@ def command(app: App, /, **options: Unpack[Options]) -> None:
     if wait and watch:
         raise UsageError("--wait and --watch were both given", hint="give one of them")
     text = read_prompt(options["prompt"], options["file"], sys.stdin)
+    if options["idle"] and text is not None:
+        raise UsageError("a prompt and --idle were both given", hint="give one of them")
+    if text is None and app.on_terminal and not options["idle"]:
+        text = write_prompt(app)
+    if text is not None and options["file"] is None:
+        text = with_files(text, app.cwd)
     if wait and text is None:
         raise UsageError("there is nothing to wait for without a prompt", hint="give a prompt", reason="EMPTY_PROMPT")
     base = _request(options, contenders, text or "")

@@ -46,9 +46,7 @@ def test(app: App) -> int:
         app.output.show(words)
     if not answer.results:
         app.output.text(
-            "no way of notification is configured; put one into config.toml, for example:",
-            "  [notify.desktop]",
-            "  enabled = true",
-            "then: rametctl daemon restart",
+            "no way of notification is configured; to configure one:",
+            "  rametctl config set notify.desktop.enabled true",
         )
     return status

@@ -137,7 +137,7 @@ def trust(app: App, repo: str | None, withdraw: bool, yes: bool) -> int:
         news = not found.trusted or bool(trust.difference)
         if news and not (yes or asked):
             raise UsageError(
-                f"nobody can be asked whether {found.name} is to be trusted",
+                f"stdin is not a terminal: cannot ask whether you trust {found.name}",
                 hint="add --yes; `rametctl repo show` shows what would run",
             )
         if not app.output.json_mode and not _agreed(app, trust, ask=news and not yes):

@@ -22,27 +22,35 @@ if TYPE_CHECKING:
 @click.pass_obj
 def command(app: App, session: str, prompt: str | None, file: str | None, wait: bool, watch: bool) -> None:
     """Send PROMPT to SESSION. A working agent gets it in its running turn; an idle one
-    starts a turn; a stopped one is started.
+    starts a turn; a stopped one is started. Without PROMPT, a terminal opens $EDITOR.
+    "@FILE" in PROMPT adds the contents of a text file.
+
+    Inside a session, the prompt is sent in that session's name, to its family only
+    ("parent" is the session that spawned it), and has at most 16 KiB.
 
     \b
     Examples:
-      rametctl send fix-login "now write the tests"
+      rametctl send fix-login "now write the tests, as in @notes.md"
       rametctl send fix-login -f review.md --wait
       git diff | rametctl send fix-login
     """
     from ramet.v1 import session_pb2
 
+    from rametctl.editor import write_prompt
     from rametctl.errors import UsageError
-    from rametctl.sessions import going_on, session_name
+    from rametctl.prompts import with_files
+    from rametctl.sessions import addressee, going_on
 
     if wait and watch:
         raise UsageError("--wait and --watch were both given", hint="give one of them")
     text = read_prompt(prompt, file, sys.stdin)
-    if text is None:
+    if text is None and not app.on_terminal:
         raise UsageError("there is no prompt", hint="give one, or pipe one in", reason="EMPTY_PROMPT")
-    request = session_pb2.SendPromptRequest(
-        session=session_name(app, session), prompt=text, request_id=new_request_id()
-    )
+    name = addressee(app, session)
+    if text is None:
+        text = write_prompt(app)
+    text = with_files(text, app.cwd) if file is None else text
+    request = session_pb2.SendPromptRequest(session=name, prompt=text, request_id=new_request_id())
     with app.output.spinner("sending …"):
         answer = app.connection.call(lambda daemon: daemon.sessions.SendPrompt, request)
     for warning in answer.warnings:
@@ -68,19 +76,32 @@ def _report(app: App, answer: "SendPromptResponse", *, told: bool = False, strea
         app.output.json(to_json(answer), stream=stream)
         return
     if told:
-        app.output.text(f"{answer.session.name}: {fate(answer.session)}")
+        app.output.text(f"{answer.session.name}: {fate(answer.session, _first_answer(app, answer.session))}")
     app.output.show(outcome(answer.session))
 
 
-def fate(session: "Session") -> str:
-    """What becomes of a prompt, by the state that its session is in once it is queued."""
+def _first_answer(app: App, session: "Session") -> str:
+    """The command that answers the request that a waiting session's turn is blocked on; "" for another session."""
+    from rametctl.render.request import answer_command
+    from rametctl.render.session import state_name
+    from rametctl.requests import by_urgency
+    from rametctl.sessions import get_session
+
+    if state_name(session) != "waiting":
+        return ""
+    blocking, _ = by_urgency(get_session(app, session.id).open_requests)
+    return answer_command(blocking[0]) if blocking else ""
+
+
+def fate(session: "Session", answer: str = "") -> str:
+    """What becomes of a prompt, by the state that its session is in once it is queued; ``answer`` is the command that unblocks it."""
     from rametctl.render.session import reference, state_name
 
     match state_name(session):
         case "working":
             return "sent; it reaches the running turn"
         case "waiting":
-            return f"sent; the agent gets it once its request is answered: rametctl inbox {reference(session)}"
+            return f"kept until its request is answered: {answer or f'rametctl inbox {reference(session)}'}"
         case "paused":
             return f"kept until the session resumes: rametctl resume {reference(session)}"
         case _:

@@ -33,6 +33,7 @@ def command(app: App, session: str, disk: bool, env: bool) -> None:
     from rametctl.render.session import details, variable_lines
     from rametctl.render.transcript import last_words
     from rametctl.sessions import descendants, get_session
+    from rametctl.shown import remember
     from rametctl.transcripts import newest
 
     answer = get_session(app, session, disk_use=disk, variables=env)
@@ -55,6 +56,7 @@ def command(app: App, session: str, disk: bool, env: bool) -> None:
     if words:
         app.output.text("")
         app.output.show(*words)
+    remember(app, answer.open_requests)
     for request in answer.open_requests:
         app.output.text("")
         app.output.show(*request_lines(request, time.time(), answer.open_requests))

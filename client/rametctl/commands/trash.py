@@ -94,8 +94,8 @@ def empty(app: App, entries: tuple[str, ...], repo: str | None, yes: bool) -> in
     if not yes:
         count = len(entries) or len(_list(app, repo))
         if not (app.output.terminal and app.output.error_terminal):
-            what = "what is named" if entries else "everything in the trash"
-            raise UsageError(f"it would forget {what} for good, and nobody can be asked", hint="add --yes")
+            what = "the named entries" if entries else "everything in the trash"
+            raise UsageError(f"stdin is not a terminal: cannot ask whether to delete {what}", hint="add --yes")
         if count and not app.output.confirm(f"Forget {plural(count, 'removed session')} for good?"):
             return 1
     request = worktree_pb2.EmptyTrashRequest(

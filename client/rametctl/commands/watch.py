@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from ramet.v1.event_pb2 import Event, WatchEventsResponse
     from ramet.v1.session_pb2 import Session
 
+    from rametctl.render.transcript import Entry
 
 TICK_S = 1.0
 """How often the foot is drawn when nothing happens: it shows seconds."""
@@ -166,8 +167,16 @@ class _Screen(_Watch):
             for event in self.read(session, turns):
                 conversation.add(event)
             entries = conversation.entries if turns is None else conversation.turns(turns)
-            self._printer.begin(session.id, entries)
+            self._begin(session.id, entries)
         return cursor
+
+    def _begin(self, session_id: str, entries: "Sequence[Entry]") -> None:
+        """Print entries that were read; the requests among them count as shown."""
+        from rametctl.render.transcript import open_requests
+        from rametctl.shown import remember
+
+        remember(self._app, open_requests(entries))
+        self._printer.begin(session_id, entries)
 
     def glance(self, cursor: "Cursor") -> "Cursor":
         """Print where each live session stands, those last that a person is wanted for: they stay on the screen."""
@@ -199,11 +208,12 @@ class _Screen(_Watch):
             self._shown[session.id] = event.seq
         waiting = [each for each in conversation.entries if getattr(each, "waits", False)]
         last = [each for each in conversation.entries[-GLANCE_ENTRIES:] if each not in waiting]
-        self._printer.begin(session.id, [*last, *waiting])
+        self._begin(session.id, [*last, *waiting])
 
     def follow(self, *, sessions: Sequence[str], after: "Cursor | None") -> None:
         from rametctl.alerts import inbox_alerts
         from rametctl.feed import Feed
+        from rametctl.shown import remember
 
         connection = self._app.connect(autostart=self._app.autostart)
         feed = Feed(connection, sessions=sessions, after=after)
@@ -220,6 +230,8 @@ class _Screen(_Watch):
                         )
                     elif step.HasField("event") and step.event.session_id and self.is_new(step.event):
                         self._printer.add(step.event)
+                        if step.event.HasField("request_opened"):
+                            remember(self._app, [step.event.request_opened.request])
                         if step.event.seq > known:  # no alerts for old events that --since repeats
                             alerts.add(step.event)
                 time.sleep(LEAST_S)

@@ -32,6 +32,7 @@ from rametctl.lines import Line, line, to_text, wrapped
 from rametctl.options import MODES, mode_name, mode_number, new_request_id
 from rametctl.render.format import parsed
 from rametctl.render.request import body_lines, fields, kind_name, required_fields, title
+from rametctl.shown import remember
 from rametctl.view import parts
 from rametctl.view.link import Link
 from rametctl.view.model import Topic, View
@@ -478,6 +479,7 @@ class Dashboard(App[None]):
             return
         if self._shown is None or self._shown.request.id != request.id:
             self._shown = Shown(request, self.clock())
+            remember(self.client, [request])
             panel.scroll_to(y=0, animate=False, force=True)
         self._shown.request = request
         width = max(panel.size.width or self._content.size.width, 20) - 2

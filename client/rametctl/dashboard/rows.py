@@ -91,9 +91,9 @@ def group_of(session: "Session", known: Known) -> str:
     if state == "archived" or merged or (session.landed_reason and session.turns):
         return DONE
     counts = known.counts.get(session.id)
-    if known.requests.get(session.id) or (session.turns and counts is not None and counts.files):
-        return READY
-    return IDLE
+    if counts is None:  # not compared yet
+        return READY if known.requests.get(session.id) else IDLE
+    return READY if session.turns and counts.files else IDLE
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ changed. An entry is one thing that a reader sees: a prompt, a text, a tool call
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -128,6 +128,12 @@ class Asked(Entry):
     @property
     def waits(self) -> bool:
         return is_open(self.request)
+
+
+def open_requests(entries: "Iterable[Entry]") -> "list[AttentionRequest]":
+    """The requests among the entries that wait for a person."""
+    found = [each.request for each in entries if isinstance(each, Call | Asked) and each.waits]
+    return [request for request in found if request is not None]
 
 
 @dataclass(eq=False)

@@ -293,6 +293,9 @@ class Config:
     """The effective configuration. Durations are seconds, sizes bytes, money US dollars; None is unset."""
 
     max_working: int = setting(whole(1, 1000, "agents"), 8, "Maximum number of working agents; others wait in a queue.")
+    editor: tuple[str, ...] | None = setting(
+        optional(ARGV), None, "Program with which `rametctl open` opens a worktree; unset: $VISUAL or $EDITOR."
+    )
     permissions: Permissions = field(default_factory=Permissions)
     agents: Agents = field(default_factory=Agents)
     worktrees: Worktrees = field(default_factory=Worktrees)
