@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -52,9 +51,11 @@ def cookie(access: Access, **fields: Any) -> str:
 
 
 @asynccontextmanager
-async def visiting(environ: Mapping[str, str], home: Path) -> AsyncIterator[Visitor]:
+async def visiting(environ: Mapping[str, str]) -> AsyncIterator[Visitor]:
     """A site that is kept current inside the block, and its owner."""
-    site = Site(Link(directories(environ), environ, autostart=False), Access(home / "web.json"))
+    places = directories(environ)
+    places.home.mkdir(mode=0o700, exist_ok=True)
+    site = Site(Link(places, environ, autostart=False), Access(places.home / "web.json"))
     task = asyncio.create_task(site.run())
     try:
         await eventually(site.view.ready.is_set)

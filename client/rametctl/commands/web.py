@@ -147,8 +147,11 @@ def revoke(app: App, ids: tuple[str, ...], everything: bool) -> None:
 
 
 def _access(app: App) -> "Access":
+    from ramet.paths import make_private_directory
+
     from rametctl.web.access import Access
 
+    make_private_directory(app.directories.home)
     return Access(app.directories.home / "web.json")
 
 

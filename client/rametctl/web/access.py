@@ -110,7 +110,6 @@ class Access:
     @contextmanager
     def _changing(self) -> Iterator[list[Grant]]:
         """The grants, written when the block ends; one process at a time."""
-        self._file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         lock = os.open(self._file.with_suffix(".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX)

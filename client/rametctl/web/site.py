@@ -13,11 +13,12 @@ import asyncio
 import json
 import secrets
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from markupsafe import Markup
+from ramet.visible import visible
 
 from rametctl.dashboard.keys import GROUPS, Key
 from rametctl.errors import ClientError
@@ -150,7 +151,8 @@ class Site:
     @property
     def keys(self) -> list[Key]:
         """The dashboard's keys that the pages take too."""
-        return [key for group in GROUPS.values() for key in group if key.action.partition("(")[0] in TAKEN]
+        taken = [key for group in GROUPS.values() for key in group if key.action.partition("(")[0] in TAKEN]
+        return [*taken, Key("D", "review", "review the changes")]
 
     @property
     def requests(self) -> "list[AttentionRequest]":
@@ -268,7 +270,7 @@ class Site:
             known.sent.clear()  # a message was lost on the way
         return known
 
-    async def stream(self, tab: Tab) -> AsyncIterator[str]:
+    async def stream(self, tab: Tab) -> AsyncGenerator[str, None]:
         """Server-sent events: what the tab's browser does not have. A slow browser gets fewer of them, each up to date."""
         tab.streams += 1
         try:
@@ -292,10 +294,10 @@ class Site:
         """What every page says beside its fragments: the title, whether the daemon is away, and who needs the person."""
         asks = [] if visit.grant.read_only else [each for each in self.requests if kind_name(each) != "review"]
         return {
-            "title": visit.page.title(self, visit),
+            "title": visible(visit.page.title(self, visit)),
             "away": self.view.outage.message if self.view.outage is not None else "",
             "asks": [
-                {"id": each.id, "session": each.session_id, "name": each.session_name, "kind": kind_name(each)}
+                {"id": each.id, "session": each.session_id, "name": visible(each.session_name), "kind": kind_name(each)}
                 for each in asks
             ],
         }
@@ -311,7 +313,7 @@ class Site:
             if isinstance(value, Mapping):
                 had = before if isinstance(before, dict) else {}
                 changed = {child: html for child, html in value.items() if had.get(child) != html}
-                if changed or list(had) != list(value):
+                if before is None or changed or list(had) != list(value):
                     news.setdefault("lists", {})[id_] = {"order": list(value), "changed": changed}
                     tab.sent[id_] = dict(value)
             elif before != value:

@@ -59,7 +59,9 @@ class Talk:
             found += Markup('<div class="words streamed">{}</div>').format(html.span((status.text[-STREAMED:], "")))
         for prompt in status.queued.values():
             first = truncated(prompt.text.strip().split("\n")[0], 200)
-            found += Markup('<p class="queued">⋯ {} <span class="dim">(queued)</span></p>').format(first)
+            found += Markup('<p class="queued">⋯ {} <span class="dim">(queued)</span></p>').format(
+                html.span((first, ""))
+            )
         return found
 
     def _element(self, entry: Entry, id_: str) -> Markup:

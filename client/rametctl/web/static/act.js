@@ -111,4 +111,8 @@ document.addEventListener("submit", (event) => {
 document.addEventListener("click", (event) => {
   const opener = event.target.closest("[data-opens]");
   if (opener !== null) document.getElementById(opener.dataset.opens).showModal();
+  event.target.closest("[data-closes]")?.closest("dialog").close();
+  for (const menu of document.querySelectorAll("details[data-closing][open]")) {
+    if (!menu.contains(event.target)) menu.open = false;
+  }
 });

@@ -4,8 +4,9 @@ import { note } from "./act.js";
 const GRACE = 700; // ms after a request appeared in which no key answers it: it was meant for what was there before
 const born = new WeakMap();
 
+/** Whether a key can press it: it is on the page, or in a menu that is closed. */
 function shown(element) {
-  return element.getClientRects().length > 0 && !element.disabled;
+  return !element.disabled && (element.getClientRects().length > 0 || element.closest("details[data-closing]") !== null);
 }
 
 function rows() {
@@ -37,8 +38,11 @@ function press(element) {
   if (element.matches("input:not([type=radio], [type=checkbox]), textarea, select, summary[data-focus]")) element.focus();
   else if (element.matches("summary")) {
     element.parentElement.open = true;
-    (element.parentElement.querySelector("textarea, input") ?? element).focus();
-  } else element.click();
+    (element.parentElement.querySelector("textarea, input, select") ?? element).focus();
+  } else {
+    element.click();
+    if (element.matches("[type=radio]")) element.form.requestSubmit(element.form.querySelector("button[name]"));
+  }
 }
 
 const MOVES = {
@@ -52,8 +56,11 @@ document.addEventListener("keydown", (event) => {
   const typing = event.target.matches("input:not([type=radio], [type=checkbox]), textarea, select");
   if (event.key === "Escape") {
     if (document.querySelector("dialog[open]")) return;
+    const menu = document.querySelector("details[data-closing][open]");
+    const back = target("Escape");
     if (typing) event.target.blur();
-    else target("Escape")?.click();
+    else if (menu !== null) menu.open = false;
+    else if (back && !back.matches("[aria-current]")) back.click();
     return;
   }
   if (typing) {
@@ -64,6 +71,7 @@ document.addEventListener("keydown", (event) => {
     return;
   }
   if (document.querySelector("dialog[open]")) return;
+  if (event.key === "Enter" && event.target.matches("a, button, summary, .button")) return;
   const element = target(event.key);
   if (element !== undefined) {
     event.preventDefault();

@@ -50,6 +50,26 @@ async function ask() {
   }
 }
 
+/** Show another page in the place of this one, without its frame: what a filter finds. */
+export async function goTo(path) {
+  let text;
+  try {
+    const answer = await fetch(path);
+    if (!answer.ok) return;
+    text = await answer.text();
+  } catch {
+    return;
+  }
+  const page = new DOMParser().parseFromString(text, "text/html");
+  disconnect();
+  morphChildren(document.getElementById("main"), page.getElementById("main"));
+  history.replaceState(null, "", path);
+  document.body.dataset.at = page.body.dataset.at;
+  cursor = page.body.dataset.cursor;
+  for (const each of afterwards) each();
+  connect();
+}
+
 function apply(news) {
   const bottom = document.documentElement;
   const follows = bottom.scrollHeight - bottom.clientHeight - bottom.scrollTop < 40;
@@ -66,18 +86,41 @@ function apply(news) {
   for (const each of afterwards) each();
 }
 
+const STEADY = 1500; // ms that a list keeps its order below a pointer that moves: nobody clicks on what jumps there
+let moved = -STEADY;
+const waiting = new Map();
+document.addEventListener("pointermove", () => { moved = performance.now(); }, { passive: true });
+document.addEventListener("pointerdown", () => { moved = performance.now(); }, { passive: true });
+
 function arrange(element, { order, changed }) {
-  const wanted = new Set(order);
+  for (const id of order) {
+    const child = document.getElementById(id);
+    if (changed[id] === undefined) continue;
+    const fresh = parse(changed[id]).firstElementChild;
+    if (child === null) (waiting.get(element) ?? waiting.set(element, { made: {} }).get(element)).made[id] = fresh;
+    else morph(child, fresh);
+  }
+  const later = waiting.get(element) ?? { made: {} };
+  later.order = order;
+  waiting.set(element, later);
+  settle(element);
+}
+
+function settle(element) {
+  const later = waiting.get(element);
+  if (later === undefined) return;
+  clearTimeout(later.timer);
+  if (element.dataset.steady !== undefined && element.matches(":hover") && performance.now() - moved < STEADY) {
+    later.timer = setTimeout(() => settle(element), STEADY);
+    return;
+  }
+  waiting.delete(element);
+  const wanted = new Set(later.order);
   for (const child of [...element.children]) if (!wanted.has(child.id)) child.remove();
   let at = element.firstElementChild;
-  for (const id of order) {
-    let child = document.getElementById(id);
-    if (changed[id] !== undefined) {
-      const fresh = parse(changed[id]).firstElementChild;
-      if (child === null) child = fresh;
-      else morph(child, fresh);
-    }
-    if (child === null) continue;
+  for (const id of later.order) {
+    const child = document.getElementById(id) ?? later.made[id];
+    if (child === undefined) continue;
     if (child === at) at = at.nextElementSibling;
     else element.insertBefore(child, at);
   }

@@ -2,7 +2,8 @@
 import "./act.js";
 import { notice } from "./keys.js";
 import { afterwards, connect, disconnect } from "./live.js";
-import { offer, tell } from "./notify.js";
+import { offer } from "./notify.js";
+import "./write.js";
 
 function age(seconds) {
   for (const [length, unit] of [[86400, "d"], [3600, "h"], [60, "m"]]) {
@@ -19,15 +20,7 @@ function tick() {
   }
 }
 
-function wide() {
-  for (const each of document.querySelectorAll("textarea[data-grows]")) {
-    each.rows = Math.min(Math.max(each.value.split("\n").length, 1), 10);
-  }
-}
-
 afterwards.push(tick, notice, offer);
-document.addEventListener("input", wide);
-document.addEventListener("done", wide, true);
 setInterval(tick, 1000);
 tick();
 notice();
