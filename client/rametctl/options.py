@@ -1,10 +1,11 @@
 """Options and arguments that several verbs share."""
 
 import itertools
+import math
 import re
 import uuid
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
 
 import click
 from click.shell_completion import CompletionItem
@@ -68,6 +69,42 @@ class VerbGroup(click.Group):
         self.params.append(
             click.Option(["--json", "as_json"], is_flag=True, expose_value=False, help="Print JSON on standard output.")
         )
+
+
+class Budget(TypedDict, total=False):
+    """A limit as the contract's messages have it; empty for none."""
+
+    budget_usd: float
+    budget_tokens: int
+
+
+_TOKENS = re.compile(r"(\d+(?:\.\d+)?) *([kKmM]?) *tok(?:ens?)?")
+
+
+def budget_of(text: str) -> Budget:
+    """A budget in dollars (5, $0.50) or in tokens (2Mtok, 500k tok). Raises `ValueError` for anything else, and for a limit of nothing."""
+    if found := _TOKENS.fullmatch(text.strip()):
+        tokens = round(float(found[1]) * {"": 1, "k": 1000, "m": 1_000_000}[found[2].lower()])
+        if tokens > 0:
+            return {"budget_tokens": tokens}
+    elif 0 < (dollars := float(text.strip().removeprefix("$"))) < math.inf:
+        return {"budget_usd": dollars}
+    raise ValueError(text)
+
+
+def budget_option(help_: str, *, removable: bool = False) -> Callable[[Function], Function]:
+    """`--budget`, in dollars or tokens; where it is ``removable``, "none" is an empty `Budget`."""
+
+    def read(_ctx: click.Context, param: click.Parameter, value: str | None) -> Budget | None:
+        if value is None or (removable and value == "none"):
+            return None if value is None else {}
+        try:
+            return budget_of(value)
+        except ValueError:
+            text = f"{value!r} is not a budget: give dollars, such as 5 or 0.50, or tokens, such as 2Mtok"
+            raise click.BadParameter(text, param=param) from None
+
+    return click.option("--budget", metavar="USD|TOKENS" + ("|none" if removable else ""), help=help_, callback=read)
 
 
 def complete_session(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:

@@ -6,7 +6,7 @@ Field names are those of the .proto files, and every field is there whatever its
 - a 64 bit number is a number, a Timestamp an RFC 3339 string (UTC), a Duration its seconds, a Cursor ``EPOCH:SEQ``
 - a field that holds JSON (``input_json``) is shown as that JSON, under its name without the suffix
 - of a oneof only the field that is set is there, and the oneof's name tells which (``"payload": "state_changed"``)
-- an optional or message field that is not set is null; tokens are zeros instead
+- an optional or message field that is not set is null
 """
 
 import functools
@@ -24,7 +24,6 @@ _Reader = Callable[["Message", dict[str, Any]], None]
 _JSON_SUFFIX = "_json"
 _CAMEL_CASE = frozenset({"ramet.v1.PermissionMode"})
 """Enums whose values are written as on the command line."""
-_ALWAYS_OBJECTS = frozenset({"ramet.v1.Tokens"})
 
 
 def to_json(message: "Message") -> dict[str, Any]:
@@ -107,7 +106,7 @@ def _reader(field: "FieldDescriptor") -> _Reader:
     convert = _parsed if name.endswith(_JSON_SUFFIX) else _converter(field)
     shown = name.removesuffix(_JSON_SUFFIX)
     repeated = field.is_repeated
-    optional = field.has_presence and (entry is None or entry.full_name not in _ALWAYS_OBJECTS)
+    optional = field.has_presence
 
     def read(message: "Message", result: dict[str, Any]) -> None:
         if optional and not message.HasField(name):

@@ -249,13 +249,14 @@ def test_set_changes_what_is_named_and_nothing_else(world: World) -> None:
     result = world.run("set", "fix", "--mode", "plan", "--model", "", "--budget", "none")
     assert (result.code, result.out) == (0, "fix: the agent's default model, mode plan, no budget\n")
     (sent,) = world.state.called("UpdateSession")
-    assert list(sent.update_mask.paths) == ["model", "mode", "budget_usd"]
+    assert list(sent.update_mask.paths) == ["model", "mode", "budget_usd", "budget_tokens"]
     assert (sent.session.mode, sent.session.HasField("budget_usd")) == (common_pb2.PERMISSION_MODE_PLAN, False)
     assert world.run("set", "fix").code == 2
     nothing = world.run("set", "fix", "--budget", "0")
     assert nothing.code == 2, "a limit of nothing must not take the limit away"
+    assert world.run("set", "fix", "--budget", "2M tok").out == "fix: budget 2M tokens\n"
     more = world.run("set", "fix", "--budget", "8", "--name", "login", "--priority", "-1", "--mode", "acceptEdits")
-    assert more.out == "fix: mode acceptEdits, budget $8.00, name login, priority -1\n"
+    assert more.out == "fix: mode acceptEdits, name login, priority -1, budget $8.00\n"
     assert "claude, acceptEdits mode" in world.run("show", "login").out
 
 

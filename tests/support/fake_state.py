@@ -86,6 +86,8 @@ class State:
             mode=common_pb2.PERMISSION_MODE_DEFAULT,
             state=session_pb2.SESSION_STATE_IDLE,
             repo_id="r1",
+            cost_usd=0.0,
+            tokens=common_pb2.Tokens(),
         )
         session.create_time.seconds = session.update_time.seconds = BEGAN
         session.MergeFrom(session_pb2.Session(**fields))

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from rametd.config import Budget
-from rametd.domain.models import Session
+from rametd.domain.models import Session, Tokens
 from rametd.domain.text import dollars
 from rametd.services import budgets
 from rametd.store import Reader, Store, Unit
@@ -91,3 +91,20 @@ async def test_a_child_can_be_given_what_the_tightest_of_its_ancestors_has_left(
 )
 def test_no_amount_is_shown_as_nothing_but_nothing(amount: float, words: str) -> None:
     assert dollars(amount) == words
+
+
+async def test_tokens_of_a_family_count_but_those_read_from_a_cache(store: Store) -> None:
+    await store.write(lambda unit: unit.sessions.update("lead", budget_usd=None, budget_tokens=50))
+    lead = await store.read(lambda reader: reader.sessions.get("kid"))
+    found = await store.read(lambda reader: budgets.spendings(reader, lead, Budget()))
+    tokens = next(each for each in found if each.in_tokens)
+    each = Tokens(1, 2, 3, 4)
+    assert (tokens.limit, tokens.spent) == (50, len(FAMILY) * (each.input + each.output + each.cache_write))
+    assert tokens.reason == (
+        "28 of the 50 tokens for lead and all it spawned are used: `rametctl set lead --budget 100tok` goes on"
+    )
+    assert not tokens.exceeded
+    await store.write(lambda unit: unit.sessions.update("lead", budget_tokens=28))
+    spent = await store.read(lambda reader: budgets.exceeded(reader, lead, Budget()))
+    assert spent is not None
+    assert spent.in_tokens

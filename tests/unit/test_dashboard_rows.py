@@ -129,6 +129,9 @@ def test_the_head_says_who_needs_the_person_and_that_the_daemon_is_away() -> Non
     sessions = [session("a", "waiting", cost_usd=1.25), session("b"), session("c", "archived")]
     head = top_line(sessions, Known(), where="shop", width=80, outage=None).text
     assert all(part in head for part in ("2 sessions", "1 needs you", "$1.25"))
+    unpriced = [*sessions, session_pb2.Session(id="u", state=session_pb2.SESSION_STATE_IDLE)]
+    assert "$1.25 + unknown" in top_line(unpriced, Known(), where="shop", width=80, outage=None).text
+    assert "cost unknown" in top_line(unpriced[-1:], Known(), where="shop", width=80, outage=None).text
     assert "the daemon is away (3s)" in top_line(sessions, Known(), where="shop", width=80, outage=3.0).text
 
 

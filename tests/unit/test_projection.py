@@ -5,6 +5,7 @@ import json
 import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -13,12 +14,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from ramet.v1 import event_pb2
-from rametd.agents.base import Frame
+from rametd.agents.base import Answered, Frame
 from rametd.agents.claude.frames import read_frame
 from rametd.agents.claude.kind import Claude
 from rametd.config import Config
 from rametd.domain.errors import StaleBatchError
-from rametd.domain.models import PromptState, RequestKind
+from rametd.domain.models import PromptState, RequestKind, Tokens
 from rametd.domain.states import State
 from rametd.services.agents.batches import project
 from rametd.services.policy import Policy
@@ -140,6 +141,23 @@ def test_a_conversation_ends_idle_with_its_turns_costs_and_questions_on_record(j
         assert session.conversation_begun
         assert {request.kind for request in unit.requests.open("one")} == {RequestKind.REVIEW}
         assert unit.agents.latest("one") is not None
+
+
+def test_a_cost_that_is_unknown_once_stays_unknown_and_tokens_still_count(journal: list[Frame]) -> None:
+    answered = [fact for frame in journal for fact in frame.facts if isinstance(fact, Answered)]
+    unpriced = {
+        id(fact): replace(fact, costs=tuple(replace(entry, cost_usd=None) for entry in fact.costs))
+        for fact in answered[:1]
+    }
+    changed = [frame._replace(facts=tuple(unpriced.get(id(fact), fact) for fact in frame.facts)) for frame in journal]
+    with a_unit() as (_, unit):
+        in_batches(unit, changed, [])
+        session, total = unit.sessions.get("one"), unit.ledger.total()
+        assert session.turns == len(answered) > 1
+        assert session.cost_usd is None
+        assert session.tokens == total.tokens != Tokens()
+        assert total.unpriced
+        assert total.cost_usd == pytest.approx(sum(each.cost_usd or 0 for fact in answered[1:] for each in fact.costs))
 
 
 def test_the_logged_changes_of_state_form_one_chain(journal: list[Frame]) -> None:

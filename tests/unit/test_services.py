@@ -177,7 +177,7 @@ def test_every_payload_of_the_contract_can_be_made_and_audited_kinds_exist() -> 
 def test_a_row_fills_every_field_of_its_message(unit: Unit) -> None:
     unit.repos.upsert(a_repo())
     row = a_session(
-        parent_id="p", model="opus", effort="high", state=State.WAITING, state_reason="why", turns=1, cost_usd=1.0, budget_usd=2.0, priority=3,
+        parent_id="p", model="opus", effort="high", state=State.WAITING, state_reason="why", turns=1, cost_usd=1.0, budget_usd=2.0, budget_tokens=9, priority=3,
         owns=("a",), forbids=("b",), after=("c",), last_seq=7, root_id="p", result="done",
         port_base=20000, port_count=2, setup=SetupState.DONE, forked_from="f", plan_id="plan", thread="t", landed_reason="merged",
         turn_seconds=1.0, contest="c", contest_check="make", judges="d",

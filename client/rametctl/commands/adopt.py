@@ -5,7 +5,7 @@ import sys
 import click
 
 from rametctl.app import App
-from rametctl.options import mode_number, mode_option, new_request_id
+from rametctl.options import Budget, budget_option, mode_number, mode_option, new_request_id
 from rametctl.prompts import PromptCommand, read_prompt
 
 
@@ -19,9 +19,7 @@ from rametctl.prompts import PromptCommand, read_prompt
 @click.option("--agent", default="", help="Kind of agent (default: claude).")
 @click.option("-m", "--model", default="", help="Model.")
 @mode_option("Permission mode.")
-@click.option(
-    "--budget", type=click.FloatRange(min=0, min_open=True), metavar="USD", help="Pause the session at this cost."
-)
+@budget_option("Pause the session at this cost: dollars, or tokens such as 2Mtok.")
 @click.pass_obj
 def command(
     app: App,
@@ -32,7 +30,7 @@ def command(
     agent: str,
     model: str,
     mode: str | None,
-    budget: float | None,
+    budget: Budget | None,
 ) -> None:
     """Create a session in the worktree at PATH, which `git worktree add` or another
     tool created. The session uses the worktree as it is, with its branch and
@@ -57,7 +55,7 @@ def command(
         agent=agent,
         model=model,
         mode=mode_number(mode),
-        budget_usd=budget,
+        **(budget or {}),
         request_id=new_request_id(),
     )
     with app.output.spinner("creating the session …"):

@@ -45,9 +45,12 @@ def _table(app: App, by: str, answer: "GetCostsResponse") -> "list[Line]":
 
     from rametctl.render.format import money
 
-    def amounts(cost_usd: float, tokens: Tokens, style: str = "") -> "list[tuple[str, str]]":
+    def amounts(cost_usd: float, unpriced: bool, tokens: Tokens | None, style: str = "") -> "list[tuple[str, str]]":
+        known = "unknown" if unpriced and not cost_usd else money(cost_usd) + (" + unknown" if unpriced else "")
+        if tokens is None:
+            return [(known, style), *(("unknown", "dim") for _ in range(4))]
         counts = (tokens.input, tokens.output, tokens.cache_read, tokens.cache_write)
-        return [(money(cost_usd), style), *((f"{count:,}", "dim") for count in counts)]
+        return [(known, style), *((f"{count:,}", "dim") for count in counts)]
 
     total = Tokens(
         input=sum(cost.tokens.input for cost in answer.costs),
@@ -57,8 +60,9 @@ def _table(app: App, by: str, answer: "GetCostsResponse") -> "list[Line]":
     )
     headers = [by.upper(), "COST", "INPUT", "OUTPUT", "CACHE READ", "CACHE WRITTEN"]
     rows = [
-        [(" ".join(cost.key.split()) or "(removed)", "bold"), *amounts(cost.cost_usd, cost.tokens)]
+        [(" ".join(cost.key.split()) or "(removed)", "bold"),
+         *amounts(cost.cost_usd, cost.unpriced, cost.tokens if cost.HasField("tokens") else None)]
         for cost in answer.costs
-    ]
-    rows.append([("total", "dim"), *amounts(answer.total_usd, total, "bold")])
+    ]  # fmt: skip
+    rows.append([("total", "dim"), *amounts(answer.total_usd, answer.unpriced, total, "bold")])
     return app.output.table(headers, rows, shrink=[(by.upper(), 8)], right=frozenset(headers[1:]))

@@ -11,6 +11,8 @@ from rametctl.app import App
 from rametctl.environment import variable_changes
 from rametctl.errors import ClientError
 from rametctl.options import (
+    Budget,
+    budget_option,
     complete_session,
     effort_option,
     env_option,
@@ -43,7 +45,7 @@ class Options(TypedDict):
     model: str
     mode: str | None
     effort: str | None
-    budget: float | None
+    budget: Budget | None
     own: tuple[str, ...]
     forbid: tuple[str, ...]
     parent: str
@@ -75,9 +77,7 @@ class Options(TypedDict):
 @click.option("-m", "--model", default="", help="Model.")
 @mode_option("Permission mode; see: rametctl help modes.")
 @effort_option
-@click.option(
-    "--budget", type=click.FloatRange(min=0, min_open=True), metavar="USD", help="Pause the session at this cost."
-)
+@budget_option("Pause the session at this cost: dollars, or tokens such as 2Mtok.")
 @click.option("--own", metavar="GLOB", multiple=True, help="Paths that the session owns (repeatable).")
 @click.option("--forbid", metavar="GLOB", multiple=True, help="Paths that it must not change (repeatable).")
 @click.option("--parent", metavar="SESSION", default="", shell_complete=complete_session, help="Parent session.")
@@ -202,7 +202,7 @@ def _request(options: Options, contenders: Sequence[str], prompt: str) -> "Creat
         model=options["model"],
         mode=mode_number(options["mode"]),
         effort=options["effort"] or "",
-        budget_usd=options["budget"],
+        **(options["budget"] or {}),
         owns=options["own"],
         forbids=options["forbid"],
         parent=options["parent"],

@@ -1,13 +1,15 @@
 """`rametctl set`: change a session."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from rametctl.app import App
 from rametctl.options import (
+    Budget,
     Verb,
+    budget_option,
     effort_option,
     env_option,
     mode_name,
@@ -21,24 +23,12 @@ if TYPE_CHECKING:
     from ramet.v1.session_pb2 import Session
 
 
-class Budget(click.FloatRange):
-    """Dollars; "none", which becomes 0, means no limit. A limit of nothing is none that anybody means: `pause` holds a session."""
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        return 0.0 if value == "none" else super().convert(value, param, ctx)
-
-
 @click.command("set", cls=Verb, short_help="Change a session: model, mode, budget, paths, variables.")
 @session_argument
 @click.option("-m", "--model", help='Model; "" for the agent\'s default.')
 @mode_option("Permission mode; see: rametctl help modes.")
 @effort_option
-@click.option(
-    "--budget",
-    type=Budget(min=0, min_open=True),
-    metavar="USD|none",
-    help='Limit in dollars; "none" removes it.',
-)
+@budget_option('Limit in dollars, or in tokens such as 2Mtok; "none" removes both.', removable=True)
 @click.option("-n", "--name", help="Name.")
 @click.option("--priority", type=int, metavar="N", help="Higher starts first when slots are scarce.")
 @click.option("--own", metavar="GLOB", multiple=True, help="Add owned paths (repeatable).")
@@ -49,7 +39,7 @@ class Budget(click.FloatRange):
 @click.option("--unset-env", metavar="NAME", multiple=True, help="Remove an environment variable.")
 @click.pass_obj
 def command(
-    app: App, session: str, model: str | None, mode: str | None, effort: str | None, budget: float | None, name: str | None,
+    app: App, session: str, model: str | None, mode: str | None, effort: str | None, budget: Budget | None, name: str | None,
     priority: int | None, own: tuple[str, ...], disown: tuple[str, ...], forbid: tuple[str, ...],
     allow: tuple[str, ...], env: tuple[str, ...], unset_env: tuple[str, ...],
 ) -> None:  # fmt: skip
@@ -60,6 +50,7 @@ def command(
     Examples:
       rametctl set fix-login --mode acceptEdits
       rametctl set fix-login --budget 5 --name login
+      rametctl set fix-login --budget 2Mtok
       rametctl set fix-login --budget none
       rametctl set fix-login --own 'docs/**' --disown src/api/
       rametctl set fix-login --env AWS_PROFILE=test --unset-env ANTHROPIC_API_KEY
@@ -71,8 +62,10 @@ def command(
     from rametctl.errors import UsageError
     from rametctl.sessions import get_session, session_name
 
-    changes = {"model": model, "mode": mode, "effort": effort, "budget_usd": budget, "name": name, "priority": priority}
+    changes = {"model": model, "mode": mode, "effort": effort, "name": name, "priority": priority}
     paths = [field for field, value in changes.items() if value is not None]
+    if budget is not None:
+        paths += [field for field, limit in budget.items() if limit is not None] or ["budget_usd", "budget_tokens"]
     paths += [field for field, given in (("owns", own or disown), ("forbids", forbid or allow)) if given]
     variables = variable_changes(app.environ, env, unset_env)
     if not paths and variables is None:
@@ -82,7 +75,7 @@ def command(
         found = get_session(app, session).session
     # A mask that names the budget with no value in the message takes the limit away.
     values = session_pb2.Session(
-        model=model or "", mode=mode_number(mode), effort=effort or "", budget_usd=budget or None, name=name or "", priority=priority or 0,
+        model=model or "", mode=mode_number(mode), effort=effort or "", **(budget or {}), name=name or "", priority=priority or 0,
         owns=_changed(found.owns, own, disown), forbids=_changed(found.forbids, forbid, allow),
     )  # fmt: skip
     request = session_pb2.UpdateSessionRequest(
@@ -102,7 +95,8 @@ def command(
         return
     from rametctl.lines import line
 
-    said = [_said(path, answer.session) for path in paths]
+    taken = {"budget_tokens"} if budget == {} else set()  # said with the other budget
+    said = [_said(path, answer.session) for path in paths if path not in taken]
     if variables is not None:
         said += [f"{name} set" for name in sorted({*variables.set, *variables.take})]
         said += [f"{name} removed" for name in variables.unset]
@@ -118,7 +112,7 @@ def _changed(patterns: Sequence[str], more: Sequence[str], less: Sequence[str]) 
 
 def _said(path: str, session: "Session") -> str:
     """What was changed, as it is now."""
-    from rametctl.render.format import money
+    from rametctl.render.format import money, token_count
 
     match path:
         case "model":
@@ -129,6 +123,8 @@ def _said(path: str, session: "Session") -> str:
             return f"mode {mode_name(session.mode)}"
         case "budget_usd":
             return f"budget {money(session.budget_usd)}" if session.HasField("budget_usd") else "no budget"
+        case "budget_tokens":
+            return f"budget {token_count(session.budget_tokens)} tokens"
         case "name":
             return f"name {session.name}"
         case "owns":

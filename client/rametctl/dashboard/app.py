@@ -29,7 +29,7 @@ from rametctl.dashboard.rows import ARRANGEMENTS, Filter, Known, Row, arrange, h
 from rametctl.dashboard.widgets import Lines, Prompt
 from rametctl.errors import ClientError, RefusedError
 from rametctl.lines import Line, line, to_text, wrapped
-from rametctl.options import MODES, mode_name, mode_number, new_request_id
+from rametctl.options import MODES, budget_of, mode_name, mode_number, new_request_id
 from rametctl.render.format import parsed
 from rametctl.render.request import body_lines, fields, kind_name, required_fields, title
 from rametctl.shown import remember
@@ -979,7 +979,7 @@ class Dashboard(App[None]):
             Field("agent", "agent", "empty: claude"),
             Field("model", "model", "empty: the agent's own"),
             Field("mode", "mode", ", ".join(MODES)),
-            Field("budget", "budget", "dollars"),
+            Field("budget", "budget", "dollars, or tokens as 2Mtok"),
             Field("owns", "owns", "paths, separated by blanks"),
             Field("count", "count", "", "1"),
         ]
@@ -1001,17 +1001,17 @@ class Dashboard(App[None]):
     def _create(self, path: str, answer: dict[str, str]) -> None:
         mode = answer["mode"]
         try:
-            budget = float(answer["budget"].lstrip("$")) if answer["budget"] else None
+            budget = budget_of(answer["budget"]) if answer["budget"] else {}
             count = int(answer["count"] or 1)
         except ValueError:
-            self.note("budget and count are numbers", error=True)
+            self.note("budget: dollars, or tokens such as 2Mtok; count: a number", error=True)
             return
         if mode and mode not in MODES:
             self.note(f"there is no mode {mode!r}; modes: {', '.join(MODES)}", error=True)
             return
         base = session_pb2.CreateSessionRequest(
             path=path, prompt=answer["prompt"], name=answer["name"], base_ref=answer["base"], agent=answer["agent"],
-            model=answer["model"], mode=mode_number(mode or None), budget_usd=budget, owns=answer["owns"].split(),
+            model=answer["model"], mode=mode_number(mode or None), **budget, owns=answer["owns"].split(),
             contenders=[answer["agent"]] * count if count > 1 else (), request_id=new_request_id(),
         )  # fmt: skip
 

@@ -161,8 +161,8 @@ def session_line(session: "Session", row: Row, known: Known, *, width: int, now:
     counts = known.counts.get(session.id)
     if width >= 64 and counts is not None and counts.files:
         right += [(f" +{counts.additions}", "green"), (f" −{counts.deletions}", "red")]
-    if width >= 48 and session.cost_usd:
-        right.append((f" {money(session.cost_usd)}", "dim"))
+    if width >= 48 and (session.cost_usd or not session.HasField("cost_usd")):
+        right.append((f" {money(session.cost_usd)}" if session.cost_usd else " cost unknown", "dim"))
     right += marks
     since = age(session.since if session.since.seconds else session.update_time, now)
     right.append((f" {since:>3}", "dim"))
@@ -213,11 +213,13 @@ def top_line(sessions: Iterable["Session"], known: Known, *, where: str, width: 
     live = [session for session in sessions if state_name(session) != "archived"]
     needing = sum(1 for session in live if group_of(session, known) == NEEDS)
     cost = sum(session.cost_usd for session in live)
+    unknown = any(not session.HasField("cost_usd") for session in live)
     spans: list[Span] = [("ramet ", "bold"), (where, "cyan"), (f"  {plural(len(live), 'session')}", "dim")]
     if needing:
         spans.append((f"  {needing} need you" if needing > 1 else "  1 needs you", "bold yellow"))
-    if cost:
-        spans.append((f"  {money(cost)}", "dim"))
+    if cost or unknown:
+        spans.append((f"  {money(cost)}" if cost else "", "dim"))
+        spans.append((" + unknown" if cost else "  cost unknown", "dim") if unknown else ("", ""))
     if outage is not None:
         spans.append((f"  the daemon is away ({span(outage)}); connecting again …", "bold red"))
     return line(*spans)

@@ -12,7 +12,7 @@ from ramet.words import plural
 
 from rametctl.lines import Line, Span, line
 from rametctl.output import Output
-from rametctl.render.format import duration, money, seconds_of
+from rametctl.render.format import cost, duration, seconds_of
 from rametctl.render.session import state_name, state_style
 from rametctl.terminals import how_it_ended
 
@@ -117,7 +117,7 @@ def contender_row(each: Contender) -> list[Span]:
         (" ".join(each.session.name.split()), "bold"),
         (each.session.agent, ""),
         (state, state_style(state)),
-        (money(each.session.cost_usd), ""),
+        (cost(each.session), ""),
         (duration(seconds) if seconds else "-", "dim"),
         _changes(each.diff),
         (check, style),

@@ -153,10 +153,11 @@ def summary_spans(event: "Event") -> list[Span]:
 
 def turn_spans(turn: "TurnEnded") -> list[Span]:
     took = duration(_seconds(turn))
+    spent = money(turn.cost_usd) if turn.HasField("cost_usd") else "cost unknown"
     if not turn.is_error:
-        return [("✓ turn ended", "green"), (f"  {money(turn.cost_usd)}, {took}", "dim")]
+        return [("✓ turn ended", "green"), (f"  {spent}, {took}", "dim")]
     why = one_line(turn.text) or turn.terminal_reason or turn.subtype
-    return [(f"✗ turn failed: {why}", "red"), (f"  {money(turn.cost_usd)}, {took}", "dim")]
+    return [(f"✗ turn failed: {why}", "red"), (f"  {spent}, {took}", "dim")]
 
 
 def _seconds(turn: "TurnEnded") -> float:

@@ -5,6 +5,20 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from google.protobuf.timestamp_pb2 import Timestamp
+    from ramet.v1.session_pb2 import Session
+
+
+def cost(session: "Session") -> str:
+    """What a session cost, as `money`; "unknown" where its agent does not say."""
+    return money(session.cost_usd) if session.HasField("cost_usd") else "unknown"
+
+
+def token_count(count: float) -> str:
+    """950, 12.5k, 2M tokens."""
+    for size, unit in ((1_000_000, "M"), (1000, "k")):
+        if count >= size:
+            return f"{count / size:.4g}{unit}"
+    return f"{count:.0f}"
 
 
 def money(dollars: float) -> str:

@@ -12,7 +12,7 @@ from ramet.words import plural, size
 from rametctl.lines import Line, Span, line
 from rametctl.options import mode_name
 from rametctl.output import Output
-from rametctl.render.format import age, local_time, money, seconds_of
+from rametctl.render.format import age, cost, local_time, money, seconds_of, token_count
 
 if TYPE_CHECKING:
     from ramet.v1.common_pb2 import Tokens
@@ -142,7 +142,7 @@ def session_table(output: Output, rows: Iterable[tuple[int, "Session"]], now: fl
             "NAME": (prefix + " ".join(label.split()), "bold"),
             "STATE": (state, state_style(state)),
             "SINCE": (age(session.since, now), "dim"),
-            "COST": (money(session.cost_usd), ""),
+            "COST": (cost(session), ""),
             "BRANCH": (branch, ""),
             "NOW": (doing(session, now), state_style(state) or "dim"),
         }
@@ -169,8 +169,10 @@ def outcome(session: "Session") -> Line:
     """How it is with a session, in one line."""
     state = state_name(session)
     spans: list[Span] = [(session.name, "bold"), (" is ", ""), (state, state_style(state))]
-    cost = f", {money(session.cost_usd)}" if session.cost_usd else ""
-    spans.append((f", {plural(session.turns, 'turn')}{cost}", "dim"))
+    spent = (
+        f", {money(session.cost_usd)}" if session.cost_usd else "" if session.HasField("cost_usd") else ", cost unknown"
+    )
+    spans.append((f", {plural(session.turns, 'turn')}{spent}", "dim"))
     if background := in_background(session, time.time()):
         spans.append((f", {background}", ""))
     if session.state_reason:
@@ -191,7 +193,6 @@ def details(answer: "GetSessionResponse", *, parent: str = "", spent_below: floa
     """
     session = answer.session
     state = state_name(session)
-    tokens = session.tokens
     fault = TREE_GONE if session.worktree_gone else session.worktree_fault
     rows: list[tuple[str, str, str]] = [
         ("name", session.name, "bold"),
@@ -206,12 +207,8 @@ def details(answer: "GetSessionResponse", *, parent: str = "", spent_below: floa
         ("agent", " ".join(filter(None, [session.agent, session.model])) + f", {mode_name(session.mode)} mode", ""),
         ("process", _process(answer), ""),
         ("turns", str(session.turns), ""),
-        ("cost", money(session.cost_usd) + _budget(session, spent_below), ""),
-        (
-            "tokens",
-            token_words(tokens),
-            "",
-        ),
+        ("cost", cost(session) + _budget(session, spent_below), ""),
+        ("tokens", _tokens(session), ""),
         ("created", local_time(session.create_time), ""),
         ("changed", local_time(session.update_time), ""),
     ]
@@ -265,6 +262,12 @@ def token_words(tokens: "Tokens") -> str:
         (tokens.cache_write, "written to the cache"),
     )
     return ", ".join(f"{count} {kind}" for count, kind in counts if count) or "none yet"
+
+
+def _tokens(session: "Session") -> str:
+    """Tokens used, and the limit where there is one. Descendants' count too, which this line does not add."""
+    limit = f"; limit {token_count(session.budget_tokens)}" if session.HasField("budget_tokens") else ""
+    return (token_words(session.tokens) if session.HasField("tokens") else "unknown") + limit
 
 
 def _budget(session: "Session", spent_below: float) -> str:

@@ -16,7 +16,7 @@ from rametctl.lines import Line, Look, Span, line, truncated
 from rametctl.render.calls import COUNTED, OWN, counted, result_texts, todos, words
 from rametctl.render.diff import edit_counts, edit_lines
 from rametctl.render.event import PROTOCOL, one_line, summary_spans
-from rametctl.render.format import duration, local_time, money, parsed, seconds_of
+from rametctl.render.format import duration, local_time, money, parsed, seconds_of, token_count
 from rametctl.render.request import (
     answer_line,
     body_lines,
@@ -558,6 +558,8 @@ def field_words(session: "Session", name: str) -> str:
             return f"renamed to {session.name}"
         case "budget_usd":
             return f"budget: {money(session.budget_usd)}"
+        case "budget_tokens":
+            return f"budget: {token_count(session.budget_tokens)} tokens"
         case _ if isinstance(value, str | int | float) and value != "":
             return f"{name.replace('_', ' ')}: {value}"
         case _:

@@ -11,7 +11,7 @@ from ramet.v1 import repo_pb2, session_pb2
 
 from rametctl.dashboard.rows import MARKS, Filter, Known, arrange
 from rametctl.errors import UsageError
-from rametctl.options import MODES, mode_number
+from rametctl.options import MODES, budget_of, mode_number
 from rametctl.render.request import kind_name
 from rametctl.render.session import doing, state_name
 from rametctl.view import parts
@@ -98,20 +98,20 @@ class Overview(Page):
 
 async def create(site: Site, form: Form) -> Done:
     """Create the session of the form, or several of them."""
-    mode, budget, count = form.text("mode"), form.text("budget").lstrip("$"), form.text("count")
+    mode, budget, count = form.text("mode"), form.text("budget"), form.text("count")
     if not form.text("prompt"):
         raise UsageError("there is no prompt", hint="say what the agent is to do")
     if mode and mode not in MODES:
         raise UsageError(f"there is no mode {mode!r}")
     try:
-        dollars, number = float(budget) if budget else None, int(count or 1)
+        limit, number = budget_of(budget) if budget else {}, int(count or 1)
     except ValueError:
-        raise UsageError("budget and count are numbers") from None
+        raise UsageError("budget is dollars, or tokens such as 2Mtok; count is a number") from None
     if not 1 <= number <= 20:
         raise UsageError("between 1 and 20 sessions at once")
     request = session_pb2.CreateSessionRequest(
         path=form.text("repo"), prompt=form.text("prompt"), name=form.text("name"), base_ref=form.text("base"),
-        agent=form.text("agent"), model=form.text("model"), mode=mode_number(mode or None), budget_usd=dollars,
+        agent=form.text("agent"), model=form.text("model"), mode=mode_number(mode or None), **limit,
         owns=form.text("owns").split(), contenders=[form.text("agent")] * number if number > 1 else (),
         request_id=form.request_id,
     )  # fmt: skip

@@ -10,7 +10,7 @@ from markupsafe import Markup
 from ramet.v1 import session_pb2
 
 from rametctl.errors import UsageError
-from rametctl.options import MODES, mode_name, mode_number
+from rametctl.options import MODES, budget_of, mode_name, mode_number
 from rametctl.render.session import state_name
 from rametctl.view import parts
 from rametctl.web import requests
@@ -161,12 +161,13 @@ async def update(site: Site, form: Form) -> Done:
             raise UsageError(f"there is no mode {mode!r}")
         request.session.mode = mode_number(mode)
         request.update_mask.paths.append("mode")
-    if budget := form.text("budget").lstrip("$"):
+    if text := form.text("budget"):
         try:
-            request.session.budget_usd = float(budget)
+            budget = budget_of(text)
         except ValueError:
-            raise UsageError(f"{budget!r} is no number of dollars") from None
-        request.update_mask.paths.append("budget_usd")
+            raise UsageError(f"{text!r} is no budget: give dollars, or tokens such as 2Mtok") from None
+        request.session.MergeFrom(session_pb2.Session(**budget))
+        request.update_mask.paths.extend(budget)
     await site.call(lambda daemon: daemon.sessions.UpdateSession, request)
     return Done("changed")
 

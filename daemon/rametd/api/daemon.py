@@ -118,12 +118,14 @@ class DaemonServicer(daemon_pb2_grpc.DaemonServiceServicer):
             costs = [
                 daemon_pb2.Cost(
                     key=names.get(spent.key, spent.key),
-                    cost_usd=spent.cost_usd,
-                    tokens=tokens_message(spent.tokens),
+                    cost_usd=spent.cost_usd if spent.cost_usd or not spent.unpriced else None,
+                    unpriced=spent.unpriced,
+                    tokens=tokens_message(spent.tokens) if spent.tokens != Tokens() else None,
                 )
                 for spent in found
             ]
-            return daemon_pb2.GetCostsResponse(costs=costs, total_usd=reader.ledger.total().cost_usd)
+            total = reader.ledger.total()
+            return daemon_pb2.GetCostsResponse(costs=costs, total_usd=total.cost_usd, unpriced=total.unpriced)
 
         return await self._core.store.read(work)
 
@@ -157,8 +159,9 @@ def by_repo(reader: Reader, spent: list[Spent]) -> list[Spent]:
     sums: dict[str, Spent] = {}
     for each in spent:
         key = names.get(repos.get(each.key, ""), "")
-        before = sums.get(key, Spent(key, 0.0, Tokens()))
-        sums[key] = Spent(key, before.cost_usd + each.cost_usd, before.tokens + each.tokens)
+        before = sums.get(key, Spent(key, 0.0, False, Tokens()))
+        cost, tokens = before.cost_usd + each.cost_usd, before.tokens + each.tokens
+        sums[key] = Spent(key, cost, before.unpriced or each.unpriced, tokens)
     return [sums[key] for key in sorted(sums)]
 
 

@@ -254,7 +254,7 @@ def plan_message(reader: Reader, plan: Plan) -> plan_pb2.Plan:
         threads=sum(not thread.dropped for thread in threads),
         create_time=stamp(plan.create_time),
         update_time=stamp(plan.update_time),
-        cost_usd=sum(session.cost_usd for session in sessions if session is not None),
+        cost_usd=sum(session.cost_usd or 0.0 for session in sessions if session is not None),
     )
 
 

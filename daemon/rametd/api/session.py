@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, TypeVar
 
 import grpc
 from ramet.environment import FORGE, Kind
@@ -49,7 +49,9 @@ from rametd.store import Reader, Unit
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
-UPDATABLE = frozenset({"name", "model", "effort", "mode", "budget_usd", "priority", "owns", "forbids"})
+T = TypeVar("T", int, float)
+
+UPDATABLE = frozenset({"name", "model", "effort", "mode", "budget_usd", "budget_tokens", "priority", "owns", "forbids"})
 
 
 def spawn_of(request: session_pb2.CreateSessionRequest) -> Spawn:
@@ -80,6 +82,7 @@ def spawn_of(request: session_pb2.CreateSessionRequest) -> Spawn:
         model=request.model,
         mode=mode_of(request.mode),
         budget_usd=request.budget_usd if request.HasField("budget_usd") else None,
+        budget_tokens=request.budget_tokens if request.HasField("budget_tokens") else None,
         owns=tuple(request.owns),
         forbids=tuple(request.forbids),
         after=tuple(request.after),
@@ -89,6 +92,13 @@ def spawn_of(request: session_pb2.CreateSessionRequest) -> Spawn:
 def contest_message(reader: Reader, contenders: Sequence[str]) -> session_pb2.CreateSessionResponse:
     messages = sessions_messages(reader, [reader.sessions.get(each) for each in contenders])
     return session_pb2.CreateSessionResponse(session=messages[0], contenders=messages)
+
+
+def limit_of(limit: T, present: bool) -> T | Literal[0]:
+    """The limit to set; 0, which takes it away, where the message has none. Raises `InvalidInputError` for a limit of nothing."""
+    if present and not limit:
+        raise InvalidInputError("a budget of 0 is none", hint="give an amount over 0, or none for no limit")
+    return limit if present else 0
 
 
 def given_of(changes: session_pb2.VariableChanges) -> Given:
@@ -166,6 +176,7 @@ class SessionServicer(session_pb2_grpc.SessionServiceServicer):
             effort=request.effort,
             mode=mode_of(request.mode),
             budget_usd=request.budget_usd if request.HasField("budget_usd") else None,
+            budget_tokens=request.budget_tokens if request.HasField("budget_tokens") else None,
             owns=tuple(request.owns),
             forbids=tuple(request.forbids),
             parent=request.parent,
@@ -313,14 +324,15 @@ class SessionServicer(session_pb2_grpc.SessionServiceServicer):
                 f"update_mask takes {', '.join(sorted(UPDATABLE))}", hint="name at least one of them, and no other"
             )
         new = request.session
-        limited = "budget_usd" in fields and new.HasField("budget_usd")
         changes = Changes(
             name=new.name if "name" in fields else None,
             model=new.model if "model" in fields else None,
             effort=new.effort if "effort" in fields else None,
             mode=mode_of(new.mode) if "mode" in fields else None,
-            budget_usd=new.budget_usd if limited else None,
-            clear_budget="budget_usd" in fields and not limited,
+            budget_usd=limit_of(new.budget_usd, new.HasField("budget_usd")) if "budget_usd" in fields else None,
+            budget_tokens=limit_of(new.budget_tokens, new.HasField("budget_tokens"))
+            if "budget_tokens" in fields
+            else None,
             priority=new.priority if "priority" in fields else None,
             owns=tuple(new.owns) if "owns" in fields else None,
             forbids=tuple(new.forbids) if "forbids" in fields else None,

@@ -92,6 +92,11 @@ class Tokens:
     cache_read: int = 0
     cache_write: int = 0
 
+    @property
+    def counted(self) -> int:
+        """Tokens that count towards a budget: all but those read from a cache."""
+        return self.input + self.output + self.cache_write
+
     def __add__(self, other: "Tokens") -> "Tokens":
         return Tokens(
             self.input + other.input,
@@ -123,7 +128,7 @@ class Session:
     worktree_ready: bool  # the worktree was created and verified
     interrupted: bool  # a turn was cut off; the next agent continues it
     turns: int
-    cost_usd: float
+    cost_usd: float | None  # None: unknown, for the agent does not say what a turn costs
     tokens: Tokens
     budget_usd: float | None
     priority: int  # higher goes first
@@ -142,6 +147,7 @@ class Session:
     resume_at: float | None = None  # when a usage limit is lifted
     limit_resumes: int = 0  # usage limits waited out since the last successful turn
     upstream_tries: int = 0  # turns in a row that trouble upstream or a lapsed login ended
+    budget_tokens: int | None = None
     budget_warned: bool = False  # the warning that most of a budget is spent was sent
     worktree_kind: WorktreeKind = WorktreeKind.OWN
     setup: SetupState = SetupState.NONE
@@ -349,7 +355,7 @@ class LedgerEntry:
     generation: int
     result_index: int
     model: str
-    cost_usd: float
+    cost_usd: float | None  # None: unknown
     tokens: Tokens
     time: float
 

@@ -1,4 +1,7 @@
-"""Budgets in dollars: of a session, of its family, of a day; from the ledger, and from what running turns say to have cost so far.
+"""Budgets: of a session in dollars or tokens, of its family and of a day in dollars.
+
+What counts is the ledger, and the dollars that running turns say to have cost so far. Tokens are known only at the end of a turn. An agent that does not
+say what a turn costs adds nothing to a budget in dollars, which therefore no such session is given.
 
 A budget that a session was given holds for it and all that it spawns, so that no number of children spends more than their parent may.
 """
@@ -10,7 +13,7 @@ from types import MappingProxyType
 
 from rametd.config import Budget
 from rametd.domain.models import Session
-from rametd.domain.text import dollars
+from rametd.domain.text import dollars, tokens
 from rametd.services.family import ancestors
 from rametd.store import Reader
 
@@ -25,12 +28,13 @@ NOTHING: Running = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class Spending:
-    """One limit and what is spent of it, in dollars. ``name`` is for people, and so is ``remedy``: what goes on once it is reached."""
+    """One limit and what is spent of it, in dollars or tokens. ``name`` is for people, and so is ``remedy``: what goes on once it is reached."""
 
     name: str
     limit: float
     spent: float
     remedy: str
+    in_tokens: bool = False
 
     @property
     def exceeded(self) -> bool:
@@ -46,14 +50,16 @@ class Spending:
         return f"{self}: {self.remedy}"
 
     def __str__(self) -> str:
+        if self.in_tokens:
+            return f"{tokens(self.spent)} of the {tokens(self.limit)} tokens for {self.name} are used"
         return f"{dollars(self.spent)} of the {dollars(self.limit)} for {self.name} are spent"
 
 
 def spendings(reader: Reader, session: Session, budget: Budget, *, running: Running = NOTHING) -> list[Spending]:
     """Every limit that holds for a session, its ancestors' included; empty where none does."""
-    found = _given(reader, session, running)
+    found = [*_given(reader, session, running), *_given_tokens(reader, session)]
     if session.budget_usd is None and budget.session is not None:
-        spent = session.cost_usd + running.get(session.id, 0.0)
+        spent = (session.cost_usd or 0.0) + running.get(session.id, 0.0)
         found.append(Spending("this session", budget.session, spent, raise_of(session)))
     if budget.tree is not None:
         root_id = session.root_id or session.id
@@ -71,7 +77,7 @@ def _given(reader: Reader, session: Session, running: Running) -> list[Spending]
     """The limits that a session and its ancestors were given."""
     return [
         Spending(
-            "this session" if holder.id == session.id else f"{holder.name} and all it spawned",
+            whose(holder, session),
             holder.budget_usd,
             _subtree(reader, holder.id, holder.root_id or holder.id, running),
             raise_of(holder),
@@ -79,6 +85,29 @@ def _given(reader: Reader, session: Session, running: Running) -> list[Spending]
         for holder in (session, *ancestors(reader, session))
         if holder.budget_usd is not None
     ]
+
+
+def _given_tokens(reader: Reader, session: Session) -> list[Spending]:
+    return [
+        Spending(
+            whose(holder, session),
+            holder.budget_tokens,
+            reader.ledger.total(_family(reader, holder)).tokens.counted,
+            f"`rametctl set {holder.name} --budget {tokens(2 * holder.budget_tokens)}tok` goes on",
+            in_tokens=True,
+        )
+        for holder in (session, *ancestors(reader, session))
+        if holder.budget_tokens is not None
+    ]
+
+
+def whose(holder: Session, session: Session) -> str:
+    return "this session" if holder.id == session.id else f"{holder.name} and all it spawned"
+
+
+def _family(reader: Reader, session: Session) -> list[str]:
+    """A session and its descendants, removed ones included."""
+    return [session.id, *reader.spawns.descendants(session.id, session.root_id or session.id)]
 
 
 def _subtree(reader: Reader, session_id: str, root_id: str, running: Running) -> float:
@@ -97,7 +126,7 @@ def exceeded(reader: Reader, session: Session, budget: Budget, *, running: Runni
 
 
 def left(reader: Reader, session: Session) -> float | None:
-    """What a session may still give to a child; None where neither it nor an ancestor has a budget."""
+    """Dollars that a session may still give to a child; None where neither it nor an ancestor has a budget in dollars."""
     return min((max(0.0, each.limit - each.spent) for each in _given(reader, session, NOTHING)), default=None)
 
 

@@ -5,6 +5,7 @@ import math
 from rametd.domain.errors import BadNameError, EmptyPromptError, InvalidInputError, PromptTooLargeError
 from rametd.domain.models import EFFORTS
 
+MOST_TOKENS = 1 << 63
 PROMPT_LIMIT = 16 << 20
 NAME_LIMIT = 200
 
@@ -42,6 +43,15 @@ def check_budget(dollars: float | None) -> float | None:
             f"a budget of {dollars} USD is none", hint="give an amount over 0, or none for no limit"
         )
     return dollars
+
+
+def check_token_budget(tokens: int | None) -> int | None:
+    """Raises `InvalidInputError` unless it is a number of tokens, or None."""
+    if tokens is not None and not 0 < tokens < MOST_TOKENS:
+        raise InvalidInputError(
+            f"a budget of {tokens} tokens is none", hint="give a number over 0, or none for no limit"
+        )
+    return tokens
 
 
 def check_name(name: str) -> str:

@@ -25,6 +25,8 @@ def member_of(reader: Reader, caller: Session | None, session: Session) -> orche
         turns=session.turns,
         cost_usd=session.cost_usd,
         budget_usd=session.budget_usd,
+        budget_tokens=session.budget_tokens,
+        agent=session.agent,
         last_words=last_words(reader, session.id)[:LAST_WORDS],
         result=session.result,
         model=session.model,

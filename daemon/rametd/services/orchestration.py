@@ -40,6 +40,7 @@ class Spawn:
     model: str = ""
     mode: Mode | None = None
     budget_usd: float | None = None
+    budget_tokens: int | None = None
     owns: tuple[str, ...] = ()
     forbids: tuple[str, ...] = ()
     after: tuple[str, ...] = ()
@@ -87,6 +88,7 @@ class Orchestration:
                 model=spawn.model or parent.model,
                 mode=inherited.mode,
                 budget_usd=inherited.budget_usd,
+                budget_tokens=spawn.budget_tokens,
                 owns=inherited.owns,
                 forbids=tuple(dict.fromkeys((*parent.forbids, *spawn.forbids))),
                 parent=parent.id,

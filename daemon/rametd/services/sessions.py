@@ -16,7 +16,7 @@ from rametd.git import Tree
 from rametd.services import budgets
 from rametd.services.agents.supervisor import Supervisor
 from rametd.services.agents.transcripts import Transcripts
-from rametd.services.checks import check_budget, check_effort, check_model, check_name, check_prompt
+from rametd.services.checks import check_budget, check_effort, check_model, check_name, check_prompt, check_token_budget
 from rametd.services.core import Core
 from rametd.services.delivery import TURN_STATES, post
 from rametd.services.lifecycle import change_state, held_by_person, log_update, refuse_archived, release_login
@@ -40,14 +40,14 @@ HELD_STATES = frozenset({State.PAUSED, State.LOST, State.FAILED})
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """What `Sessions.update` changes: what is None stays; ``clear_budget`` takes a limit away."""
+    """What `Sessions.update` changes: what is None stays. A budget of 0 takes the limit away."""
 
     name: str | None = None
     model: str | None = None
     effort: str | None = None
     mode: Mode | None = None
     budget_usd: float | None = None
-    clear_budget: bool = False
+    budget_tokens: int | None = None
     priority: int | None = None
     owns: tuple[str, ...] | None = None
     forbids: tuple[str, ...] | None = None
@@ -218,7 +218,8 @@ class Sessions:
 
         check_model(changes.model or "")
         check_effort(changes.effort or "")
-        check_budget(changes.budget_usd)
+        check_budget(changes.budget_usd or None)
+        check_token_budget(changes.budget_tokens or None)
         tree = await self._tree(session_id) if changes.owns else None
 
         def work(unit: Unit) -> Session:
@@ -235,9 +236,9 @@ class Sessions:
                 columns["effort"] = changes.effort
             if changes.mode is not None:
                 columns["mode"] = changes.mode
-            if changes.budget_usd is not None or changes.clear_budget:
-                columns["budget_usd"] = changes.budget_usd
-                columns["budget_warned"] = False
+            for name in ("budget_usd", "budget_tokens"):
+                if (limit := getattr(changes, name)) is not None:
+                    columns |= {name: limit or None, "budget_warned": False}
             if changes.priority is not None:
                 columns["priority"] = changes.priority
             session = unit.sessions.update(session_id, **columns)
@@ -246,7 +247,7 @@ class Sessions:
                 session = set_paths(unit, session, changes.owns, changes.forbids, principal, tree)
                 fields |= {name for name in ("owns", "forbids") if getattr(changes, name) is not None}
             log_update(unit, session, sorted(fields), principal)
-            if "budget_usd" in columns:
+            if "budget_warned" in columns:
                 session = release(unit, session, self._core.config.budget, principal)
             return session
 

@@ -9,7 +9,7 @@ from rametd.store.rows import RowType, Table, json_text
 
 LEDGER = RowType(LedgerEntry, "ledger")
 _SUMS = (
-    "ifnull(sum(cost_usd), 0.0), ifnull(sum(input_tokens), 0), ifnull(sum(output_tokens), 0),"
+    "ifnull(sum(cost_usd), 0.0), count(*) > count(cost_usd), ifnull(sum(input_tokens), 0), ifnull(sum(output_tokens), 0),"
     " ifnull(sum(cache_read_tokens), 0), ifnull(sum(cache_write_tokens), 0)"
 )
 
@@ -26,7 +26,8 @@ _KEYS = {Grouping.SESSION: "session_id", Grouping.DAY: "date(time, 'unixepoch')"
 @dataclass(frozen=True, slots=True)
 class Spent:
     key: str  # a session's id, a day as YYYY-MM-DD (UTC), or a model; "" for a total
-    cost_usd: float
+    cost_usd: float  # as far as it is known
+    unpriced: bool  # whether there is more, whose cost is unknown
     tokens: Tokens
 
 
@@ -58,7 +59,7 @@ class LedgerReads(Table):
             f" AND (?2 IS NULL OR session_id IN (SELECT value FROM json_each(?2))) {tail}",
             (since, None if session_ids is None else json_text(list(session_ids))),
         )
-        return [Spent(key, cost, Tokens(*tokens)) for key, cost, *tokens in rows]
+        return [Spent(key, cost, bool(unpriced), Tokens(*tokens)) for key, cost, unpriced, *tokens in rows]
 
 
 class Ledger(LedgerReads):

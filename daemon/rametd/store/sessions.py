@@ -35,9 +35,10 @@ class SessionColumns(TypedDict, total=False):
     interrupted: bool
     turns: int
     turn_seconds: float
-    cost_usd: float
+    cost_usd: float | None
     tokens: Tokens
     budget_usd: float | None
+    budget_tokens: int | None
     priority: int
     owns: tuple[str, ...]
     forbids: tuple[str, ...]

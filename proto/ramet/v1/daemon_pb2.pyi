@@ -410,8 +410,11 @@ class GetCostsResponse(_message.Message):
 
     COSTS_FIELD_NUMBER: _builtins.int
     TOTAL_USD_FIELD_NUMBER: _builtins.int
+    UNPRICED_FIELD_NUMBER: _builtins.int
     total_usd: _builtins.float
-    """Dollars of all."""
+    """Dollars of all, as far as agents say."""
+    unpriced: _builtins.bool
+    """Whether some of it has a cost that its agent does not say."""
     @_builtins.property
     def costs(self) -> _containers.RepeatedCompositeFieldContainer[Global___Cost]:
         """Sums by key, the key's order."""
@@ -421,10 +424,11 @@ class GetCostsResponse(_message.Message):
         *,
         costs: _abc.Iterable[Global___Cost] | None = ...,
         total_usd: _builtins.float = ...,
+        unpriced: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["costs", b"costs", "total_usd", b"total_usd"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["costs", b"costs", "total_usd", b"total_usd", "unpriced", b"unpriced"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -439,25 +443,31 @@ class Cost(_message.Message):
     KEY_FIELD_NUMBER: _builtins.int
     COST_USD_FIELD_NUMBER: _builtins.int
     TOKENS_FIELD_NUMBER: _builtins.int
+    UNPRICED_FIELD_NUMBER: _builtins.int
     key: _builtins.str
     """Session, day, model or repository."""
     cost_usd: _builtins.float
-    """Dollars."""
+    """Dollars, as far as the agents say; unset where none does."""
+    unpriced: _builtins.bool
+    """Whether some of it has a cost that its agent does not say."""
     @_builtins.property
     def tokens(self) -> _common_pb2.Tokens:
-        """Tokens."""
+        """Tokens; unset where the agents do not say."""
 
     def __init__(
         self,
         *,
         key: _builtins.str = ...,
-        cost_usd: _builtins.float = ...,
+        cost_usd: _builtins.float | None = ...,
         tokens: _common_pb2.Tokens | None = ...,
+        unpriced: _builtins.bool = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["tokens", b"tokens"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_cost_usd", b"_cost_usd", "cost_usd", b"cost_usd", "tokens", b"tokens"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cost_usd", b"cost_usd", "key", b"key", "tokens", b"tokens"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_cost_usd", b"_cost_usd", "cost_usd", b"cost_usd", "key", b"key", "tokens", b"tokens", "unpriced", b"unpriced"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__cost_usd: _TypeAlias = _typing.Literal["cost_usd"]  # noqa: Y015
+    _WhichOneofArgType__cost_usd: _TypeAlias = _typing.Literal["_cost_usd", b"_cost_usd"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__cost_usd) -> _WhichOneofReturnType__cost_usd | None: ...
 
 Global___Cost: _TypeAlias = Cost  # noqa: Y015

@@ -896,12 +896,12 @@ class TurnEnded(_message.Message):
     terminal_reason: _builtins.str
     """Why it ended, in the agent's word."""
     cost_usd: _builtins.float
-    """Dollars it cost."""
+    """Dollars it cost; unset where the agent does not say."""
     result_index: _builtins.int
     """Counts the results of this process from 0."""
     @_builtins.property
     def tokens(self) -> _common_pb2.Tokens:
-        """Tokens it used."""
+        """Tokens it used; unset where the agent does not say."""
 
     @_builtins.property
     def duration(self) -> _duration_pb2.Duration:
@@ -914,16 +914,18 @@ class TurnEnded(_message.Message):
         is_error: _builtins.bool = ...,
         text: _builtins.str = ...,
         terminal_reason: _builtins.str = ...,
-        cost_usd: _builtins.float = ...,
+        cost_usd: _builtins.float | None = ...,
         tokens: _common_pb2.Tokens | None = ...,
         duration: _duration_pb2.Duration | None = ...,
         result_index: _builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["duration", b"duration", "tokens", b"tokens"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_cost_usd", b"_cost_usd", "cost_usd", b"cost_usd", "duration", b"duration", "tokens", b"tokens"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cost_usd", b"cost_usd", "duration", b"duration", "is_error", b"is_error", "result_index", b"result_index", "subtype", b"subtype", "terminal_reason", b"terminal_reason", "text", b"text", "tokens", b"tokens"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_cost_usd", b"_cost_usd", "cost_usd", b"cost_usd", "duration", b"duration", "is_error", b"is_error", "result_index", b"result_index", "subtype", b"subtype", "terminal_reason", b"terminal_reason", "text", b"text", "tokens", b"tokens"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__cost_usd: _TypeAlias = _typing.Literal["cost_usd"]  # noqa: Y015
+    _WhichOneofArgType__cost_usd: _TypeAlias = _typing.Literal["_cost_usd", b"_cost_usd"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__cost_usd) -> _WhichOneofReturnType__cost_usd | None: ...
 
 Global___TurnEnded: _TypeAlias = TurnEnded  # noqa: Y015
 

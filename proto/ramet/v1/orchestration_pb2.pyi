@@ -162,6 +162,8 @@ class Member(_message.Message):
     RESULT_FIELD_NUMBER: _builtins.int
     MODEL_FIELD_NUMBER: _builtins.int
     MODE_FIELD_NUMBER: _builtins.int
+    AGENT_FIELD_NUMBER: _builtins.int
+    BUDGET_TOKENS_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     """Its id."""
     name: _builtins.str
@@ -181,7 +183,7 @@ class Member(_message.Message):
     turns: _builtins.int
     """Turns that ended."""
     cost_usd: _builtins.float
-    """Dollars spent."""
+    """Dollars spent; unset where its agent does not say."""
     budget_usd: _builtins.float
     """Limit in dollars."""
     last_words: _builtins.str
@@ -192,6 +194,10 @@ class Member(_message.Message):
     """Model asked for."""
     mode: _common_pb2.PermissionMode.ValueType
     """What it may do unasked."""
+    agent: _builtins.str
+    """Kind of agent."""
+    budget_tokens: _builtins.int
+    """Limit in tokens."""
     def __init__(
         self,
         *,
@@ -204,20 +210,31 @@ class Member(_message.Message):
         worktree: _builtins.str = ...,
         parent_id: _builtins.str = ...,
         turns: _builtins.int = ...,
-        cost_usd: _builtins.float = ...,
+        cost_usd: _builtins.float | None = ...,
         budget_usd: _builtins.float | None = ...,
         last_words: _builtins.str = ...,
         result: _builtins.str = ...,
         model: _builtins.str = ...,
         mode: _common_pb2.PermissionMode.ValueType = ...,
+        agent: _builtins.str = ...,
+        budget_tokens: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_budget_usd", b"_budget_usd", "budget_usd", b"budget_usd"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_budget_tokens", b"_budget_tokens", "_budget_usd", b"_budget_usd", "_cost_usd", b"_cost_usd", "budget_tokens", b"budget_tokens", "budget_usd", b"budget_usd", "cost_usd", b"cost_usd"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_budget_usd", b"_budget_usd", "branch", b"branch", "budget_usd", b"budget_usd", "cost_usd", b"cost_usd", "id", b"id", "last_words", b"last_words", "mode", b"mode", "model", b"model", "name", b"name", "parent_id", b"parent_id", "reason", b"reason", "relation", b"relation", "result", b"result", "state", b"state", "turns", b"turns", "worktree", b"worktree"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_budget_tokens", b"_budget_tokens", "_budget_usd", b"_budget_usd", "_cost_usd", b"_cost_usd", "agent", b"agent", "branch", b"branch", "budget_tokens", b"budget_tokens", "budget_usd", b"budget_usd", "cost_usd", b"cost_usd", "id", b"id", "last_words", b"last_words", "mode", b"mode", "model", b"model", "name", b"name", "parent_id", b"parent_id", "reason", b"reason", "relation", b"relation", "result", b"result", "state", b"state", "turns", b"turns", "worktree", b"worktree"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__budget_tokens: _TypeAlias = _typing.Literal["budget_tokens"]  # noqa: Y015
+    _WhichOneofArgType__budget_tokens: _TypeAlias = _typing.Literal["_budget_tokens", b"_budget_tokens"]  # noqa: Y015
     _WhichOneofReturnType__budget_usd: _TypeAlias = _typing.Literal["budget_usd"]  # noqa: Y015
     _WhichOneofArgType__budget_usd: _TypeAlias = _typing.Literal["_budget_usd", b"_budget_usd"]  # noqa: Y015
+    _WhichOneofReturnType__cost_usd: _TypeAlias = _typing.Literal["cost_usd"]  # noqa: Y015
+    _WhichOneofArgType__cost_usd: _TypeAlias = _typing.Literal["_cost_usd", b"_cost_usd"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__budget_tokens) -> _WhichOneofReturnType__budget_tokens | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__budget_usd) -> _WhichOneofReturnType__budget_usd | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__cost_usd) -> _WhichOneofReturnType__cost_usd | None: ...
 
 Global___Member: _TypeAlias = Member  # noqa: Y015
 

@@ -319,6 +319,7 @@ class Session(_message.Message):
     CHECK_FIELD_NUMBER: _builtins.int
     JUDGES_FIELD_NUMBER: _builtins.int
     TURN_SECONDS_FIELD_NUMBER: _builtins.int
+    BUDGET_TOKENS_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     """Made by the daemon; any unique prefix names it."""
     name: _builtins.str
@@ -403,9 +404,11 @@ class Session(_message.Message):
     """The contest whose work it judges, or empty."""
     turn_seconds: _builtins.float
     """Seconds that its turns took, without one that runs."""
+    budget_tokens: _builtins.int
+    """Limit in tokens, those read from a cache not counted, where one is set."""
     @_builtins.property
     def tokens(self) -> _common_pb2.Tokens:
-        """Tokens used."""
+        """Tokens used; unset where the agent does not say."""
 
     @_builtins.property
     def ports(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
@@ -462,7 +465,7 @@ class Session(_message.Message):
         state_reason: _builtins.str = ...,
         agent_alive: _builtins.bool = ...,
         turns: _builtins.int = ...,
-        cost_usd: _builtins.float = ...,
+        cost_usd: _builtins.float | None = ...,
         tokens: _common_pb2.Tokens | None = ...,
         budget_usd: _builtins.float | None = ...,
         ports: _abc.Iterable[_builtins.int] | None = ...,
@@ -495,14 +498,24 @@ class Session(_message.Message):
         check: _builtins.str = ...,
         judges: _builtins.str = ...,
         turn_seconds: _builtins.float = ...,
+        budget_tokens: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_budget_usd", b"_budget_usd", "budget_usd", b"budget_usd", "create_time", b"create_time", "since", b"since", "tokens", b"tokens", "update_time", b"update_time"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_budget_tokens", b"_budget_tokens", "_budget_usd", b"_budget_usd", "_cost_usd", b"_cost_usd", "budget_tokens", b"budget_tokens", "budget_usd", b"budget_usd", "cost_usd", b"cost_usd", "create_time", b"create_time", "since", b"since", "tokens", b"tokens", "update_time", b"update_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_budget_usd", b"_budget_usd", "after", b"after", "agent", b"agent", "agent_alive", b"agent_alive", "attention", b"attention", "background", b"background", "base_commit", b"base_commit", "base_ref", b"base_ref", "branch", b"branch", "budget_usd", b"budget_usd", "capabilities", b"capabilities", "check", b"check", "contest", b"contest", "conversation_id", b"conversation_id", "cost_usd", b"cost_usd", "create_time", b"create_time", "effort", b"effort", "forbids", b"forbids", "forked_from", b"forked_from", "id", b"id", "judges", b"judges", "landed_reason", b"landed_reason", "last_seq", b"last_seq", "mode", b"mode", "model", b"model", "name", b"name", "now", b"now", "owns", b"owns", "parent_id", b"parent_id", "plan_id", b"plan_id", "ports", b"ports", "priority", b"priority", "repo", b"repo", "repo_id", b"repo_id", "result", b"result", "root_id", b"root_id", "setup", b"setup", "since", b"since", "state", b"state", "state_reason", b"state_reason", "thread", b"thread", "tokens", b"tokens", "turn_seconds", b"turn_seconds", "turns", b"turns", "under_way", b"under_way", "update_time", b"update_time", "worktree", b"worktree", "worktree_fault", b"worktree_fault", "worktree_gone", b"worktree_gone", "worktree_kind", b"worktree_kind"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_budget_tokens", b"_budget_tokens", "_budget_usd", b"_budget_usd", "_cost_usd", b"_cost_usd", "after", b"after", "agent", b"agent", "agent_alive", b"agent_alive", "attention", b"attention", "background", b"background", "base_commit", b"base_commit", "base_ref", b"base_ref", "branch", b"branch", "budget_tokens", b"budget_tokens", "budget_usd", b"budget_usd", "capabilities", b"capabilities", "check", b"check", "contest", b"contest", "conversation_id", b"conversation_id", "cost_usd", b"cost_usd", "create_time", b"create_time", "effort", b"effort", "forbids", b"forbids", "forked_from", b"forked_from", "id", b"id", "judges", b"judges", "landed_reason", b"landed_reason", "last_seq", b"last_seq", "mode", b"mode", "model", b"model", "name", b"name", "now", b"now", "owns", b"owns", "parent_id", b"parent_id", "plan_id", b"plan_id", "ports", b"ports", "priority", b"priority", "repo", b"repo", "repo_id", b"repo_id", "result", b"result", "root_id", b"root_id", "setup", b"setup", "since", b"since", "state", b"state", "state_reason", b"state_reason", "thread", b"thread", "tokens", b"tokens", "turn_seconds", b"turn_seconds", "turns", b"turns", "under_way", b"under_way", "update_time", b"update_time", "worktree", b"worktree", "worktree_fault", b"worktree_fault", "worktree_gone", b"worktree_gone", "worktree_kind", b"worktree_kind"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__budget_tokens: _TypeAlias = _typing.Literal["budget_tokens"]  # noqa: Y015
+    _WhichOneofArgType__budget_tokens: _TypeAlias = _typing.Literal["_budget_tokens", b"_budget_tokens"]  # noqa: Y015
     _WhichOneofReturnType__budget_usd: _TypeAlias = _typing.Literal["budget_usd"]  # noqa: Y015
     _WhichOneofArgType__budget_usd: _TypeAlias = _typing.Literal["_budget_usd", b"_budget_usd"]  # noqa: Y015
+    _WhichOneofReturnType__cost_usd: _TypeAlias = _typing.Literal["cost_usd"]  # noqa: Y015
+    _WhichOneofArgType__cost_usd: _TypeAlias = _typing.Literal["_cost_usd", b"_cost_usd"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__budget_tokens) -> _WhichOneofReturnType__budget_tokens | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__budget_usd) -> _WhichOneofReturnType__budget_usd | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__cost_usd) -> _WhichOneofReturnType__cost_usd | None: ...
 
 Global___Session: _TypeAlias = Session  # noqa: Y015
 
@@ -656,6 +669,7 @@ class CreateSessionRequest(_message.Message):
     CONTENDERS_FIELD_NUMBER: _builtins.int
     CHECK_FIELD_NUMBER: _builtins.int
     JUDGES_FIELD_NUMBER: _builtins.int
+    BUDGET_TOKENS_FIELD_NUMBER: _builtins.int
     path: _builtins.str
     """An absolute path inside the repository: where the caller stands."""
     prompt: _builtins.str
@@ -698,6 +712,8 @@ class CreateSessionRequest(_message.Message):
     """The shell command that checks each contender."""
     judges: _builtins.str
     """The contest whose work the session is to judge."""
+    budget_tokens: _builtins.int
+    """Limit in tokens."""
     @_builtins.property
     def owns(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Patterns of the paths it owns."""
@@ -749,13 +765,19 @@ class CreateSessionRequest(_message.Message):
         contenders: _abc.Iterable[_builtins.str] | None = ...,
         check: _builtins.str = ...,
         judges: _builtins.str = ...,
+        budget_tokens: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_budget_usd", b"_budget_usd", "budget_usd", b"budget_usd", "variables", b"variables"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_budget_tokens", b"_budget_tokens", "_budget_usd", b"_budget_usd", "budget_tokens", b"budget_tokens", "budget_usd", b"budget_usd", "variables", b"variables"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_budget_usd", b"_budget_usd", "adopt_path", b"adopt_path", "after", b"after", "agent", b"agent", "base_ref", b"base_ref", "branch", b"branch", "budget_usd", b"budget_usd", "check", b"check", "contenders", b"contenders", "effort", b"effort", "existing_branch", b"existing_branch", "fetch", b"fetch", "forbids", b"forbids", "in_place", b"in_place", "initial_commit", b"initial_commit", "judges", b"judges", "mode", b"mode", "model", b"model", "name", b"name", "owns", b"owns", "parent", b"parent", "path", b"path", "priority", b"priority", "prompt", b"prompt", "request_id", b"request_id", "variables", b"variables", "with_changes", b"with_changes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_budget_tokens", b"_budget_tokens", "_budget_usd", b"_budget_usd", "adopt_path", b"adopt_path", "after", b"after", "agent", b"agent", "base_ref", b"base_ref", "branch", b"branch", "budget_tokens", b"budget_tokens", "budget_usd", b"budget_usd", "check", b"check", "contenders", b"contenders", "effort", b"effort", "existing_branch", b"existing_branch", "fetch", b"fetch", "forbids", b"forbids", "in_place", b"in_place", "initial_commit", b"initial_commit", "judges", b"judges", "mode", b"mode", "model", b"model", "name", b"name", "owns", b"owns", "parent", b"parent", "path", b"path", "priority", b"priority", "prompt", b"prompt", "request_id", b"request_id", "variables", b"variables", "with_changes", b"with_changes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__budget_tokens: _TypeAlias = _typing.Literal["budget_tokens"]  # noqa: Y015
+    _WhichOneofArgType__budget_tokens: _TypeAlias = _typing.Literal["_budget_tokens", b"_budget_tokens"]  # noqa: Y015
     _WhichOneofReturnType__budget_usd: _TypeAlias = _typing.Literal["budget_usd"]  # noqa: Y015
     _WhichOneofArgType__budget_usd: _TypeAlias = _typing.Literal["_budget_usd", b"_budget_usd"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__budget_tokens) -> _WhichOneofReturnType__budget_tokens | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__budget_usd) -> _WhichOneofReturnType__budget_usd | None: ...
 
 Global___CreateSessionRequest: _TypeAlias = CreateSessionRequest  # noqa: Y015
@@ -1099,7 +1121,7 @@ class UpdateSessionRequest(_message.Message):
 
     @_builtins.property
     def update_mask(self) -> _field_mask_pb2.FieldMask:
-        """Which fields change: "name", "model", "effort", "mode", "budget_usd", "priority", "owns", "forbids"."""
+        """Which fields change: "name", "model", "effort", "mode", "budget_usd", "budget_tokens", "priority", "owns", "forbids"."""
 
     @_builtins.property
     def variables(self) -> Global___VariableChanges:

@@ -142,7 +142,7 @@ class SessionServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def UpdateSession(self, request, context):
-        """UpdateSession changes the fields named by the mask: name, model, mode, budget_usd, priority, owns, forbids. A running agent follows at once.
+        """UpdateSession changes the fields named by the mask: name, model, mode, budget_usd, budget_tokens, priority, owns, forbids. A running agent follows at once.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

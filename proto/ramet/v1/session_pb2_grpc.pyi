@@ -43,7 +43,7 @@ class SessionServiceStub:
     ListSessions: _grpc.UnaryUnaryMultiCallable[_session_pb2.ListSessionsRequest, _session_pb2.ListSessionsResponse]
     """ListSessions lists sessions, oldest first."""
     UpdateSession: _grpc.UnaryUnaryMultiCallable[_session_pb2.UpdateSessionRequest, _session_pb2.UpdateSessionResponse]
-    """UpdateSession changes the fields named by the mask: name, model, mode, budget_usd, priority, owns, forbids. A running agent follows at once."""
+    """UpdateSession changes the fields named by the mask: name, model, mode, budget_usd, budget_tokens, priority, owns, forbids. A running agent follows at once."""
     SendPrompt: _grpc.UnaryUnaryMultiCallable[_session_pb2.SendPromptRequest, _session_pb2.SendPromptResponse]
     """SendPrompt queues a prompt; a session at work gets it in its running turn, an idle one starts a turn."""
     InterruptSession: _grpc.UnaryUnaryMultiCallable[_session_pb2.InterruptSessionRequest, _session_pb2.InterruptSessionResponse]
@@ -87,7 +87,7 @@ class SessionServiceAsyncStub(SessionServiceStub):
     ListSessions: _aio.UnaryUnaryMultiCallable[_session_pb2.ListSessionsRequest, _session_pb2.ListSessionsResponse]  # type: ignore[assignment]
     """ListSessions lists sessions, oldest first."""
     UpdateSession: _aio.UnaryUnaryMultiCallable[_session_pb2.UpdateSessionRequest, _session_pb2.UpdateSessionResponse]  # type: ignore[assignment]
-    """UpdateSession changes the fields named by the mask: name, model, mode, budget_usd, priority, owns, forbids. A running agent follows at once."""
+    """UpdateSession changes the fields named by the mask: name, model, mode, budget_usd, budget_tokens, priority, owns, forbids. A running agent follows at once."""
     SendPrompt: _aio.UnaryUnaryMultiCallable[_session_pb2.SendPromptRequest, _session_pb2.SendPromptResponse]  # type: ignore[assignment]
     """SendPrompt queues a prompt; a session at work gets it in its running turn, an idle one starts a turn."""
     InterruptSession: _aio.UnaryUnaryMultiCallable[_session_pb2.InterruptSessionRequest, _session_pb2.InterruptSessionResponse]  # type: ignore[assignment]
@@ -152,7 +152,7 @@ class SessionServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _session_pb2.UpdateSessionRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_session_pb2.UpdateSessionResponse, _abc.Awaitable[_session_pb2.UpdateSessionResponse]]:
-        """UpdateSession changes the fields named by the mask: name, model, mode, budget_usd, priority, owns, forbids. A running agent follows at once."""
+        """UpdateSession changes the fields named by the mask: name, model, mode, budget_usd, budget_tokens, priority, owns, forbids. A running agent follows at once."""
 
     @_abc_1.abstractmethod
     def SendPrompt(

@@ -202,7 +202,7 @@ def read_result(message: Message, event: event_pb2.Event) -> tuple[Fact, ...]:
     ended = event.turn_ended
     ended.subtype, ended.is_error, ended.text, ended.terminal_reason = subtype, is_error, bounded(words), reason
     ended.result_index = index
-    ended.cost_usd = sum(entry.cost_usd for entry in costs)
+    ended.cost_usd = sum(entry.cost_usd or 0.0 for entry in costs)
     total = sum((entry.tokens for entry in costs), Tokens())
     ended.tokens.input, ended.tokens.output = total.input, total.output
     ended.tokens.cache_read, ended.tokens.cache_write = total.cache_read, total.cache_write

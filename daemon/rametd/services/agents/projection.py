@@ -276,12 +276,15 @@ class Projection:
             for entry in fact.costs
         ]
         fresh = [entry for entry in entries if self.unit.ledger.add(entry)]
-        tokens, tried = self.session.tokens, self.session.upstream_tries
+        tokens, cost, tried = self.session.tokens, self.session.cost_usd, self.session.upstream_tries
+        if cost is None and not self.session.turns:
+            cost = 0.0
         for entry in fresh:
             tokens = tokens + entry.tokens
+            cost = cost + entry.cost_usd if cost is not None and entry.cost_usd is not None else None
         self.session = self.unit.sessions.update(
             self.session.id,
-            cost_usd=self.session.cost_usd + sum(entry.cost_usd for entry in fresh),
+            cost_usd=cost,
             tokens=tokens,
             turns=self.session.turns + 1,
             turn_seconds=self.session.turn_seconds + fact.seconds,

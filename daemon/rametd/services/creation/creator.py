@@ -24,7 +24,7 @@ from rametd.domain.states import State
 from rametd.environment import build
 from rametd.git import Base, check_branch_name, slug
 from rametd.services import ports, repos
-from rametd.services.checks import check_budget, check_effort, check_model, check_prompt
+from rametd.services.checks import check_budget, check_effort, check_model, check_prompt, check_token_budget
 from rametd.services.core import Core
 from rametd.services.creation.building import Builder, SpareLostError, begin, insert, operation_of
 from rametd.services.creation.pool import Pool
@@ -131,6 +131,7 @@ class Creator:
         check_model(new.model)
         check_effort(new.effort)
         check_budget(new.budget_usd)
+        check_token_budget(new.budget_tokens)
         check_start(new)
         await core.kind(new.agent).check()
         info = await core.git.discover(new.adopt or new.path)
@@ -224,6 +225,7 @@ class Creator:
             cost_usd=0.0,
             tokens=Tokens(),
             budget_usd=new.budget_usd,
+            budget_tokens=new.budget_tokens,
             priority=new.priority,
             owns=new.owns,
             forbids=new.forbids,

@@ -110,6 +110,7 @@ class Forker:
             effort=session.effort,
             mode=session.mode,
             budget_usd=session.budget_usd,
+            budget_tokens=session.budget_tokens,
             owns=session.owns,
             forbids=session.forbids,
             priority=session.priority,

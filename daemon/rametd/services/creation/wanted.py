@@ -37,6 +37,7 @@ class NewSession:
     effort: str = ""
     mode: Mode | None = None
     budget_usd: float | None = None
+    budget_tokens: int | None = None
     owns: tuple[str, ...] = ()
     forbids: tuple[str, ...] = ()
     parent: str = ""

@@ -51,7 +51,7 @@ async def describe(core: Core, session: Session, note: str = "") -> Text:
         parts.append(f"## Summary\n\n{shortened(summary, SUMMARY_LIMIT)}")
     if note:
         parts.append(note)
-    spent = f", ${session.cost_usd:.2f}" if session.cost_usd >= 0.005 else ""
+    spent = f", ${session.cost_usd:.2f}" if session.cost_usd is not None and session.cost_usd >= 0.005 else ""
     kept = session.checkpointed_turns
     checkpoints = f", {plural(kept, 'checkpoint')}" if kept else ""
     parts.append(

@@ -51,12 +51,13 @@ CREATE TABLE sessions (
     worktree_ready INTEGER NOT NULL DEFAULT 0,
     interrupted INTEGER NOT NULL DEFAULT 0,
     turns INTEGER NOT NULL DEFAULT 0,
-    cost_usd REAL NOT NULL DEFAULT 0,
+    cost_usd REAL, -- NULL: unknown
     input_tokens INTEGER NOT NULL DEFAULT 0,
     output_tokens INTEGER NOT NULL DEFAULT 0,
     cache_read_tokens INTEGER NOT NULL DEFAULT 0,
     cache_write_tokens INTEGER NOT NULL DEFAULT 0,
     budget_usd REAL,
+    budget_tokens INTEGER,
     priority INTEGER NOT NULL DEFAULT 0,
     owns TEXT NOT NULL DEFAULT '[]',
     forbids TEXT NOT NULL DEFAULT '[]',
@@ -199,7 +200,7 @@ CREATE TABLE ledger (
     generation INTEGER NOT NULL,
     result_index INTEGER NOT NULL,
     model TEXT NOT NULL,
-    cost_usd REAL NOT NULL,
+    cost_usd REAL, -- NULL: unknown
     input_tokens INTEGER NOT NULL,
     output_tokens INTEGER NOT NULL,
     cache_read_tokens INTEGER NOT NULL,
