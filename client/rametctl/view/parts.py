@@ -135,9 +135,13 @@ async def _diff(link: Link, key: str) -> "GetDiffResponse":
 
 
 async def _counts(link: Link, key: str) -> "GetDiffResponse":
+    """``key``: ``SESSION``, or ``SESSION AGAINST UNTIL SPACE``, of which each may be "-" (see GetDiffRequest)."""
     from ramet.v1 import worktree_pb2
 
-    request = worktree_pb2.GetDiffRequest(session=key, stat_only=True)
+    session, against, until, space = [*("" if word == "-" else word for word in key.split(" ")), "", "", ""][:4]
+    request = worktree_pb2.GetDiffRequest(session=session, against=against, until=until, stat_only=True)
+    if space:
+        request.whitespace = worktree_pb2.WHITESPACE_IGNORE_ALL
     return await link.call(lambda daemon: daemon.worktrees.GetDiff, request)
 
 

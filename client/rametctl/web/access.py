@@ -47,7 +47,7 @@ class Access:
     """The grants in a file. Every method may be called from several processes at once."""
 
     def __init__(self, file: Path, clock: Callable[[], float] = time.time) -> None:
-        self._file = file
+        self.file = file
         self._clock = clock
         self._read_at: tuple[int, int, int] | None = None
         self._known: list[Grant] = []
@@ -55,12 +55,12 @@ class Access:
     def grants(self) -> list[Grant]:
         """Those that have not expired, the oldest first."""
         try:
-            found = self._file.stat()
+            found = self.file.stat()
         except FileNotFoundError:
             return []
         stamp = found.st_mtime_ns, found.st_ino, found.st_size
         if stamp != self._read_at:
-            self._known = [Grant(**each) for each in json.loads(self._file.read_text())]
+            self._known = [Grant(**each) for each in json.loads(self.file.read_text())]
             self._read_at = stamp
         now = self._clock()
         return [each for each in self._known if each.expires > now]
@@ -110,16 +110,16 @@ class Access:
     @contextmanager
     def _changing(self) -> Iterator[list[Grant]]:
         """The grants, written when the block ends; one process at a time."""
-        lock = os.open(self._file.with_suffix(".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        lock = os.open(self.file.with_suffix(".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX)
             grants = self.grants()
             yield grants
-            fresh = self._file.with_suffix(".new")
+            fresh = self.file.with_suffix(".new")
             fresh.unlink(missing_ok=True)
             with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
                 json.dump([asdict(each) for each in grants], file)
-            fresh.replace(self._file)
+            fresh.replace(self.file)
         finally:
             os.close(lock)
 

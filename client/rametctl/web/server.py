@@ -18,12 +18,12 @@ from starlette.routing import Match, Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from rametctl.errors import ClientError, UsageError
-from rametctl.web import inbox, overview, session
+from rametctl.web import inbox, overview, review, session
 from rametctl.web.forms import Form, templates
 from rametctl.web.guard import Guard, shown_to
-from rametctl.web.site import Action, Page, Site, Visit, refusal
+from rametctl.web.site import Action, Page, Piece, Site, Visit, refusal
 
-MODULES = (overview, session, inbox)
+MODULES = (overview, session, review, inbox)
 """Modules of pages, in the order of the navigation: each has ``PAGES`` and ``ACTIONS``."""
 MOST_BYTES = 32 << 20
 """Bytes of one form or file."""
@@ -40,6 +40,11 @@ def application(site: Site, *, hosts: Collection[str], cookie: str) -> Starlette
     return Starlette(
         routes=[
             *routes,
+            *(
+                Route(f"{page.path}/{name}", _piece(site, page, piece))
+                for page in pages
+                for name, piece in page.pieces.items()
+            ),
             *(Route(path, _action(site, action), methods=["POST"]) for path, action in actions.items()),
             Route("/live", _live(site)),
             Route("/login", _login(site, cookie), methods=["GET", "POST"]),
@@ -72,6 +77,14 @@ def _page(site: Site, page: Page) -> Callable[[Request], object]:
         tab, fragments = await site.enter(visit)
         values = {"visit": visit, "page": page, "tab": tab, "state": site.state(visit), "live": fragments, **extra}
         return HTMLResponse(templates().get_template(page.template).render(values, site=site))
+
+    return draw
+
+
+def _piece(site: Site, page: Page, piece: Piece) -> Callable[[Request], object]:
+    async def draw(request: Request) -> Response:
+        visit = Visit(page, request.url.path, request.path_params, request.query_params, request.state.grant)
+        return await piece(site, visit)
 
     return draw
 

@@ -15,10 +15,12 @@ import secrets
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from markupsafe import Markup
 from ramet.visible import visible
+from starlette.responses import Response
 
 from rametctl.dashboard.keys import GROUPS, Key
 from rametctl.errors import ClientError
@@ -29,6 +31,7 @@ from rametctl.view.parts import REQUESTS, AnyPart
 from rametctl.web.access import Access, Grant
 from rametctl.web.forms import Done, Form, templates
 from rametctl.web.talk import Talk
+from rametctl.web.viewed import Viewed
 
 if TYPE_CHECKING:
     from ramet.v1.attention_pb2 import AttentionRequest
@@ -86,6 +89,9 @@ class Page:
     nav: ClassVar[str] = ""
     key: ClassVar[str] = ""
 
+    pieces: "Mapping[str, Piece]" = MappingProxyType({})
+    """What the page's script fetches, by the name below the page's path."""
+
     def title(self, site: "Site", visit: Visit) -> str:
         return self.nav
 
@@ -101,6 +107,7 @@ class Page:
 
 
 Action = Callable[["Site", Form], Awaitable[Done]]
+Piece = Callable[["Site", Visit], Awaitable[Response]]
 
 
 @dataclass(eq=False)
@@ -123,6 +130,7 @@ class Site:
         self.link = link
         self.view = View(link)
         self.access = access
+        self.viewed = Viewed(access.file.with_name("web-viewed.json"))
         self.closing = False
         self.pages: list[Page] = []
         self.match: Callable[[str], tuple[Page, Mapping[str, str]] | None] = lambda path: None
@@ -178,6 +186,12 @@ class Site:
             await self.view.run()
         finally:
             following.cancel()
+
+    def redraw(self, session_id: str) -> None:
+        """Look again at what the pages of a session show: something that is no event has changed."""
+        for tab in self._tabs.values():
+            if tab.visit.params.get("session") == session_id:
+                tab.changed.set()
 
     def close(self) -> None:
         """End all streams."""

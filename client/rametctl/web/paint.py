@@ -1,0 +1,172 @@
+"""Rows of a patch as HTML: coloured by language, with changed words marked and comments below their lines."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
+from itertools import pairwise
+
+from markupsafe import Markup, escape
+from pygments.lexer import Lexer
+from pygments.lexers import get_lexer_for_filename
+from pygments.token import Token, _TokenType
+from pygments.util import ClassNotFound
+from ramet.visible import visible
+from ramet.words import plural
+
+from rametctl.web.patches import Gap, Pair, Row, Span, changed_words
+
+MOST_COLOURED = 60_000
+"""Characters up to which rows are coloured: a minified file is shown plain."""
+MOST_SHOWN = 2000
+"""Characters of a line that are shown."""
+_CLASSES = (
+    (Token.Comment, "c"), (Token.Keyword, "k"), (Token.Operator.Word, "k"), (Token.Literal.String, "s"),
+    (Token.Literal.Number, "mi"), (Token.Name.Function, "nf"), (Token.Name.Class, "nc"), (Token.Name.Decorator, "nf"),
+    (Token.Name.Tag, "nt"), (Token.Name.Attribute, "nf"), (Token.Name.Constant, "no"), (Token.Generic.Heading, "nc"),
+)  # fmt: skip
+
+Piece = tuple[str, str]
+"""A class of style.css, or "", and text."""
+OLD, NEW = "old", "new"
+Place = tuple[str, int]
+"""A side and the number of a line."""
+
+
+def coloured(path: str, lines: Sequence[str]) -> list[list[Piece]]:
+    """Lines as pieces by the language that the file's name tells. The pieces of a line are its text, whatever it holds."""
+    plain = [[("", line)] for line in lines]
+    text = "\n".join(lines)
+    lexer = _lexer(path)
+    if lexer is None or len(text) > MOST_COLOURED:
+        return plain
+    found: list[list[Piece]] = [[]]
+    for _, kind, value in lexer.get_tokens_unprocessed(text):
+        for index, part in enumerate(value.split("\n")):
+            if index:
+                found.append([])
+            name = _class(kind)
+            if part and found[-1] and found[-1][-1][0] == name:
+                found[-1][-1] = name, found[-1][-1][1] + part
+            elif part:
+                found[-1].append((name, part))
+    if ["".join(part for _, part in line) for line in found] != list(lines):
+        return plain  # a lexer that drops or repeats something
+    return found
+
+
+@lru_cache(256)
+def _lexer(path: str) -> Lexer | None:
+    try:
+        return get_lexer_for_filename(path.rpartition("/")[2])
+    except ClassNotFound:
+        return None
+
+
+@lru_cache(256)
+def _class(kind: _TokenType) -> str:
+    return next((name for root, name in _CLASSES if root in kind.split()), "")
+
+
+def line_html(pieces: Sequence[Piece], spans: Sequence[Span]) -> Markup:
+    """A line; ``spans`` are the parts of it that changed."""
+    found: list[str] = []
+    at = 0
+    for name, text in pieces:
+        for start, end, changed in _parts(at, at + len(text), spans):
+            if start >= MOST_SHOWN:
+                break
+            part = str(shown(text[start - at : min(end, MOST_SHOWN) - at]))
+            names = f"{name} w".strip() if changed else name
+            found.append(f'<span class="{names}">{part}</span>' if names else part)
+        at += len(text)
+    if at > MOST_SHOWN:
+        found.append(f'<span class="dim"> … {plural(at - MOST_SHOWN, "more character")}</span>')
+    return Markup("".join(found))  # noqa: S704  every text in it is escaped
+
+
+def shown(text: str) -> Markup:
+    """Text of others, nothing in it invisible; tabs stay."""
+    return escape("\t".join(visible(part) for part in text.split("\t")))
+
+
+def _parts(start: int, end: int, spans: Sequence[Span]) -> Iterator[tuple[int, int, bool]]:
+    """The stretch from ``start`` to ``end`` cut where a span begins or ends."""
+    cuts = sorted({start, end, *(edge for span in spans for edge in span if start < edge < end)})
+    for one, other in pairwise(cuts):
+        yield one, other, any(begin <= one and other <= stop for begin, stop in spans)
+
+
+def rows_html(
+    path: str, items: Sequence[Pair | Gap], *, split: bool, comments: Mapping[Place, Sequence[Markup]]
+) -> Markup:
+    """Rows of a table; ``comments`` stand below the lines that they are on, as rows of their own."""
+    texts = _coloured_sides(path, items)
+    found: list[str] = []
+    for item in items:
+        if isinstance(item, Gap):
+            found.append(_gap(item, split=split))
+            continue
+        found.append(_pair(item, texts, split=split))
+        for place in _places(item, split=split):
+            said = Markup("").join(comments.get(place, ()))
+            found.append(f'<tr class="said"><td colspan="{4 if split else 3}">{said}</td></tr>' if said else "")
+    return Markup("".join(found))  # noqa: S704  every text in it is escaped
+
+
+def shown_places(items: Sequence[Pair | Gap], *, split: bool) -> set[Place]:
+    return {place for item in items if isinstance(item, Pair) for place in _places(item, split=split)}
+
+
+def _places(pair: Pair, *, split: bool) -> Iterator[Place]:
+    rows = [pair.left, pair.right] if split else [pair.left]
+    seen: set[Place] = set()
+    for row in rows:
+        if row is not None:
+            seen |= {(OLD, row.old), (NEW, row.new)}
+    yield from sorted(place for place in seen if place[1])
+
+
+def _coloured_sides(path: str, items: Sequence[Pair | Gap]) -> dict[int, list[Piece]]:
+    """The pieces of each row by its identity: the old side is coloured as one text, the new one as another."""
+    rows = [row for item in items if isinstance(item, Pair) for row in (item.left, item.right) if row is not None]
+    found: dict[int, list[Piece]] = {}
+    for wanted in ("- ", "+ "):
+        side = list({id(row): row for row in rows if row.mark in wanted}.values())
+        side.sort(key=lambda row: row.old if wanted == "- " else row.new)
+        if wanted == "+ " or any(row.mark == "-" for row in side):
+            found |= zip(map(id, side), coloured(path, [row.text for row in side]), strict=True)
+    return found
+
+
+def _gap(gap: Gap, *, split: bool) -> str:
+    words = plural(gap.lines, "line") if gap.lines else ""
+    button = f'<button type="button" class="plain" data-whole>⋯ {words}</button> ' if gap.lines else ""
+    heading = shown(gap.heading[:MOST_SHOWN])
+    return f'<tr class="gap"><td colspan="{4 if split else 3}">{button}<span>{heading}</span></td></tr>'
+
+
+def _pair(pair: Pair, texts: Mapping[int, list[Piece]], *, split: bool) -> str:
+    left, right = pair.left, pair.right
+    if not split:
+        assert left is not None
+        numbers = _number(OLD, left.old) + _number(NEW, left.new)
+        return f'<tr tabindex="-1">{numbers}{_cell(left, right, texts)}</tr>'
+    return (
+        f'<tr tabindex="-1">{_number(OLD, left.old if left else 0)}{_cell(left, right, texts)}'
+        f"{_number(NEW, right.new if right else 0)}{_cell(right, left, texts)}</tr>"
+    )
+
+
+def _number(side: str, number: int) -> str:
+    return f'<td class="n" data-side="{side}" data-n="{number}"></td>' if number else '<td class="n"></td>'
+
+
+def _cell(row: Row | None, partner: Row | None, texts: Mapping[int, list[Piece]]) -> str:
+    if row is None:
+        return '<td class="none"></td>'
+    spans: Sequence[Span] = ()
+    if partner is not None and partner is not row:
+        old, new = (row, partner) if row.mark == "-" else (partner, row)
+        spans = changed_words(old.text, new.text)[0 if row is old else 1]
+    kind = {"-": " del", "+": " add"}.get(row.mark, "")
+    unended = '<span class="dim"> (no line feed at the end)</span>' if row.unended else ""
+    return f'<td class="t{kind}">{line_html(texts[id(row)], spans)}{unended}</td>'
