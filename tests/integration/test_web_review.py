@@ -36,7 +36,7 @@ async def session(running: DaemonProcess, client: Client) -> session_pb2.Session
 
 @pytest.fixture
 async def owner(running: DaemonProcess, session: session_pb2.Session) -> AsyncIterator[Visitor]:
-    async with visiting(running.sandbox.environ, running.sandbox.root / "state") as visitor:
+    async with visiting(running.sandbox.environ) as visitor:
         yield visitor
 
 
@@ -137,7 +137,7 @@ async def test_a_viewed_file_is_viewed_until_it_changes(
     assert section is not None
     where = f"/sessions/{session.id}/review/viewed"
     await owner.post(where, {"path": "run.sh", "content": section[1]})
-    async with visiting(running.sandbox.environ, running.sandbox.root / "state") as again:  # after a restart
+    async with visiting(running.sandbox.environ) as again:  # after a restart
         assert 'data-path="run.sh" data-viewed' in await review(again, session)
         (Path(session.worktree) / "run.sh").write_text("#!/bin/sh\necho\n")
 
