@@ -13,7 +13,7 @@ import pytest
 from ramet.v1 import attention_pb2, event_pb2, session_pb2, worktree_pb2
 from rametctl.__main__ import application
 from rametctl.dashboard.app import Dashboard
-from rametctl.dashboard.dialogs import Ask, Choose, Confirm, Form, Help
+from rametctl.dashboard.dialogs import Ask, Choose, Confirm, Dialog, Form, Help
 from rametctl.dashboard.widgets import Lines, Prompt
 from textual.pilot import Pilot
 
@@ -148,7 +148,10 @@ async def test_a_request_is_answered_where_it_stands(
     asks(world, kind, data, tool="Bash" if kind == "PERMISSION" else "", reason="why")
     async with screen(world) as shown:
         await shown.ready()
-        await shown.press(*keys)
+        await shown.press(keys[0])
+        if keys[0] in "dty" and keys[1:]:
+            await shown.dialog(Dialog)
+        await shown.press(*keys[1:])
         assert right(await answered(world))
 
 

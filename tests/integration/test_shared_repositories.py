@@ -74,16 +74,11 @@ def run(place: Path, person: int, umask: int, *command: str, at: Path | None = N
         "HOME": str(place / str(person)),
         "PYTHONPATH": os.pathsep.join(sys.path),
     }
+    # By programs, not by Python's own `user=`: that forks this process, in which gRPC's threads may be at work.
+    become = ("setpriv", f"--reuid={person}", f"--regid={GROUP}", "--clear-groups")
+    masked = ("sh", "-c", f'umask {umask:o}; exec "$@"', "sh")
     done = subprocess.run(
-        command,
-        cwd=at or place,
-        env=environment,
-        user=person,
-        group=GROUP,
-        extra_groups=[],
-        umask=umask,
-        capture_output=True,
-        check=False,
+        [*become, *masked, *command], cwd=at or place, env=environment, capture_output=True, check=False
     )
     assert done.returncode == 0, done.stderr.decode()
 

@@ -5,6 +5,7 @@
 
 import asyncio
 import json
+import os
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -58,11 +59,18 @@ async def converse(home: Path, program: Sequence[str], port: int) -> list[Frame]
         "options": [{"label": x, "description": x} for x in "ab"],
     }
     asks = {"tool": "AskUserQuestion", "input": {"questions": [question]}}
-    later = {"tool": "Bash", "input": {"command": "sleep 0.3", "description": "Later", "run_in_background": True}}
+    # It ends in the background once the turn that began it has ended, and not before.
+    gate = home / "repo" / "gate"
+    gate.parent.mkdir()
+    os.mkfifo(gate)
+    later = {
+        "tool": "Bash",
+        "input": {"command": "head -n 1 gate", "description": "Later", "run_in_background": True},
+    }
     hangs = {"tool": "Bash", "input": {"command": "tail -f /dev/null", "description": "Hang"}}
     configuration = '{"mcpServers": {"host": {"type": "sdk", "name": "host"}}}'
     environment = private_environment(home, port)
-    flags = ("--mcp-config", configuration, "--allowedTools", "Bash(sleep:*)")
+    flags = ("--mcp-config", configuration, "--allowedTools", "Bash(head:*)")
     async with running(home, *flags, program=program, environment=environment) as host:
         await host.control("initialize", hooks=HOOKS)
         await host.prompt(script({"text": "hi", **write}, fails, calls, asks, {"text": "end"}))
@@ -71,6 +79,8 @@ async def converse(home: Path, program: Sequence[str], port: int) -> list[Frame]
         await host.control("initialize", hooks=HOOKS)
         await host.control("set_permission_mode", mode="acceptEdits")
         await host.prompt(script(later, {"text": "first"}))
+        await _turn(host, 1)
+        gate.write_text("open\n")
         await host.result(2)
         since = len(host.frames)
         await host.prompt(script(hangs))
