@@ -115,7 +115,7 @@ async def test_what_is_written_between_two_kills_of_a_rewind_becomes_a_checkpoin
         assert (answer.before.number, answer.checkpoint.number) == (3, 1)
         holds_what_was_there(tree, answer.before)
         assert git(tree, "show", f"{answer.before.ref.removesuffix('3')}4:files/meanwhile") == "theirs"
-        told = "its files were changed while it was rewound: what was there then is checkpoint 4"
+        told = "its files were changed during the rewind: checkpoint 4 has them"
         assert told in answer.warnings
         assert told in [event.warning.message for event in await client.log("made")]
         session = await client.get("made")

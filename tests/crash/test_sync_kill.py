@@ -157,7 +157,7 @@ async def test_what_a_git_that_is_killed_too_has_half_written_is_told_and_can_be
     assert (tree / "own").read_text() == "edited since\n"
     async with connected(sandbox) as client:
         (words,) = await warnings(client)
-        assert "cut off while git wrote files" in words
+        assert "interrupted while git wrote files" in words
         found = await client.worktrees.ListCheckpoints(
             worktree_pb2.ListCheckpointsRequest(session="made"), metadata=client.metadata
         )

@@ -175,7 +175,7 @@ async def test_a_repository_inside_that_cannot_be_kept_is_told_of_and_keeps_noth
 
     assert git(repository, "show", f"{made.commit}:beside") == "beside"
     told = [event_pb2.Event.FromString(event.SerializeToString()).warning.message for event in await client.log("made")]
-    assert any("no checkpoint has it: in own: " in words for words in told)
+    assert any("so checkpoints do not have them: in own: " in words for words in told)
 
 
 async def test_submodules_go_back_to_where_they_stood(client: Client, tmp_path: Path) -> None:

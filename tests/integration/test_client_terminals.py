@@ -48,7 +48,7 @@ async def test_run_follows_to_the_end_and_leaves_with_the_command_s_own_code(
     killed = sandbox.ctl("run", "one", "--", "sh", "-c", "kill -9 $$", cwd=trusted)
     assert killed.code == 128 + signal.SIGKILL
     late = sandbox.ctl("run", "one", "--timeout", "0.2", "--", "sleep", "600", cwd=trusted)
-    assert (late.code, late.stderr) == (128 + signal.SIGTERM, "rametctl: ended: its time was over\n")
+    assert (late.code, late.stderr) == (128 + signal.SIGTERM, "rametctl: ended: it timed out\n")
 
 
 async def test_a_detached_command_is_listed_shown_and_stopped(client: Client, sandbox: Sandbox, trusted: Path) -> None:

@@ -185,7 +185,7 @@ async def pool_is_used(client: Client, sandbox: Sandbox, repository: Path) -> No
         return pool_words(await asyncio.to_thread(sandbox.ctl, "pool", *words, cwd=repository))
 
     before = state_of(sandbox, repository)
-    assert "no session was made here yet; the first one fills it, as does `rametctl pool fill`" in await pool("status")
+    assert "it fills with the first session of the repository, or with `rametctl pool fill`" in await pool("status")
     assert await pool("drain") == "0 spares removed\n"
     assert await known(client) == ([], ["daemon_started"])
     assert state_of(sandbox, repository) == before

@@ -123,7 +123,7 @@ async def test_a_command_whose_time_is_over_is_ended_and_says_so(client: Client,
     await client.create(repository, name="one")
     command = await start(client, "one", "sleep", "600", timeout=Duration(nanos=200_000_000))
     _, ended = await watch(client, command.id)
-    assert (ended.state, ended.stop_reason) == (STOPPED, "its time was over")
+    assert (ended.state, ended.stop_reason) == (STOPPED, "it timed out")
 
 
 async def test_no_more_than_its_share_of_a_flood_is_kept(client: Client, sandbox: Sandbox, repository: Path) -> None:

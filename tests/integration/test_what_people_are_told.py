@@ -124,9 +124,9 @@ async def test_a_branch_without_upstream_and_a_tag_lead_out_of_their_refusals(
         assert "--base origin/topic --fetch" in refused(*arguments)
     assert sandbox.ctl("new", "--base", "origin/topic", "--fetch", "--name", "new one", cwd=repository).code == 0
     assert sandbox.ctl("new", "--existing", "topic", "--name", "same one", cwd=repository).code == 0
-    assert "--base v1 makes a new branch from it" in refused("--existing", "v1")
+    assert "--base v1 creates a branch from it" in refused("--existing", "v1")
     assert sandbox.ctl("new", "--base", "v1", "--name", "from tag", cwd=repository).code == 0
-    assert "give --fetch too" in refused("--existing", "nowhere")
+    assert "add --fetch" in refused("--existing", "nowhere")
     git(repository, "remote", "remove", "origin")
     assert "origin/" not in refused("--fetch", "--base", "main"), "there is none to be named"
 

@@ -182,7 +182,7 @@ def test_a_spare_is_given_what_is_newer_unless_somebody_has_changed_what_it_had(
     put(source, "changed", "newer")
     done = carried(source, tree, names, wanted, given)
     assert [(tree / name).read_text() for name in names] == ["newer", "edited", "edited", f"A={tree}"]
-    assert (done.files, done.words) == (1, ["changed is not carried anew: it was changed in the worktree"])
+    assert (done.files, done.words) == (1, ["changed is not carried again: it was changed in the worktree"])
 
 
 def test_a_session_is_given_each_file_once(source: Path, tree: Path) -> None:
@@ -203,7 +203,7 @@ def test_what_would_be_committed_in_the_new_tree_is_left_out_and_told(source: Pa
     put(source, "models/big")
     done = carried(source, tree, [".env", "models/"], order(".env", "models/"), but=(".env", "models/"))
     assert files(tree) == set()
-    assert done.words[0].startswith("2 files are not carried, for the branch tracks them or does not ignore them")
+    assert done.words[0].startswith("2 files are not carried: the branch tracks them or does not ignore them")
 
 
 CUT_OFF = """
@@ -230,7 +230,7 @@ def test_what_is_too_much_is_left_out_and_told(source: Path, tree: Path) -> None
     put(source, "b.bin", "x")
     done = carried(source, tree, ["a.bin", "b.bin"], order("*.bin"))
     assert files(tree) == {"a.bin"}
-    assert done.words == ["1 file is not carried, for that would be more than 1 MiB (carry_limit): b.bin"]
+    assert done.words == ["1 file is not carried: over the limit of 1 MiB (carry_limit): b.bin"]
 
 
 def test_a_directory_that_is_too_much_is_left_out_as_a_whole(source: Path, tree: Path) -> None:
@@ -240,14 +240,14 @@ def test_a_directory_that_is_too_much_is_left_out_as_a_whole(source: Path, tree:
     done = carried(source, tree, ["models/", "z.bin"], order("*.bin", "models"))
     assert files(tree) == {"z.bin"}
     assert (done.files, done.bytes) == (1, 10)
-    assert done.words == ["1 file is not carried, for that would be more than 1 MiB (carry_limit): models"]
+    assert done.words == ["1 file is not carried: over the limit of 1 MiB (carry_limit): models"]
 
 
 def test_a_directory_that_holds_the_new_worktree_is_not_copied_into_it(source: Path) -> None:
     tree = source / "trees/one"
     tree.mkdir(parents=True)
     done = carried(source, tree, ["trees/"], order("trees"))
-    assert done.words == ["trees is not carried: the new worktree lies in it"]
+    assert done.words == ["trees is not carried: the new worktree is inside it"]
 
 
 def test_a_directory_that_nobody_may_write_to_is_carried_with_its_mode(source: Path, tree: Path) -> None:

@@ -55,7 +55,7 @@ async def test_a_closed_directory_is_told_of_and_not_removed(client: Client, rep
 
     async def told() -> bool:
         events = [event.warning.message for event in await client.log("closed") if event.HasField("warning")]
-        return any("no checkpoint has it: could not open directory 'closed/'" in words for words in events)
+        return any("so checkpoints do not have them: could not open directory 'closed/'" in words for words in events)
 
     await eventually(told)
 

@@ -85,7 +85,7 @@ def test_a_refusal_names_what_was_meant(daemon: DaemonProcess, repository: Path)
     assert "there is no such path" in ctl("diff", "one", "nonexistent", code=0)
     assert "the comment has no text" in ctl("comment", "one", "dir0/file0.txt:1", "", code=2)
     assert "counted from 1" in ctl("comment", "one", "dir0/file0.txt:0", "no", code=2)
-    assert "`--base main` makes a new branch from it" in ctl("new", "--existing", "main", code=1)
+    assert "`--base main` creates a branch from it" in ctl("new", "--existing", "main", code=1)
     told = ctl("new", "--existing", "feat/x", code=3)
     assert ("--branch feat/x makes one" in told, "--fetch" in told) == (True, False)
     for place, words in ((tree, "mine"), (repository, "theirs")):

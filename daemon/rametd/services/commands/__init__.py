@@ -1,1 +1,1 @@
-"""Commands in worktrees: setup, teardown, checks, servers, a person's own; and what they need: files, ports, environment, trust."""
+"""Commands in worktrees: setup, teardown, checks, and a person's own; and the ignored files that they need."""

@@ -1,14 +1,15 @@
-"""Carry ignored files that a tree needs from the main worktree into a new one.
+"""Carry: copy ignored files from the main worktree into a new one.
 
-Candidates are what git ignores there. A directory that is ignored as a whole (``node_modules``) is one candidate. A pattern that names it
-copies it as one piece; one that names a place inside it copies the files there, so that ``.env*`` does not gather the environments of a
-thousand packages.
+Candidates are the files that git ignores there. A directory that is ignored as a whole (``node_modules``) is one candidate. A pattern that
+names it copies all of it; a pattern for a path inside it copies the matching files, so that ``.env*`` does not collect files of a thousand
+packages.
 
-Everything is a copy, cheap where the file system can share blocks (`clone_file`): through a link, a setup or an agent would write into
-the person's files. Links keep pointing where they did, but into the new tree where they pointed into the old one.
+Files are copied, sharing blocks if the file system can (`clone_file`). A link instead of a copy would let a setup or an agent write to the
+person's files. Copied links keep their targets; a target inside the old worktree becomes the same path in the new one.
 
-What arrives in the new worktree is ignored there too, or is left out: the next ``git add`` must not take a secret along. Nothing replaces what
-is there, except what a spare was given earlier and nobody has changed since (`given`).
+A file that git would not ignore in the new worktree is left out: ``git add`` must not add a secret. Existing files are not replaced, except
+unchanged copies in a spare (`Given`). Each copy is recorded in the git directory of the worktree, and copied once: afterwards the file belongs
+to the session.
 """
 
 import asyncio
@@ -39,7 +40,7 @@ Stamp = tuple[int, ...]
 
 @dataclass(slots=True)
 class Given:
-    """``files``: by name, how the source was then, and the file in the tree. ``settled``: a session has the tree, and what is noted is its own."""
+    """Record of copies. ``files``: by name, the stamps of source and copy. ``settled``: a session has the worktree, and owns the copies."""
 
     settled: bool = False
     files: dict[str, tuple[Stamp, Stamp]] = field(default_factory=dict)
@@ -48,11 +49,11 @@ class Given:
         self.files[name] = (of_source(source), _of_target(target.lstat()))
 
     def is_current(self, name: str, source: os.stat_result) -> bool:
-        """Whether what the tree was given is what there is to give."""
+        """Whether the copy was made of the present source."""
         return name in self.files and self.files[name][0] == of_source(source)
 
     def is_untouched(self, name: str, there: os.stat_result) -> bool:
-        """Whether a file in the tree is the one that it was given."""
+        """Whether the copy was not changed since."""
         return name in self.files and self.files[name][1] == _of_target(there)
 
 
@@ -61,12 +62,12 @@ def of_source(seen: os.stat_result) -> Stamp:
 
 
 def _of_target(seen: os.stat_result) -> Stamp:
-    """Whatever is done to a file, nobody can set back when."""
+    """Includes ctime, which no program can set back."""
     return seen.st_ino, seen.st_size, seen.st_mtime_ns, seen.st_ctime_ns
 
 
 def read_given(tree: Path) -> Given:
-    """Nothing where none is noted, or not to the end. Blocks."""
+    """Read the record; empty if there is none, or it is incomplete. Blocks."""
     git_dir = existing_git_dir(tree)
     if git_dir is None:
         return Given()
@@ -94,7 +95,7 @@ REWRITE_LIMIT = 16 << 20
 
 @dataclass(slots=True)
 class Carried:
-    """Files copied, bytes among them that take space of their own, and one line for each thing that was not done."""
+    """Number of copied files, bytes that they take on disk, and one line for each path that was not copied."""
 
     files: int = 0
     bytes: int = 0
@@ -103,7 +104,7 @@ class Carried:
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """What to carry, as patterns in gitignore's syntax. ``limit`` is bytes."""
+    """What to copy, as patterns in gitignore's syntax. ``limit`` is bytes."""
 
     carry: tuple[str, ...]
     rewrite: tuple[str, ...]
@@ -112,15 +113,15 @@ class Order:
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """Paths from the source; a directory that is copied as one piece ends in ``/``."""
+    """Paths relative to the source; a directory that is copied as a whole ends in ``/``."""
 
     paths: tuple[str, ...] = ()
 
 
 async def carry(core: Core, source: Path, tree: Path, config: Config, *, settle: bool) -> Carried:
-    """Bring what the configuration names from the worktree ``source`` into ``tree``. Never fatal.
+    """Copy the configured files from the worktree ``source`` into ``tree``. Failures are lines of the result.
 
-    ``settle``: a session has the tree, and what it has been given is its own from now on.
+    ``settle``: a session has the worktree, and owns its copies from now on.
     """
     patterns = config.carry
     if not patterns or source == tree:
@@ -137,21 +138,21 @@ async def carry(core: Core, source: Path, tree: Path, config: Config, *, settle:
             given.settled |= settle
             await asyncio.to_thread(write_given, tree, given)
     except RametError as error:
-        done.words.append(f"nothing is carried: {error.message}")
+        done.words.append(f"nothing was carried: {error.message}")
     except OSError as error:
-        done.words.append(f"what was carried cannot be noted: {error.strerror}")
+        done.words.append(f"the carried files cannot be recorded: {error.strerror}")
     return done
 
 
 def choose(source: Path, tree: Path, candidates: Sequence[str], order: Order, done: Carried) -> Chosen:
-    """Those of ``candidates`` (paths from ``source``, directories ending in ``/``) that the order names. Blocks."""
+    """Choose from ``candidates`` (paths relative to ``source``, directories ending in ``/``) by the patterns. Blocks."""
     found: list[str] = []
     for path in _named(source, candidates, _spec(order.carry, done), order.carry):
         if not _is_open(tree, path):
-            words = "what lies above it in the new worktree is no directory"
+            words = "a parent of it in the new worktree is not a directory"
             done.words.append(f"{path.rstrip('/')} is not carried: {words}")
         elif tree.is_relative_to(source / path):
-            done.words.append(f"{path.rstrip('/')} is not carried: the new worktree lies in it")
+            done.words.append(f"{path.rstrip('/')} is not carried: the new worktree is inside it")
         else:
             found.append(path)
     return Chosen(tuple(found))
@@ -160,7 +161,7 @@ def choose(source: Path, tree: Path, candidates: Sequence[str], order: Order, do
 def bring(
     source: Path, tree: Path, chosen: Chosen, ignored: Collection[str], order: Order, given: Given, done: Carried
 ) -> None:
-    """Copy what was chosen and is ``ignored`` in the tree; ``given`` and ``done`` record it. Blocks."""
+    """Copy the chosen paths that are ``ignored`` in the new worktree; record them in ``given`` and ``done``. Blocks."""
     copying = _Copying(source, tree, _spec(order.rewrite, done) if order.rewrite else None, order.limit, done)
     too_much: list[str] = []
     exposed: list[str] = []
@@ -168,7 +169,7 @@ def bring(
         for path in chosen.paths:
             name = path.rstrip("/")
             if given.settled and name in given.files:
-                continue  # it had it once: whatever has become of that is not ours
+                continue  # copied once; the session may have deleted it
             if path not in ignored:
                 exposed.append(name)
                 continue
@@ -184,11 +185,12 @@ def bring(
             except OSError as error:
                 done.words.append(f"{name} is not carried: {error.strerror}")
     if too_much:
-        words = f"that would be more than {order.limit >> 20} MiB (carry_limit)"
-        done.words.append(f"{_files(too_much)} not carried, for {words}: {listed(too_much)}")
+        done.words.append(
+            f"{_files(too_much)} not carried: over the limit of {order.limit >> 20} MiB (carry_limit): {listed(too_much)}"
+        )
     if exposed:
-        words = "the branch tracks them or does not ignore them, so that they would be committed"
-        done.words.append(f"{_files(exposed)} not carried, for {words}: {listed(exposed)}")
+        words = "the branch tracks them or does not ignore them"
+        done.words.append(f"{_files(exposed)} not carried: {words}: {listed(exposed)}")
 
 
 def _files(names: Sequence[str]) -> str:
@@ -196,28 +198,28 @@ def _files(names: Sequence[str]) -> str:
 
 
 def _is_wanted(name: str, seen: os.stat_result, target: Path, given: Given, done: Carried) -> bool:
-    """Whether it is to be made, or to be brought up to date."""
+    """Whether to copy it: it is missing, or an unchanged copy of an older source."""
     if not (stat.S_ISREG(seen.st_mode) or stat.S_ISLNK(seen.st_mode) or stat.S_ISDIR(seen.st_mode)):
-        return False  # a socket or a pipe is nobody's configuration
+        return False  # a socket or a pipe
     there = _lstat(target)
     if there is None:
         return True
     if name not in given.files or given.is_current(name, seen) or stat.S_ISDIR(seen.st_mode):
         return False
     if not given.is_untouched(name, there):
-        done.words.append(f"{name} is not carried anew: it was changed in the worktree")
+        done.words.append(f"{name} is not carried again: it was changed in the worktree")
         return False
     return True
 
 
 def _spec(lines: Sequence[str], done: Carried) -> GitIgnoreSpec:
-    """What of ``lines`` means something; the rest is told."""
+    """Compile the valid patterns; report the others."""
     good = []
     for text in lines:
         try:
             GitIgnoreSpec.from_lines([text])
         except ValueError:
-            done.words.append(f"{text!r} is no pattern; nothing is carried by it")
+            done.words.append(f"{text!r} is not a valid pattern: ignored")
         else:
             good.append(text)
     return GitIgnoreSpec.from_lines(good)
@@ -238,7 +240,7 @@ def _named(source: Path, candidates: Sequence[str], wanted: GitIgnoreSpec, patte
 
 
 def _files_in(source: Path, directory: str) -> Iterator[str]:
-    """Files and links below a directory, which is not followed where it is a link itself; repositories in it are left alone."""
+    """Files and links below a directory. Does not follow a link, and skips ``.git``."""
     if (source / directory.rstrip("/")).is_symlink():
         yield directory.rstrip("/")
         return
@@ -254,7 +256,7 @@ def _is_forbidden(path: str) -> bool:
 
 
 def _is_open(tree: Path, path: str) -> bool:
-    """Whether only directories are above it: what a branch holds, such as a link or a repository, must not lead us out of the tree."""
+    """Whether all parents of a path are directories of the worktree: links and nested repositories lead out of it."""
     place = tree
     for part in Path(path).parts[:-1]:
         place /= part
@@ -268,7 +270,7 @@ def _is_open(tree: Path, path: str) -> bool:
 
 @contextmanager
 def _scratch(tree: Path) -> Iterator[Path]:
-    """A directory for a file that is being written: beside the tree, where nobody commits what a kill has left, and named as what goes with the tree."""
+    """A temporary directory beside the worktree, where git sees no leftovers of a kill. By its name it is removed with the worktree."""
     folder = tree.with_name(f".{tree.name}.removing-0")
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
@@ -283,7 +285,7 @@ class _TooMuchError(Exception):
 
 
 class _Copying:
-    """Copies of one call, and how much space they take together."""
+    """Copies of one call, with their total size."""
 
     def __init__(self, source: Path, tree: Path, rewritten: GitIgnoreSpec | None, limit: int, done: Carried) -> None:
         self._source, self._tree = source, tree
@@ -292,7 +294,7 @@ class _Copying:
         self._done = done
 
     def put(self, path: str, scratch: Path, target: Path) -> bool:
-        """Copy one path, whole or not at all, by way of ``scratch``; returns whether there is a copy. Raises _TooMuchError, OSError."""
+        """Copy one path completely or not at all, through ``scratch``; return whether there is a copy. Raises _TooMuchError, OSError."""
         _clear(scratch)
         files, used = self._done.files, self._done.bytes
         try:
@@ -302,7 +304,7 @@ class _Copying:
             mode = stat.S_IMODE(scratch.lstat().st_mode)
             is_directory = scratch.is_dir() and not scratch.is_symlink()
             if is_directory:
-                scratch.chmod(0o700)  # one that nobody may write to cannot be moved
+                scratch.chmod(0o700)  # a read-only directory cannot be moved
             scratch.rename(target)
             if is_directory:
                 target.chmod(mode)
@@ -324,7 +326,7 @@ class _Copying:
         elif stat.S_ISREG(seen.st_mode):
             self._copy_file(name, place, seen, made)
         else:
-            return  # a socket or a pipe belongs to a process, not to a tree
+            return  # a socket or a pipe
         self._done.files += 1
 
     def _copy_directory(self, name: str, seen: os.stat_result, made: Path) -> None:
@@ -345,8 +347,10 @@ class _Copying:
         shutil.copystat(place, made)
 
     def _copy_link(self, name: str, place: Path, made: Path) -> None:
-        """A link into the main worktree becomes one into this tree. One that leads out of it is followed where it is a file, else left out:
-        a tool that works on the tree would write through it."""
+        """Copy a link. A target inside the main worktree becomes the same path in the new one.
+
+        Of other targets a file is copied, and a directory is left out: a tool would write through the link.
+        """
         text = place.readlink()
         end = Path(os.path.normpath(place.parent / text))
         if end.is_relative_to(self._source):
@@ -361,7 +365,7 @@ class _Copying:
 
 
 def _is_program(place: Path) -> bool:
-    """Whether a link leads to something to be run, such as the interpreter of a virtual environment, which looks for its library beside it."""
+    """Whether a link leads to a program, such as the interpreter of a virtual environment, which finds its library beside it."""
     return place.is_file() and os.access(place, os.X_OK)
 
 
@@ -373,7 +377,7 @@ def _clear(place: Path) -> None:
 
 
 def _rewrite(file: Path, old: str, new: str) -> None:
-    """Replace the path ``old`` by ``new`` where it stands as a whole path or begins one."""
+    """Replace the path ``old`` by ``new``, also as a prefix of longer paths."""
     text = file.read_bytes()
     changed = re.sub(re.escape(os.fsencode(old)) + rb"(?![\w.-])", lambda _: os.fsencode(new), text)
     if changed != text:

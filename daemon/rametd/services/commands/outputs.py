@@ -30,7 +30,7 @@ class Ender:
         self._executor = executor
 
     async def await_end(self, command: Command) -> ExitRecord | None:
-        """How it ended, None where its keeper was lost; one whose time is over is ended. Raises `KeeperFencedError`."""
+        """Wait for the end of a command, and end it at its deadline. Return None if its keeper was lost. Raises `KeeperFencedError`."""
         handle, core = Handle(command.handle), self._core
         left = None if command.deadline is None else max(0.0, command.deadline - core.clock())
         while True:
@@ -39,10 +39,10 @@ class Ender:
                     async with asyncio.timeout(left):
                         record = await self._executor.wait(handle)
                 except TimeoutError:
-                    await self.note_stop(command.id, "its time was over")
+                    await self.note_stop(command.id, "it timed out")
                     record = await self.end(handle, GRACE_S)
                 if record is None:
-                    # Its keeper was lost: what that held may live on.
+                    # Its keeper was lost, but its processes may live.
                     record = await self._executor.end(handle, REMOVAL_GRACE_S, epoch=core.fence)
             except KeeperFencedError:
                 raise
@@ -54,7 +54,7 @@ class Ender:
                 return record
 
     async def note_stop(self, command_id: str, reason: str) -> Command | None:
-        """Store why it is ended before it is, unless that is stored already."""
+        """Store why a command is ended, before ending it; the first reason stays."""
 
         def work(unit: Unit) -> Command | None:
             command = unit.commands.find(command_id)
@@ -65,26 +65,26 @@ class Ender:
         return await write_for_sure(self._core.store, work)
 
     async def end(self, handle: Handle, grace: float) -> ExitRecord | None:
-        """End the whole tree of processes; ``grace`` is seconds."""
-        # At once: waiting for it to leave because its stdin is closed, as an agent does, would be in vain.
+        """End all processes of a command; ``grace`` is seconds."""
+        # Signal at once: unlike an agent, a command does not exit because its stdin is closed.
         with suppress(WrongStateError):
             await self._executor.signal(handle, "SIGTERM", epoch=self._core.fence)
         return await self._executor.end(handle, grace, epoch=self._core.fence)
 
     async def destroy(self, handle: Handle) -> None:
-        """End what a keeper holds, and remove its directory."""
+        """End all processes of a keeper, and remove its directory."""
         try:
             await self._executor.end(handle, REMOVAL_GRACE_S, epoch=self._core.fence)
             await self._executor.destroy(handle)
         except (RametError, OSError) as error:
-            log.warning("what a command left stays", handle=handle, error=str(error))
+            log.warning("the directory of a command was not removed", handle=handle, error=str(error))
 
 
 TOLD_BYTES = 1 << 20
-"""Of a command's output that become events; the rest is in its own."""
+"""Bytes of an output that become events; `rametctl run --logs` shows all of it."""
 CHUNK = 64 << 10
 TICK_S = 0.2
-"""How often the output of a command that runs is looked at, while somebody follows it."""
+"""How often to read the output of a running command that is followed."""
 
 
 class Outputs:
@@ -93,9 +93,9 @@ class Outputs:
         self._executor = executor
 
     async def pieces(self, handle: Handle, offset: int, ended: asyncio.Event) -> AsyncIterator[JournalLine]:
-        """From ``offset`` on, as far as it is kept, until ``ended`` is set and all is out."""
+        """Yield the output from ``offset`` on, as far as its keeper has it, until ``ended`` is set and all is read."""
         while True:
-            # Looked at before the output is: what was written until the end is then read in this round.
+            # Test this before reading, so that this round reads everything that was written before the end.
             over = ended.is_set()
             with suppress(NotFoundError):
                 while (piece := await self._executor.read(handle, offset, CHUNK)).data:
@@ -108,7 +108,7 @@ class Outputs:
                     await ended.wait()
 
     async def tell(self, command: Command, ended: asyncio.Event) -> None:
-        """Put the output of a setup, teardown or check into the log of events, each byte once, up to a limit."""
+        """Log the output of a setup, teardown or check as events, each byte once, up to a limit."""
         if command.kind == CommandKind.RUN or not (command.session_id or command.kind == CommandKind.CHECK):
             return
         decoder = codecs.getincrementaldecoder("utf-8")("replace")
@@ -127,7 +127,7 @@ class Outputs:
                 return
 
     async def size(self, handle: Handle) -> int:
-        """Bytes that were written; 0 where nothing is left."""
+        """Size of the output in bytes; 0 if it was deleted."""
         try:
             return await self._executor.written(handle)
         except NotFoundError:

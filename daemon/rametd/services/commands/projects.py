@@ -1,4 +1,4 @@
-"""Recognising what kind of project a directory holds, and which setup would fit it. Blocks: call it in a thread."""
+"""Recognize the kind of project in a directory, and suggest a setup. Blocks: call it in a thread."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -9,19 +9,19 @@ LOCK_FILES = (
     *("package-lock.json", "npm-shrinkwrap.json", "pnpm-lock.yaml", "yarn.lock", "bun.lock", "bun.lockb"),
     *("Cargo.lock", "go.sum", "composer.lock", "Gemfile.lock"),
 )
-"""What a setup depends on when the configuration does not say it."""
+"""Files that a setup depends on by default."""
 
 
 @dataclass(frozen=True, slots=True)
 class Project:
-    """``kind`` is the tool's name; of a directory with several, those of all."""
+    """``kind``: the name of the tool, or of all tools, with commas."""
 
     kind: str
     setup: tuple[str, ...]
 
 
 def recognise(root: Path) -> Project | None:
-    """The project at ``root``; None for none that we know."""
+    """The project at ``root``; None if its kind is unknown."""
     found = [project for look in (_python, _javascript, _rust, _go, _php, _ruby) if (project := look(root)) is not None]
     if not found:
         return None
@@ -82,6 +82,6 @@ def _text(path: Path, limit: int = 1 << 20) -> str:
 
 
 def named_files(root: Path, patterns: tuple[str, ...]) -> Iterator[Path]:
-    """The files that ``patterns`` (globs from ``root``) name, sorted; those that links lead to elsewhere are left out."""
+    """Files that match ``patterns`` (globs relative to ``root``), sorted; without links that lead out of ``root``."""
     found = {path for pattern in patterns or LOCK_FILES for path in root.glob(pattern)}
     yield from sorted(path for path in found if path.is_file() and path.resolve().is_relative_to(root.resolve()))

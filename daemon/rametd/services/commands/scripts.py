@@ -1,4 +1,4 @@
-"""Shell commands of the configuration: one after the other as one command, also in worktrees that no session has."""
+"""Shell commands of the configuration, run one after another as one command, also in worktrees without a session."""
 
 import asyncio
 import hashlib
@@ -21,12 +21,12 @@ from rametd.services.core import Core
 
 TAIL_BYTES = 16 << 10
 OF_A_SESSION = re.compile(r"RAMET_(PORT|SESSION|BRANCH)")
-"""In a command: what it does is for one session alone, so that a spare cannot have it done beforehand."""
+"""Variables of a session: a command that uses them cannot run beforehand in a spare."""
 
 
 @dataclass(frozen=True, slots=True)
 class SetupResult:
-    """``digest`` is what `Session.setup_digest` is to be; ``words`` say what went wrong, "" when nothing did."""
+    """``digest``: the new `Session.setup_digest`. ``words``: what failed, "" for nothing."""
 
     digest: str
     state: SetupState
@@ -39,7 +39,7 @@ class SetupResult:
 
 @dataclass(frozen=True, slots=True)
 class CheckResult:
-    """``status`` is as in `Command.exit_status`; ``words`` one line on what went wrong; ``tail`` the end of the output."""
+    """``status``: as in `Command.exit_status`. ``words``: one line about the failure. ``tail``: the end of the output."""
 
     ok: bool
     status: str
@@ -48,17 +48,17 @@ class CheckResult:
 
 
 class Scripts:
-    """Runs them in trees that are prepared for sessions to come, or that work is landed in."""
+    """Runs scripts in spares and in the worktrees of merge queues."""
 
     def __init__(self, core: Core, terminals: Terminals) -> None:
         self._core = core
         self._terminals = terminals
 
     async def run_in(self, tree: Path, repo: Repo, config: Config, *, variables: Mapping[str, str] = {}) -> SetupResult:
-        """Carry and set up a worktree that no session has, such as a spare. Never raises but when cancelled.
+        """Carry files into a worktree without a session, such as a spare, and run the setup. Raises only when cancelled.
 
-        ``variables`` are added to its environment. The digest is "" where the setup depends on the session that it is for: whoever
-        takes the tree over then has it run again.
+        ``variables`` are added to the environment. The digest is "" if the setup depends on variables of a session: it then runs
+        when a session gets the worktree.
         """
         carried = await carry(self._core, repo.root, tree, config, settle=False)
         if not config.setup:
@@ -72,7 +72,7 @@ class Scripts:
             CommandKind.SETUP,
             variables=variables,
             timeout=config.setup_timeout,
-            before=LOWEST,  # nobody waits for it
+            before=LOWEST,  # no session waits for it
         )
         digest = await asyncio.to_thread(digest_of, tree, config)
         return SetupResult(digest, SetupState.DONE if result.ok else SetupState.FAILED, result.words)
@@ -83,13 +83,13 @@ class Scripts:
         tree: Path,
         repo: Repo,
         *,
-        timeout: float,  # noqa: ASYNC109 - the command's, which outlives our waiting
+        timeout: float,  # noqa: ASYNC109 - of the command, which may outlive this call
         variables: Mapping[str, str] = {},
         remember: Remember = remember_nothing,
     ) -> CheckResult:
-        """Run ``commands`` one after the other in ``tree`` until one fails. Ended, with all its processes, when we are cancelled.
+        """Run ``commands`` one after another in ``tree`` until one fails. Cancelling this call ends them with all their processes.
 
-        ``remember`` runs in the unit of work that says that it runs, and learns as which command.
+        ``remember`` gets the command, in the unit of work that stores that it runs.
         """
         return await self._run_apart(
             commands, tree, repo, CommandKind.CHECK, variables=variables, timeout=timeout, remember=remember
@@ -122,14 +122,14 @@ class Scripts:
         except RametError as error:
             return CheckResult(ok=False, status="", words=error.message, tail="")
         except asyncio.CancelledError:
-            # The start goes on all the same: what comes of it must not be left to run for nobody.
+            # The start continues: end the command afterwards.
             command = await asyncio.shield(starting)
-            await asyncio.shield(self._terminals.stop(command.id, "nobody waits for it"))
+            await asyncio.shield(self._terminals.stop(command.id, "its caller was cancelled"))
             raise
         try:
             done = await self._terminals.wait(command.id)
         except asyncio.CancelledError:
-            await asyncio.shield(self._terminals.stop(command.id, "nobody waits for it"))
+            await asyncio.shield(self._terminals.stop(command.id, "its caller was cancelled"))
             raise
         words = "" if done.succeeded else await self.why(done)
         result = CheckResult(done.succeeded, done.exit_status, words, await self._terminals.tail(done, TAIL_BYTES))
@@ -137,14 +137,14 @@ class Scripts:
         return result
 
     async def why(self, command: Command) -> str:
-        """One line on how it failed, with the last that it said."""
-        how = command.stop_reason or command.exit_status or "nobody saw how it ended"
+        """How a command failed, and its last line of output, in one line."""
+        how = command.stop_reason or command.exit_status or "its end was not seen"
         lines = [line.strip() for line in (await self._terminals.tail(command, 4096)).splitlines() if line.strip()]
         return f"{how}: {lines[-1][:300]}" if lines else how
 
 
 def shell_argv(commands: Sequence[str]) -> tuple[str, ...]:
-    """One program that runs shell commands, each in a shell of its own and told before it runs, until one fails."""
+    """Arguments of a program that prints and runs shell commands, each in its own shell, until one fails."""
     steps = (
         f"printf '%s\\n' {shlex.quote('$ ' + command)} && /bin/sh -c {shlex.quote(command)}" for command in commands
     )
@@ -152,7 +152,7 @@ def shell_argv(commands: Sequence[str]) -> tuple[str, ...]:
 
 
 def digest_of(tree: Path, config: Config) -> str:
-    """What a setup depends on: its commands, and the content of the files it names. Blocks."""
+    """Digest of a setup: its commands, and the content of the files that it depends on. Blocks."""
     digest = hashlib.sha256(repr(config.setup).encode())
     for path in projects.named_files(tree, config.setup_files):
         content = hashlib.sha256(path.read_bytes()).digest()

@@ -1,7 +1,7 @@
-"""Preparing worktrees: carried files, then the setup; the teardown before they go; checks of work.
+"""Setup and teardown of worktrees: copy ignored files, run the setup; run the teardown before a worktree is removed.
 
-A setup runs once per tree, and again when the files that it depends on are others than when it ran. It never keeps an agent from starting: what
-goes wrong is said, and the tree can be used all the same.
+A setup runs once per worktree, and again when the files that it depends on change. An agent starts even if the setup fails; a warning tells
+of the failure.
 """
 
 import asyncio
@@ -35,14 +35,14 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What a request for a setup led to: a command, or, where none is configured, one that would fit."""
+    """Result of a requested setup: its command, or, if none is configured, a project with a suggestion."""
 
     command: Command | None
     project: projects.Project | None = None
 
 
 class Setup:
-    """What it starts for sessions is one task each; `ready` awaits it."""
+    """Runs one task for each session; `ready` awaits it."""
 
     def __init__(self, core: Core, terminals: Terminals) -> None:
         self._core = core
@@ -50,17 +50,17 @@ class Setup:
         self.scripts = Scripts(core, terminals)
         self.run_in, self.check = self.scripts.run_in, self.scripts.check
         self._tasks: dict[str, asyncio.Task[None]] = {}
-        self._hurries: dict[str, asyncio.Event] = {}  # by session; of those that wait for it
+        self._hurries: dict[str, asyncio.Event] = {}  # by session that waits in `ready`
         self._unsubscribe = core.store.subscribe(self._notice)
 
-    # ── moments of a session's life ──────────────────────────────────────────────────────────────────────────────────────────────
+    # ── hooks ───────────────────────────────────────────────────────────────────────────────────────────────
 
     def begin(self, session: Session) -> None:
-        """A worktree was made, or more is allowed in it: carry what it was not given yet, then set up, in the background."""
+        """A worktree was created, or the person trusted more: carry missing files, then run the setup, in the background."""
         self._spawn(session.id, self._prepare(session.id, fresh=True))
 
     async def ready(self, session: Session) -> None:
-        """Wait until the worktree is prepared, as well as that goes: until a setup's own time is over, or somebody is in a hurry."""
+        """Wait until the setup ends or times out, or `hurry` is called."""
         if session.id not in self._tasks:
             self._spawn(session.id, self._prepare(session.id, fresh=False))
         hurry = self._hurries[session.id] = asyncio.Event()
@@ -72,32 +72,32 @@ class Setup:
             del self._hurries[session.id]
 
     async def over(self, session_id: str) -> None:
-        """Return once nothing is being prepared for a session."""
+        """Return once no setup of a session runs."""
         while (task := self._tasks.get(session_id)) is not None:
             await asyncio.wait([task])
 
     def hurry(self, session_id: str) -> None:
-        """Somebody wants to stop, interrupt or remove a session, and must not wait for its setup; that goes on."""
+        """Let `ready` return: a caller stops, interrupts or removes the session. The setup continues."""
         if (waiting := self._hurries.get(session_id)) is not None:
             waiting.set()
 
     async def tear_down(self, session: Session) -> Sequence[str]:
-        """The worktree is about to go: run the teardown, then end every command. What went wrong with that, in words."""
+        """Run the teardown before the worktree is removed, then end all commands; return warnings."""
         if (task := self._tasks.get(session.id)) is not None:
             task.cancel()
             await asyncio.wait([task])
-        await self._terminals.end_all(session.id, "its worktree goes", kind=CommandKind.SETUP)
+        await self._terminals.end_all(session.id, "its worktree is being removed", kind=CommandKind.SETUP)
         try:
             words = await self._tear_down(session)
         except RametError as error:
             words = f"the teardown was not run: {error.message}"
         if words:
             await self._warn(session, words)
-        await self._terminals.end_all(session.id, "its worktree goes")
+        await self._terminals.end_all(session.id, "its worktree is being removed")
         return (words,) if words else ()
 
     async def _tear_down(self, session: Session) -> str:
-        """Why it failed, "" where it did not."""
+        """Run the teardown; return why it failed, "" if it did not."""
         core = self._core
         if session.worktree_kind != WorktreeKind.OWN or not await asyncio.to_thread(session.worktree.is_dir):
             return ""
@@ -105,7 +105,7 @@ class Setup:
         config = (await for_session(core, session, repo)).config
         if not config.teardown:
             return ""
-        # One that a killed daemon began is seen through and not begun again.
+        # A killed daemon may have started it: wait for that one.
         living = await core.store.read(lambda reader: reader.commands.living(session.id))
         running = next((each for each in living if each.kind == CommandKind.TEARDOWN), None)
         if running is None:
@@ -117,7 +117,7 @@ class Setup:
         return "" if done.succeeded else f"the teardown failed: {await self.scripts.why(done)}"
 
     async def recover(self, wanted: Callable[[str], bool] = lambda session_id: True) -> None:
-        """Go on with what a killed daemon had begun, or not begun yet, for sessions."""
+        """Resume or start the setups that a killed daemon did not finish."""
         for session in await self._core.store.read(lambda reader: reader.sessions.setup_due()):
             if not wanted(session.id):
                 continue
@@ -143,7 +143,7 @@ class Setup:
                 self.begin(session)
 
     def _spawn(self, key: str, coroutine: Coroutine[Any, Any, None]) -> None:
-        """One after the other for each ``key``."""
+        """Run coroutines one after another for each ``key``."""
         before = self._tasks.get(key)
 
         async def in_turn() -> None:
@@ -158,7 +158,7 @@ class Setup:
         if self._tasks.get(key) is task:
             del self._tasks[key]
         if not task.cancelled() and (error := task.exception()) is not None:
-            log.error("preparing a worktree failed", of=key, exc_info=error)
+            log.error("a setup task failed", of=key, exc_info=error)
 
     # ── a session's worktree ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -177,7 +177,7 @@ class Setup:
             elif settings.untrusted is not None and settings.untrusted.setup and session.setup == SetupState.NONE:
                 await self._store(session.id, SetupState.UNTRUSTED, "", reason="its setup is not trusted")
         except WrongStateError as error:
-            # It is being rewound, or goes: what is due stays due, and its agent waits for it.
+            # Another operation has the worktree: the setup stays due, and the agent waits for it.
             log.info("not set up yet", session=session.id, reason=error.message)
         except RametError as error:
             await self._store(session.id, SetupState.FAILED, session.setup_digest, reason=error.message)
@@ -193,7 +193,7 @@ class Setup:
             return
         last = await self._core.store.read(lambda reader: newest_setup(reader, session.id))
         if last is not None and last.digest == digest and (last.living or session.setup == SetupState.RUNNING):
-            command = last  # begun by a daemon that was killed
+            command = last  # started by a killed daemon
         else:
             command = await self._start(session, config, digest, DAEMON, "", lambda unit, started: None)
         await self._judge(session, config, command)
@@ -227,7 +227,7 @@ class Setup:
 
     async def _judge(self, session: Session, config: Config, command: Command) -> None:
         done = await self._terminals.wait(command.id)
-        # Anew: a setup may write the very files that it depends on, such as a lock file that was not there.
+        # Compute it again: a setup may write the files that it depends on, such as a lock file.
         digest = await asyncio.to_thread(digest_of, session.worktree, config)
         if done.succeeded:
             await self._store(session.id, SetupState.DONE, digest, command_id=done.id)
@@ -237,7 +237,7 @@ class Setup:
     async def again(
         self, session: Session, principal: str, request_id: str, remember: Callable[[Unit, Command], None]
     ) -> Asked:
-        """Run a session's setup, also if it has run. Raises `NotTrustedError`, `WrongStateError`, `BadConfigError`."""
+        """Run a session's setup, even if it ran before. Raises `NotTrustedError`, `WrongStateError`, `BadConfigError`."""
         core = self._core
         refuse_archived(session)
         repo = await core.store.read(lambda reader: reader.repos.get(session.repo_id))
@@ -270,7 +270,7 @@ class Setup:
 def change(
     unit: Unit, session_id: str, state: SetupState, digest: str, *, reason: str = "", command_id: str = ""
 ) -> None:
-    """Store and log how far a setup is; nothing for a session that is gone by now."""
+    """Store and log the state of a setup, unless the session is gone."""
     session = unit.sessions.find(session_id)
     if session is None:
         return
@@ -284,5 +284,5 @@ def newest_setup(reader: Reader, session_id: str) -> Command | None:
 
 
 def why_failed(session: Session) -> str:
-    """Why its setup failed, in one line; "" where it did not."""
+    """Why the setup failed, in one line; "" if it did not."""
     return (session.setup_reason or "it failed") if session.setup == SetupState.FAILED else ""

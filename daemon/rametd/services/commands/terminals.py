@@ -1,7 +1,7 @@
-"""Commands in worktrees, each held by a keeper of its own: it outlives the daemon and ends as a whole tree of processes.
+"""Commands in worktrees. Each has a keeper, outlives the daemon, and ends with all its processes.
 
-The row is stored first, then the keeper is started, then the row says that it runs. A daemon that finds a row in between starts it again, which
-is the same start; one that finds a keeper without a row ends it. How a command ended is read from its keeper, never made up.
+The row is stored first, then the keeper is started, then the row records that the command runs. A daemon that finds a row without a running
+keeper repeats the start, which joins an earlier one; it ends a keeper without a row. The keeper records how the command ended.
 """
 
 import asyncio
@@ -34,14 +34,15 @@ Remember = Callable[[Unit, Command], None]
 
 
 def remember_nothing(unit: Unit, command: Command) -> None:
-    """A command that nothing else is told of."""
+    """Store nothing else."""
 
 
 @dataclass(frozen=True, slots=True)
 class NewCommand:
-    """What is to run. ``timeout`` is seconds; ``environment`` is added to the session's; without a ``session`` it is complete.
+    """A command to run. ``timeout`` is seconds. ``environment`` is added to the session's; without a session it is complete.
 
-    ``request_id`` makes the same request the same command; ``remember`` runs in the unit of work that says that it runs.
+    A second request with the same ``request_id`` is the same command. ``remember`` runs in the unit of work that stores that
+    the command runs.
     """
 
     argv: tuple[str, ...]
@@ -56,7 +57,7 @@ class NewCommand:
 
 
 def draft(now: float, new: NewCommand, tree: Path, session_id: str, repo_id: str) -> Command:
-    """The row of a command that is about to start ``now`` in the worktree ``tree``; without a session ``session_id`` is empty."""
+    """The row of a command that starts ``now`` in the worktree ``tree``; ``session_id`` is "" without a session."""
     return Command(
         id=_id_of(new.request_id) if new.request_id else new_id(),
         session_id=session_id,
@@ -90,15 +91,15 @@ log = structlog.get_logger()
 
 SEGMENT_BYTES = 1 << 20
 KEPT_BYTES = 16 << 20
-"""Of a command's output."""
+"""Bytes of an output that its keeper stores."""
 KEPT_COMMANDS = 20
-"""Of a session, that have ended."""
+"""Ended commands of a session that the store keeps."""
 WRAPPED = ("/bin/sh", "-c", 'exec "$@" </dev/null 2>&1', "sh")
-"""Nobody is there to type, and standard error goes where standard output goes, in the order in which both are written."""
+"""Standard input is empty. Standard error joins standard output, in the order of the writes."""
 
 
 class Terminals:
-    """Owns every command. ``executor`` holds commands only."""
+    """Owns all commands. ``executor`` is for commands only."""
 
     def __init__(self, core: Core, executor: Executor) -> None:
         self._core = core
@@ -114,7 +115,7 @@ class Terminals:
     # ── starting ─────────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def start(self, session: Session, new: NewCommand) -> Command:
-        """Start it in the session's worktree. Raises `WrongStateError` for one that goes or is being written to, `WorkingDirectoryError`."""
+        """Start a command in the session's worktree. Raises `WrongStateError` while an operation has it, `WorkingDirectoryError`."""
         command = draft(self._core.clock(), new, session.worktree, session.id, session.repo_id)
 
         def insert(unit: Unit) -> Command:
@@ -125,17 +126,17 @@ class Terminals:
         command = await self._core.store.write(insert)
         self._core.failpoint.hit("command.intended")
         if command.state != CommandState.STARTING:
-            return command  # the same request, again
+            return command  # a repeated request
         return await self._begin(command, new.remember, new.environment)
 
     async def start_apart(self, tree: Path, repo: Repo, new: NewCommand) -> Command:
-        """Start it in a worktree that no session has. It does not outlive the daemon: whoever wanted it begins anew."""
+        """Start a command in a worktree without a session. The next daemon ends it: its caller is gone."""
         command = draft(self._core.clock(), new, tree, "", repo.id)
         await self._core.store.write(lambda unit: unit.commands.insert(command))
         return await self._begin(command, new.remember, new.environment)
 
     async def _begin(self, command: Command, remember: Remember, more: Mapping[str, str]) -> Command:
-        # In a task of its own: a caller that hangs up leaves nothing half started.
+        # In its own task: a caller that hangs up does not interrupt the start.
         task = self._starting.get(command.id)
         if task is None:
             task = self._starting[command.id] = asyncio.create_task(self._launch(command, remember, more))
@@ -240,13 +241,13 @@ class Terminals:
         return await self._core.store.read(lambda reader: reader.commands.get(command_id))
 
     async def wait(self, command_id: str) -> Command:
-        """Wait for the end; the command as it is then."""
+        """Wait for the end of a command; return it."""
         while (task := self._starting.get(command_id) or self._watches.get(command_id)) is not None:
             await asyncio.wait([task])
         return await self.get(command_id)
 
     async def output(self, command_id: str, offset: int, *, follow: bool) -> AsyncIterator[JournalLine]:
-        """What it wrote from ``offset`` on, as far as that is kept; with ``follow`` until it has ended."""
+        """Yield the output from ``offset`` on, as far as its keeper has it; with ``follow`` until the command ends."""
         if (starting := self._starting.get(command_id)) is not None:
             await asyncio.wait([starting])
         command = await self.get(command_id)
@@ -260,11 +261,11 @@ class Terminals:
             yield piece
 
     async def tail(self, command: Command, size: int) -> str:
-        """The last ``size`` bytes of its output."""
+        """The last ``size`` bytes of the output."""
         return await self._outputs.tail(Handle(command.handle), size)
 
     async def stop(self, command_id: str, reason: str, *, grace: float = GRACE_S) -> Command:
-        """End it with all its processes, and wait for that; what has ended stays as it is."""
+        """End a command with all its processes, and wait for the end; nothing happens if it has ended."""
         if (starting := self._starting.get(command_id)) is not None:
             await asyncio.wait([starting])
         command = await self._ender.note_stop(command_id, reason)
@@ -284,14 +285,14 @@ class Terminals:
                 raise outcome
 
     async def forget(self, command: Command) -> None:
-        """Drop one that has ended, with its output."""
+        """Delete an ended command with its output."""
         await write_for_sure(self._core.store, lambda unit: unit.commands.remove(command.id))
         await self._ender.destroy(Handle(command.handle))
 
     # ── over restarts ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def recover(self) -> None:
-        """Take up what a former daemon left. What belongs to no session, and what nobody knows of, is ended."""
+        """Watch the commands of a former daemon. End those without a session or a row."""
         core = self._core
         await write_for_sure(core.store, lambda unit: unit.commands.remove_sessionless())
         for command in await core.store.read(lambda reader: reader.commands.living()):
@@ -313,21 +314,21 @@ class Terminals:
             log.warning("a command could not be started", command=command.id, error=error.message)
 
     async def sweep(self) -> None:
-        """End and remove what no row knows of, rows of removed sessions first."""
+        """Delete rows of removed sessions; end all commands without a row and remove their directories."""
 
         def known(unit: Unit) -> frozenset[str]:
             unit.commands.remove_orphaned()
             return unit.commands.ids()
 
         async with self._sweeping:
-            # The directories first: a command's row is there before its directory is.
+            # List the directories first: a command's row is stored before its directory exists.
             handles = await asyncio.to_thread(self._executor.discover)
             ids = await write_for_sure(self._core.store, known)
             strays = [handle for handle in handles if Place.from_handle(handle).session not in ids]
             await asyncio.gather(*map(self._ender.destroy, strays))
 
     async def close(self) -> None:
-        """Let go; commands go on under their keepers."""
+        """Stop watching; commands continue under their keepers."""
         self._unsubscribe()
         tasks = [*self._starting.values(), *self._watches.values(), *self._background]
         for task in tasks:
@@ -351,7 +352,7 @@ class Terminals:
 
 
 def _refuse_busy(reader: Reader, session: Session) -> None:
-    """A fork of it, or a landing, is in nobody's way; nor is the end of its coming back, when its tree is there."""
+    """Raise `WrongStateError` while an exclusive operation has the session, except at the end of a restore, when its worktree exists."""
     found = reader.operations.exclusive(session.id)
     if found is not None and not (found.kind == Kind.RESTORE and session.state != State.ARCHIVED):
         raise busy_error(session.name, found)

@@ -1,1 +1,1 @@
-"""Making sessions: where from, what of, and the spares that make it quick."""
+"""Create and fork sessions; the pool of spares that makes it fast."""

@@ -34,7 +34,7 @@ from rametd.store import Unit
 
 
 def operation_of(session: Session, info: RepositoryInfo, start: Start, spare: Spare | None) -> Operation:
-    """What a later daemon must know to undo the creation; of a spare the commit that it stands at too."""
+    """The operation of a creation, with what the next daemon needs to undo it: for a spare also its commit."""
     return Operation(
         id=new_id(),
         kind=Kind.CREATE,
@@ -55,14 +55,14 @@ def begin(unit: Unit, repo: Repo, made: Made, spare: Spare | None) -> None:
     if made.start.worktree is not None:
         require_alone(unit, repo, made.start.worktree)
     if spare is not None and not unit.spares.remove(spare.id):
-        raise ChangedError("the spare was taken by somebody else", hint="try again")
+        raise ChangedError("another creation took the spare", hint="try again")
     unit.operations.begin(made.operation)
 
 
 def insert(unit: Unit, session: Session, new: NewSession, operation: Operation) -> Session:
-    """Store it with all that comes with it. Returns it as it is then."""
+    """Store a session with its events, its prompt and the end of its operation; return the stored row."""
     new.admit(unit, session)
-    if not session.forked_from:  # a fork is its original once more, until the person says whose what is
+    if not session.forked_from:  # a fork has the paths of its original, until the person changes them
         parent = unit.sessions.find(session.parent_id) if session.parent_id else None
         check_claims(unit, session.repo_id, new.owns, new.forbids, parent=parent, tree=new.tree)
     unit.sessions.insert(session)
@@ -83,7 +83,7 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class Notes:
-    """For whoever creates a session: warnings about withheld commands and, once per repository, the offer of a setup that would fit."""
+    """For the caller of a creation: warnings about withheld commands and, once per repository, the offer of a setup that would fit."""
 
     warnings: tuple[str, ...] = ()
     offer: str = ""
@@ -96,7 +96,7 @@ async def notes(core: Core, session: Session, repo: Repo) -> Notes:
     try:
         settings = await for_session(core, session, repo)
     except RametError as error:
-        return Notes((f"nothing is set up: {error.message}", *warnings))
+        return Notes((f"the setup was not run: {error.message}", *warnings))
     if settings.untrusted is not None and repo.trusted:
         words = f"{repo.name} has changed {listed(settings.changed)} since you trusted it"
         return Notes((f"{words}: only what you trusted runs until `rametctl repo trust`", *warnings))
@@ -128,18 +128,18 @@ def _has_claude_settings(worktree: Path) -> bool:
 
 
 class SpareLostError(WorktreeChangedError):
-    """A spare is not what it was when it was taken."""
+    """Raised when a spare changed after the creation claimed it."""
 
 
 class Builder:
-    """Builds what an operation names; `undo` takes back whatever is there of it, at any time."""
+    """Builds what an operation names. `undo` removes whatever exists of it, at any time."""
 
     def __init__(self, core: Core, pool: Pool) -> None:
         self._core = core
         self._pool = pool
 
     async def build(self, made: Made, spare: Spare | None) -> tuple[str, ...]:
-        """The worktree, with its branch and all that is to be in it."""
+        """Create the worktree with its branch and files; return warnings."""
         git, session, start, info = self._core.git, made.session, made.start, made.wanted.info
         if start.kind != WorktreeKind.OWN:
             return ()
@@ -153,26 +153,28 @@ class Builder:
             await git.remotes.follow(info, session.branch, start.upstream)
         if made.wanted.new.with_changes and info.worktree_root is not None:
             changes = await git.snapshots.take(info.worktree_root, owner=session.id, apart=True)
-            told = await git.snapshots.lay(info, session.worktree, changes)
-            warnings = (*warnings, *changes.skipped, *told)
+            laid = await git.snapshots.lay(info, session.worktree, changes)
+            warnings = (*warnings, *changes.skipped, *laid)
         if (fork := made.wanted.new.fork) is not None:
             source = await git.snapshots.read(info, fork.snapshot)
             if source is None:
                 raise RefNotFoundError(
-                    f"{fork.snapshot} is gone", hint="`rametctl checkpoints` shows what can be forked"
+                    f"{fork.snapshot} is gone", hint="`rametctl checkpoints` lists what can be forked"
                 )
             warnings = (*warnings, *await git.snapshots.lay(info, session.worktree, source))
         return warnings
 
     async def _claim(self, made: Made, spare: Spare) -> tuple[str, ...]:
-        """Put the session into a spare. Raises SpareLostError where that is not whole: the creation is to be undone, and begun anew without it."""
+        """Give the session a spare. Raises `SpareLostError` if the spare changed: undo the creation, then try again without this spare."""
         git, session, start, info = self._core.git, made.session, made.start, made.wanted.info
         warnings: tuple[str, ...] = ()
         try:
             if spare.commit != start.commit:
-                self._pool.warmer.discard(spare.id)  # it has seen the other commit
+                self._pool.warmer.discard(spare.id)  # its agent was started at the other commit
                 warnings = await git.spares.update(info, spare.path, spare.commit, start.commit, background=False)
-            elif made.wanted.new.with_changes or made.wanted.new.fork is not None:  # which are laid over what is there
+            elif (
+                made.wanted.new.with_changes or made.wanted.new.fork is not None
+            ):  # their files are written over the spare's
                 await git.spares.require_untouched(info, spare.path, spare.commit)
             await git.spares.claim(info, spare.path, session.branch, start.commit, new_branch=start.new_branch)
         except WorktreeChangedError as error:
@@ -182,7 +184,7 @@ class Builder:
         return warnings
 
     def write_files(self, made: Made) -> None:
-        """The caller's environment, the link by its name, its place in the index. Blocks."""
+        """Write the caller's environment, the link by name, and the copy of the row. Blocks."""
         core, session = self._core, made.session
         core.environments.write(session.id, made.wanted.new.environment)
         if session.worktree_kind == WorktreeKind.OWN:
@@ -190,9 +192,9 @@ class Builder:
         core.index.write(made.wanted.repo, session)
 
     async def undo(self, operation: Operation) -> None:
-        """Take back what a creation left that did not finish; a worktree that was there before stays as it is."""
+        """Remove what an unfinished creation left. A worktree that existed before stays as it is."""
         core = self._core
-        # In turn with what was handed to the store before: a session that is stored after all keeps everything.
+        # A write, so that it runs after the writes queued before it: a session that was stored after all keeps everything.
         if await core.store.write(lambda unit: unit.operations.get(operation.id)) is None:
             return
         path, branch = Path(operation.data["worktree"]), operation.data["branch"]
@@ -220,8 +222,8 @@ class Builder:
             return
         removal = await git.worktrees.undo_create(info, path, branch, created_at)
         for kept in removal.kept:
-            log.warning("unfinished creation left something", what=kept)
+            log.warning("an unfinished creation left files", what=kept)
 
     async def notes(self, made: Made) -> Notes:
-        """What the person is to know of a tree that is there now."""
+        """Notes for the person about the new worktree."""
         return await notes(self._core, made.session, made.wanted.repo)

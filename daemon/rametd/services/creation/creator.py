@@ -1,7 +1,7 @@
-"""Making a session: worktree and row, or nothing at all.
+"""Create sessions: worktree and row, or nothing at all.
 
-The operation is stored first, then the worktree is made or a spare claimed, then one unit of work stores the session with its prompt and ends the
-operation. A daemon killed in between finds the operation and undoes what the world shows of it.
+The operation is stored first. Then the worktree is created or a spare claimed. Then one unit of work stores the session with its prompt and
+finishes the operation. A daemon killed in between finds the operation when it starts again, and undoes it.
 """
 
 import asyncio
@@ -44,7 +44,7 @@ log = structlog.get_logger()
 
 
 class Creator:
-    """Creations in one repository choose names in turns, by looking at what is there; their trees are filled side by side."""
+    """Creations in one repository choose their names one after another; their worktrees are filled in parallel."""
 
     def __init__(self, core: Core, hooks: SessionHooks, pool: Pool) -> None:
         self._core = core
@@ -53,13 +53,13 @@ class Creator:
         self._builder = Builder(core, pool)
         core.operations.handle(Kind.CREATE, self._undo)
         self._locks: dict[Path, asyncio.Lock] = {}
-        self._drafts: dict[str, Session] = {}  # by id; they have their names and branches, and no row yet
+        self._drafts: dict[str, Session] = {}  # by id; sessions that have a name and a branch, but no row yet
 
     async def _undo(self, operation: Operation, error: BaseException | None) -> None:
         await self._builder.undo(operation)
 
     async def create(self, new: NewSession) -> Created:
-        """Raises the typed errors of bad input before anything is made."""
+        """Create a session. Raises the typed errors of bad input before it creates anything."""
         (created,) = await self.create_all([new])
         return created
 
@@ -70,9 +70,9 @@ class Creator:
         *,
         one_base: bool = False,
     ) -> list[Created]:
-        """Create all of them or none: their rows, and what ``remember`` adds, are stored in one unit of work.
+        """Create all of them or none: one unit of work stores their rows and what ``remember`` adds.
 
-        ``after`` may name earlier ones of them. With ``one_base``, all start from the commit that the first one's base names now.
+        ``after`` may name sessions that come earlier in ``news``. With ``one_base``, all start from the commit that the first one's base names now.
         """
         with self._pool.spares.creating():
             return await self._create_all(news, remember, one_base=one_base)
@@ -88,9 +88,9 @@ class Creator:
             base = wanted[0].fetched or await core.git.branches.resolve_base(info, new.base_ref or None, new.path)
             wanted = [replace(each, fetched=base) for each in wanted]
         made: list[Made] = []
-        stored: dict[str, Session] = {}  # by id, as they are then: with their ports
+        stored: dict[str, Session] = {}  # by id, as stored: with their ports
         offers: dict[str, tuple[str, ...]] = {}  # by session
-        # Also when the caller hangs up: what is not stored must not be left in the world.
+        # Also when the caller hangs up: a session that is not stored must leave no files.
         async with AsyncExitStack() as undoing:
             for each in wanted:
                 made.append(await self._make(each, [one.session for one in made], undoing))
@@ -116,7 +116,7 @@ class Creator:
         return [Created(stored[one.session.id], (*one.warnings, *offers.get(one.session.id, ()))) for one in made]
 
     async def _insert(self, work: Callable[[Unit], None]) -> None:
-        """Store the rows. What the store was handed is done also when the caller hangs up, and is then not to be undone."""
+        """Store the rows. A write that the store has queued is done even if the caller hangs up; such a creation must not be undone."""
         writing = asyncio.ensure_future(self._core.store.write(work))
         try:
             await asyncio.shield(writing)
@@ -147,8 +147,8 @@ class Creator:
                 tuple(find_session(reader, name, repo_id=repo_id).id for name in new.after if name not in batch),
             )
         )
-        core.git.trust(info.common_dir)  # a person's own, or, as a child's, that of its parent
-        # To refuse before anything is made; said again where the row is stored, when nobody else can come between.
+        core.git.trust(info.common_dir)  # the person's own repository, or, for a child, its parent's
+        # Refuse before anything is created. `insert` checks again, in the unit of work that stores the row.
         if new.owns and new.fork is None and info.head.commit is not None:
             new = replace(new, tree=await core.git.commits.files(info, info.head.commit))
         if not new.claims_later and new.fork is None:
@@ -158,17 +158,17 @@ class Creator:
             )
         warnings: tuple[str, ...] = ()
         fetched: Base | None = None
-        if new.fetch:  # before anything is made: it may be refused, or have a base for a repository without a commit
+        if new.fetch:  # before anything is created: the fetch may fail, or bring a base to a repository without commits
             ref = new.existing_branch or new.base_ref or None
             caller = build(core.daemon_environment, new.environment)
             fetched = await core.git.remotes.fetch_base(info, ref, new.path, caller)
         if new.initial_commit and info.head.commit is None and fetched is None:
-            # What its name and branch are refused for is refused before the commit is made; both are chosen later, in turn with others.
+            # Refuse a bad name or branch before creating the commit. Both are chosen later, one creation after another.
             await core.store.read(lambda reader: choose_name(reader, new, repo, "session"))
             if new.branch:
                 check_branch_name(new.branch)
             commit = await core.git.branches.initial_commit(info, "Initial commit")
-            warnings = (f"{info.head.branch} had no commit: it begins with the empty commit {commit[:10]} now",)
+            warnings = (f"{info.head.branch} had no commit: it now starts with the empty commit {commit[:10]}",)
             info = await core.git.discover(new.adopt or new.path)
         warnings += tuple(pruned_by(info.root, remote) for remote in await core.git.upkeep.mirrored(info))
         return Wanted(new, config, mode, info, repo, parent, after, fetched, warnings)
@@ -176,7 +176,7 @@ class Creator:
     async def _draft(
         self, wanted: Wanted, start: Start, before: Sequence[Session], session_id: str, spare: Spare | None
     ) -> Session:
-        """The row; ``before`` are sessions that are being made with it and are not stored yet."""
+        """The row of a session. ``before``: sessions of the same call, which are not stored yet."""
         core = self._core
         new, config, info, repo, parent = wanted.new, wanted.config, wanted.info, wanted.repo, wanted.parent
         drafts = [each for each in self._drafts.values() if each.repo_id == repo.id]
@@ -197,7 +197,7 @@ class Creator:
             await core.git.branches.require_free(info, branch, new=start.new_branch)
         elif any(each.worktree == start.worktree for each in drafts):
             raise PathTakenError(
-                f"another session begins in {start.worktree} in this moment", hint="look at it with `rametctl ls`"
+                f"another session is being created in {start.worktree}", hint="see it with `rametctl ls`"
             )
         now = core.clock()
         return Session(
@@ -251,7 +251,7 @@ class Creator:
         )
 
     async def _make(self, wanted: Wanted, before: Sequence[Session], undoing: AsyncExitStack) -> Made:
-        """``undoing`` undoes what is made, unless it is stored."""
+        """Create the worktree of a session; ``undoing`` removes it again, unless the session is stored."""
         while True:
             try:
                 async with AsyncExitStack() as attempt:
@@ -260,19 +260,19 @@ class Creator:
                     undoing.push_async_exit(attempt.pop_all())
                     return made
             except SpareLostError:
-                continue  # it is no spare any more: with the next one, or without
+                continue  # the spare is lost: try the next one, or none
 
     async def _built(self, made: Made, spare: Spare | None) -> Made:
         core = self._core
         core.failpoint.hit("create.intended")
-        # The disk takes its time over what must be on it for sure; the tree is made meanwhile.
+        # These files are synced to disk, which takes time: create the worktree meanwhile.
         files = asyncio.create_task(asyncio.to_thread(self._builder.write_files, made))
         try:
             warnings = await self._builder.build(made, spare)
             core.failpoint.hit("create.worktree-made")
             notes = await self._builder.notes(made)
         finally:
-            # A thread cannot be stopped, and what it writes must not come after the undoing.
+            # A thread cannot be stopped, and it must not write after the undoing.
             await asyncio.wait([files])
         files.result()
         core.failpoint.hit("create.files-written")
@@ -283,7 +283,7 @@ class Creator:
     async def _begin(
         self, wanted: Wanted, before: Sequence[Session], attempt: AsyncExitStack
     ) -> tuple[Made, Spare | None]:
-        """Choose names, reserve what is needed, and store the operation; a spare that is taken is no spare any more then."""
+        """Choose names, take a spare if there is one, and store the operation. The same unit of work deletes the row of the spare."""
         core, info, new = self._core, wanted.info, wanted.new
         spare: Spare | None = None
         async with self._locks.setdefault(info.common_dir, asyncio.Lock()):

@@ -1,7 +1,7 @@
-"""Forking a session: the same conversation and the same files, in a worktree and branch of its own.
+"""Fork a session: the same conversation and files, in a worktree and branch of their own.
 
-What it begins from becomes a checkpoint of the one that is forked, with an operation that the fork's row ends: of a fork that is refused, or of a daemon that
-is killed before it is made, nothing is left.
+A fork starts from a checkpoint of the original. The operation that creates this checkpoint is finished with the fork's row. If the fork is
+refused, or the daemon is killed before that, the checkpoint is dropped again.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ from rametd.store import Unit
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What a caller wants; ``checkpoint`` "" is the files as they are, also in the middle of a turn."""
+    """A request to fork. ``checkpoint`` "": the present files, even in the middle of a turn."""
 
     prompt: str = ""
     checkpoint: str = ""
@@ -46,7 +46,7 @@ class Forker:
     async def fork(
         self, session: Session, wanted: Wanted, principal: str, remember: Callable[[Unit, Session], object]
     ) -> Created:
-        """Raises `WrongStateError` for an archived session, and what creating one raises."""
+        """Raises `WrongStateError` for an archived session, and what creating a session raises."""
         refuse_archived(session)
         if wanted.checkpoint:
             found = await self._core.store.read(lambda reader: find_checkpoint(reader, session, wanted.checkpoint))
@@ -73,7 +73,7 @@ class Forker:
                 return None
             return next(iter(unit.checkpoints.find_by_prefix(now.session_id, now.data["checkpoint"])), None)
 
-        # Written, to be in turn with what was handed to the store before: of a caller that hangs up that is done all the same.
+        # A write, so that it runs after the writes queued before it: these are done even if the caller hung up.
         checkpoint = await self._core.store.write(look)
         if checkpoint is not None:
             await self._checkpointer.drop(checkpoint)
@@ -89,7 +89,7 @@ class Forker:
     ) -> Created:
         core = self._core
         environment = (await variables_of(core, session.id)).refreshed(wanted.environment)
-        # A checkpoint is in the repository: the tree that it was made of may be gone.
+        # The checkpoint is in the repository, even if its worktree is gone.
         there = await asyncio.to_thread(session.worktree.is_dir)
         repo = await core.store.read(lambda reader: reader.repos.get(session.repo_id))
 
@@ -126,9 +126,9 @@ class Forker:
 
 
 def conversation_of(session: Session, checkpoint: Checkpoint, *, whole: bool) -> tuple[str, str] | None:
-    """Where the conversation of a fork comes from, and the last message of it that counts, "" for all; None where there is none.
+    """Conversation that a fork continues, and its last message, "" for all of it; None if there is none.
 
-    In the middle of a turn it is what was said up to the last one that ended: the rest is still being written.
+    In the middle of a turn the fork continues from the end of the last turn: the agent is still writing the rest.
     """
     if whole and session.conversation_begun and session.state not in BUSY_STATES:
         return session.conversation_id, ""

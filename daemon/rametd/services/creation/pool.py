@@ -1,7 +1,7 @@
 """The pool: prepared worktrees, so that a session starts in milliseconds.
 
-A claim takes a spare's row away in the unit of work that stores the creation's operation: from then on the tree is the creation's, to be completed or
-undone by it. What is done to a spare, and what stands between a claim and that, is told in `spares`.
+A claim deletes a spare's row in the unit of work that stores the operation of the creation. From then on the worktree belongs to the creation,
+which completes or undoes it. See `spares` for the work on a single spare, and how it is kept apart from claims.
 """
 
 import asyncio
@@ -30,16 +30,16 @@ from rametd.store import Reader
 log = structlog.get_logger()
 
 PERIOD_S = 60.0
-"""How often bases are looked at; a look is one file read by libgit2, and only where there are spares."""
+"""How often the pool checks bases: one file read by libgit2 for each repository with spares."""
 SETTLE_S = 1.0
 """From a session's creation to the refill."""
 SMALL_DIFFERENCE = 2000
-"""Files that a claim may write: a spare at another commit is brought over in place up to this, else a new tree is made."""
+"""Files that a claim may write: a spare at another commit is updated in place up to this number; beyond it a new worktree is created."""
 
 
 @dataclass(frozen=True, slots=True)
 class PoolStatus:
-    """The spares of a repository with the bytes that each takes; ``held_reason`` says why none is made, "" when nothing is in the way."""
+    """The spares of a repository, with their sizes in bytes. ``held_reason``: why the pool creates none, "" if it does."""
 
     spares: tuple[tuple[Spare, int], ...]
     size: int
@@ -51,17 +51,17 @@ class PoolStatus:
 
 
 class Pool:
-    """The spares of all repositories. `run` keeps them up, one piece of work at a time, never while a session is being made."""
+    """The spares of all repositories. `run` maintains them, one step at a time, never while a session is being created."""
 
     def __init__(self, core: Core, warmer: Warmer, prepare: Prepare, *, period: float = PERIOD_S) -> None:
         self.warmer = warmer
         self.spares = Spares(core, warmer, prepare)
         self._core = core
         self._period = period
-        self._wanted: set[str] = set()  # repositories to be looked at
+        self._wanted: set[str] = set()  # repositories to check
         self._wake = asyncio.Event()
-        self._locks: dict[str, asyncio.Lock] = {}  # by repository: upkeep of it
-        self._drained: set[str] = set()  # until a session is made there
+        self._locks: dict[str, asyncio.Lock] = {}  # by repository: one upkeep at a time
+        self._drained: set[str] = set()  # repositories without spares until their next session
         self._upkeep: dict[str, asyncio.Task[None]] = {}
         self._running: asyncio.Task[None] | None = None
         self._held: dict[str, str] = {}
@@ -69,28 +69,28 @@ class Pool:
         self._misses: Counter[str] = Counter()
 
     def start(self) -> None:
-        """Keep the pools up from now on."""
+        """Start maintaining the pools."""
         self._running = asyncio.create_task(self.run(), name="pool")
         self._running.add_done_callback(_say_why)
 
     async def stop(self) -> None:
-        """Return when nothing is under way any more; what was half made is gone."""
+        """Stop the upkeep; return once unfinished spares are removed."""
         for task in (self._running, *self._upkeep.values()):
             if task is not None:
                 task.cancel()
                 await asyncio.wait([task])
         await self.spares.handwork.close()
 
-    # What creations use
+    # For creations
 
     async def take(self, repo: Repo, info: RepositoryInfo, config: Config, commit: str) -> Spare | None:
-        """A spare for a session at ``commit`` made from where ``info`` stands, in the caller's hands until `release`; None without one."""
+        """Take a spare for a session at ``commit``; None if none fits. Only the caller may use it until `release`."""
         if not config.pool.size:
             return None
         core = self._core
         inherits = await core.git.spares.inheritance(info)
         spares = await core.store.read(lambda reader: reader.spares.list(repo.id))
-        # One that is no whole spare any more, since somebody works in it, is not to be taken back as a claim that failed.
+        # Exclude spares that a person works in: a failed claim would remove their files.
         fitting = [
             each
             for each in spares
@@ -109,30 +109,30 @@ class Pool:
         return None
 
     def release(self, spare: Spare) -> None:
-        """The claim is over: its row is gone, or it stays a spare."""
+        """End a claim: the row of the spare is gone, or it stays a spare."""
         self.spares.cold.pop(spare.id, None)
         self.spares.hands.discard(spare.id)
 
     def session_made(self, repo_id: str) -> None:
-        """There is one more session: a spare may be missing now."""
+        """A session was created: refill the pool, which may have given a spare."""
         self._drained.discard(repo_id)
         self.wake(repo_id)
 
     def wake(self, repo_id: str) -> None:
-        """Look at a repository soon."""
+        """Check a repository soon."""
         self._wanted.add(repo_id)
         self._wake.set()
 
-    # What people ask for
+    # For people
 
     async def status(self, repo: Repo) -> PoolStatus:
-        """Of a registered repository, or one that is not yet. Raises `RepoNotFoundError` when the repository is gone from disk."""
+        """The pool of a repository, registered or not. Raises `RepoNotFoundError` when the repository is gone from disk."""
         core = self._core
         info = await info_of(core, repo)
         config, held = core.config, ""
         try:
             config = await for_repository(core, repo, info)
-        except BadConfigError as error:  # nobody has to mend it to see what is there
+        except BadConfigError as error:  # shown as the reason instead
             held = error.message
         registered, spares = await core.store.read(
             lambda reader: (reader.repos.by_common_dir(repo.common_dir), reader.spares.list(repo.id))
@@ -141,7 +141,7 @@ class Pool:
         if not (held or config.pool.size):
             held = "pool.size is 0"
         elif not held and registered is None:
-            held = "no session was made here yet; the first one fills it, as does `rametctl pool fill`"
+            held = "it fills with the first session of the repository, or with `rametctl pool fill`"
         elif not held and repo.id in self._drained:
             held = "it was drained; the next session fills it again"
         return PoolStatus(
@@ -155,12 +155,12 @@ class Pool:
         )
 
     async def fill(self, repo: Repo) -> None:
-        """Make what is missing and bring the rest up to date, now."""
+        """Create missing spares and update the others now."""
         self._drained.discard(repo.id)
         await self._tend(repo.id)
 
     async def drain(self, repo: Repo) -> list[Spare]:
-        """Remove all spares of a repository, and make none until its next session. Returns those that were removed."""
+        """Remove all spares of a repository, and create none until its next session. Return the removed ones."""
         self._drained.add(repo.id)
         if (upkeep := self._upkeep.get(repo.id)) is not None:
             upkeep.cancel()
@@ -171,7 +171,7 @@ class Pool:
     # Upkeep
 
     async def run(self) -> None:
-        """Remove what a killed daemon left half done, then keep the pools up until cancelled."""
+        """Remove spares that a killed daemon left unfinished, then maintain the pools until cancelled."""
         for spare in await self._core.store.read(lambda reader: reader.spares.list()):
             if spare.state != SpareState.READY:
                 await self._guarded(self.spares.remove_unfinished(spare), spare.repo_id)
@@ -183,8 +183,8 @@ class Pool:
             self._wake.clear()
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._wake.wait(), self._period)
-                # The session that woke us has its agent on the way to its first words, which must not share the machine with a refill. More of
-                # them within this time put it off no longer.
+                # Let the agent of the new session start first: it must not share the machine with a refill. More
+                # sessions within this time do not delay the refill further.
                 await asyncio.sleep(SETTLE_S)
 
     @staticmethod
@@ -193,24 +193,24 @@ class Pool:
         return {session.repo_id for session in sessions} | {spare.repo_id for spare in reader.spares.list()}
 
     async def _guarded(self, work: Awaitable[object], repo_id: str) -> None:
-        """A pool that cannot be kept up is said, and tried again later; it is never in the way of anything else."""
+        """Log a failure of the upkeep and store it for `status`; the next round tries again."""
         try:
             await work
         except (RametError, OSError) as error:
             words = error.message if isinstance(error, RametError) else str(error)
-            if not isinstance(error, BadConfigError):  # which `status` finds by itself, as long as it is there
+            if not isinstance(error, BadConfigError):  # `status` reads the configuration itself
                 self._held[repo_id] = words
             log.warning("pool", repo=repo_id, error=words)
 
     async def _tend(self, repo_id: str) -> None:
-        """Do what is missing in a repository's pool; `drain` cuts it short."""
+        """Bring a repository's pool up to date; `drain` cancels it."""
         while (earlier := self._upkeep.get(repo_id)) is not None:
             await asyncio.wait([earlier])
         task = self._upkeep[repo_id] = asyncio.create_task(self._keep_up(repo_id), name=f"pool {repo_id}")
         try:
             await asyncio.wait([task])
         finally:
-            # Also when the daemon stops: what is half made is unmade before the loop ends.
+            # Also when the daemon stops: remove an unfinished spare before the loop ends.
             task.cancel()
             await asyncio.wait([task])
             del self._upkeep[repo_id]
@@ -225,7 +225,9 @@ class Pool:
             except NotFoundError:
                 return
             spares = await core.store.read(lambda reader: reader.spares.list(repo_id))
-            info = await info_of(core, repo)  # one that is away may come back, and its spares may hold somebody's work
+            info = await info_of(
+                core, repo
+            )  # raises if the repository is away: its spares stay, since they may hold a person's work
             config = await for_repository(core, repo, info)
             keep = 0 if repo_id in self._drained else config.pool.size
             held = await self._obstacle(repo, config) if keep else ""
@@ -235,7 +237,7 @@ class Pool:
             try:
                 commit = (await core.git.branches.resolve_base(info)).commit
             except UnbornBranchError:
-                self._held[repo_id] = "there is no commit to start from"
+                self._held[repo_id] = "the repository has no commit to start from"
                 keep = 0
                 commit = ""
             await self._match(repo, info, config, spares, keep, commit)
@@ -243,7 +245,7 @@ class Pool:
     async def _match(
         self, repo: Repo, info: RepositoryInfo, config: Config, spares: list[Spare], keep: int, commit: str
     ) -> None:
-        """Have ``keep`` spares at ``commit``: remove those that are too many or do not fit, update, make."""
+        """Have ``keep`` spares at ``commit``: remove extra and unfit ones, update the others, create the missing."""
         inherits = await self._core.git.spares.inheritance(info)
         good: list[Spare] = []
         for spare in spares:
@@ -261,7 +263,7 @@ class Pool:
         await self._warm_up(repo, config)
 
     async def _warm_up(self, repo: Repo, config: Config) -> None:
-        """Have as many warm agents in the spares as are wanted, the oldest first."""
+        """Have as many warm agents in the spares as configured, the oldest spares first."""
         spares = await self._core.store.read(lambda reader: reader.spares.list(repo.id))
         ready = [spare for spare in spares if spare.state == SpareState.READY]
         for spare in ready[config.pool.warm_agents :]:
@@ -270,7 +272,7 @@ class Pool:
             await self.spares.warm(spare, repo)
 
     async def _obstacle(self, repo: Repo, config: Config) -> str:
-        """Why no spare can be kept now; "" when nothing is in the way."""
+        """Why the pool cannot have spares now; "" if it can."""
         free = await asyncio.to_thread(free_bytes, self._place(repo))
         if free < config.pool.min_free:
             return f"{free >> 20:,} MiB are free on the disk, and pool.min_free is {config.pool.min_free >> 20:,} MiB"
@@ -285,4 +287,4 @@ class Pool:
 
 def _say_why(task: "asyncio.Task[None]") -> None:
     if not task.cancelled() and (error := task.exception()) is not None:
-        log.error("the pools are no longer kept up; sessions are made without", exc_info=error)
+        log.error("the upkeep of pools failed; sessions start without spares", exc_info=error)

@@ -1,14 +1,14 @@
-"""One spare: made, brought to another commit, given a warm agent, removed.
+"""Work on one spare: create it, move it to another commit, give it a warm agent, remove it.
 
-A row is stored before a directory is made, and removed after it has gone; its state is the intent. A daemon that finds one in which something
-was under way removes both.
+A row is stored before its directory is created, and deleted after the directory; its state is the intent. A daemon that finds an unfinished
+spare removes both.
 
-Between a claim and the upkeep stands `Spares.hands`: the ids of spares that somebody works with. Both look and take without an `await` in between,
-so that a spare is never brought to another commit while a session is being put into it.
+`Spares.hands` keeps claims and upkeep apart: the ids of spares in use. Both test and set it without an `await` in between, so that a spare is
+never moved to another commit while a creation claims it.
 
-A spare in which somebody has worked is theirs: the pool lets go of it, and that is told. What is about to write to one, or to remove it, looks at all of
-it. A claim has no time for that: it looks at HEAD, and at the files where a tracker tells that some were written to; else they are looked at once the
-session is there, which is told of those that were changed before it.
+A spare in which a person has worked belongs to that person: the pool gives it up and logs a warning. Upkeep checks all files before it writes to
+a spare or removes it. A claim has no time for that: it checks HEAD, and the files only if a tracker reports writes. Without a tracker, the
+files are checked after the session has started, and the session gets a warning about changed ones.
 """
 
 import asyncio
@@ -39,24 +39,26 @@ from rametd.services.worktrees.places import tree_of
 NAMED = 5
 """Files that a warning names."""
 SETTLE_S = 2.0
-"""From a session's creation to the look: its first prompt is on the way, and must not share the machine with that."""
+"""From a session's creation to the check of its files, which must not slow down the first prompt."""
 
 
 class Handwork:
-    """Tells of it in warnings, those of the repository or of the session."""
+    """Warns of files that a person changed in a spare, on the repository or on the session that got the spare."""
 
     def __init__(self, core: Core) -> None:
         self._core = core
         self._looks: set[asyncio.Task[None]] = set()
 
     async def stays(self, kept: Sequence[str], path: Path, repo_id: str) -> None:
-        """A spare was left in place; ``kept`` has a line for each reason."""
+        """Warn that a spare stays in place; ``kept`` has a line for each reason."""
         for words in kept:
             adopt = shlex.join(("rametctl", "adopt", str(path)))
-            await self._tell(f"{words}; it stays, and is no spare any more: {adopt} has a session there", repo_id)
+            await self._tell(
+                f"{words}; it stays, and is no longer a spare. To create a session there: {adopt}", repo_id
+            )
 
     def look_after(self, session: Session, info: RepositoryInfo) -> None:
-        """Look, in the background, for what a session was given with a spare whose files nobody had looked at."""
+        """Check in the background whether a session got changed files with its spare."""
         task = asyncio.create_task(self._look(session, info), name=f"look-{session.id}")
         self._looks.add(task)
         task.add_done_callback(self._looks.discard)
@@ -76,11 +78,11 @@ class Handwork:
             log.warning("spare", id=session.id, error=error.message)
             return
         if left:
-            words = "somebody had worked in this worktree before the session was given it"
-            await self._tell(f"{words}: look at {listed(list(left), NAMED)}", session.repo_id, session.id)
+            words = "files in this worktree were changed before the session started"
+            await self._tell(f"{words}: {listed(list(left), NAMED)}", session.repo_id, session.id)
 
     async def _tell(self, words: str, repo_id: str, session_id: str = "") -> None:
-        log.warning("somebody's work in a spare", words=words)
+        log.warning("changed files in a spare", words=words)
         event = events.make(event_pb2.Warning(message=words), session_id=session_id, repo_id=repo_id)
         await self._core.store.write(lambda unit: unit.events.append(event))
 
@@ -89,7 +91,7 @@ log = structlog.get_logger()
 
 
 class Prepared(Protocol):
-    """How the setup of a tree went; ``digest`` is of what it depends on, ``words`` say what went wrong."""
+    """Result of a setup. ``digest``: of what it depends on. ``words``: what failed."""
 
     @property
     def state(self) -> SetupState: ...
@@ -100,28 +102,28 @@ class Prepared(Protocol):
 
 
 Prepare = Callable[[Path, Repo, Config], Awaitable[Prepared]]
-"""Carries files into a tree and sets it up (`Setup.run_in`)."""
+"""Copies ignored files into a worktree and runs its setup (`Setup.run_in`)."""
 
 
 class Spares:
-    """What is done to a spare: one piece of work at a time, never begun while a session is being made."""
+    """Work on spares, one at a time. None starts while a session is being created."""
 
     def __init__(self, core: Core, warmer: Warmer, prepare: Prepare) -> None:
-        self.hands: set[str] = set()  # spares that somebody works with
-        self.cold: dict[str, str] = {}  # why there is no agent in a spare that is to have one
+        self.hands: set[str] = set()  # spares in use
+        self.cold: dict[str, str] = {}  # by spare: why its warm agent did not start
         self.handwork = Handwork(core)
         self._core = core
         self._warmer = warmer
         self._prepare = prepare
-        self._marks: dict[str, int] = {}  # of those whose changes are followed: when nobody had worked in them yet
+        self._marks: dict[str, int] = {}  # by spare with a tracker: the tracker's mark before any change
         self._creations = 0
-        self._quiet = asyncio.Event()  # no session is being made
+        self._quiet = asyncio.Event()  # set while no session is being created
         self._quiet.set()
         self._one = asyncio.Semaphore(1)
 
     @contextmanager
     def creating(self) -> Iterator[None]:
-        """While a session is being made no upkeep begins."""
+        """Start no upkeep inside: a session is being created."""
         self._creations += 1
         self._quiet.clear()
         try:
@@ -132,7 +134,7 @@ class Spares:
                 self._quiet.set()
 
     async def is_whole(self, spare: Spare, info: RepositoryInfo) -> bool:
-        """Whether it is as it was made: it stands at its commit, and its files are there; nobody has written to them, where that can be told at once."""
+        """Whether a spare is at its commit with all files, and, as far as a tracker knows, unchanged."""
         git = self._core.git
         try:
             await git.spares.verify(spare.path, spare.commit)
@@ -151,12 +153,12 @@ class Spares:
         return changed is None or bool(changed)
 
     def claimed(self, session: Session, info: RepositoryInfo) -> None:
-        """A session has what was a spare."""
+        """A session got this spare."""
         if self._marks.pop(session.id, None) is None:
             self.handwork.look_after(session, info)
 
     async def make(self, repo: Repo, info: RepositoryInfo, commit: str, inherits: str) -> None:
-        """Make one more. Raises what git raises; nothing is left of it then."""
+        """Create a spare. Raises what git raises; then nothing is left of the spare."""
         core = self._core
         await self._quiet.wait()
         spare_id = new_id()
@@ -185,14 +187,14 @@ class Spares:
         return await self._prepared(spare, repo, info)
 
     async def update(self, spare: Spare, repo: Repo, info: RepositoryInfo, commit: str) -> bool:
-        """Bring it to ``commit``, unless somebody has it in hand. What cannot be brought there is removed. Whether it is a spare still."""
+        """Move a spare to ``commit``, unless it is in use; remove it if that fails. Return whether it is still a spare."""
         core = self._core
         await self._quiet.wait()
         async with self._one:
             if spare.id in self.hands:
                 return False
             with self._in_hand(spare):
-                # A claim that is over took the row away before it let go.
+                # A finished claim deleted the row before it released the spare.
                 if not await self._mark(spare, SpareState.UPDATING):
                     return False
                 core.failpoint.hit("spare.update-intended")
@@ -203,7 +205,7 @@ class Spares:
         return True
 
     async def _brought_to(self, spare: Spare, repo: Repo, info: RepositoryInfo, commit: str) -> Spare:
-        await self._warmer.end(spare.id)  # it has seen the commit that it was started at
+        await self._warmer.end(spare.id)  # its agent was started at the old commit
         await self._unwatch(spare)
         await self._core.git.spares.update(info, spare.path, spare.commit, commit, background=True)
         self._core.failpoint.hit("spare.updated")
@@ -219,7 +221,7 @@ class Spares:
         return spare
 
     async def _work(self, spare: Spare, repo: Repo, work: Awaitable[Spare]) -> None:
-        """Await ``work`` and store what became of the spare; where it fails or is cut short nothing is left of it."""
+        """Await ``work`` and store the result; remove the spare if it fails or is cancelled."""
         try:
             done = await work
         except (RametError, OSError, asyncio.CancelledError):
@@ -237,13 +239,13 @@ class Spares:
         self._core.failpoint.hit("spare.ready")
 
     async def remove_unfinished(self, spare: Spare) -> None:
-        """Remove what a killed daemon was at work on."""
+        """Remove a spare that a killed daemon left unfinished."""
         repo = await self._core.store.read(lambda reader: reader.repos.get(spare.repo_id))
         with self._in_hand(spare):
             await self._destroy(spare, repo, unfinished=spare.state in {SpareState.MAKING, SpareState.UPDATING})
 
     async def remove(self, spare: Spare, repo: Repo) -> bool:
-        """Unless somebody has it in hand, or it was claimed, or has worked in it: then it is no spare any more, and stays."""
+        """Remove a spare, unless it is in use or claimed, or a person has worked in it; then it stays. Return whether it is gone."""
         if spare.id in self.hands:
             return False
         with self._in_hand(spare):
@@ -253,7 +255,7 @@ class Spares:
         return await self._core.store.write(lambda unit: unit.spares.update(spare.id, state=state))
 
     async def _destroy(self, spare: Spare, repo: Repo, *, unfinished: bool = False) -> bool:
-        """Whether it is gone, rather than left to whoever has worked in it."""
+        """Remove a spare. Return False if it stays because a person has worked in it."""
         core = self._core
         if not await self._mark(spare, SpareState.REMOVING):
             return False
@@ -263,7 +265,7 @@ class Spares:
         try:
             info = await info_of(core, repo)
         except NotFoundError:
-            # Without its repository nobody can tell whether it holds somebody's work.
+            # Without the repository git cannot tell whether the spare holds work.
             there = await asyncio.to_thread(spare.path.exists)
             kept: tuple[str, ...] = (f"{spare.path}: its repository is gone",) if there else ()
         else:
@@ -275,19 +277,21 @@ class Spares:
         return not kept
 
     async def warm(self, spare: Spare, repo: Repo) -> None:
-        """Have a warm agent in it, unless somebody has it in hand; `cold` says why there is none. Its changes are followed from then on, so that
-        the first prompt does not wait for a look at all its files either."""
+        """Start a warm agent in a spare, unless it is in use; `cold` has the reason of a failure.
+
+        A tracker follows its changes from then on, so that the first prompt waits for no scan of all files.
+        """
         await self._quiet.wait()
         if spare.id in self.hands or self._warmer.has(spare.id):
             return
-        # In hand, so that it is a spare still when the start begins: from then on a claim takes the start over too, and the tracker.
+        # In use, so that it is still a spare when the start begins. From then on a claim takes over the start and the tracker too.
         with self._in_hand(spare):
             if await self._core.store.read(lambda reader: reader.spares.get(spare.id)) is None:
                 return
             try:
                 if not await self._watch(spare, repo):
                     return
-            except RametError as error:  # whoever claims it looks at the files
+            except RametError as error:  # the claim then checks the files
                 log.warning("spare", id=spare.id, error=error.message)
             starting = self._warmer.begin(spare, repo)
         await asyncio.wait([starting])
@@ -297,13 +301,13 @@ class Spares:
             self.cold[spare.id] = reason
 
     async def cool(self, spare: Spare) -> None:
-        """Have no warm agent in it, unless somebody has it in hand."""
+        """End the warm agent of a spare, unless it is in use."""
         if spare.id not in self.hands:
             self._warmer.discard(spare.id)
             await self._unwatch(spare)
 
     async def _watch(self, spare: Spare, repo: Repo) -> bool:
-        """Follow its changes. False where somebody has worked in it before: then it is no spare any more."""
+        """Follow the changes of a spare. Give it up and return False if a person has worked in it."""
         git = self._core.git
         tracker = await git.trackers.watch(spare.path)
         mark = await tracker.mark()

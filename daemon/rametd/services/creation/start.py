@@ -1,4 +1,4 @@
-"""Where a session starts from: a base, a branch that is there, somebody's own checkout."""
+"""Starting points of sessions: a base, an existing branch, or a checkout that Ramet did not create."""
 
 import shlex
 from collections.abc import Collection
@@ -27,7 +27,7 @@ NAMED = 5
 
 
 def check_start(new: NewSession) -> None:
-    """Raises `InvalidInputError` where what was asked for contradicts itself."""
+    """Raise `InvalidInputError` for options that exclude each other."""
     places = [
         name
         for name, given in (
@@ -48,25 +48,23 @@ def check_start(new: NewSession) -> None:
         ):
             if given:
                 raise InvalidInputError(
-                    f"{name} makes no sense with {places[0]}", hint="that worktree is taken as it is: leave it out"
+                    f"{name} does not go with {places[0]}", hint="that worktree is used as it is: leave it out"
                 )
     if new.with_changes and (new.base_ref or new.existing_branch):
         raise InvalidInputError(
-            "uncommitted changes can only be laid over what they were made on",
+            "uncommitted changes need the commit that they were made on",
             hint="leave --base and --existing out: the session starts from what is checked out here",
         )
 
 
 async def find_start(core: Core, repo: Repo, info: RepositoryInfo, new: NewSession, fetched: Base | None) -> Start:
-    """Raises the typed errors of what is not there, not to be had, or taken; makes nothing. ``fetched`` stands in for the base."""
+    """Find the starting point; ``fetched`` replaces the base. Raises typed errors for what is missing or taken; creates nothing."""
     if new.in_place:
         return await _in_place(core, repo, info)
     if new.adopt is not None:
         return await _adopted(core, repo, info)
     if new.with_changes and info.worktree_root is None:
-        raise InvalidInputError(
-            f"{new.path} lies in no worktree that could have changes", hint="leave --with-changes out"
-        )
+        raise InvalidInputError(f"{new.path} is in no worktree", hint="leave --with-changes out")
     if new.existing_branch:
         return await _existing(core, info, new)
     if new.fork is not None:
@@ -75,7 +73,7 @@ async def find_start(core: Core, repo: Repo, info: RepositoryInfo, new: NewSessi
         return Start(source.base_ref, new.fork.head, source.base_commit, branch)
     base = fetched or await core.git.branches.resolve_base(info, new.base_ref or None, new.path)
     if sender_of(new.principal) and new.base_ref and not await core.git.commits.reachable(info, base.commit):
-        # A checkpoint, or a commit that only a reflog or an object's name leads to.
+        # A checkpoint, or a commit that only a reflog or its id names.
         raise InvalidInputError(
             f"{new.base_ref} is on no branch, tag or remote branch", hint="start from a branch, or commit first"
         )
@@ -103,23 +101,23 @@ async def _existing(core: Core, info: RepositoryInfo, new: NewSession) -> Start:
 
 
 async def _near(core: Core, info: RepositoryInfo, new: NewSession) -> str:
-    """What may have been meant by a branch that is not there."""
+    """Hint for a missing branch: what the caller may have meant."""
     name = new.existing_branch
     with suppress(RefNotFoundError, AmbiguousError):
         found = await core.git.branches.resolve_base(info, name, new.path)
-        return f"it names the commit {found.commit[:12]}: --base {name} makes a new branch from it"
+        return f"it names the commit {found.commit[:12]}: --base {name} creates a branch from it"
     names = sorted(await core.git.branches.names(info))
     near = f"branches: {', '.join(names[:NAMED])}{', …' if len(names) > NAMED else ''}; " if names else ""
     if await core.git.remotes.list(info):
-        return f"{near}one of a remote's that was not fetched yet: give --fetch too"
-    return f"{near}--branch {shlex.quote(name)} makes one"
+        return f"{near}for a remote branch that was not fetched yet, add --fetch"
+    return f"{near}--branch {shlex.quote(name)} creates it"
 
 
 async def _in_place(core: Core, repo: Repo, info: RepositoryInfo) -> Start:
     if info.worktree_root is None:
         raise InvalidInputError(
-            f"there is no checkout here: {info.root} is bare",
-            hint="stand in one of its worktrees, or leave --in-place out",
+            f"{info.root} is bare: it has no checkout",
+            hint="run this in one of its worktrees, or leave --in-place out",
         )
     return await _as_it_is(core, repo, info, info.worktree_root, WorktreeKind.IN_PLACE)
 
@@ -127,8 +125,8 @@ async def _in_place(core: Core, repo: Repo, info: RepositoryInfo) -> Start:
 async def _adopted(core: Core, repo: Repo, info: RepositoryInfo) -> Start:
     if info.worktree_root is None or not info.is_worktree:
         raise InvalidInputError(
-            f"{info.root} is no linked worktree but the repository itself",
-            hint="to work in it: rametctl new --in-place; to make a worktree: rametctl new",
+            f"{info.root} is the repository itself, not a linked worktree",
+            hint="to work in it: rametctl new --in-place; to create a worktree: rametctl new",
         )
     return await _as_it_is(core, repo, info, info.worktree_root, WorktreeKind.ADOPTED)
 
@@ -140,12 +138,12 @@ async def _as_it_is(core: Core, repo: Repo, info: RepositoryInfo, worktree: Path
     known = registered.get(worktree)
     if known is not None and known.locked == REASON:
         raise WorktreeChangedError(
-            f"{worktree} is one of ours that no session has any more", hint="rametctl doctor says what can be done"
+            f"Ramet created {worktree}, and no session has it", hint="`rametctl doctor` says what to do"
         )
     head = info.head
     if head.commit is None:
         raise UnbornBranchError(
-            f"{head.branch} has no commit yet, so that nothing could be compared with it",
+            f"{head.branch} has no commit yet",
             hint="give --initial-commit for an empty first commit",
         )
     return Start(
@@ -160,7 +158,7 @@ async def _as_it_is(core: Core, repo: Repo, info: RepositoryInfo, worktree: Path
 
 
 def require_alone(reader: Reader, repo: Repo, worktree: Path) -> None:
-    """Raises `PathTakenError` where a session works in that worktree already: two would write over each other."""
+    """Raise `PathTakenError` if a session works in that worktree: two would overwrite each other's files."""
     for session in reader.sessions.list(repo_id=repo.id):
         if session.worktree == worktree:
             raise PathTakenError(
@@ -174,7 +172,7 @@ def require_alone(reader: Reader, repo: Repo, worktree: Path) -> None:
 def choose_name(
     reader: Reader, new: NewSession, repo: Repo, fallback: str, taken: Collection[str] = frozenset()
 ) -> str:
-    """The label as typed, or one made of what it is a fork of, the branch or the prompt; only the latter is varied when it is taken."""
+    """The name as typed, else one made from the forked session, the branch or the prompt, with a number if it is taken."""
     if new.name:
         check_name(new.name)
         if new.name in taken or reader.sessions.by_name(new.name, repo.id):

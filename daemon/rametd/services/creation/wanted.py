@@ -1,4 +1,4 @@
-"""What a new session is to be, and what it is while it is made: in the world, and not in the store yet."""
+"""Requests for new sessions, and sessions under creation, which have a worktree but no row."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -15,7 +15,7 @@ from rametd.store import Unit
 
 @dataclass(frozen=True, slots=True)
 class Fork:
-    """What a session begins as a copy of: a snapshot, over its commit ``head``."""
+    """What a fork copies: a snapshot, and its commit ``head``."""
 
     source: Session
     snapshot: str
@@ -24,7 +24,7 @@ class Fork:
 
 @dataclass(frozen=True, slots=True)
 class NewSession:
-    """What a caller wants; empty strings and None mean "as usual"."""
+    """A caller's request; empty strings and None mean the defaults."""
 
     path: Path
     prompt: str = ""
@@ -43,12 +43,12 @@ class NewSession:
     parent: str = ""
     priority: int = 0
     after: tuple[str, ...] = ()
-    with_changes: bool = False  # begin with what is uncommitted in the worktree around ``path``
+    with_changes: bool = False  # copy the uncommitted changes of the worktree around ``path``
     in_place: bool = False  # work in the checkout around ``path``
-    adopt: Path | None = None  # work in this worktree, made by hand
+    adopt: Path | None = None  # work in this worktree, which Ramet did not create
     fetch: bool = False  # fetch the base first
     fork: Fork | None = None
-    initial_commit: bool = False  # make an empty first commit where there is none
+    initial_commit: bool = False  # create an empty first commit in a repository without commits
     environment: Variables = field(default_factory=Variables, repr=False)
     principal: str = ""
     notify_parent: bool = False
@@ -58,11 +58,15 @@ class NewSession:
     contest_check: str = ""
     judges: str = ""
     claims_later: bool = (
-        False  # what it owns is taken from others in the unit of work that stores it, and is judged there alone
+        False  # paths that it owns change hands in the unit of work that stores it, and are checked only there
     )
-    admit: Callable[[Unit, Session], None] = lambda unit, session: None  # may still refuse where the row is stored
-    remember: Callable[[Unit, Session], object] = lambda unit, session: None  # stores the answer with what it answers
-    tree: Tree | None = None  # what letter case and links mean where ``owns`` is checked
+    admit: Callable[[Unit, Session], None] = lambda unit, session: (
+        None
+    )  # may refuse, in the unit of work that stores the row
+    remember: Callable[[Unit, Session], object] = lambda unit, session: (
+        None
+    )  # stores the answer in the same unit of work
+    tree: Tree | None = None  # files of the base, for letter case and links in ``owns``
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +77,7 @@ class Created:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What was asked for, found to be possible as far as that can be told beforehand."""
+    """A request that passed all checks that are possible beforehand."""
 
     new: NewSession
     config: Config
@@ -88,9 +92,9 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """Where a session starts from. ``branch`` "" is one that is yet to be named after the session; with ``new_branch`` it is yet to be made, at ``commit``.
+    """Starting point of a session. ``branch`` "": named after the session later. ``new_branch``: it is created at ``commit``.
 
-    ``worktree`` is that of somebody else, None where one is to be made. ``base_commit`` is what the session's work is compared with.
+    ``worktree``: an existing one, None to create it. ``base_commit``: what the session's work is compared with.
     """
 
     ref: str
@@ -105,12 +109,12 @@ class Start:
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """A session that is in the world and not in the store yet."""
+    """A session under creation: it has names and an operation, and no row yet."""
 
     session: Session
     wanted: Wanted
     start: Start
     operation: Operation
     warnings: tuple[str, ...] = ()
-    offer: str = ""  # told too, unless it was once before in the repository
-    spare: Spare | None = None  # what its worktree was
+    offer: str = ""  # shown once per repository
+    spare: Spare | None = None  # the spare that became its worktree

@@ -1,9 +1,9 @@
-"""The one runner of operations: at most one task for each session and kind, and recovery after a daemon that was killed.
+"""The runner of operations: at most one task for each session and kind, and recovery after a kill of the daemon.
 
-An operation is a row from its first step to its last (`store.operations`). Two ways to carry one out:
+An operation has a row from its first step to its last (`store.operations`). There are two ways to run one:
 
-* `Operations.run`: in a task of its own. A caller that hangs up does not stop it, and another one joins it. The kind's ``complete`` may find any step done.
-* `Operations.within`: in the caller's task. What fails in it, or is cancelled, is undone.
+* `Operations.run`: in its own task. It continues if the caller hangs up, and other callers join it. Its ``complete`` may find any step done.
+* `Operations.within`: in the caller's task. It is undone if it fails or is cancelled.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ from rametd.store import Reader, Store, Unit, load_session
 
 
 def new_operation(kind: Kind, session_id: str, caller: Caller, **data: str) -> Operation:
-    """An operation that is not stored yet."""
+    """Create an operation, which is not stored yet."""
     return Operation(
         id=new_id(),
         kind=kind,
@@ -38,13 +38,13 @@ def new_operation(kind: Kind, session_id: str, caller: Caller, **data: str) -> O
 
 
 def refuse_busy(reader: Reader, session: Session) -> None:
-    """Raises `WrongStateError` while an exclusive operation has the session."""
+    """Raise `WrongStateError` while an exclusive operation has the session."""
     if (found := reader.operations.exclusive(session.id)) is not None:
         raise busy_error(session.name, found)
 
 
 def refuse_other(reader: Reader, session_id: str, name: str, kind: Kind) -> None:
-    """The same, but for an operation of one ``kind``."""
+    """The same, except for operations of one ``kind``."""
     if (found := reader.operations.exclusive(session_id)) is not None and found.kind != kind:
         raise busy_error(name, found)
 
@@ -54,15 +54,15 @@ def busy_error(name: str, operation: Operation) -> WrongStateError:
 
 
 def refuse_landing(reader: Reader, session: Session, branch: str = "") -> None:
-    """Raises `WrongStateError` while a merge queue moves the session's branch, or the ``branch`` that it is to be restored on, and its files with that."""
+    """Raise `WrongStateError` while a merge queue moves the session's branch, or the ``branch`` on which it is restored."""
     moved = (session.repo_id, branch or session.branch)
     for operation in reader.operations.list(kinds=(Kind.LAND,)):
         if (operation.data["repo"], operation.data["target"]) == moved:
-            raise WrongStateError(f"work is landing on {moved[1]} at this moment", hint="try again")
+            raise WrongStateError(f"work is landing on {moved[1]}", hint="try again in a moment")
 
 
 def holder_of(reader: Reader, repo_id: str, branch: str) -> Operation | None:
-    """The exclusive operation of the session that has a branch checked out, or is about to."""
+    """The exclusive operation of the session that has a branch, or is about to get it."""
     for operation in reader.operations.all_exclusive():
         if operation.kind == Kind.RESTORE:
             session = load_session(operation.data["session"])
@@ -77,7 +77,7 @@ def holder_of(reader: Reader, repo_id: str, branch: str) -> Operation | None:
 
 
 def session_of(reader: Reader, operation: Operation) -> Session | None:
-    """The session as it is, or as it is to be restored."""
+    """The session, or the removed session that the operation restores or drops."""
     session = reader.sessions.find(operation.session_id)
     if session is None and "session" in operation.data:
         return load_session(operation.data["session"])
@@ -92,7 +92,7 @@ def name_of(reader: Reader, operation: Operation) -> str:
 
 
 def unfinished(operation: Operation) -> str:
-    """Why a failed operation waits to be tried again; "" for one that is under way."""
+    """Why an operation failed, which waits for a retry; "" for a running one."""
     return f"its {operation.traits.noun} could not be finished: {operation.failed}" if operation.failed else ""
 
 
@@ -101,7 +101,7 @@ log = structlog.get_logger()
 T = TypeVar("T")
 
 PATIENCE_S = 0.8
-"""How long a start waits for the operations that it recovers, all together; one takes a fifth of a second."""
+"""How long a start waits for all operations that it recovers; one takes a fifth of a second."""
 
 Carry = Callable[[Operation], Awaitable[Any]]
 Undo = Callable[[Operation, BaseException | None], Awaitable[None]]
@@ -110,10 +110,10 @@ Admit = Callable[[Unit, Operation | None], None]
 
 @dataclass(frozen=True, slots=True)
 class Handler:
-    """What one kind does.
+    """Functions of one kind.
 
-    ``complete`` carries it out and returns its answer; it raises nothing but what ``undo`` can deal with. ``undo`` gets what was raised (None at a recovery) and
-    takes the operation back, or leaves it as one that failed. ``recover`` is what the next daemon does.
+    ``complete`` does the work and returns the answer. ``undo`` gets its error (None at a recovery), and undoes the operation or
+    stores that it failed. ``recover`` runs in the next daemon.
     """
 
     complete: Carry | None
@@ -128,7 +128,7 @@ class _Running:
 
 
 class Operations:
-    """Register every kind by `handle` before `recover`."""
+    """Register all kinds by `handle` before calling `recover`."""
 
     def __init__(self, store: Store, failpoint: Failpoint) -> None:
         self._store = store
@@ -137,23 +137,23 @@ class Operations:
         self._running: dict[tuple[str, Kind], _Running] = {}
         self._detached: set[asyncio.Task[Any]] = set()
         self.recovering: set[str] = set()
-        """Sessions whose operation a former daemon began, and this one is still busy with."""
+        """Sessions with an operation of a former daemon that is not finished yet."""
 
     def handle(self, kind: Kind, undo: Undo, complete: Carry | None = None, recover: Carry | None = None) -> None:
-        """Register a kind; without ``recover`` the next daemon completes what can be completed, and undoes the rest."""
+        """Register a kind. Default for ``recover``: ``complete`` if given, else ``undo``."""
 
         async def take_back(operation: Operation) -> None:
             await undo(operation, None)
 
         self._handlers[kind] = Handler(complete, undo, recover or complete or take_back)
 
-    # ── carrying out ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── running ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def run(self, wanted: Operation, admit: Admit) -> Any:
-        """Carry out an operation, or join the one of its kind that is under way for its session; return its answer.
+        """Run an operation, or join a running one of the same kind and session; return its answer.
 
-        ``admit`` may refuse it, in the unit of work that stores it. It gets the operation that failed before and is tried again, None for a new one. Raises
-        `WrongStateError` while another operation has the session, and what the operation raises.
+        ``admit`` may refuse it in the unit of work that stores it. It gets the failed operation that this one retries, None for a new one.
+        Raises `WrongStateError` while another operation has the session, and what the operation raises.
         """
         handler = self._handlers[wanted.kind]
         assert handler.complete is not None
@@ -179,7 +179,7 @@ class Operations:
         return await asyncio.shield((running or self._start(wanted, carry_out)).task)
 
     async def resume(self, operation: Operation) -> Any:
-        """Go on with an operation that a former daemon began, in its task."""
+        """Resume an operation of a former daemon, in its own task."""
         recover = self._handlers[operation.kind].recover
         running = self._running.get((operation.session_id, operation.kind))
         running = running or self._start(operation, lambda: self._attempt(operation, recover))
@@ -187,29 +187,29 @@ class Operations:
 
     @asynccontextmanager
     async def within(self, operation: Operation, begin: Callable[[Unit], object] | None = None) -> AsyncIterator[None]:
-        """Carry out an operation in the caller's task: ``begin``, or the body, stores it, and the body ends it. Whatever fails, be it ``begin``, is undone."""
+        """Run an operation in the caller's task. ``begin`` or the body stores it, and the body finishes it. Any failure undoes it."""
         try:
             if begin is not None:
                 await self._store.write(begin)
             yield
-        except BaseException as error:  # also a caller that hangs up, be it while the operation is being stored
+        except BaseException as error:  # also cancellation, even while the operation is being stored
             await asyncio.shield(self._handlers[operation.kind].undo(operation, error))
             raise
 
     async def idle(self, kind: Kind) -> None:
-        """Wait until no operation of a kind is under way."""
+        """Wait until no operation of a kind runs."""
         if tasks := [each.task for key, each in self._running.items() if key[1] == kind]:
             await asyncio.wait(tasks)
 
     async def detached(self, work: Coroutine[Any, Any, T]) -> T:
-        """Do ``work`` in a task that a caller who hangs up does not stop."""
+        """Run ``work`` in a task that continues if the caller hangs up."""
         task = asyncio.create_task(work)
         self._detached.add(task)
         task.add_done_callback(self._detached.discard)
         return await asyncio.shield(task)
 
     async def settled(self, request_id: str) -> None:
-        """Wait until no operation of this call is under way: a former daemon, or a call whose caller hung up, may have begun it."""
+        """Wait until no operation of this call runs. A former daemon, or a caller that hung up, may have started one."""
         tasks = [each.task for each in self._running.values() if each.operation.request_id == request_id]
         if request_id and tasks:
             await asyncio.wait(tasks)
@@ -228,16 +228,16 @@ class Operations:
         assert carry is not None
         try:
             return await carry(operation)
-        except Exception as error:  # whatever it is: no other task would end this operation before the next start
+        except Exception as error:  # any error: no other task would end this operation before the next start
             await self._handlers[operation.kind].undo(operation, error)
             raise
 
     # ── recovery ─────────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def recover(self, left_over: Callable[[str], Awaitable[None]]) -> frozenset[str]:
-        """Complete or undo what a killed daemon had begun. Returns the sessions whose operation goes on after a moment.
+        """Complete or undo the operations of a killed daemon. Return the sessions whose operation takes longer.
 
-        Of these no agent may be taken up yet: ``left_over`` is awaited with each once its operation is over.
+        Agents of these must not be attached yet: ``left_over`` gets each session once its operation ends.
         """
         found = await self._store.read(lambda reader: reader.operations.list())
         for operation in found:
@@ -265,18 +265,18 @@ class Operations:
         return frozenset(self.recovering)
 
     async def _recover(self, operation: Operation) -> None:
-        """Never raises: an operation that cannot be finished must not keep all others from being served."""
+        """Recover one operation. Never raises: a failure must not prevent the start."""
         log.info("recovering", kind=operation.kind, session=operation.session_id, step=operation.step)
         try:
             await self.resume(operation)
         except RametError as error:
-            log.error("cannot be finished", kind=operation.kind, session=operation.session_id, error=error.message)
+            log.error("operation not recovered", kind=operation.kind, session=operation.session_id, error=error.message)
         except Exception as error:
-            # A damaged repository, or a fault of ours: a daemon that does not start serves nobody.
-            log.error("cannot be finished", kind=operation.kind, session=operation.session_id, exc_info=error)
+            # A damaged repository, or a defect of Ramet: the daemon must start anyway.
+            log.error("operation not recovered", kind=operation.kind, session=operation.session_id, exc_info=error)
 
     async def close(self) -> None:
-        """Stop: the next daemon finds the operations."""
+        """Cancel all operations; the next daemon recovers them."""
         tasks = [*self._detached, *(each.task for each in self._running.values())]
         for task in tasks:
             task.cancel()

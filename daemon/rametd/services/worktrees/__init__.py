@@ -1,1 +1,1 @@
-"""The files of sessions: places, changes, checkpoints, comments, syncing."""
+"""Files of sessions: paths, changes, checkpoints, comments, rewind, sync."""

@@ -1,6 +1,6 @@
-"""The first checkpoint of a session, of where it begins: made beside the start of its agent, or, where it begins without a prompt, by itself.
+"""First checkpoints of sessions: created while the agent starts, or in the background for a session without a prompt.
 
-Nothing is stored about it: a daemon that is started after one was killed makes it for every session that no agent has worked in and that has none.
+No row records that one is due: after a kill the next daemon creates it for each session without an agent and without a checkpoint.
 """
 
 import asyncio
@@ -26,16 +26,16 @@ class Beginnings:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def begin(self, session: Session) -> None:
-        """A session hook: one without a prompt has its first checkpoint in a moment; nobody waits for it."""
+        """A session hook: create the first checkpoint of a session without a prompt in the background."""
         if unused(session):
             self._keep([session])
 
     async def before_prompt(self, session: Session) -> None:
-        """A session hook: the first prompt finds a checkpoint of where the session begins."""
+        """A session hook: create the first checkpoint before the first prompt."""
         await self._checkpointer.first(session.id, self._checkpointer.alone(session.id))
 
     async def recover(self, wanted: Callable[[str], bool]) -> None:
-        """Have those made that a killed daemon did not get to, once there is time for it."""
+        """Create the first checkpoints that a killed daemon did not, once the daemon serves."""
 
         def without(reader: Reader) -> list[Session]:
             missing = [each for each in reader.sessions.setup_due() if unused(each) and wanted(each.id)]
@@ -52,12 +52,12 @@ class Beginnings:
             await asyncio.wait(tasks)
 
     def _keep(self, sessions: Sequence[Session]) -> None:
-        """One after the other: each is a look at all files."""
+        """Create first checkpoints one after another: each reads all files."""
 
         async def keep() -> None:
             await self._core.recovered.wait()
             for session in sessions:
-                await self._prepared(session.id)  # what a setup brings belongs to the beginning
+                await self._prepared(session.id)  # the first checkpoint includes the results of the setup
                 try:
                     await self._checkpointer.first(session.id, self._checkpointer.still(session.id))
                 except (WrongStateError, SessionNotFoundError) as error:
@@ -70,9 +70,9 @@ class Beginnings:
     def _done(self, task: "asyncio.Task[None]") -> None:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
-            log.error("keeping beginnings failed", exc_info=error)
+            log.error("a first checkpoint failed", exc_info=error)
 
 
 def unused(session: Session) -> bool:
-    """Whether no agent has worked in it, nor is about to."""
+    """Whether the session never had an agent, and none is about to start."""
     return session.state == State.IDLE and session.generation == 0

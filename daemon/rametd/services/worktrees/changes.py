@@ -1,4 +1,4 @@
-"""What a session has changed: what it is compared with, and how that is told."""
+"""Changes of a session: what to compare with, and the messages."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -35,14 +35,14 @@ KINDS = {
     "typechange": worktree_pb2.CHANGE_KIND_TYPE_CHANGED,
 }
 SHORT = 7
-"""Digits from which on a number is likelier a hash than a checkpoint's."""
+"""Digits from which on a number is more likely a commit than a checkpoint."""
 NAMED = 3
 """Files that one warning names."""
 
 
 @dataclass(frozen=True, slots=True)
 class Against:
-    """What a worktree is compared with. ``tree`` is a commit or a tree; ``commit`` is "" where files that no commit holds are compared with."""
+    """The old side of a comparison. ``tree``: a commit or a tree. ``commit``: "" if the files are in no commit."""
 
     tree: str
     commit: str
@@ -63,7 +63,7 @@ def change_message(change: FileChange) -> worktree_pb2.FileChange:
 
 
 def warnings_of(diff: Diff) -> list[str]:
-    """What the diff does not show, in words."""
+    """Warnings about files that the diff does not show."""
     words = [f"could not be read: {line}" for line in diff.skipped]
     large = [file.path for file in diff.files if file.too_large]
     if large:
@@ -75,8 +75,12 @@ def warnings_of(diff: Diff) -> list[str]:
 
 
 async def against(core: Core, session: Session, name: str, *, sessions: bool = True) -> Against:
-    """Where it started ("" or "base"): a commit, in place the person's files as they were; where its branch parted from the one it lands on ("target"), a checkpoint, the files of another
-    session as they are, or any ref. Raises `RefNotFoundError` and what naming a session may raise."""
+    """Find what to compare with.
+
+    "" or "base": the start of the session, in place the person's files at that time. "target": the merge base with the target
+    branch. Else a checkpoint, another session (its present files), or any ref. Raises `RefNotFoundError` and what finding a session
+    raises.
+    """
     if name in {"", "base"}:
         return await _start(core, session)
     checkpoint, other = await core.store.read(lambda reader: _named(reader, session, name, sessions=sessions))
@@ -118,7 +122,7 @@ async def _start(core: Core, session: Session) -> Against:
 
 
 def _named(reader: Reader, session: Session, name: str, *, sessions: bool) -> tuple[Checkpoint | None, Session | None]:
-    """A checkpoint by its number or full id, a session by its name or full id. Prefixes come after refs: a short hash looks like one."""
+    """Find a checkpoint by number or full id, or a session by name or full id. Prefixes come after refs: they look like short hashes."""
     checkpoint = _checkpoint(reader, session, name)
     if checkpoint is not None and name in {checkpoint.id, str(checkpoint.number)}:
         return checkpoint, None
@@ -140,7 +144,7 @@ def _checkpoint(reader: Reader, session: Session, name: str) -> Checkpoint | Non
 
 
 async def files_of(core: Core, session: Session) -> Against:
-    """A session's files as they are; of an archived one as they were kept."""
+    """The present files of a session, or those of its archive."""
     if session.state != State.ARCHIVED:
         await require_tree(core, session)
         return Against(await core.git.diffs.tree(session.worktree), "")
@@ -151,13 +155,13 @@ async def files_of(core: Core, session: Session) -> Against:
         if archived is None:
             raise RefNotFoundError(
                 f"{ref} with the work of {session.name} is gone",
-                hint="`rametctl doctor` says what is left of it and how to have that",
+                hint="`rametctl doctor` lists what is left and how to get it",
             )
         return Against(archived.files, archived.files)
-    # A tree that is not ours stays, and who works there since is not told from the session.
+    # A worktree that Ramet did not create stays, and a person may have changed it since: use the checkpoint.
     kept = await core.store.read(lambda reader: reader.checkpoints.current(session))
     if kept is None:
-        hint = f"bring it back with `rametctl restore {session.name}`"
+        hint = f"restore it: `rametctl restore {session.name}`"
         raise WrongStateError(f"{session.name} is archived and has no checkpoint", hint=hint)
     return Against(kept.tree, kept.tree)
 
@@ -170,7 +174,7 @@ async def state_at(core: Core, session: Session, name: str) -> Against:
 async def compare(
     core: Core, session: Session, old: Against, *, until: str = "", patch: bool, max_patch: int, options: DiffOptions
 ) -> Diff:
-    """The diff from ``old`` to the state ``until`` of a session's files."""
+    """Compare ``old`` with the state ``until`` of a session's files, "" for the present one."""
     if session.state != State.ARCHIVED and not until:
         await require_tree(core, session)
         return await core.git.diffs.of_worktree(
@@ -182,16 +186,18 @@ async def compare(
 
 
 def paths_inside(worktree: Path, paths: Sequence[str]) -> tuple[str, ...]:
-    """Paths as git wants them. Raises `InvalidInputError` for one that leads out of the worktree."""
+    """Paths relative to the worktree; () for all. Raises `InvalidInputError` for a path outside of it."""
     inside: list[str] = []
     for path in paths:
         pure = PurePosixPath(path)
         if pure.is_absolute() and pure.is_relative_to(worktree):
             pure = pure.relative_to(worktree)
         if not path or "\0" in path or pure.is_absolute() or ".." in pure.parts:
-            raise InvalidInputError(f"{path!r} is no path in the worktree", hint="name it from the worktree's root")
+            raise InvalidInputError(
+                f"{path!r} is not a path in the worktree", hint="give it relative to the worktree's root"
+            )
         if pure.parts:
             inside.append(str(pure))
         else:
-            return ()  # all of it
+            return ()
     return tuple(inside)

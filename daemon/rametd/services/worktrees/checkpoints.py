@@ -1,10 +1,9 @@
-"""Checkpoints: a worktree kept as it is at the start, at the end of every turn, and when somebody asks.
+"""Checkpoints: snapshots of a worktree at the start of a session, at the end of every turn, and on request.
 
-**Before the next turn.** A turn's end is committed with ``turns`` raised; ``checkpointed_turns`` follows once the checkpoint is there. In between the
-scheduler gives the session no work (`outstanding`), also in a daemon that is started after this one was killed: no turn begins on files of which
-the last turn's end was not kept. An agent that got its next prompt while it worked begins that turn by itself: its first tool waits (`settle`, from
-`Conversation.guard`), and so does whatever else would change the files or take them away. One that cannot be made is given up with a warning, so that
-no session is ever stuck.
+**Before the next turn.** The end of a turn is stored with ``turns`` incremented; ``checkpointed_turns`` follows once the checkpoint exists. In
+between the scheduler gives the session no work, also after a restart of the daemon: no turn starts before the checkpoint of the last one. An
+agent that got its next prompt while it worked starts that turn by itself: its first tool call waits (`settle`, from `Conversation.guard`), and so
+do operations that change or remove files. A checkpoint that fails is skipped with a warning, so that no session is stuck.
 """
 
 import asyncio
@@ -38,7 +37,7 @@ from rametd.store import Reader, Unit
 def facts(
     reason: CheckpointReason, turn: int, conversation_id: str, message_id: str, summary: str, parent: int
 ) -> Mapping[str, str | int]:
-    """What a checkpoint's snapshot notes."""
+    """Facts in a checkpoint's snapshot, from which its row can be rebuilt."""
     return {
         "reason": reason,
         "turn": turn,
@@ -50,9 +49,9 @@ def facts(
 
 
 async def recall(core: Core, session: Session) -> Checkpoint | None:
-    """Enter what a session without any checkpoint has refs of; the latest. None where it has none.
+    """Store rows for the checkpoint refs of a session without rows; return the newest, None without refs.
 
-    The first one's ref may also be of a daemon that was killed before it wrote the row: that is the same checkpoint, and is entered too.
+    A daemon that was killed before it stored the row of the first checkpoint leaves its ref too: it becomes a row.
     """
     info = await info_of(core, session)
     kept = await core.git.snapshots.below(info, f"{CHECKPOINTS}{session.id}")
@@ -77,7 +76,7 @@ async def recall(core: Core, session: Session) -> Checkpoint | None:
         if now is not None and unit.checkpoints.latest(session.id) is None:
             for row in rows:
                 unit.checkpoints.add(row)
-            # The agent's journal is read again from its beginning: what it tells of these turns is kept already.
+            # The agent's journal is read again from its start, and its turns have their checkpoints.
             kept_turns = max((row.turn for row in rows if row.reason == CheckpointReason.TURN), default=0)
             turns = max(kept_turns, now.checkpointed_turns)
             unit.sessions.update(session.id, checkpoint=rows[-1].number, checkpointed_turns=turns)
@@ -89,13 +88,13 @@ async def recall(core: Core, session: Session) -> Checkpoint | None:
 async def changed_since(
     core: Core, info: RepositoryInfo, session: Session, before: str | None, tree: str
 ) -> tuple[FileChange, ...]:
-    """What a checkpoint tells as changed: since the tree of the one ``before``, or, of the first, since what its session started from."""
+    """Files that a checkpoint changed since the tree ``before``, or, for the first one, since the session's base."""
     if before == tree:
         return ()
     try:
         return (await core.git.diffs.between(info, before or session.base_commit, tree, patch=False)).files
     except (RefNotFoundError, GitFailedError):
-        # A history that was rewritten and collected, or that a loss of power has taken: the files are kept all the same.
+        # The base was rewritten and collected, or lost in a power cut. The checkpoint is complete without it.
         return ()
 
 
@@ -127,7 +126,7 @@ log = structlog.get_logger()
 
 
 class Flusher:
-    """One at a time for each repository: all that ask while it is under way share the next."""
+    """Syncs checkpoints to disk, one sync at a time for each repository. Requests during a sync share the next one."""
 
     def __init__(self, core: Core) -> None:
         self._core = core
@@ -135,22 +134,20 @@ class Flusher:
         self._tasks: dict[Path, asyncio.Task[None]] = {}
 
     def soon(self, info: RepositoryInfo, session: Session) -> None:
-        """Have all that was written until now for a session be durable, in a task."""
+        """Sync everything that was written for a session, in a task."""
         place = info.common_dir
         self._waiting.setdefault(place, {})[session.id] = session
         if place not in self._tasks:
             self._tasks[place] = asyncio.create_task(self._run(info), name=f"flush-{info.name}")
 
     async def close(self) -> None:
-        """Wait for what is under way."""
+        """Wait for running syncs."""
         await asyncio.gather(*self._tasks.values())
 
     async def _run(self, info: RepositoryInfo) -> None:
         try:
             while sessions := self._waiting.pop(info.common_dir, {}):
-                for (
-                    session
-                ) in sessions.values():  # nearly always on one disk, where the second has nothing left to write
+                for session in sessions.values():  # nearly always on one disk: the second sync has nothing to write
                     await self._one(info, session)
         finally:
             del self._tasks[info.common_dir]
@@ -160,18 +157,18 @@ class Flusher:
             await self._core.git.make_durable(info, session.worktree)
         except RametError as error:
             log.warning("a checkpoint may not be on the disk", session=session.id, error=error.message)
-            words = f"whether its newest checkpoint is on the disk cannot be told: {error.message}"
+            words = f"its newest checkpoint may not be on the disk: {error.message}"
             await write_for_sure(self._core.store, lambda unit: events.warn(unit, session, words))
 
 
 def asked_for(reader: Reader, session: Session, reason: CheckpointReason) -> str:
-    """The first line of the prompt that began the turn that runs, or the last one; where several turns are kept at once, the first of them.
+    """First line of the prompt that started the present turn, or the last one; of several turns in one checkpoint, the first.
 
-    For a turn that no prompt began it is the last prompt before.
+    For a turn without a prompt: the last prompt before it.
     """
     asked = [each for each in reader.prompts.list(session.id) if each.source != DAEMON and each.turn]
     last = session.turns
-    # A prompt that comes while the end of a turn is being kept belongs to the next turn.
+    # A prompt that arrives before the checkpoint of a turn belongs to the next turn.
     if reason != CheckpointReason.TURN and any(each.turn > session.turns for each in asked):
         last = session.turns + 1
     first = last
@@ -184,14 +181,14 @@ def asked_for(reader: Reader, session: Session, reason: CheckpointReason) -> str
 
 
 class Checkpointer:
-    """Makes checkpoints, one at a time for each session."""
+    """Creates checkpoints, one at a time for each session."""
 
     def __init__(self, core: Core) -> None:
         self._core = core
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._flusher = Flusher(core)
-        self._skipped: dict[str, tuple[str, ...]] = {}  # by session, what its log has of files that cannot be read
+        self._skipped: dict[str, tuple[str, ...]] = {}  # by session: unreadable files that its log has named
 
     async def ask(
         self,
@@ -200,9 +197,9 @@ class Checkpointer:
         principal: str,
         remember: Callable[[Unit, Checkpoint], None] = lambda unit, made: None,
     ) -> Checkpoint:
-        """Keep a worktree as it is because somebody wants it; where nothing has changed since the checkpoint before, it is that one.
+        """Create a checkpoint on request; return the last one if nothing has changed since.
 
-        ``remember`` is stored with it. Raises what `still` raises.
+        ``remember`` runs in the unit of work that stores it. Raises what `still` raises.
         """
         async with self.still(session_id):
             return await self._make(session_id, reason, None, principal, remember)
@@ -211,8 +208,8 @@ class Checkpointer:
     async def still(self, session_id: str) -> AsyncIterator[None]:
         """Inside, the daemon does nothing else to a session's files. Raises `WrongStateError` while an exclusive operation has the session.
 
-        Operations are stored first and take the session's lock next, be it only to pass through (`settle`): whoever has the lock and finds no
-        operation is over before they begin. Without that a checkpoint that is asked for would hold some files from before and some from after.
+        The race: an operation is stored first, then takes the session's lock (at least in `settle`). A caller that has the lock and finds no
+        operation finishes before any operation starts. Otherwise a requested checkpoint could mix files from before and after an operation.
         """
         async with self._lock(session_id):
             await self._core.store.read(lambda reader: refuse_busy(reader, reader.sessions.get(session_id)))
@@ -221,12 +218,12 @@ class Checkpointer:
     async def make(
         self, session_id: str, reason: CheckpointReason, *, tree: str | None = None, principal: str = DAEMON
     ) -> Checkpoint:
-        """The same for what has the files in hand itself; of ``tree``, where that is what they are."""
+        """Create a checkpoint for an operation that has the session; of ``tree``, if the caller has captured the files."""
         async with self._lock(session_id):
             return await self._make(session_id, reason, tree, principal, lambda unit, made: None)
 
     async def first(self, session_id: str, guard: AbstractAsyncContextManager[None]) -> None:
-        """Keep, inside of ``guard`` (`alone` or `still`), where a session begins, unless it has a checkpoint. One that cannot be made is given up."""
+        """Create a session's first checkpoint inside ``guard`` (`alone` or `still`), unless it has one. A failure is logged."""
         async with guard:
             session, latest = await self._core.store.read(
                 lambda reader: (reader.sessions.find(session_id), reader.checkpoints.latest(session_id))
@@ -241,7 +238,7 @@ class Checkpointer:
             await self._attempt(session_id, make())
 
     def alone(self, session_id: str) -> AbstractAsyncContextManager[None]:
-        """Inside, nobody else makes a checkpoint of a session."""
+        """Inside, no other checkpoint of the session is created."""
         return self._lock(session_id)
 
     def _lock(self, session_id: str) -> asyncio.Lock:
@@ -267,7 +264,7 @@ class Checkpointer:
         before = before or await recall(core, session)
         number = 1 if before is None else before.number + 1
         ref = f"{CHECKPOINTS}{session_id}/{number}"
-        # The ref first: without its row it is made again under the same number, while a row without it would promise what is not there.
+        # Create the ref first: a ref without a row is overwritten under the same number; a row without a ref would be broken.
         parent = session.checkpoint or (before.number if before is not None else 0)
         known = facts(reason, session.turns, conversation_id, message_id, summary, parent)
         depth = Depth.STAGED if reason in WAITED_FOR else Depth.FILES
@@ -279,7 +276,7 @@ class Checkpointer:
             await self._tell_skipped(session, kept.skipped)
         info = await info_of(core, session)
         here = (kept.files, kept.head, conversation_id, message_id)
-        # That of a fork goes again where the fork is refused: nobody else may rely on it.
+        # A checkpoint of a fork is dropped if the fork is refused: do not reuse it.
         usable = reason in WAITED_FOR and before is not None and before.reason != CheckpointReason.FORK
         if (
             before is not None
@@ -291,7 +288,7 @@ class Checkpointer:
         ):
             await core.git.refs.drop_all(info, ref)
             return before
-        if reason not in UNASKED:  # somebody waits to rely on it
+        if reason not in UNASKED:  # a caller relies on it
             await core.git.make_durable(info, session.worktree)
         files = await changed_since(core, info, session, before.tree if before is not None else None, kept.files)
 
@@ -330,9 +327,9 @@ class Checkpointer:
         return made
 
     async def drop(self, checkpoint: Checkpoint) -> None:
-        """Forget one that was made for what then came to nothing; also where that was begun before."""
+        """Drop a checkpoint of a fork that failed. An earlier call may have done any of the steps."""
         core = self._core
-        # Its number, and with that its ref, may be given again once its row is gone.
+        # Its number, and so its ref, can be reused once its row is gone.
         async with self._lock(checkpoint.session_id):
             found = await core.store.read(
                 lambda reader: reader.checkpoints.by_number(checkpoint.session_id, checkpoint.number)
@@ -346,24 +343,24 @@ class Checkpointer:
                 await core.git.refs.drop_all(await info_of(core, session), checkpoint.ref)
 
     def unread(self, session_id: str) -> tuple[str, ...]:
-        """Git's words for what the newest checkpoint of a session does not have, since it could not be read."""
+        """Files that the newest checkpoint of a session misses because git could not read them, in git's words."""
         return self._skipped.get(session_id, ())
 
     async def _tell_skipped(self, session: Session, skipped: tuple[str, ...]) -> None:
-        """Say once, and not at the end of every turn, what git cannot read."""
+        """Warn once, not at the end of every turn, about files that git cannot read."""
         if skipped and self._skipped.get(session.id) != skipped:
-            words = f"git cannot read everything, so that no checkpoint has it: {'; '.join(skipped)}"
+            words = f"git cannot read some files, so checkpoints do not have them: {'; '.join(skipped)}"
             await write_for_sure(self._core.store, lambda unit: events.warn(unit, session, words))
         self._skipped[session.id] = skipped
 
-    # ── what happens by itself ───────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── after turns, and at the start ───────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def after_turn(self, session: Session) -> None:
-        """A hook of `Core`."""
+        """A session hook."""
         self.catch_up(session.id)
 
     def catch_up(self, session_id: str) -> None:
-        """Keep the end of a session's last turn, in a task, unless that is kept or under way."""
+        """Create the checkpoint of a session's last turn in a task, unless it exists or is being created."""
         if session_id not in self._tasks:
             task = self._tasks[session_id] = asyncio.create_task(
                 self._catch_up(session_id), name=f"checkpoint-{session_id}"
@@ -371,13 +368,13 @@ class Checkpointer:
             task.add_done_callback(lambda _: self._tasks.pop(session_id, None))
 
     async def settle(self, session_id: str) -> None:
-        """Return once the end of a session's last turn is kept, or was given up, and what is being kept is."""
+        """Return once the checkpoint of the last turn exists or was skipped, and no other is being created."""
 
         def owed(reader: Reader) -> bool:
             session = reader.sessions.find(session_id)
             return session is not None and session.state != State.ARCHIVED and session.checkpoint_due
 
-        # Again, where one that was under way when the turn ended is of the turn before it.
+        # Loop: a checkpoint that was being created when the turn ended may be of the turn before.
         while await self._core.store.read(owed):
             self.catch_up(session_id)
             await asyncio.shield(self._tasks[session_id])
@@ -385,9 +382,9 @@ class Checkpointer:
             pass
 
     async def recover(self, but: AbstractSet[str] = frozenset()) -> None:
-        """Make the checkpoints that a killed daemon still owed, ``but`` for the sessions named, which an operation holds.
+        """Create the checkpoints that a killed daemon did not, ``but`` for sessions that an operation has.
 
-        Where the database was built anew, enter the checkpoints of all sessions again first.
+        If the database was rebuilt, first read the checkpoints of all sessions from their refs.
         """
         store = self._core.store
         if await store.read(lambda reader: reader.checkpoints.recall_due()):
@@ -401,19 +398,19 @@ class Checkpointer:
             task.add_done_callback(lambda _: self._tasks.pop("", None))
 
     async def _make_owed(self, session_ids: Sequence[str]) -> None:
-        """Make the checkpoints of sessions one after another, so that a thousand of them do not hold up the start."""
+        """Create due checkpoints one after another, so that a thousand of them do not delay the start."""
         await self._core.recovered.wait()
         for session_id in session_ids:
             await self.settle(session_id)
 
     async def _recall(self, session: Session) -> None:
-        """Have the checkpoints of a session whose rows went with a damaged database again, where it has none."""
+        """Read the checkpoints of a session without rows from its refs, after the database was rebuilt."""
         try:
             async with self._lock(session.id):
                 if await self._core.store.read(lambda reader: reader.checkpoints.latest(session.id)) is None:
                     await recall(self._core, session)
-        except RametError as error:  # its repository is gone, or cannot be read now: the next one made tries again
-            log.warning("checkpoints are not entered again", session=session.id, error=error.message)
+        except RametError as error:  # its repository is gone or unreadable: the next checkpoint tries again
+            log.warning("checkpoints not read from refs", session=session.id, error=error.message)
 
     async def close(self) -> None:
         for task in list(self._tasks.values()):
@@ -431,25 +428,25 @@ class Checkpointer:
     async def _attempt(self, session_id: str, making: Awaitable[object]) -> None:
         try:
             await making
-        except Exception as error:  # whatever it is: the session's next turn waits for this one
+        except Exception as error:  # any error: the session's next turn waits for this
             words = error.message if isinstance(error, RametError) else str(error) or type(error).__name__
             log.warning("no checkpoint", session=session_id, error=words, exc_info=not isinstance(error, RametError))
             await write_for_sure(self._core.store, lambda unit: _give_up(unit, session_id, words))
 
 
 def position(reader: Reader, session: Session) -> tuple[str, str]:
-    """The conversation, and the message in it, that a fork or a rewind to a checkpoint of now goes on from."""
+    """The conversation and the message from which a fork or a rewind to a present checkpoint continues."""
     message_id = session.last_message_id if session.conversation_begun else ""
     cut = reader.conversation_cuts.get(session.id)
-    if not message_id and cut is not None:  # the agent has not said anything of its own yet
+    if not message_id and cut is not None:  # the agent has written no message yet
         return cut.source_id, cut.message_id
     return session.conversation_id, message_id
 
 
 WAITED_FOR = frozenset({CheckpointReason.MANUAL, CheckpointReason.REWIND, CheckpointReason.SYNC})
-"""Reasons of what somebody wants to come back to, as it is now: what is staged is kept too, and an equal checkpoint will do."""
+"""Reasons of requested checkpoints: they include the index, and an equal earlier checkpoint replaces them."""
 UNASKED = frozenset({CheckpointReason.START, CheckpointReason.TURN})
-"""Reasons for which nobody waits: their rows come first, and the disk after them (`flushing`)."""
+"""Reasons of automatic checkpoints: they are synced to disk after their rows are stored (`Flusher`)."""
 
 
 def _give_up(unit: Unit, session_id: str, words: str) -> None:
@@ -461,7 +458,7 @@ def _give_up(unit: Unit, session_id: str, words: str) -> None:
 
 
 async def drop_checkpoints(core: Core, session_id: str) -> None:
-    """Forget all checkpoints of a session that is gone for good; its refs are dropped by whoever knows the repository."""
+    """Delete the rows of all checkpoints of a session that is gone for good. The caller drops the refs."""
 
     def work(unit: Unit) -> None:
         unit.checkpoints.remove_all(session_id)

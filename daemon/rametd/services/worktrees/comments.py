@@ -1,4 +1,4 @@
-"""Review comments: collected on a session's work, given to its agent as one prompt, tracked until they are dealt with."""
+"""Review comments on a session's work: collected, sent to its agent as one prompt, tracked until resolved."""
 
 import asyncio
 from collections.abc import Callable
@@ -28,7 +28,7 @@ T = TypeVar("T")
 TEXT_LIMIT = 16 << 10
 FILE_LIMIT = 8 << 20
 AROUND = 2
-"""Lines quoted before and after the one that is meant."""
+"""Lines quoted before and after the commented one."""
 QUOTED_WIDTH = 300
 MOST_QUOTED = 40
 """Lines of a range that are quoted."""
@@ -70,9 +70,7 @@ class Reviewer:
         """
         refuse_archived(session)
         if not text.strip() or len(text.encode("utf-8", "surrogatepass")) > TEXT_LIMIT:
-            raise InvalidInputError(
-                "a comment has 1 to 16,384 bytes of text", hint="say what is to be done differently"
-            )
+            raise InvalidInputError("a comment has 1 to 16,384 bytes of text", hint="say what to change")
         clean, line, end_line = clean_path(place.path), place.line, place.end_line
         if place.at:
             lines = lines_of((await file_at(self._core, session, clean, place.at)).data)
@@ -140,8 +138,8 @@ class Reviewer:
             waiting = [each for each in unit.comments.list(now.id) if each.state == CommentState.OPEN]
             if not waiting:
                 raise WrongStateError(
-                    f"no comment on {now.name} waits to be sent",
-                    hint=f"`rametctl comment {now.name} FILE:LINE TEXT` makes one",
+                    f"{now.name} has no unsent comment",
+                    hint=f"add one: `rametctl comment {now.name} FILE:LINE TEXT`",
                 )
             prompt, now = post(unit, self._core.kind(now.agent), now, review(waiting, text.strip()), principal)
             sent = [unit.comments.update(each.id, state=CommentState.SENT, prompt_id=prompt.id) for each in waiting]
@@ -154,7 +152,7 @@ class Reviewer:
         return done
 
     async def where_now(self, session: Session, comments: list[Comment]) -> list[int]:
-        """Where each comment's line is now: the nearest one that reads the same, 0 where there is none."""
+        """Present number of each comment's line: the nearest line with the same text, 0 if there is none."""
 
         def look() -> list[int]:
             files: dict[str, list[str] | None] = {}
@@ -171,7 +169,7 @@ def find_comment(reader: Reader, name: str) -> Comment:
     found = reader.comments.find_by_prefix(name) if name else []
     if len(found) > 1 and found[0].id != name:
         matches = ", ".join(each.id for each in found)
-        raise AmbiguousError(f"{name!r} fits several comments: {matches}", hint="write more of its id", matches=matches)
+        raise AmbiguousError(f"{name!r} fits several comments: {matches}", hint="give more of its id", matches=matches)
     if not found:
         raise CommentNotFoundError(f"there is no comment {name!r}", hint="`rametctl comment S` lists them")
     return found[0]
@@ -181,13 +179,12 @@ def clean_path(path: str) -> str:
     """Raises `InvalidInputError` for a path that leads out of a worktree."""
     pure = PurePosixPath(path)
     if not path or "\0" in path or pure.is_absolute() or ".." in pure.parts or pure.parts[:1] == (".git",):
-        raise InvalidInputError(f"{path!r} is no path in a worktree", hint="write it as it stands in the diff")
+        raise InvalidInputError(f"{path!r} is not a path in a worktree", hint="give it as the diff shows it")
     return str(pure)
 
 
 def read_lines(worktree: Path, path: str) -> list[str] | None:
-    """The lines of a file, as git and editors count them: a form feed ends none. None for what is none, is too large, or lies outside by way of a
-    link."""
+    """Lines of a file, as git and editors count them: a form feed ends none. None for a missing or large file, or one outside the worktree."""
     place = worktree / path
     try:
         inside = place.resolve(strict=True).is_relative_to(worktree.resolve())
@@ -209,7 +206,7 @@ def lines_of(data: bytes | None) -> list[str] | None:
 
 
 def quoted(lines: list[str], line: int, end_line: int) -> str:
-    """The lines from ``line`` to ``end_line`` with those around them, numbered, those that are meant marked; of a long range the first `MOST_QUOTED`."""
+    """The lines from ``line`` to ``end_line`` with those around them, numbered; the commented ones are marked. Of a long range the first `MOST_QUOTED`."""
     if not line:
         return ""
     first, last = max(line - AROUND, 1), min(end_line + AROUND, line + MOST_QUOTED)

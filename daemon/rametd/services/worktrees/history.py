@@ -1,4 +1,4 @@
-"""Checkpoints as people name them and see them: by number, on the line that the session goes on from or beside it."""
+"""Find and list checkpoints by number, on the session's line or beside it."""
 
 from ramet.v1 import worktree_pb2
 
@@ -31,12 +31,12 @@ def find_checkpoint(reader: Reader, session: Session, name: str) -> Checkpoint:
         matches = ", ".join(each.id for each in fitting)
         raise AmbiguousError(f"{name!r} fits several checkpoints: {matches}", hint="use the number", matches=matches)
     raise CheckpointNotFoundError(
-        f"{session.name} has no checkpoint {name!r}", hint=f"`rametctl checkpoints {session.name}` shows them"
+        f"{session.name} has no checkpoint {name!r}", hint=f"`rametctl checkpoints {session.name}` lists them"
     )
 
 
 def list_checkpoints(reader: Reader, session_id: str, before: int | None, limit: int) -> list[worktree_pb2.Checkpoint]:
-    """The newest first, each with its place: on the line that the session goes on from, or left behind by a rewind."""
+    """Messages of checkpoints, newest first. ``abandoned``: a rewind left it behind; ``current``: the session continues from it."""
     session = reader.sessions.get(session_id)
     on_it = set(reader.checkpoints.line(session_id, session.checkpoint))
     messages = []

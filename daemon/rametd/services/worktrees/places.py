@@ -1,4 +1,4 @@
-"""Where worktrees are: named by id and never moved, with a symbolic link by name for people."""
+"""Paths of worktrees: named by id and never moved, with a symbolic link by name for people."""
 
 from collections.abc import Iterator
 from contextlib import suppress
@@ -12,7 +12,7 @@ LINKS = "by-name"
 
 
 def tree_of(core: Core, repo: Repo, session_id: str) -> Path:
-    """``ROOT/REPO-ID/SESSION``: outside the repository and outside ``.claude``, unique when it is made into a folder name."""
+    """``ROOT/REPO-ID/SESSION``: outside the repository and outside ``.claude``."""
     root = core.config.worktrees.root or core.state_dir / "worktrees"
     name = slug(repo.name, 32).replace("/", "-")
     folder = f"{name}-{repo.id}" if name else repo.id
@@ -20,7 +20,7 @@ def tree_of(core: Core, repo: Repo, session_id: str) -> Path:
 
 
 def folders_of(core: Core, repo: Repo) -> Iterator[Path]:
-    """Where worktrees of a repository are, also those that were made under another name of it; blocks."""
+    """Directories with worktrees of a repository, also under its former names; blocks."""
     root = core.config.worktrees.root or core.state_dir / "worktrees"
     for folder in root.glob(f"*{repo.id}"):
         if folder.name == repo.id or folder.name.endswith(f"-{repo.id}"):
@@ -28,7 +28,7 @@ def folders_of(core: Core, repo: Repo) -> Iterator[Path]:
 
 
 def link_by_name(session: Session) -> None:
-    """Make the link, named as a shell likes it; where that name is taken (``a/b`` beside ``a-b``) the id follows on it."""
+    """Create the link, with a name that needs no quoting; if it is taken (``a/b`` beside ``a-b``), add the id."""
     first = slug(session.name, 48).replace("/", "-") or session.id
     folder = session.worktree.parent / LINKS
     folder.mkdir(parents=True, exist_ok=True)
@@ -39,7 +39,7 @@ def link_by_name(session: Session) -> None:
 
 
 def unlink_by_name(worktree: Path) -> None:
-    """Remove the links that point to a worktree, and the folders that are empty then."""
+    """Remove the links to a worktree, and directories that are then empty."""
     folder = worktree.parent / LINKS
     if folder.is_dir():
         for link in folder.iterdir():

@@ -1,8 +1,8 @@
-"""Bringing a session back to a checkpoint: its files, and its conversation as it was at the end of that turn.
+"""Rewind a session to a checkpoint: its files, and its conversation at the end of that turn.
 
-What is overwritten becomes a checkpoint first, so that a rewind is undone by another. The operation is stored with the judgement that no turn runs, and
-the scheduler gives a session that has one no work: no agent writes while its files are brought back. A daemon that is killed in between does all of
-it again, beginning with another checkpoint: what somebody wrote meanwhile is kept too.
+The present files become a checkpoint first, so that another rewind undoes this one. The unit of work that stores the operation checks that no
+turn runs, and the scheduler starts none while the operation exists: no agent writes meanwhile. After a kill the next daemon repeats everything,
+starting with another checkpoint, which has what a person wrote in between.
 """
 
 import shlex
@@ -39,7 +39,7 @@ log = structlog.get_logger()
 
 
 Rewound = worktree_pb2.RewindSessionResponse
-"""The answer; it is stored with what it tells, so that a caller who asks again after a crash gets it too."""
+"""The answer; it is stored, so that a retry after a crash gets the same one."""
 
 
 class Rewinder:
@@ -50,7 +50,7 @@ class Rewinder:
         core.operations.handle(Kind.REWIND, self._undo, self._complete, self._recover)
 
     async def rewind(self, session: Session, checkpoint: Checkpoint, *, files_only: bool, caller: Caller) -> Rewound:
-        """Raises `WrongStateError` while a turn runs or is about to, and for a checkout that is not ours."""
+        """Raises `WrongStateError` while a turn runs or is about to start, and for a session in the person's checkout."""
         new = new_operation(
             Kind.REWIND, session.id, caller, checkpoint=checkpoint.id, files_only="yes" if files_only else ""
         )
@@ -64,7 +64,7 @@ class Rewinder:
         return rewound
 
     async def _recover(self, operation: Operation) -> Rewound:
-        """Do again what a daemon that was killed had begun; say on the session why one cannot be done."""
+        """Repeat a rewind that a killed daemon began; if that fails, warn on the session."""
         try:
             return await self._complete(operation)
         except RametError as error:
@@ -79,12 +79,12 @@ class Rewinder:
             raise
 
     async def _undo(self, operation: Operation, error: BaseException | None) -> None:
-        """Give a rewind up: git refused, the disk is full, or a fault of ours. What it overwrote is a checkpoint."""
+        """Give up a rewind that failed. What it overwrote is a checkpoint."""
         await write_for_sure(self._core.store, lambda unit: unit.operations.undo(operation.id))
         self._core.live.schedule()
 
     async def _complete(self, operation: Operation) -> Rewound:
-        """Rewind the session; every step may have been done before."""
+        """Rewind the session. An earlier run may have done any of the steps."""
         core, session_id = self._core, operation.session_id
         session, [checkpoint] = await core.store.read(
             lambda reader: (
@@ -101,17 +101,17 @@ class Rewinder:
         target = await core.git.snapshots.read(info, checkpoint.snapshot) if not lost else None
         if target is None:
             raise RefNotFoundError(
-                f"checkpoint {checkpoint.number} is not whole: git has not all of it ({(*lost, checkpoint.snapshot)[0][:12]})",
-                hint=f"`rametctl checkpoints {session.name}` shows the others; git fsck tells more",
+                f"checkpoint {checkpoint.number} is damaged: git no longer has {(*lost, checkpoint.snapshot)[0][:12]}",
+                hint=f"`rametctl checkpoints {session.name}` lists the others; `git fsck` tells more",
             )
 
-        stood: list[tuple[str, Checkpoint]] = []  # HEAD, and what was kept before anything was overwritten
+        stood: list[tuple[str, Checkpoint]] = []  # HEAD, and the checkpoint of what is overwritten
 
         async def keep(tree: str) -> None:
             noted = await core.store.read(lambda reader: noted_before(reader, operation))
             head = await core.git.worktrees.head_commit(session.worktree)
             if noted is not None and tree == checkpoint.tree and head in {noted.head, checkpoint.head}:
-                stood.append((head or "", noted))  # a daemon that was killed had got that far: nothing is overwritten
+                stood.append((head or "", noted))  # a killed daemon got this far: nothing is overwritten
                 return
             made = await self._checkpointer.make(
                 session_id, CheckpointReason.REWIND, tree=tree, principal=operation.principal
@@ -123,7 +123,7 @@ class Rewinder:
         try:
             await core.git.snapshots.bring_back(session.worktree, target, keep)
         except GitFailedError as error:
-            if not stood:  # nothing was touched
+            if not stood:  # nothing was written
                 raise
             undo = shlex.join(["rametctl", "rewind", session.name, str(stood[0][1].number)])
             raise GitFailedError(error.message, hint=f"to undo what was written: `{undo}`") from error
@@ -137,24 +137,24 @@ class Rewinder:
             )
         warnings = [moved.told] if moved.told else []
         overwritten = await core.git.snapshots.read(info, kept_as.snapshot)
-        assert overwritten is not None, "it was made before anything was overwritten"
+        assert overwritten is not None, "it is created before anything is overwritten"
         warnings += await core.git.snapshots.bring_back_nested(info, session.worktree, target, overwritten)
         await core.git.make_durable(info, session.worktree)
-        # After a sync that is taken back its work is what it had beyond the older base again.
+        # A rewind to before a sync also moves the base back.
         base = None
         if moved == Moved(True) and checkpoint.head and session.base_commit:
             base = await core.git.commits.merge_base(info, session.base_commit, checkpoint.head)
         core.failpoint.hit("rewind.branch-moved")
         before = await core.store.read(lambda reader: noted_before(reader, operation))
         assert before is not None, (
-            "it was noted before anything was overwritten, and only this rewind ends its operation"
+            "it is stored before anything is overwritten, and only this rewind ends its operation"
         )
         files = (await core.git.diffs.between(info, before.tree, checkpoint.tree, patch=False)).files
         kept = before
-        # As when it is found out of git that it could not write, or a daemon is killed, and somebody works there until it is begun again.
+        # A retry after a failed write or a kill: a person may have changed files in between.
         since = await core.store.read(lambda reader: reader.checkpoints.list(session_id))
         warnings += [
-            f"its files were changed while it was rewound: what was there then is checkpoint {each.number}"
+            f"its files were changed during the rewind: checkpoint {each.number} has them"
             for each in since
             if each.number > kept.number
         ]
@@ -196,7 +196,7 @@ class Rewinder:
         return done
 
     async def _may_move(self, session: Session, repo: Repo) -> bool:
-        """Whether its branch may leave its own line of commits: one that we made, and that nobody protects."""
+        """Whether the branch may move backwards: Ramet created it, and it is not protected."""
         if not session.created_branch or not session.branch:
             return False
         protected = (await for_session(self._core, session, repo)).config.land.protected
@@ -204,14 +204,14 @@ class Rewinder:
 
 
 def remember_before(unit: Unit, operation: Operation, checkpoint: Checkpoint) -> None:
-    """Store what the rewind overwrites. The first checkpoint counts: a daemon that does it again finds files that are rewound already."""
+    """Store the checkpoint of what the rewind overwrites. The first one counts: a repeated rewind finds rewound files."""
     now = unit.operations.get(operation.id)
     if now is not None and "before" not in now.data:
         unit.operations.advance(now.id, "kept", {"before": checkpoint.id})
 
 
 def noted_before(reader: Reader, operation: Operation) -> Checkpoint | None:
-    """The checkpoint of what the rewind overwrites, once it is made."""
+    """The checkpoint of what the rewind overwrites; None before it exists."""
     now = reader.operations.get(operation.id)
     if now is None or "before" not in now.data:
         return None
@@ -224,17 +224,17 @@ def check_state(session: Session, checkpoint: Checkpoint) -> None:
         diff = shlex.join(["rametctl", "diff", session.name, "--against", str(checkpoint.number)])
         restore = shlex.join(["git", "-C", str(session.worktree), "restore", f"--source={checkpoint.tree[:12]}"])
         raise WrongStateError(
-            f"{session.name} works in your own checkout, which is never overwritten",
-            hint=f"`{diff}` shows what has changed since, and `{restore} -- PATH` brings a file back",
+            f"{session.name} works in your own checkout, which Ramet never overwrites",
+            hint=f"`{diff}` shows what has changed since, and `{restore} -- PATH` restores a file",
         )
     if session.state in BUSY_STATES or session.state == State.QUEUED:
         hint = f"`rametctl stop {session.name}` first, or wait until it is idle"
-        raise WrongStateError(f"{session.name} is {session.state}: a turn runs or is about to", hint=hint)
+        raise WrongStateError(f"{session.name} is {session.state}: a turn runs or is about to start", hint=hint)
     refuse_archived(session)
 
 
 def cut_conversation(unit: Unit, session: Session, checkpoint: Checkpoint) -> None:
-    """Have the conversation go on from the end of the checkpoint's turn, as a new one: the old one stays as it is, and can be gone back to."""
+    """Continue from the end of the checkpoint's turn in a new conversation; the old one stays, and a rewind can return to it."""
     unit.sessions.update(
         session.id,
         conversation_id=str(uuid.uuid4()),

@@ -1,7 +1,7 @@
-"""Bringing the base's newest commits into an idle session's branch.
+"""Sync: merge the newest commits of the base into an idle session's branch, or rebase onto them.
 
-The operation keeps the scheduler from starting a turn meanwhile, and stores what git is about to write. After a daemon that was killed nothing is written
-or taken back, as a person may have edited the files since: what git had done counts, and a warning says what it had half done.
+While the operation exists, the scheduler starts no turn. It records what git is about to write. After a kill nothing is written or undone, since a
+person may have edited the files: finished work of git counts, and a warning describes unfinished work.
 """
 
 from collections.abc import Mapping
@@ -36,12 +36,12 @@ log = structlog.get_logger()
 LISTED = 30
 
 Answer = worktree_pb2.SyncSessionResponse
-"""It is stored with what it tells, so that a caller who asks again after a crash gets it too."""
+"""It is stored, so that a retry after a crash gets the same answer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sync:
-    """What is wanted; ``base_ref`` "" is the base that the session started from."""
+    """A request to sync; ``base_ref`` "": the base that the session started from."""
 
     base_ref: str = ""
     rebase: bool = False
@@ -55,7 +55,7 @@ class Done:
     synced: Synced
     prompt: Prompt | None
     before: Checkpoint | None
-    """What a rewind goes back to; None where nothing was changed."""
+    """The checkpoint before the sync; None if nothing changed."""
 
 
 class Syncer:
@@ -65,9 +65,9 @@ class Syncer:
         core.operations.handle(Kind.SYNC, self._undo, self._complete, self._settle)
 
     async def sync(self, session: Session, wanted: Sync, caller: Caller) -> Answer:
-        """Merge the base into the session's branch, or rebase the branch onto it. A caller that hangs up does not stop git halfway.
+        """Merge the base into the session's branch, or rebase the branch onto it. If the caller hangs up, git finishes all the same.
 
-        Raises `WrongStateError` while a turn runs, `RefNotFoundError`, and git's own words where uncommitted changes are in the way.
+        Raises `WrongStateError` while a turn runs, `RefNotFoundError`, and git's error if uncommitted changes are in the way.
         """
         core = self._core
         await require_tree(core, session)
@@ -120,7 +120,7 @@ class Syncer:
         warnings = list(synced.warnings)
         try:
             await core.git.make_durable(info, session.worktree)
-        except RametError as error:  # it is done all the same
+        except RametError as error:  # the sync is done anyway
             warnings.append(f"the sync is done, but may not survive a loss of power: {error.message}")
 
         def record(unit: Unit) -> Answer:
@@ -141,12 +141,12 @@ class Syncer:
         return answer
 
     async def _undo(self, operation: Operation, error: BaseException | None) -> None:
-        """Give a sync up that git refused: what it did is as git left it."""
+        """Give up a sync that git refused. The files are as git left them."""
         await write_for_sure(self._core.store, lambda unit: unit.operations.undo(operation.id))
         self._core.live.schedule()
 
     async def _settle(self, operation: Operation) -> None:
-        """After a kill nothing is written or taken back: what git had done counts, and what it had half done is said on the session."""
+        """Recover after a kill: count what git finished, and warn of what it did not. Write nothing."""
         core, data = self._core, operation.data
         session = await core.store.read(lambda reader: reader.sessions.get(operation.session_id))
         left, words = CutOff.NOTHING, ""
@@ -158,7 +158,7 @@ class Syncer:
                 words = words_for(left, session, data)
             except (RametError, OSError, pygit2.GitError) as error:
                 said = error.message if isinstance(error, RametError) else str(error)
-                words = f"a sync was cut off, and what it has left cannot be seen: {said}; checkpoint {data['before']} is of before it"
+                words = f"a sync was interrupted, and its result cannot be read: {said}; checkpoint {data['before']} is from before it"
 
         def record(unit: Unit) -> None:
             now = unit.sessions.get(session.id)
@@ -168,22 +168,22 @@ class Syncer:
                 found = unit.checkpoints.find_by_prefix(now.id, data["checkpoint"])
                 finish(unit, Done(now, synced, None, next(iter(found), None)), operation)
             if words:
-                log.warning("a sync was cut off", session=session.id, left=left)
+                log.warning("a sync was interrupted", session=session.id, left=left)
                 events.warn(unit, now, words)
-            unit.operations.undo(operation.id)  # nothing, where it is finished
+            unit.operations.undo(operation.id)  # does nothing if it is finished
 
         await write_for_sure(core.store, record)
         core.live.schedule()
 
 
 def check_state(unit: Unit, session_id: str) -> None:
-    """Raises `WrongStateError` for a session that cannot be synced now."""
+    """Raise `WrongStateError` for a session that cannot be synced now."""
     session = unit.sessions.get(session_id)
     if session.worktree_kind == WorktreeKind.IN_PLACE:
         raise WrongStateError(f"{session.name} works in your own checkout", hint="use git merge or git rebase there")
     if session.state in BUSY_STATES or session.state == State.QUEUED:
         raise WrongStateError(
-            f"{session.name} is {session.state}: a turn runs or is about to",
+            f"{session.name} is {session.state}: a turn runs or is about to start",
             hint=f"wait until it is idle, or `rametctl stop {session.name}` first",
         )
     refuse_archived(session)
@@ -191,7 +191,7 @@ def check_state(unit: Unit, session_id: str) -> None:
 
 
 def finish(unit: Unit, done: Done, operation: Operation) -> Answer:
-    """End the operation with its answer."""
+    """Finish the operation with its answer."""
     answer = Answer(
         session=one_session_message(unit, done.session),
         commits=done.synced.commits,
@@ -207,7 +207,7 @@ def finish(unit: Unit, done: Done, operation: Operation) -> Answer:
 
 
 def log_synced(unit: Unit, session: Session, synced: Synced, operation: Operation) -> Session:
-    """Log the sync; from here on the session's work is what it has beyond the base that came in, where that is its own."""
+    """Log the sync, and move the session's base if it was synced with its own base."""
     data, principal = operation.data, operation.principal
     if not synced.conflicts and data["ref"] == session.base_ref and synced.commits:
         session = unit.sessions.update(session.id, base_commit=data["commit"])
@@ -218,23 +218,23 @@ def log_synced(unit: Unit, session: Session, synced: Synced, operation: Operatio
 
 
 def words_for(left: CutOff, session: Session, data: Mapping[str, str]) -> str:
-    """The warning about what a sync that was cut off has left; "" where there is nothing to say."""
-    back = f"`rametctl rewind --files-only {session.name} {data['before']}` brings the files of before it back"
+    """Warning about an interrupted sync; "" for none."""
+    back = f"`rametctl rewind --files-only {session.name} {data['before']}` restores the files from before it"
     if left == CutOff.HALF:
         return (
-            f"a sync was cut off while git wrote files: some are those of {data['commit'][:12]}, its branch is as it was; {back}"
-            " (should git be held up by an index.lock there, remove that first)"
+            f"a sync was interrupted while git wrote files: some are from {data['commit'][:12]}, the branch has not moved; {back}"
+            " (if git reports an index.lock there, remove it first)"
         )
     if left == CutOff.DETACHED:
         return (
-            f"a sync was cut off before {session.branch} was moved to {data['new'][:12]}, and somebody went on without it:"
-            f" `git status` in {session.worktree} tells where; {back}"
+            f"a sync was interrupted before {session.branch} was moved to {data['new'][:12]}, and HEAD has moved since:"
+            f" see `git status` in {session.worktree}; {back}"
         )
     return ""
 
 
 def request_to_merge(ref: str, commit: str, conflicts: tuple[str, ...]) -> str:
-    """What an agent is asked where its branch and the base conflict."""
+    """Prompt for an agent whose branch conflicts with the base."""
     listed = "\n".join(f"- {path}" for path in conflicts[:LISTED])
     more = f"\n- and {len(conflicts) - LISTED} more" if len(conflicts) > LISTED else ""
     return (
