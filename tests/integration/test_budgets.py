@@ -41,7 +41,7 @@ async def test_a_session_stops_within_one_call_of_its_budget_and_goes_on_by_itse
     spent, limit = f"${session.cost_usd:.2f}", f"${cost * 4:.2f}"
     assert cost * 4 <= session.cost_usd * 1.000001 <= cost * 5.000001
     assert session.state_reason == (
-        f"{spent} of the {limit} for this session are spent: `rametctl set spends --budget USD` goes on"
+        f"{spent} of the {limit} for this session are spent: `rametctl set spends --budget USD` continues it"
     )
     done = [number for number in range(9) if (Path(session.worktree) / f"f{number}.txt").exists()]
     assert done == [0, 1, 2], "the call that was asked for with the last of the money is not made"
@@ -106,7 +106,7 @@ async def test_what_children_spend_counts_against_the_budget_of_their_parent(
     await client.reach("first", IDLE)
     await lead.spawn(writes(9), name="second")
     second = await client.reach("second", PAUSED)
-    assert "for lead and all it spawned are spent: `rametctl set lead --budget USD` goes on" in second.state_reason
+    assert "for lead and all it spawned are spent: `rametctl set lead --budget USD` continues it" in second.state_reason
 
     first = await client.get("first")
     assert cost * 5 <= (first.cost_usd + second.cost_usd) * 1.000001 <= cost * 6.000001
@@ -132,7 +132,7 @@ async def test_limits_of_the_configuration_hold_sessions_that_have_none_of_their
         async with connected(sandbox) as client:
             cost = await one_reply(client, path)
             for key, words in (
-                ("session", "for this session are spent: `rametctl set by-session --budget USD` goes on"),
+                ("session", "for this session are spent: `rametctl set by-session --budget USD` continues it"),
                 ("tree", "for its family are spent: raise budget.tree in config.toml and restart the daemon"),
             ):
                 limit(daemon, key, cost * 4)

@@ -86,7 +86,7 @@ async def test_the_size_of_a_tree_counts_those_that_were_removed(client: Client,
 
     assert await refusal(lead.spawn()) == (
         "CAP_REACHED",
-        "your family has spawned 6 sessions, the most it may (caps.tree)",
+        "your family has spawned 6 sessions, the maximum (caps.tree)",
     )
 
 

@@ -52,7 +52,7 @@ async def test_a_session_that_hits_the_usage_limit_rests_until_it_is_lifted_and_
     log = await client.log("limited")
     queued = [event.prompt_queued.prompt for event in payloads(log, "prompt_queued")]
     assert [prompt.source for prompt in queued] == ["owner", "owner", "daemon"]
-    assert "cut off" in queued[2].text
+    assert "interrupted" in queued[2].text
     told = payloads(log, "rate_limit")[0].rate_limit
     assert (told.status, told.reset_time.seconds) == ("rejected", int(reset))
 
@@ -137,7 +137,7 @@ async def test_what_comes_after_a_failed_session_is_held_and_says_so_until_that_
 
     async def held() -> bool:
         middle, last = await client.get("middle"), await client.get("last")
-        assert middle.state_reason == "held: before, which goes before it, failed"
+        assert middle.state_reason == "held: before, which it waits for, failed"
         assert last.state_reason == "waits for middle"
         return middle.state == last.state == QUEUED
 
@@ -158,7 +158,7 @@ async def test_a_paused_session_keeps_its_prompts_and_resume_goes_on_with_them(
     for number in range(2):
         await client.send("pauses", script({"text": f"kept {number}"}))
     held = await client.get("pauses")
-    assert (held.state, held.state_reason) == (PAUSED, "held: `rametctl resume pauses` goes on")
+    assert (held.state, held.state_reason) == (PAUSED, "held: `rametctl resume pauses` continues it")
 
     await client.sessions.ResumeSession(session_pb2.ResumeSessionRequest(session="pauses"), metadata=client.metadata)
 

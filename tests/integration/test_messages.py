@@ -62,7 +62,7 @@ async def test_a_message_to_a_session_at_work_reaches_it_in_its_turn(
     await client.reach("busy", WORKING)
 
     response = await lead.say("busy", "mind the gap")
-    assert (response.message.state, response.outcome) == (SENT, "it is read in the running turn")
+    assert (response.message.state, response.outcome) == (SENT, "the agent reads it in the running turn")
     assert (response.message.from_id, response.message.from_name) == (lead.id, "busy-lead")
     go.touch()
     await received(client, "busy")
@@ -108,7 +108,7 @@ async def test_a_message_to_a_held_session_is_kept_until_it_goes_on(
 
     for name in ("stopped", "paused"):
         response = await lead.say(name, "for later")
-        assert (response.message.state, response.outcome) == (QUEUED, "it is kept: the session is paused")
+        assert (response.message.state, response.outcome) == (QUEUED, "it waits: the session is paused")
         assert (await client.get(name)).state == PAUSED
     await client.sessions.ResumeSession(session_pb2.ResumeSessionRequest(session="paused"), metadata=client.metadata)
     await received(client, "paused")
@@ -120,7 +120,7 @@ async def test_nobody_is_reached_outside_of_the_family_but_by_the_person(
 ) -> None:
     lead, stranger = await root(client, sandbox, path, "mine"), await root(client, sandbox, path, "theirs")
     child = await lead.spawn(name="mine-child")
-    assert await refusal(lead.say("theirs", "psst")) == ("PERMISSION_DENIED", "theirs is not of your family")
+    assert await refusal(lead.say("theirs", "psst")) == ("PERMISSION_DENIED", "theirs is not in your family")
     assert (await refusal(lead.say("nobody", "psst")))[0] == "SESSION_NOT_FOUND"
     assert (await refusal(lead.say("mine", "psst")))[0] == "INVALID_INPUT"
     assert (await refusal(lead.say("parent", "psst")))[0] == "PERMISSION_DENIED"

@@ -1,9 +1,9 @@
-"""Attaching: a person has a session's conversation in the agent's own program, and Ramet runs no agent meanwhile.
+"""Attach: a person opens a session's conversation in the agent's own program, and Ramet runs no agent meanwhile.
 
-Two programs must never write one conversation. The right to it is a lease: a row with pid and start time of the process that has it. The client takes
-the lease for itself and then becomes the agent's program (exec keeps pid and start time), so there is no instant at which the wrong process is watched:
-a client that is killed before it has become the program, and a program that is killed, look the same. When the process is gone the session goes on, after
-what was done there is taken in. A daemon that is killed finds the row.
+Two programs must never write one conversation. A lease, a row with pid and start time of a process, gives the right to it. The client takes the
+lease for itself and then becomes the agent's program by exec, which keeps pid and start time. So the daemon never watches the wrong process: a
+client that is killed before its exec looks like a program that is killed. When the process is gone, the daemon imports its turns, and the
+session continues. After a restart the daemon reads the row.
 """
 
 import asyncio
@@ -40,7 +40,7 @@ from rametd.store import Unit
 log = structlog.get_logger()
 
 LOOK_S = 0.5
-"""How often the process of a person is looked at."""
+"""How often to check the attached process."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class _Bound:
 
 
 class Attachments:
-    """One lease per session at most."""
+    """At most one lease for each session."""
 
     def __init__(self, core: Core, transcripts: Transcripts) -> None:
         self._core = core
@@ -60,16 +60,16 @@ class Attachments:
         self._bound: _Bound | None = None
 
     def bind(self, hooks: SessionHooks, supervisor: Supervisor, sessions: Sessions) -> None:
-        """Tie the knot: the hooks that the others need include `before_launch`."""
+        """Set the services that need this object's hook `before_launch`."""
         self._bound = _Bound(hooks, supervisor, sessions)
 
     @property
     def _with(self) -> "_Bound":
-        assert self._bound is not None, "it is bound before the first session goes on"
+        assert self._bound is not None, "it is bound before recovery"
         return self._bound
 
     async def recover(self) -> None:
-        """Watch the processes that a former daemon knew."""
+        """Watch the attached processes of a former daemon."""
         for attachment in await self._core.store.read(lambda reader: reader.attachments.living()):
             self._follow(attachment.session_id)
 
@@ -80,14 +80,14 @@ class Attachments:
         if self._tasks:
             await asyncio.wait(list(self._tasks.values()))
 
-    # ── a person attaches ────────────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── attach ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def attach(
         self, session_id: str, pid: int, terminal: str, mcp_command: Sequence[str], *, interrupt: bool
     ) -> Launch:
-        """Lease the conversation to a process, end the session's agent, and return what the process is to become.
+        """Lease the conversation to a process, end the session's agent, and return the program for exec.
 
-        Repeating the call for the same process continues it. Raises `WrongStateError` while a turn runs, unless it may be interrupted.
+        A repeated call of the same process continues. Raises `WrongStateError` while a turn runs, unless ``interrupt``.
         """
         core = self._core
         found = await asyncio.to_thread(_of_this_user, pid)
@@ -139,7 +139,7 @@ class Attachments:
         kind = core.kind(session.agent)
         if not await self._transcripts.provide(session, cut, kind.conversation_home(environment)):
             raise WrongStateError(
-                f"the conversation of {session.name} is gone", hint="its next prompt begins a new one, with a summary"
+                f"the conversation of {session.name} is gone", hint="its next prompt starts a new one, with a summary"
             )
         start = NativeStart(
             trusted=repo.trusted and not await untrusted_files(core, repo, session.worktree),
@@ -154,7 +154,7 @@ class Attachments:
         )
         return kind.native(session, start)
 
-    # ── and leaves ───────────────────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── detach ───────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _follow(self, session_id: str) -> None:
         if session_id not in self._tasks:
@@ -179,7 +179,7 @@ class Attachments:
             await asyncio.sleep(LOOK_S)
 
     async def _take_back(self, attachment: Attachment) -> None:
-        """The process is gone: take in what was done, and let the session go on."""
+        """End a lease whose process is gone: import its turns, and continue the session."""
         core = self._core
         session = await core.store.read(lambda reader: reader.sessions.find(attachment.session_id))
         if session is None:
@@ -208,10 +208,10 @@ class Attachments:
         if outside.turns:
             await self._with.hooks.turn_ended(session)
 
-    # ── a person resumed the conversation by hand ────────────────────────────────────────────────────────────────────────────────
+    # ── conversations resumed by hand ────────────────────────────────────────────────────────────────────────────────
 
     async def before_launch(self, session: Session) -> None:
-        """Take in turns that were made by hand. Raises `WrongStateError`, and holds the session, while a process has the conversation open."""
+        """Import turns that a person made outside of Ramet. While a process has the conversation open, hold the session and raise `WrongStateError`."""
         core = self._core
         if not session.conversation_begun:
             return
@@ -223,7 +223,7 @@ class Attachments:
             wanted = replace(attachment, pid=stranger.pid, start=stranger.start, boot=boot, terminal="", hold=Hold.NONE)
             await core.store.write(lambda unit: _lease(unit, unit.sessions.get(session.id), wanted))
             self._follow(session.id)
-            raise WrongStateError(f"{session.name} is {wanted.place}", hint="it goes on when that program ends")
+            raise WrongStateError(f"{session.name} is {wanted.place}", hint="it continues when that program ends")
         outside = await self._outside(session, attachment)
         if not outside.turns:
             return
@@ -236,7 +236,7 @@ class Attachments:
         await self._settle(await core.store.write(work), outside)
 
     async def before_prompt(self, session_id: str) -> None:
-        """End an idle agent whose conversation went on, or is open, outside of Ramet: the next process knows all of it."""
+        """End an idle agent if its conversation was continued, or is open, outside of Ramet; the next process reads all of it."""
         core = self._core
         session = await self._get(session_id)
         if session_id not in core.live or session.state in BUSY_STATES or not session.conversation_begun:
@@ -252,7 +252,7 @@ class Attachments:
         return await asyncio.to_thread(kind.outside, session.conversation_id, home, attachment.taken_until, results)
 
     async def _stranger(self, session: Session) -> processes.Process | None:
-        """A living process with the conversation that is none of ours."""
+        """A living process that has the conversation open and is not the session's agent."""
         kind, home = self._core.kind(session.agent), await self._home(session)
         agent = self._core.live.get(session.id)
         own = await agent.agent_pid() if agent is not None else 0
@@ -283,9 +283,9 @@ def _lease(unit: Unit, session: Session, attachment: Attachment) -> Session:
 
 
 def _of_this_user(pid: int) -> processes.Process:
-    """The process; raises `InvalidInputError` where there is none, or it is another user's."""
+    """Find a process. Raises `InvalidInputError` if there is none, or it is another user's."""
     found = processes.find(pid) if pid > 1 else None
     proc = Path(f"/proc/{pid}")
     if found is None or found.zombie or (proc.exists() and proc.stat().st_uid != os.geteuid()):
-        raise InvalidInputError(f"there is no process {pid} of yours here", hint="attach on the daemon's machine")
+        raise InvalidInputError(f"you have no process {pid} on this machine", hint="attach on the daemon's machine")
     return found

@@ -1,4 +1,4 @@
-"""What waits for a person, and the answers."""
+"""Requests that wait for a person, their answers, and permission rules."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -71,7 +71,7 @@ def create(
 
 
 def cautions(effect: Effect, text: str) -> list[str]:
-    """Warnings about a new rule that allows more than its words say."""
+    """Warnings about a new rule that allows more than it seems to."""
     found = caution(text) if effect is Effect.ALLOW else ""
     return [found] if found else []
 
@@ -79,9 +79,9 @@ def cautions(effect: Effect, text: str) -> list[str]:
 def remember(
     unit: Unit, session: Session, request: Request, scope: int, wanted: Sequence[str] = ()
 ) -> list[StoredRule]:
-    """The rules that an approval with a scope makes: the ``wanted`` ones, else the first offer.
+    """Create the rules of an approval with a scope: the ``wanted`` ones, else the first offer.
 
-    Raises `InvalidInputError` where no offer fits calls like this one, and `BadRuleError`.
+    Raises `InvalidInputError` if no offer fits calls like this one, and `BadRuleError`.
     """
     if scope not in {attention_pb2.APPROVAL_SCOPE_SESSION, attention_pb2.APPROVAL_SCOPE_ALWAYS}:
         if wanted:
@@ -108,14 +108,14 @@ def remember(
 def _first_offer(request: Request) -> list[str]:
     if not request.offers:
         raise InvalidInputError(
-            "no rule could cover calls like this one without covering others",
+            "no rule would cover calls like this one without covering others",
             hint=f"`rametctl approve {request.id}` approves this call alone",
         )
     texts = request.offers[0].split("\n")
     if any(map(is_whole_line, texts)):
         raise InvalidInputError(
-            "only a rule for this very line fits, which hardly ever matches again",
-            hint='name one, as in --always "git commit *", or take this line with --always=1',
+            "only a rule for exactly this line fits, which is unlikely to match again",
+            hint='give one, as in --always "git commit *", or use this line with --always=1',
         )
     return texts
 
@@ -124,7 +124,7 @@ def delete(unit: Unit, rule_id: str) -> StoredRule:
     """Raises `RuleNotFoundError`."""
     rule = unit.rules.get(rule_id)
     if rule is None:
-        raise RuleNotFoundError(f"there is no rule {rule_id!r}", hint="`rametctl rules ls` shows them")
+        raise RuleNotFoundError(f"there is no rule {rule_id!r}", hint="`rametctl rules` lists them")
     unit.rules.remove(rule_id)
     return rule
 
@@ -135,34 +135,34 @@ DEFAULT_DENIAL = (
 
 
 def find_request(reader: Reader, name: str) -> Request:
-    """By id, by a session with exactly one open request, or by a unique prefix of an id, in that order.
+    """Find a request by id, by a session with exactly one open request, or by a unique prefix of an id, in this order.
 
-    What a person calls a session by must never lead to another one's request: agents name their children, and ids are for all to see.
+    The name of a session must never find a request of another one: agents choose names for their children, and can see ids.
     """
     found = reader.requests.find_by_prefix(name) if name else []
     if exact := [request for request in found if request.id == name]:
         return exact[0]
     session = named_session(reader, name)
     if session is None:
-        # A prefix means what waits; what is closed is found by it only when nothing else is.
+        # Prefer open requests to closed ones.
         found = [request for request in found if request.state == RequestState.OPEN] or found
         if len(found) == 1:
             return found[0]
         if found:
             matches = ", ".join(request.id for request in found)
             raise AmbiguousError(
-                f"{name!r} fits several requests: {matches}", hint="use more of the id", matches=matches
+                f"{name!r} fits several requests: {matches}", hint="give more of the id", matches=matches
             )
-    hint = "`rametctl inbox` shows what waits"
+    hint = "`rametctl inbox` lists open requests"
     try:
         session = session or find_session(reader, name)
     except SessionNotFoundError:
         raise RequestNotFoundError(f"there is no request or session {name!r}", hint=hint) from None
-    # A finished turn that wants a look is meant only when nothing else is.
+    # Prefer requests of the agent to those of the daemon, such as reviews.
     asked = [request for request in reader.requests.open(session.id) if request.kind != RequestKind.TRUST]
     waiting = [request for request in asked if request.kind not in DAEMON_REQUESTS] or asked
     if not waiting:
-        raise RequestNotFoundError(f"nothing of {session.name} waits for a person", hint=hint)
+        raise RequestNotFoundError(f"{session.name} has no open request", hint=hint)
     if len(waiting) > 1:
         matches = ", ".join(request.id for request in waiting)
         raise AmbiguousError(
@@ -172,7 +172,7 @@ def find_request(reader: Reader, name: str) -> Request:
 
 
 def named_session(reader: Reader, name: str) -> Session | None:
-    """The session that bears this very id or name, None where none does. Raises `AmbiguousError` for a name of several."""
+    """Find a session by full id or name; None if there is none. Raises `AmbiguousError` if several have the name."""
     bears = reader.sessions.find(name) is not None or bool(reader.sessions.by_name(name)) or "/" in name
     if not name or not bears:
         return None
@@ -190,10 +190,10 @@ def resolve(
     policy: Policy,
     resolvers: Mapping[RequestKind, Resolver],
 ) -> tuple[Request, attention_pb2.ResolveRequestResponse]:
-    """Store an answer; the first one wins. The session goes on when nothing else of it waits.
+    """Store an answer; the first one wins. The session continues once it has no other open request.
 
-    An approved plan takes the session out of plan mode for good: its next process starts in the mode that it goes on in. What is said to a review
-    that is denied is the session's next prompt.
+    Approving a plan ends the plan mode of the session, also for later processes. The message that denies a review becomes the session's next
+    prompt.
     """
     request = find_request(unit, name)
     answer = stored_answer(request, resolution)
@@ -225,13 +225,13 @@ def resolve(
 
 
 def stored_answer(request: Request, resolution: attention_pb2.Resolution) -> dict[str, Any]:
-    """What the row keeps; raises `InvalidInputError` for an answer of the wrong kind."""
+    """The answer as stored in the row. Raises `InvalidInputError` for an answer of the wrong kind."""
     match resolution.WhichOneof("decision"):
         case "approve":
             approve = resolution.approve
             if request.kind == RequestKind.QUESTION and request.state == RequestState.OPEN:
                 raise InvalidInputError(
-                    "a question wants an answer, not an approval", hint=f"`rametctl answer {request.id} ANSWER`"
+                    "a question needs an answer, not an approval", hint=f"`rametctl answer {request.id} ANSWER`"
                 )
             if approve.mode and request.kind != RequestKind.PLAN:
                 raise InvalidInputError(
@@ -255,7 +255,8 @@ def stored_answer(request: Request, resolution: attention_pb2.Resolution) -> dic
             if request.kind == RequestKind.REVIEW:
                 if not resolution.deny.message.strip():
                     raise EmptyPromptError(
-                        "what is wrong with it was not said", hint="-m WHAT says it; `approve` closes the review"
+                        "a denied review needs a message",
+                        hint="add -m TEXT with what to change; `approve` closes the review",
                     )
                 check_prompt(resolution.deny.message)
             return {"decision": "deny", "message": resolution.deny.message}
@@ -278,14 +279,14 @@ def stored_answer(request: Request, resolution: attention_pb2.Resolution) -> dic
 
 
 def required_fields(request: Request) -> list[str]:
-    """What an MCP server that asks for input must have; the schema is whatever it sent."""
+    """Required fields of an MCP server's request for input; the schema may be anything."""
     schema = json.loads(request.input).get("requested_schema")
     required = schema.get("required") if isinstance(schema, dict) else None
     return [str(name) for name in required] if isinstance(required, list) else []
 
 
 def choose(question: dict[str, Any], answer: str) -> str:
-    """An answer to one question: numbers stand for the choices as they are listed, anything else is text."""
+    """The answer to one question: numbers select choices, anything else is text."""
     labels = [str(option.get("label", "")) for option in question.get("options", [])]
     parts = [part.strip() for part in answer.split(",")]
     if labels and all(part.isdigit() and 1 <= int(part) <= len(labels) for part in parts):
@@ -297,14 +298,14 @@ def json_object(text: str) -> dict[str, Any]:
     try:
         value = json.loads(text)
     except ValueError as error:
-        raise InvalidInputError(f"the changed input is no JSON: {error}", hint="edit it again") from None
+        raise InvalidInputError(f"the changed input is not JSON: {error}", hint="edit it again") from None
     if not isinstance(value, dict):
-        raise InvalidInputError("the changed input is no JSON object", hint="edit it again")
+        raise InvalidInputError("the changed input is not a JSON object", hint="edit it again")
     return value
 
 
 def decision_of(request: Request, mode: Mode) -> Decision:
-    """A stored answer as the agent is told it. ``mode`` is what a session goes on in when its plan is approved without saying."""
+    """A stored answer as the decision for the agent. ``mode``: the mode after an approved plan, unless the answer has one."""
     if request.state == RequestState.GONE:
         return Decision(allow=False, message="The request was withdrawn.")
     answer = json.loads(request.answer)
@@ -316,14 +317,14 @@ def decision_of(request: Request, mode: Mode) -> Decision:
             texts = [str(question.get("question", "")) for question in asked.get("questions", [])]
             asked["answers"] = dict(zip(texts, answer["answers"], strict=True))
             return Decision(allow=True, updated_input=json.dumps(asked, ensure_ascii=False))
-    go_on_in = ""
+    next_mode = ""
     if request.kind == RequestKind.PLAN:
-        go_on_in = MODES_BACK.get(answer["mode"], mode).value
-    return Decision(allow=True, updated_input=answer["updated_input"], mode=go_on_in)
+        next_mode = MODES_BACK.get(answer["mode"], mode).value
+    return Decision(allow=True, updated_input=answer["updated_input"], mode=next_mode)
 
 
 def notify(core: Core, request: Request) -> None:
-    """Tell the agent that waits for it, once the answer is committed."""
+    """Send a committed answer to the agent that waits for it."""
     core.failpoint.hit("resolve.committed")
     runner = core.live.get(request.session_id)
     if runner is not None:

@@ -1,9 +1,9 @@
 """Budgets: of a session in dollars or tokens, of its family and of a day in dollars.
 
-What counts is the ledger, and the dollars that running turns say to have cost so far. Tokens are known only at the end of a turn. An agent that does not
-say what a turn costs adds nothing to a budget in dollars, which therefore no such session is given.
+They are checked against the ledger and the reported dollars of running turns. Tokens are known only at the end of a turn. An agent that does not
+report costs adds nothing to a budget in dollars, so its sessions cannot have one.
 
-A budget that a session was given holds for it and all that it spawns, so that no number of children spends more than their parent may.
+A session's own budget covers the session and all that it spawns, so that children together spend no more than their parent may.
 """
 
 import time
@@ -19,16 +19,16 @@ from rametd.store import Reader
 
 WARN_AT = 0.8
 CENT = 0.0000001
-"""Sums of many small costs are not exact: a limit that is reached but for this is reached."""
+"""Tolerance: sums of many small costs are not exact."""
 
 Running = Mapping[str, float]
-"""Session → what its running turn has cost beyond the ledger."""
+"""Session → cost of its running turn, not yet in the ledger."""
 NOTHING: Running = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
 class Spending:
-    """One limit and what is spent of it, in dollars or tokens. ``name`` is for people, and so is ``remedy``: what goes on once it is reached."""
+    """One limit and the spent part, in dollars or tokens. ``name`` and ``remedy`` are for people."""
 
     name: str
     limit: float
@@ -56,7 +56,7 @@ class Spending:
 
 
 def spendings(reader: Reader, session: Session, budget: Budget, *, running: Running = NOTHING) -> list[Spending]:
-    """Every limit that holds for a session, its ancestors' included; empty where none does."""
+    """All limits of a session, including its ancestors'."""
     found = [*_given(reader, session, running), *_given_tokens(reader, session)]
     if session.budget_usd is None and budget.session is not None:
         spent = (session.cost_usd or 0.0) + running.get(session.id, 0.0)
@@ -74,7 +74,7 @@ def spendings(reader: Reader, session: Session, budget: Budget, *, running: Runn
 
 
 def _given(reader: Reader, session: Session, running: Running) -> list[Spending]:
-    """The limits that a session and its ancestors were given."""
+    """Own limits of a session and its ancestors."""
     return [
         Spending(
             whose(holder, session),
@@ -93,7 +93,7 @@ def _given_tokens(reader: Reader, session: Session) -> list[Spending]:
             whose(holder, session),
             holder.budget_tokens,
             reader.ledger.total(_family(reader, holder)).tokens.counted,
-            f"`rametctl set {holder.name} --budget {tokens(2 * holder.budget_tokens)}tok` goes on",
+            f"`rametctl set {holder.name} --budget {tokens(2 * holder.budget_tokens)}tok` continues it",
             in_tokens=True,
         )
         for holder in (session, *ancestors(reader, session))
@@ -111,26 +111,26 @@ def _family(reader: Reader, session: Session) -> list[str]:
 
 
 def _subtree(reader: Reader, session_id: str, root_id: str, running: Running) -> float:
-    """What a session of the family of a root and its descendants, removed ones included, have cost."""
+    """Cost of a session and its descendants, including removed ones."""
     ids = [session_id, *reader.spawns.descendants(session_id, root_id)]
     return reader.ledger.total(ids).cost_usd + sum(running.get(each, 0.0) for each in ids)
 
 
 def raise_of(session: Session) -> str:
-    return f"`rametctl set {session.name} --budget USD` goes on"
+    return f"`rametctl set {session.name} --budget USD` continues it"
 
 
 def exceeded(reader: Reader, session: Session, budget: Budget, *, running: Running = NOTHING) -> Spending | None:
-    """The first limit that is reached, or None."""
+    """The first reached limit, or None."""
     return next((each for each in spendings(reader, session, budget, running=running) if each.exceeded), None)
 
 
 def left(reader: Reader, session: Session) -> float | None:
-    """Dollars that a session may still give to a child; None where neither it nor an ancestor has a budget in dollars."""
+    """Dollars that a session may still give to a child; None if neither it nor an ancestor has a budget in dollars."""
     return min((max(0.0, each.limit - each.spent) for each in _given(reader, session, NOTHING)), default=None)
 
 
 def midnight(now: float) -> float:
-    """When the local day of a time began."""
+    """Start of the local day of a time."""
     local = time.localtime(now)
     return time.mktime((local.tm_year, local.tm_mon, local.tm_mday, 0, 0, 0, 0, 0, -1))

@@ -1,4 +1,4 @@
-"""What people type about a session, judged before anything is made of it."""
+"""Checks of what people type about a session."""
 
 import math
 
@@ -11,36 +11,36 @@ NAME_LIMIT = 200
 
 
 def check_prompt(prompt: str, *, empty_is_fine: bool = False) -> None:
-    """Raises `EmptyPromptError` for one without a word and `PromptTooLargeError` for one over 16 MiB."""
+    """Raise `EmptyPromptError` for a blank prompt, `PromptTooLargeError` for one over 16 MiB."""
     if not prompt.strip() and not (empty_is_fine and not prompt):
-        raise EmptyPromptError("the prompt is empty", hint="say what the agent is to do")
+        raise EmptyPromptError("the prompt is empty", hint="say what the agent should do")
     size = len(prompt.encode("utf-8", "surrogatepass"))
     if size > PROMPT_LIMIT:
         raise PromptTooLargeError(
-            f"the prompt has {size:,} bytes; {PROMPT_LIMIT:,} are the limit",
+            f"the prompt has {size:,} bytes (at most {PROMPT_LIMIT:,})",
             hint="put the material into a file in the repository and name the file in the prompt",
         )
 
 
 def check_model(model: str) -> str:
-    """Raises `InvalidInputError` for what the agent's program would take for another option, or could not be given at all."""
+    """Raise `InvalidInputError` for a model that would be an option of the agent's program, or is not printable."""
     if model.startswith("-") or len(model) > NAME_LIMIT or not model.isprintable():
-        raise InvalidInputError(f"{model[:40]!r} cannot be a model", hint="use a name such as opus, sonnet or haiku")
+        raise InvalidInputError(f"invalid model: {model[:40]!r}", hint="use a name such as opus, sonnet or haiku")
     return model
 
 
 def check_effort(effort: str) -> str:
-    """Raises `InvalidInputError` for an effort that no agent has."""
+    """Raise `InvalidInputError` for an unknown effort."""
     if effort and effort not in EFFORTS:
-        raise InvalidInputError(f"there is no effort {effort[:40]!r}", hint=f"use one of: {', '.join(EFFORTS)}")
+        raise InvalidInputError(f"invalid effort: {effort[:40]!r}", hint=f"use one of: {', '.join(EFFORTS)}")
     return effort
 
 
 def check_budget(dollars: float | None) -> float | None:
-    """Raises `InvalidInputError` unless it is an amount of money, or None."""
+    """Raise `InvalidInputError` unless it is an amount of money, or None."""
     if dollars is not None and not 0 < dollars < math.inf:
         raise InvalidInputError(
-            f"a budget of {dollars} USD is none", hint="give an amount over 0, or none for no limit"
+            f"invalid budget: {dollars} USD (must be greater than 0)", hint="give an amount, or none for no limit"
         )
     return dollars
 
@@ -55,10 +55,10 @@ def check_token_budget(tokens: int | None) -> int | None:
 
 
 def check_name(name: str) -> str:
-    """Raises `BadNameError` for a label that no screen could show."""
+    """Raise `BadNameError` for a name that is blank, too long or not printable."""
     if not name.strip() or len(name) > NAME_LIMIT or any(not character.isprintable() for character in name):
         raise BadNameError(
-            f"{name[:40]!r} cannot be a name",
-            hint=f"use 1 to {NAME_LIMIT} printable characters, with one that is not a space",
+            f"invalid name: {name[:40]!r}",
+            hint=f"use 1 to {NAME_LIMIT} printable characters, not only spaces",
         )
     return name

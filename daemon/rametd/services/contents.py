@@ -1,7 +1,7 @@
-"""The contents of a repository that trust is about, read from a directory or from a commit.
+"""The contents of a repository that need trust, read from a directory or a commit.
 
-See `rametd.domain.trust`. The person's place is their own checkout, or the tip of the branch that a bare repository has as its HEAD. A worktree of a session
-is never read for settings; of its files only those that Claude would load there are compared with the trusted ones.
+See `rametd.domain.trust`. They are read in the person's own checkout, or at HEAD of a bare repository. Settings are never read in a worktree of a
+session; there, only files that Claude would load are compared with the trusted ones.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ SETTINGS_FILE = ".ramet.toml"
 CLAUDE = ".claude"
 INCLUDE_FILE = ".worktreeinclude"
 CLAUDE_FILES = (".mcp.json", ".claude/settings.json", ".claude/settings.local.json", ".claude/scheduled_tasks.json")
-"""Files of Claude's own that start programs, or let it start them without asking."""
+"""Files of Claude that start programs, or allow starting them without asking."""
 CLAUDE_FOLDERS = {
     ".claude/agents": ".md",
     ".claude/commands": ".md",
@@ -33,21 +33,21 @@ CLAUDE_FOLDERS = {
     ".claude/plugins": "",
     ".claude/workflows": "",
 }
-"""Folders of such files, by what their names end with: their front matter has hooks, permissions and MCP servers, their text shell commands."""
+"""Folders of such files, with the suffix of their names: front matter has hooks, permissions and MCP servers, the text shell commands."""
 NESTED_FOLDERS = frozenset({"agents", "commands", "skills"})
-"""Folders that Claude also loads from a `.claude` further down, when it reads a file beside that."""
+"""Folders that Claude also loads from a nested `.claude`, when it reads a file beside it."""
 SKIPPED = frozenset({".git", "node_modules", "__pycache__", ".venv"})
-"""Folders below those of git's hooks that only their programs read."""
+"""Folders below git's hooks that are not read."""
 MOST_FILES = 5_000
 MOST_LEVELS = 16
 MOST_BYTES = 16 << 20
-"""Of one file. Beyond a limit, no file counts as trusted: see `UNBOUNDED`."""
+"""Limits for all files, and for one file. Beyond a limit, no file counts as trusted: see `UNBOUNDED`."""
 SIZE_LIMIT = 1 << 20
-"""Bytes of a file that are shown; a larger one is shown as its digest."""
+"""Bytes of a file that are shown; for a larger one, its digest."""
 
 
 def runs(path: str) -> bool:
-    """Whether a path in a worktree, relative to its top, is of a file that trust is about, in any letter case."""
+    """Whether a file, by its path relative to the worktree and in any letter case, needs trust."""
     path = path.casefold()
     if path in {SETTINGS_FILE, INCLUDE_FILE, *CLAUDE_FILES}:
         return True
@@ -60,22 +60,22 @@ def runs(path: str) -> bool:
 
 
 def _claude_places(path: str) -> list[str]:
-    """The directories above ``path`` that hold a `.claude` on the way to it; "" is the worktree's top."""
+    """Directories with a `.claude` that ``path`` is inside of; "" is the worktree's top."""
     parts = path.split("/")
     return ["/".join(parts[:i]) for i, part in enumerate(parts) if part.casefold() == CLAUDE]
 
 
 def _folders_at(place: str) -> dict[str, str]:
-    """Folders that Claude loads of the `.claude` in ``place``."""
+    """Folders that Claude loads from the `.claude` in ``place``."""
     if not place:
         return CLAUDE_FOLDERS
     return {folder: suffix for folder, suffix in CLAUDE_FOLDERS.items() if folder.rpartition("/")[2] in NESTED_FOLDERS}
 
 
 def claude_files(tree: Path, nested: Iterable[str] = ()) -> dict[str, str]:
-    """Files in a worktree that Claude would load and that may run something. Blocks; a millisecond for some dozen files.
+    """Files in a worktree that Claude would load and that may run programs. Blocks; a millisecond for some dozen files.
 
-    ``nested``: paths on whose way further `.claude` directories are.
+    ``nested``: paths inside of nested `.claude` directories.
     """
     found: dict[str, str] = {}
     places = sorted({"", *(place for path in nested for place in _claude_places(path))})
@@ -121,7 +121,7 @@ def _read(path: Path) -> bytes | None:
 
 
 def shown(data: bytes) -> str:
-    """What a person is shown of a file; other bytes are always another text."""
+    """A file as text for a person; different bytes give different texts."""
     try:
         if len(data) <= SIZE_LIMIT:
             return data.decode()
@@ -139,12 +139,12 @@ def _read_include(top: Path) -> bytes | None:
 
 
 async def claude_files_in(core: Core, tree: Path) -> dict[str, str]:
-    """`claude_files` with those of `.claude` directories below the top that git tracks."""
+    """`claude_files`, including nested `.claude` directories that git tracks."""
     return await asyncio.to_thread(claude_files, tree, await core.git.worktrees.tracked_below(tree, CLAUDE))
 
 
 async def settings_at(core: Core, repo: Repo, info: RepositoryInfo | None = None) -> tuple[Source, str]:
-    """The `.ramet.toml` and `.worktreeinclude` of the person's place; empty where it has none. Raises `BadConfigError`."""
+    """The `.ramet.toml` and `.worktreeinclude` of the person's checkout; empty if missing. Raises `BadConfigError`."""
     if not is_bare(repo):
         return await asyncio.to_thread(
             lambda: (
@@ -158,7 +158,7 @@ async def settings_at(core: Core, repo: Repo, info: RepositoryInfo | None = None
 
 
 async def at_place(core: Core, repo: Repo, info: RepositoryInfo | None = None) -> dict[str, str]:
-    """All contents of the person's place."""
+    """All contents of the person's checkout that need trust."""
     settings, include = await settings_at(core, repo, info)
     if is_bare(repo):
         claude = await _claude_files_at(core, info or await info_of(core, repo), "HEAD")
@@ -169,7 +169,7 @@ async def at_place(core: Core, repo: Repo, info: RepositoryInfo | None = None) -
 
 
 async def hook_files(core: Core, repo: Repo, info: RepositoryInfo, environment: Mapping[str, str]) -> dict[str, str]:
-    """The files of git's hooks where `core.hooksPath` lies in the person's checkout, so that a pull or a landing can change them."""
+    """Files of git's hooks if `core.hooksPath` is inside the person's checkout, where a pull or a landing can change them."""
     if is_bare(repo):
         return {}
     folder = await core.git.hooks_folder(info, environment)
@@ -197,7 +197,7 @@ def _files_below_hooks(root: Path, common_dir: Path, folder: Path) -> dict[str, 
 
 
 async def at_commit(core: Core, info: RepositoryInfo, commit: str) -> dict[str, str]:
-    """All contents of a commit."""
+    """All contents of a commit that need trust."""
     files = await core.git.commits.files_at(info, commit, (SETTINGS_FILE, INCLUDE_FILE))
     settings = Source(SETTINGS_FILE, files.get(SETTINGS_FILE, b"").decode("utf-8", "replace"))
     include = files.get(INCLUDE_FILE, b"").decode("utf-8", "replace")
@@ -214,10 +214,10 @@ def gather(settings: Source, include: str, claude: Mapping[str, str]) -> dict[st
 
 
 def place_of(repo: Repo) -> str:
-    """Where the contents are read, in words."""
+    """Where the contents are read, for people."""
     return f"HEAD of {repo.root}" if is_bare(repo) else str(repo.root)
 
 
 def is_bare(repo: Repo) -> bool:
-    """Whether it has no main worktree: then a branch's tip stands for the person's checkout."""
+    """Whether the repository has no main worktree; then HEAD replaces the person's checkout."""
     return repo.root == repo.common_dir

@@ -23,17 +23,17 @@ from rametd.services.tokens import Tokens
 from rametd.store import Store
 
 MINUTE = 60.0
-_MOST_KEYS = 10_000  # beyond them the oldest are forgotten
+_MOST_KEYS = 10_000  # beyond this number the oldest keys are deleted
 
 
 class Rates:
-    """Counts in memory: a new daemon begins anew."""
+    """Limits how often a session may do something. Counts in memory, so a restart resets them."""
 
     def __init__(self) -> None:
         self._taken: dict[Hashable, deque[float]] = {}
 
     def take(self, key: Hashable, most: int, now: float) -> bool:
-        """Count one more at ``now`` (seconds), unless ``most`` were counted within the last minute; then False."""
+        """Count one more at ``now`` (seconds). Return False, and count nothing, if ``most`` were counted within the last minute."""
         taken = self._taken.pop(key, None) or deque()
         while taken and taken[0] <= now - MINUTE:
             taken.popleft()
@@ -48,9 +48,9 @@ class Rates:
 
 @dataclass(frozen=True, slots=True)
 class Core:
-    """What one run of the daemon works with; nothing in it is bound late.
+    """Values and mechanisms of one run of the daemon.
 
-    ``fence`` counts the runs: a keeper refuses an older one.
+    ``fence``: number of the run; a keeper refuses an older one.
     """
 
     config: Config
@@ -64,7 +64,7 @@ class Core:
     hub: Hub
     state_dir: Path
     runtime_dir: Path
-    owner: Source  # the owner's configuration file as it was when the daemon started; it counts until the next start
+    owner: Source  # the owner's configuration file when the daemon started
     home: Path
     fence: int
     instance_id: str
@@ -77,11 +77,11 @@ class Core:
     live: LiveAgents = field(default_factory=LiveAgents)
     newcomers: dict[Path, str] = field(default_factory=dict)  # ids of repositories without a row (`services.repos`)
     rates: Rates = field(default_factory=Rates)
-    recovered: asyncio.Event = field(default_factory=asyncio.Event)  # calls are served; set once
+    recovered: asyncio.Event = field(default_factory=asyncio.Event)  # set once the daemon serves calls
 
     @property
     def policy(self) -> Policy:
-        """What a projection must know of the configuration."""
+        """The part of the configuration that projections need."""
         return Policy(self.config, self.kinds)
 
     def kind(self, name: str) -> AgentKind:

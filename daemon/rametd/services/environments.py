@@ -21,7 +21,7 @@ from rametd.store import Reader, Unit
 
 
 def variables(session: Session, repo: Repo, run_names: Iterable[str] = ()) -> dict[str, str]:
-    """What tells a process where it is, and which ports are its own. ``run_names``: those of the configured commands, in order."""
+    """Variables with the session's place and ports. ``run_names``: names of the configured commands, in order."""
     return {
         "RAMET_WORKTREE": str(session.worktree),
         "RAMET_REPO_ROOT": str(repo.root),
@@ -33,12 +33,12 @@ def variables(session: Session, repo: Repo, run_names: Iterable[str] = ()) -> di
 
 
 def ceiling(tree: Path) -> dict[str, str]:
-    """Keep git in a worktree whose ``.git`` is gone from working in a repository around it."""
+    """Keep git from using a repository around a worktree whose ``.git`` is gone."""
     return {"GIT_CEILING_DIRECTORIES": str(tree.parent)}
 
 
 async def of_session(core: Core, session: Session, repo: Repo) -> dict[str, str]:
-    """`variables`, with the names that the repository gives to ports."""
+    """`variables`, with the repository's names for ports."""
     return variables(session, repo, await run_names(core, session, repo))
 
 
@@ -47,11 +47,11 @@ async def run_names(core: Core, session: Session, repo: Repo) -> tuple[str, ...]
     try:
         return tuple((await for_session(core, session, repo)).config.run)
     except BadConfigError:
-        return ()  # said where a command is asked for; nothing here depends on it
+        return ()  # the call that runs a command reports it
 
 
 async def for_command(core: Core, session: Session, repo: Repo, more: Mapping[str, str]) -> dict[str, str]:
-    """The whole environment of a command: the session's, and it acts as the session, with no more rights than that has."""
+    """The complete environment of a session's command, which has the session's token and rights."""
     fixed = {
         "RAMET_SESSION": session.id,
         "RAMET_TOKEN": core.tokens.give(session.id),
@@ -63,7 +63,7 @@ async def for_command(core: Core, session: Session, repo: Repo, more: Mapping[st
 
 
 def for_tree(core: Core, repo: Repo, tree: Path, more: Mapping[str, str]) -> dict[str, str]:
-    """The environment of a command in a worktree that no session has. It runs what agents wrote, so its token lets it only look."""
+    """The environment of a command in a worktree without a session. It runs code of agents, so its token only allows reading."""
     fixed = {
         **_ours(core),
         "RAMET_TOKEN": core.tokens.give(COMMAND),
@@ -80,7 +80,7 @@ def _ours(core: Core) -> dict[str, str]:
 
 
 SOCKETS = ("SSH_AUTH_SOCK", "VSCODE_GIT_IPC_HANDLE")
-"""Variables with the path of a socket, which ends with the login or the window that made it."""
+"""Variables with the path of a socket, which ends with the login or window that created it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +108,7 @@ async def for_process(core: Core, session_id: str, fixed: Mapping[str, str]) -> 
 async def for_git(core: Core, session_id: str, *, forge: bool = False) -> dict[str, str]:
     """Return the environment of git in the person's name; with ``forge`` that of pushing and of `gh`.
 
-    Hooks get it too, and run what agents wrote: their token lets them only look.
+    Hooks get it too, and run code of agents: their token only allows reading.
     """
     variables = await variables_of(core, session_id)
     fixed = {
@@ -120,7 +120,7 @@ async def for_git(core: Core, session_id: str, *, forge: bool = False) -> dict[s
 
 
 def digest_of(core: Core, variables: Variables) -> str:
-    """Return what tells whether an agent has the present environment, without telling any value."""
+    """Return a digest by which to see whether an agent has the present environment; it reveals no value."""
     return core.tokens.digest(variables.deciding(core.daemon_environment))
 
 
@@ -129,8 +129,8 @@ async def refresh(
 ) -> list[str]:
     """Give a session and its descendants the fresh variables of a call of the owner; returns warnings.
 
-    The file is on disk before the row tells of it: a daemon killed in between has the new values at the next start of an agent, and a
-    living agent gets them after the next call. A session's own call changes nothing; neither does one that brings nothing new.
+    The file is written before the row: after a kill in between, the next start of an agent uses the new values, and a living agent gets them
+    after the next call. A session's own call changes nothing.
     """
     if principal != OWNER:
         return []

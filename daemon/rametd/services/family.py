@@ -1,4 +1,4 @@
-"""Families of sessions: who is what to whom, and the caps on what one session may set going."""
+"""Families of sessions: relations, and caps on what a session may spawn."""
 
 from dataclasses import dataclass
 
@@ -23,7 +23,7 @@ PARENT = "parent"
 
 
 def family_of(reader: Reader, session: Session) -> list[Session]:
-    """Its tree, then the other sessions of its plan, which it may reach too."""
+    """The session's tree, then the other sessions of its plan."""
     tree = reader.sessions.family(session.root_id or session.id)
     if not session.plan_id:
         return tree
@@ -33,7 +33,7 @@ def family_of(reader: Reader, session: Session) -> list[Session]:
 
 
 def ancestors(reader: Reader, session: Session) -> list[Session]:
-    """From the parent up to the root."""
+    """Ancestors from the parent up to the root."""
     found: list[Session] = []
     parent_id = session.parent_id
     while parent_id and (parent := reader.sessions.find(parent_id)) is not None:
@@ -43,7 +43,7 @@ def ancestors(reader: Reader, session: Session) -> list[Session]:
 
 
 def relation(reader: Reader, caller: Session | None, member: Session) -> str:
-    """What ``member`` is to ``caller``, in the contract's words."""
+    """Relation of ``member`` to ``caller``, in the contract's words."""
     if caller is None:
         return "other"
     if caller.id == member.id:
@@ -62,7 +62,7 @@ def relation(reader: Reader, caller: Session | None, member: Session) -> str:
 
 
 def require_descendant(reader: Reader, caller: Session, member: Session) -> None:
-    """Raises `NotAllowedError` unless ``member`` descends from ``caller``."""
+    """Raise `NotAllowedError` unless ``member`` descends from ``caller``."""
     if caller.id not in {each.id for each in ancestors(reader, member)}:
         raise NotAllowedError(
             f"{member.name} is not one of your descendants", hint="send_message can ask it or its parent"
@@ -70,22 +70,22 @@ def require_descendant(reader: Reader, caller: Session, member: Session) -> None
 
 
 def is_family(caller: Session, member: Session) -> bool:
-    """Whether both have one root, or are of one plan."""
+    """Whether both have the same root or the same plan."""
     same_plan = bool(caller.plan_id) and caller.plan_id == member.plan_id
     return same_plan or (caller.root_id or caller.id) == (member.root_id or member.id)
 
 
 def require_family(reader: Reader, caller: Session, member: Session) -> None:
-    """Raises `NotAllowedError` unless both are of one family, or of one plan."""
+    """Raise `NotAllowedError` unless both are of one family or plan."""
     if not is_family(caller, member):
         raise NotAllowedError(
-            f"{member.name} is not of your family",
-            hint="list_sessions shows whom you can reach; the person reaches all",
+            f"{member.name} is not in your family",
+            hint="list_sessions lists the sessions that you can reach; the person reaches all",
         )
 
 
 def check_caps(reader: Reader, parent: Session, caps: Caps) -> None:
-    """Raises `CapReachedError` naming the cap and what to do instead."""
+    """Raise `CapReachedError` if the parent may not spawn; the hint says what to do instead."""
     depth = len(ancestors(reader, parent)) + 1
     if depth > caps.depth:
         raise CapReachedError(
@@ -94,26 +94,26 @@ def check_caps(reader: Reader, parent: Session, caps: Caps) -> None:
     children = [each for each in reader.sessions.list(parent_id=parent.id) if each.state not in GONE_STATES]
     if len(children) >= caps.children:
         raise CapReachedError(
-            f"you have {len(children)} living children, the most there may be (caps.children)",
-            hint="wait for one and give it the work with send_message, or do it yourself",
+            f"you have {len(children)} living children, the maximum (caps.children)",
+            hint="wait for one and send it the work with send_message, or do it yourself",
             cap="children",
         )
     root_id = parent.root_id or parent.id
     total = reader.spawns.total(root_id)
     if total >= caps.tree:
         raise CapReachedError(
-            f"your family has spawned {plural(total, 'session')}, the most it may (caps.tree)",
-            hint="give the work to a session that there is",
+            f"your family has spawned {plural(total, 'session')}, the maximum (caps.tree)",
+            hint="send the work to an existing session",
             cap="tree",
         )
 
 
 def check_rate(reader: Reader, parent: Session, caps: Caps, now: float) -> None:
-    """Raises `CapReachedError` when a family spawns too fast."""
+    """Raise `CapReachedError` if the family spawns too fast."""
     lately = reader.spawns.since(parent.root_id or parent.id, now - MINUTE)
     if lately >= caps.spawns_per_minute:
         raise CapReachedError(
-            f"your family has spawned {plural(lately, 'session')} within a minute, the most it may (caps.spawns_per_minute)",
+            f"your family has spawned {plural(lately, 'session')} within a minute, the maximum (caps.spawns_per_minute)",
             hint="wait a minute",
             cap="spawns_per_minute",
         )
@@ -121,7 +121,7 @@ def check_rate(reader: Reader, parent: Session, caps: Caps, now: float) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Inheritance:
-    """What a child gets."""
+    """Settings that a child gets from its parent."""
 
     mode: Mode
     budget_usd: float | None
@@ -131,30 +131,30 @@ class Inheritance:
 def inherit(
     parent: Session, *, mode: Mode | None, budget_usd: float | None, left: float | None, owns: tuple[str, ...]
 ) -> Inheritance:
-    """Never more than the parent has; ``left`` is what is left of its budget, None without one. A child that is given none spends of its parent's.
+    """Settings of a child, never more than the parent's. ``left``: the rest of the parent's budget, None without one.
 
-    Raises `ModeTooLooseError`, `BudgetTooHighError`.
+    A child without a budget of its own spends the parent's. Raises `ModeTooLooseError`, `BudgetTooHighError`.
     """
     if mode is not None and STRICTNESS.index(mode) > STRICTNESS.index(parent.mode):
         raise ModeTooLooseError(
             f"{mode} is looser than your own mode, {parent.mode}", hint=f"use {parent.mode} or a stricter one"
         )
     if left is not None and (left <= 0 or (budget_usd or 0.0) > left):
-        wanted = f"{dollars(budget_usd)} is more than" if budget_usd is not None else "a child cannot work with"
+        excess = f"{dollars(budget_usd)} is more than" if budget_usd is not None else "a child cannot work with"
         raise BudgetTooHighError(
-            f"{wanted} the {dollars(left)} that are left of your budget",
+            f"{excess} the {dollars(left)} that are left of your budget",
             hint="give less" if left > 0 else "end your turn: the person can raise it",
         )
     return Inheritance(mode or parent.mode, budget_usd, owns or parent.owns)
 
 
 def find_member(reader: Reader, caller: Session | None, name: str) -> Session:
-    """The session a caller names: "parent", an id, a prefix or a name, of its own family. Raises `NotAllowedError` for others."""
+    """Find a session of the caller's family by "parent", id, prefix of an id, or name. Raises `NotAllowedError` for others."""
     if caller is None:
         return find_session(reader, name)
     if name == PARENT:
         if not caller.parent_id:
-            raise NotAllowedError("no session spawned you", hint="the person reads what you say")
+            raise NotAllowedError("no session spawned you", hint="the person reads your messages")
         return reader.sessions.get(caller.parent_id)
     member = find_session(reader, name, repo_id=caller.repo_id, whole=True)
     require_family(reader, caller, member)

@@ -1,4 +1,4 @@
-"""What parts of the daemon do at moments of a session's life: one table, which `parts.assemble` fills."""
+"""Hooks of sessions: one table, which `parts.assemble` fills."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,25 +11,25 @@ from rametd.store import Unit
 
 Hook = Callable[[Session], Awaitable[None]]
 Farewell = Callable[[Session], Awaitable[Sequence[str] | None]]
-"""Runs before a worktree goes; returns warnings for whoever has it removed."""
+"""Runs before a worktree is removed; returns warnings for the caller of the removal."""
 Resolver = Callable[[Unit, Request, attention_pb2.Resolution, str], None]
-"""What an answer does, by its principal, to a request that no agent waits for; runs in the unit of work that stores it."""
+"""Applies a person's answer to a request that no agent waits for, in the unit of work that stores the answer."""
 ToolUser = Callable[[str, str, Mapping[str, Any]], Awaitable[dict[str, Any] | None]]
-"""Answers a session's call of the daemon's tools; takes the session's id, the key of the call and an MCP message."""
+"""Answers a call of the daemon's tools; takes the session's id, the key of the call and an MCP message."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionHooks:
-    """Hooks run in the order of their tuple, one after another. None has a default: a forgotten one is an error of types."""
+    """Hooks run one after another, in the order of their tuple. None has a default, so that mypy finds a forgotten one."""
 
-    after_creation: tuple[Callable[[Session], None], ...]  # its row was committed
-    before_launch: tuple[Hook, ...]  # its agent's process is about to start
-    hurry: Callable[[str], None]  # a caller waits for the session: end the wait for its setup
-    before_prompt: tuple[Hook, ...]  # run beside the launch, and end before the agent gets a prompt
-    settle_checkpoint: Callable[[str], Awaitable[None]]  # returns once the end of its last turn is captured
+    after_creation: tuple[Callable[[Session], None], ...]  # after its row is committed
+    before_launch: tuple[Hook, ...]  # before its agent's process starts
+    hurry: Callable[[str], None]  # do not wait for its setup: a caller stops or removes the session
+    before_prompt: tuple[Hook, ...]  # during the launch, before the agent gets a prompt
+    settle_checkpoint: Callable[[str], Awaitable[None]]  # returns once the checkpoint of its last turn exists
     use_tools: ToolUser
-    after_turn: tuple[Hook, ...]  # the end of a turn was committed
-    before_tree_goes: tuple[Farewell, ...]  # its worktree is about to be removed
+    after_turn: tuple[Hook, ...]  # after the end of a turn is committed
+    before_tree_goes: tuple[Farewell, ...]  # before its worktree is removed
 
     def created(self, session: Session) -> None:
         for hook in self.after_creation:
@@ -53,7 +53,7 @@ class SessionHooks:
 
 
 class AgentTools:
-    """The daemon's tools for agents. Their server needs most services, and agents need the tools: `bind` ties the knot."""
+    """The daemon's tools for agents. `bind` sets their server later, since it needs services that need this object."""
 
     def __init__(self) -> None:
         self._user: ToolUser | None = None

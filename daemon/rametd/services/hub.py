@@ -1,4 +1,4 @@
-"""Committed events, handed to whoever watches, in their order and without a gap."""
+"""Hand committed events to watchers, in order and without gaps."""
 
 import asyncio
 from collections import deque
@@ -8,15 +8,15 @@ from rametd.domain.models import Event
 from rametd.store import Store
 
 BACKLOG = 4096
-"""Events kept for a watcher that reads slowly; beyond them it reads from the store, where all of them are."""
+"""Events queued for a slow watcher; beyond them it reads from the store."""
 PAGE = 1000
 """Events in one read from the store."""
 ROOM = 2 << 20
-"""Bytes of the one and of the other: an agent's line may have megabytes, and there may be many watchers."""
+"""Bytes of a queue, and of one read: an agent's line may have megabytes, and there may be many watchers."""
 
 
 class Watcher:
-    """One reader of the log. `next` gives events after ``seq``; a slow reader never costs memory, and never misses one."""
+    """One reader of the log. `next` returns events after ``seq``. A slow reader has bounded memory, and misses none."""
 
     def __init__(
         self, hub: "Hub", after_seq: int, session_ids: Collection[str] | None, kinds: Collection[str] | None
@@ -27,7 +27,7 @@ class Watcher:
         self._kinds = frozenset(kinds) if kinds is not None else None
         self._queue: deque[Event] = deque()
         self._queued = 0  # bytes
-        self._behind = True  # what is stored after `seq` must be read first
+        self._behind = True  # read the store after `seq` first
         self._news = asyncio.Event()
         self._offered = 0
 
@@ -55,12 +55,12 @@ class Watcher:
         self._queued = 0
 
     async def next(self, within: float | None = None) -> list[Event]:
-        """Return at least one event, or none when ``within`` seconds have passed; ``seq`` then stands at the newest of all."""
+        """Return at least one event, or none after ``within`` seconds; ``seq`` is then that of the newest event."""
         deadline = None if within is None else asyncio.get_running_loop().time() + within
         while True:
             if self._behind:
-                # An event that is committed while the read below is under way must not be lost: from here on offers are queued, and
-                # those that the read finds too are dropped by their number.
+                # The race: an event may be committed during the read below. From here on offers are queued, and those that
+                # the read returns too are dropped by their number.
                 self._behind = False
                 self._clear()
                 if events := await self._stored():
@@ -74,7 +74,7 @@ class Watcher:
             self._news.clear()
             if self._queue or self._behind:
                 continue
-            self.seq = max(self.seq, self._offered)  # nothing up to there is wanted
+            self.seq = max(self.seq, self._offered)  # this watcher wants no event up to there
             try:
                 async with asyncio.timeout_at(deadline):
                     await self._news.wait()
@@ -112,7 +112,7 @@ class Hub:
     def watch(
         self, after_seq: int, session_ids: Collection[str] | None = None, kinds: Collection[str] | None = None
     ) -> Watcher:
-        """A watcher of events after ``after_seq``, of all sessions or of some, of all kinds or of some; close it when done."""
+        """Create a watcher of events after ``after_seq``, of the given sessions and kinds or of all. Close it when done."""
         watcher = Watcher(self, after_seq, session_ids, kinds)
         self._watchers.add(watcher)
         return watcher

@@ -1,7 +1,7 @@
-"""A copy of every session's row as a file, so that a damaged database can be built anew.
+"""Copies of sessions' rows as files, from which a damaged database is rebuilt.
 
-One JSON file a session, written when it is made and whenever an agent is started for it. It is read in one case only: the database was
-quarantined. Then the journals of the agents, read again from their beginnings, add what happened since.
+One JSON file for each session, written when the session is created and whenever its agent starts. The files are read only after the database was
+quarantined. Then the journals of the agents, read again from their start, add what happened since.
 """
 
 import json
@@ -37,14 +37,14 @@ class SessionIndex:
 
     def delete(self, session_id: str) -> None:
         path = self._path(session_id)
-        for each in (path, path.with_suffix(".new")):  # the latter of a daemon that was killed while it wrote
+        for each in (path, path.with_suffix(".new")):  # a killed daemon may have left the second
             each.unlink(missing_ok=True)
 
     def _path(self, session_id: str) -> Path:
         return self._directory / f"{session_id}.json"
 
     def recover(self, handles: Sequence[tuple[str, int, Handle]]) -> Iterable[RecoveredSession]:
-        """Every session on file; ``handles`` are (session, generation, handle) of the agents' processes on disk."""
+        """All sessions with a file. ``handles``: (session, generation, handle) of the keepers on disk."""
         newest: dict[str, tuple[int, Handle]] = {}
         for session_id, generation, handle in sorted(handles, key=lambda each: each[1]):
             newest[session_id] = (generation, handle)
@@ -53,17 +53,17 @@ class SessionIndex:
                 record = json.loads(path.read_text())
                 repo, session = load_repo(record["repo"]), load_session(record["session"])
             except (ValueError, KeyError, TypeError) as error:
-                log.error("unreadable copy of a session", path=str(path), error=str(error))
+                log.error("copy of a session not readable", path=str(path), error=str(error))
                 continue
             generation, handle = newest.get(session.id, (0, Handle("")))
             if handle and session.generation:
-                generation = max(generation, 1)  # the first one was started before the session was there
+                generation = max(generation, 1)  # a warm agent is started before its session exists
             agent = agent_of(session, generation, handle) if generation else None
             yield RecoveredSession(repo, session, agent)
 
 
 def agent_of(session: Session, generation: int, handle: Handle) -> Agent:
-    """The row of a process whose journal is to be read from its beginning."""
+    """Row of an agent whose journal is read from its start."""
     return Agent(
         session_id=session.id,
         generation=generation,

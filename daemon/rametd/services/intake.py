@@ -1,7 +1,7 @@
-"""Calm lines of all agents, stored together: one unit of work for everything that came since the commit before.
+"""Store calm lines of all agents together: one unit of work for all lines since the last commit.
 
-A hundred agents that write a line each are one work instead of a hundred: one job for the writer, one answer for the loop. Only lines that change
-nothing but a session's last words go this way (`Frame.is_calm`); a batch with any other is its runner's own work, in the order of the agent's lines.
+So a line each of a hundred agents is one write instead of a hundred. Only lines that change nothing but a session's last words are calm
+(`Frame.is_calm`). The runner of an agent stores any batch with other lines itself, in the order of the lines.
 """
 
 import asyncio
@@ -21,27 +21,27 @@ from rametd.store import Store, Unit
 log = structlog.get_logger()
 
 BATCH_BYTES = 4 << 20
-"""Bytes of lines in one work, of one agent beyond that: a longer work would hold up all others."""
+"""Bytes of lines in one write; a longer write would delay all others. The last agent may exceed it."""
 
 
 class Source(Protocol):
-    """An agent with calm lines to be stored. It adds itself once and waits for `stored` or `refused`."""
+    """An agent with calm lines to store. It adds itself once and waits for `stored` or `refused`."""
 
     generation: int
-    frames: list[Frame]  # read, not yet stored; grows while the source waits
+    frames: list[Frame]  # not stored yet; grows while the source waits
 
     @property
     def session(self) -> Session: ...
 
     def stored(self, frames: Sequence[Frame]) -> None:
-        """These, the first of its frames, are committed."""
+        """These frames, the first of the source, are committed."""
 
     def refused(self) -> None:
-        """They cannot be stored like this: the source finds out why in a work of its own."""
+        """They cannot be stored together: the source stores them itself, and gets the error."""
 
 
 class Intake:
-    """Begun by the first source that is added, idle when none waits."""
+    """Runs a task while sources wait."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -49,7 +49,7 @@ class Intake:
         self._task: asyncio.Task[None] | None = None
 
     def add(self, source: Source) -> None:
-        """Store the calm lines that ``source`` begins with."""
+        """Store the calm lines at the front of ``source``."""
         self._waiting.append(source)
         if self._task is None:
             self._task = asyncio.create_task(self._run(), name="intake")
@@ -66,27 +66,27 @@ class Intake:
                     else:
                         source.refused()
         finally:
-            # Here, not in `_done`, which the loop calls later: a source that is added in between would find a task that takes no more.
+            # Here, not in `_done`, which runs later: a source that is added in between would wait for a task that has ended.
             self._task = None
 
     def _work(self, unit: Unit) -> list[tuple[Source, list[Frame]]]:
-        # Runs in the writer's thread and takes what waits at its turn, also what came after it was handed in. Only the loop removes.
+        # Runs in the writer's thread, and takes all sources that wait by then. Only the event loop removes them.
         taken = take(self._waiting[:])
         store_calm(unit, taken)
         return taken
 
     def _done(self, task: "asyncio.Task[None]") -> None:
         if not task.cancelled() and (error := task.exception()) is not None:
-            log.error("lines are stored agent by agent", exc_info=error)
+            log.error("lines are stored for each agent separately", exc_info=error)
             waiting, self._waiting = self._waiting, []
             for source in waiting:
                 source.refused()
 
 
 def line_events(session: Session, frames: Sequence[Frame]) -> list[NewEvent]:
-    """Make the events of consecutive lines of the session's agent: one each, but one for each run of pieces of a message.
+    """Create the events of consecutive lines: one for each line, but only one for each run of pieces of a message.
 
-    A model writes dozens of pieces in a second, and the whole message repeats them: they are stored to be watched, without their lines.
+    A model writes dozens of pieces in a second, and the whole message repeats them. Their events, for watchers, have no lines.
     """
     found: list[NewEvent] = []
     pieces: list[Frame] = []
@@ -109,7 +109,7 @@ def _add_pieces(found: list[NewEvent], session: Session, pieces: list[Frame]) ->
 
 
 def _joined(run: Iterable[Frame]) -> event_pb2.Event | None:
-    """The pieces of one writer as one event; None where they hold nothing to be seen, such as a tool's input."""
+    """Join pieces into one event; None if they have nothing to show, such as a tool's input."""
     joined: event_pb2.Event | None = None
     for frame in run:
         piece = frame.event.partial
@@ -137,7 +137,7 @@ def _event(session: Session, event: event_pb2.Event, line: bytes) -> NewEvent:
 
 
 def last_words(session: Session, facts: Iterable[Fact]) -> LastWords:
-    """What the calm ones among ``facts`` leave: the last message, and what the agent does now."""
+    """The last message and the present activity from ``facts``."""
     said, doing = Said("", ""), ""
     for fact in facts:
         if isinstance(fact, Said):
@@ -148,7 +148,7 @@ def last_words(session: Session, facts: Iterable[Fact]) -> LastWords:
 
 
 def take(waiting: Sequence[Source]) -> list[tuple[Source, list[Frame]]]:
-    """The first sources with the calm lines that each begins with, `BATCH_BYTES` of them."""
+    """Take the calm lines at the front of each source, up to `BATCH_BYTES`."""
     taken: list[tuple[Source, list[Frame]]] = []
     size = 0
     for source in waiting:
@@ -161,16 +161,16 @@ def take(waiting: Sequence[Source]) -> list[tuple[Source, list[Frame]]]:
 
 
 def store_calm(unit: Unit, taken: Sequence[tuple[Source, list[Frame]]]) -> None:
-    """Advance each agent and append the events of its lines. The frames of an agent that another daemon advanced are emptied, not stored."""
+    """Advance each agent and append the events of its lines. If another daemon advanced an agent, drop its frames."""
     appended: list[NewEvent] = []
     words: list[LastWords] = []
     for source, frames in taken:
-        if not frames:  # it has let go of them
+        if not frames:
             continue
         session = source.session
         try:
             unit.agents.advance(session.id, source.generation, frames[-1].end, expect_offset=frames[0].start)
-        except StaleBatchError:  # nothing of it was done
+        except StaleBatchError:
             frames.clear()
         else:
             appended += line_events(session, frames)

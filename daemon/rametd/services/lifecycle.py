@@ -1,4 +1,4 @@
-"""Changes of a session's state, each with its event. Everything here runs inside one unit of work."""
+"""Changes of a session's state, each with its event. Everything here runs in one unit of work."""
 
 import json
 import re
@@ -30,7 +30,7 @@ def change_state(
     principal: str = DAEMON,
     **columns: Unpack[SessionColumns],
 ) -> Session:
-    """Move a session and log it; raises `WrongStateError` when the table of transitions forbids it, or while a person is attached."""
+    """Change a session's state and log it. Raises `WrongStateError` for a forbidden transition, or while a person is attached."""
     if session.hold == Hold.ATTACHED and hold != Hold.ATTACHED:
         refuse_attached(unit, session)
     changed = unit.sessions.transition(session.id, to, reason=reason, hold=hold, expect={session.state}, **columns)
@@ -52,14 +52,14 @@ def refuse_archived(session: Session) -> None:
 
 
 def refuse_attached(reader: Reader, session: Session) -> None:
-    """Raises `WrongStateError` while a person has the session's conversation in the agent's own program."""
+    """Raise `WrongStateError` while a person has the session's conversation open in the agent's own program."""
     found = reader.attachments.get(session.id)
     if found.pid:
         raise WrongStateError(f"{session.name} is {found.place}", hint="leave the agent's program there first")
 
 
 def _keep_inbox(unit: Unit, session: Session, *, stuck: bool) -> None:
-    """The inbox has a session that cannot go on without a person, and nothing of one that was put away."""
+    """Put a stuck session into the inbox; remove an archived one from it."""
     kinds = {RequestKind.TROUBLE}
     if session.state == State.ARCHIVED:
         kinds |= {RequestKind.REVIEW, RequestKind.LOGIN, RequestKind.TRUST}
@@ -75,7 +75,7 @@ def _keep_inbox(unit: Unit, session: Session, *, stuck: bool) -> None:
 
 def held_by_person(session: Session) -> str:
     """Reason of a session that `pause` holds."""
-    return f"held: `rametctl resume {session.name}` goes on"
+    return f"held: `rametctl resume {session.name}` continues it"
 
 
 def release_login(unit: Unit, agent: str, principal: str = DAEMON) -> None:
@@ -93,7 +93,7 @@ def release_session_login(unit: Unit, session_id: str, principal: str = DAEMON) 
 
 
 def close_reviews(unit: Unit, session: Session, principal: str = DAEMON) -> None:
-    """Close what asks a person to look at finished turns of a session."""
+    """Close the requests to review finished turns of a session."""
     for review in unit.requests.close_reviews(session.id):
         log_request(unit, session, review, principal=principal)
 
@@ -105,7 +105,7 @@ def log_update(unit: Unit, session: Session, fields: list[str], principal: str) 
 
 
 def ask_person(unit: Unit, session: Session, kind: RequestKind, given: Mapping[str, object], reason: str) -> Request:
-    """Open a request about a session that none of its processes asks, and so outlives them all; ``given`` is what an answer acts on."""
+    """Open a request of the daemon about a session, which outlives its agents. ``given``: values for the handler of the answer."""
     request = Request(
         id=new_id(),
         session_id=session.id,
@@ -130,7 +130,7 @@ def ask_person(unit: Unit, session: Session, kind: RequestKind, given: Mapping[s
 
 
 def log_request(unit: Unit, session: Session, request: Request, *, principal: str = DAEMON) -> None:
-    """Log that a request was opened or closed, by the state it is in."""
+    """Log that a request was opened or closed, depending on its state."""
     message = request_message(request, session=session.name, repo=unit.repos.get(session.repo_id).name)
     payload = (
         event_pb2.RequestOpened(request=message)

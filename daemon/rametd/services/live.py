@@ -1,4 +1,4 @@
-"""The agents that live, as far as other services use them, and what wakes the scheduler."""
+"""Attached agents, as other services use them, and the event that wakes the scheduler."""
 
 import asyncio
 from collections.abc import Iterator
@@ -15,36 +15,36 @@ class LiveAgent(Protocol):
 
     @property
     def session(self) -> Session:
-        """Its session as of the last line that was stored."""
+        """The session as of the last stored line."""
 
     def wake_sender(self) -> None:
-        """Write what was committed for the agent."""
+        """Write the lines that were committed for the agent."""
 
     def answered(self, request: Request) -> None:
-        """Hand over an answer of a person; call it once that is committed."""
+        """Send the agent a person's answer, after it is committed."""
 
     async def follow_settings(self) -> None:
-        """Bring the agent's mode and model to those of the session."""
+        """Set the agent's mode and model to those of the session."""
 
     async def interrupt(self) -> None:
         """Ask the agent to end its turn."""
 
     async def end(self, intent: str, grace: float) -> None:
-        """End the agent with all its processes; returns when that is recorded."""
+        """End the agent with all its processes; return once its end is recorded."""
 
     async def agent_pid(self) -> int:
         """Return the agent's process id, 0 once it has ended."""
 
     async def detach(self) -> None:
-        """Let go of the agent, which lives on."""
+        """Detach from the agent, which continues."""
 
 
 class LiveAgents:
-    """The attached agents by session id. ``startable`` is set when something may have become startable."""
+    """The attached agents by session id. ``startable`` is set when a session may have become startable."""
 
     def __init__(self) -> None:
         self.startable = asyncio.Event()
-        self.running_costs: dict[str, float] = {}  # by session id; of turns that run, beyond the ledger
+        self.running_costs: dict[str, float] = {}  # by session id; of running turns, not yet in the ledger
         self._agents: dict[str, LiveAgent] = {}
 
     def __len__(self) -> int:
@@ -63,17 +63,17 @@ class LiveAgents:
         self._agents[agent.session_id] = agent
 
     def remove(self, agent: LiveAgent) -> None:
-        """Remove an agent, unless another one has taken its place."""
+        """Remove an agent, unless another one has replaced it."""
         if self._agents.get(agent.session_id) is agent:
             del self._agents[agent.session_id]
             self.running_costs.pop(agent.session_id, None)
 
     def schedule(self) -> None:
-        """Have the scheduler look for sessions to start."""
+        """Wake the scheduler."""
         self.startable.set()
 
     def wake(self, session_id: str) -> None:
-        """Have a session's agent, or the scheduler, take up what was committed for it."""
+        """Wake a session's agent and the scheduler, after a commit for it."""
         if (agent := self.get(session_id)) is not None:
             agent.wake_sender()
         self.schedule()

@@ -1,4 +1,4 @@
-"""Finding what a person names."""
+"""Find sessions and repositories by what a person types."""
 
 import shlex
 from pathlib import Path
@@ -8,21 +8,20 @@ from rametd.domain.models import Repo, Session
 from rametd.store import Reader
 
 SHORTEST_PREFIX = 4
-"""Characters of an id that stand for it, as of a commit's in git: a shorter word is a name, and one that is not there any more must not become
-the beginning of somebody else's id."""
+"""Shortest prefix of an id, as of a commit in git. A shorter word is only a name: that of a removed session must not match another's id."""
 
 
 SHORTEST_NAME_PREFIX = 2
 
 
 def find_session(reader: Reader, name: str, *, repo_id: str | None = None, whole: bool = False) -> Session:
-    """By id, name (``NAME`` or ``REPO/NAME``), or unique prefix of an id (four characters or more) or of a name, in that order.
+    """Find a session by id, name (``NAME`` or ``REPO/NAME``), or unique prefix of an id (four characters or more) or of a name.
 
-    Where a name fits sessions of several repositories, the one in ``repo_id`` is meant. The name of a removed session never stands for another
-    one that begins with it. ``whole``: no prefix of a name counts. Raises `SessionNotFoundError`, `AmbiguousError`.
+    These are tried in this order. If a name fits several repositories, the session in ``repo_id`` counts. The name of a removed session is never
+    taken as a prefix of another name. ``whole``: no prefixes of names. Raises `SessionNotFoundError`, `AmbiguousError`.
     """
     if not name:
-        raise SessionNotFoundError("no session was named", hint="`rametctl ls --all` shows them")
+        raise SessionNotFoundError("no session was named", hint="`rametctl ls --all` lists them")
     if (exact := reader.sessions.find(name)) is not None:
         return exact
     named = reader.sessions.by_name(name)
@@ -42,19 +41,19 @@ def find_session(reader: Reader, name: str, *, repo_id: str | None = None, whole
         if len(here) == 1 or len(found) == 1:
             return (here or found)[0]
     if not found:
-        hint = "`rametctl ls --all` shows them"
+        hint = "`rametctl ls --all` lists them"
         if removed:
-            hint = f"it was removed: `rametctl restore {shlex.quote(name)}` brings it back"
+            hint = f"it was removed; restore it: `rametctl restore {shlex.quote(name)}`"
         raise SessionNotFoundError(f"there is no session {name!r}", hint=hint)
     repos = {repo.id: repo.name for repo in reader.repos.list()}
     matches = ", ".join(f"{repos[session.repo_id]}/{session.name} ({session.id})" for session in found)
     raise AmbiguousError(
-        f"{name!r} fits several sessions: {matches}", hint="use more of the name, or the id", matches=matches
+        f"{name!r} fits several sessions: {matches}", hint="give more of the name, or the id", matches=matches
     )
 
 
 def find_repo(reader: Reader, name: str) -> Repo:
-    """By id, name, or a path inside a repository that is registered already."""
+    """Find a repository by id, name, or a path inside a registered one. Raises `RepoNotFoundError`, `AmbiguousError`."""
     repos = reader.repos.list()
     for repo in repos:
         if name == repo.id:
@@ -68,5 +67,5 @@ def find_repo(reader: Reader, name: str) -> Repo:
     path = Path(name)
     inside = [repo for repo in repos if path.is_relative_to(repo.root)] if path.is_absolute() else []
     if not inside:
-        raise RepoNotFoundError(f"no repository {name!r} is registered", hint="`rametctl repo ls` shows them")
+        raise RepoNotFoundError(f"no repository {name!r} is registered", hint="`rametctl repo ls` lists them")
     return max(inside, key=lambda repo: len(repo.root.parts))

@@ -1,4 +1,4 @@
-"""What agents get to see of the sessions of their family: how each stands, its messages, what it has done."""
+"""Messages about the sessions of a family for agents: state, messages, transcript."""
 
 from ramet.v1 import event_pb2, orchestration_pb2
 
@@ -9,7 +9,7 @@ from rametd.services.views import MODES, stamp
 from rametd.store import Reader
 
 LAST_WORDS = 2000
-"""Characters of what an agent said last that others are told in a list."""
+"""Characters of an agent's last text in a list."""
 
 
 def member_of(reader: Reader, caller: Session | None, session: Session) -> orchestration_pb2.Member:
@@ -35,7 +35,7 @@ def member_of(reader: Reader, caller: Session | None, session: Session) -> orche
 
 
 def last_words(reader: Reader, session_id: str) -> str:
-    """The last text that the agent itself (no subagent) said."""
+    """The last text of the agent itself, without subagents."""
     for event in reader.events.each(session_id=session_id, kinds=("assistant_message",), limit=30, newest=True):
         said = event_pb2.Event.FromString(event.payload).assistant_message
         words = "".join(block.text for block in said.blocks)
@@ -70,11 +70,11 @@ def message_of(reader: Reader, prompt: Prompt) -> orchestration_pb2.Message:
 
 TRANSCRIPT_KINDS = ("assistant_message", "user_message", "turn_ended", "prompt_queued")
 TRANSCRIBED = 1000
-"""Events of these kinds that a transcript looks at."""
+"""Events that a transcript reads at most."""
 
 
 def transcript(reader: Reader, session_id: str, max_bytes: int) -> tuple[str, bool]:
-    """The newest part of what was said and done, in lines, and whether something older was left out."""
+    """The newest part of a conversation as lines, and whether older lines were left out."""
     lines: list[str] = []
     size = 0
     seen = 0

@@ -1,4 +1,4 @@
-"""Refuse work in a worktree that was deleted or moved by hand, and say how to restore it."""
+"""Refuse work in a worktree that was deleted or moved by hand, with a hint on restoring it."""
 
 import asyncio
 import shlex
@@ -10,7 +10,7 @@ from rametd.services.core import Core
 
 
 async def require_sound_tree(core: Core, session: Session) -> None:
-    """Raise WorktreeChangedError where nothing may start in the worktree of a session: it is gone, or not what it seems."""
+    """Raise `WorktreeChangedError` if the worktree of a session is gone or was replaced, so that nothing may start in it."""
     await require_tree(core, session)
     if session.state != State.ARCHIVED:
         await core.git.worktrees.verify(session.worktree, None)
@@ -21,14 +21,14 @@ async def require_tree(core: Core, session: Session, error: type[PreconditionErr
     if session.state == State.ARCHIVED or await asyncio.to_thread(session.worktree.is_dir):
         return
     name = shlex.quote(session.name)
-    stood = await core.store.read(lambda reader: reader.checkpoints.current(session))
+    last = await core.store.read(lambda reader: reader.checkpoints.current(session))
     if session.worktree_kind != WorktreeKind.OWN:
         hint = f"restore it by hand, as Ramet did not create it, or `rametctl rm {name}`"
     else:
         hint = f"create it again from its branch: `rametctl archive {name} && rametctl restore {name}`"
-        if stood is not None:
+        if last is not None:
             hint = (
-                f"create it again with the files of checkpoint {stood.number}, its last: `rametctl archive {name} && rametctl restore {name}`;"
-                f" or work on in another session: `rametctl fork {name} --at {stood.number}`"
+                f"create it again with the files of checkpoint {last.number}, its last: `rametctl archive {name} && rametctl restore {name}`;"
+                f" or continue in another session: `rametctl fork {name} --at {last.number}`"
             )
     raise error(f"the worktree {session.worktree} is gone", hint=hint, worktree=str(session.worktree))

@@ -1,4 +1,4 @@
-"""What an agent may do with the sessions of its family. The owner, for whom every session is family, may do it too."""
+"""Tools of agents for the sessions of their family. The owner may use them for all sessions."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ from rametd.store import Reader, Unit
 MESSAGE_LIMIT = 16 << 10
 MESSAGES_PER_MINUTE = 20
 HOPS = 8
-"""Messages in a row that answer messages: beyond them two agents would be chatting with nobody listening."""
+"""Longest chain of messages that answer messages, so that two agents do not chat without end."""
 
 T = TypeVar("T")
 Remember = Callable[[Unit, Session], object]
@@ -32,7 +32,7 @@ Remember = Callable[[Unit, Session], object]
 
 @dataclass(frozen=True, slots=True)
 class Spawn:
-    """What a session wants of a child; None and empty mean "as mine"."""
+    """A request for a child; None and empty values mean those of the parent."""
 
     prompt: str
     name: str = ""
@@ -55,13 +55,13 @@ class Orchestration:
         self._sessions = sessions
 
     async def spawn(self, parent_id: str, spawn: Spawn, remember: Remember) -> Created:
-        """Make a child within the caps. Raises `CapReachedError`, `ModeTooLooseError`, `BudgetTooHighError`, `PathsNotOwnedError`."""
+        """Create a child within the caps. Raises `CapReachedError`, `ModeTooLooseError`, `BudgetTooHighError`, `PathsNotOwnedError`."""
         core = self._core
         check_prompt(spawn.prompt)
 
         def prepare(reader: Reader) -> tuple[Session, family.Inheritance]:
             parent = reader.sessions.get(parent_id)
-            # Checked here to refuse before anything is made, and again where the row is stored, when nobody else can come between.
+            # Check here, to refuse early, and again in the unit of work that stores the row.
             family.check_caps(reader, parent, core.config.caps)
             family.check_rate(reader, parent, core.config.caps, core.clock())
             left = budgets.left(reader, parent)
@@ -123,7 +123,7 @@ class Orchestration:
             caller = unit.sessions.get(caller_id) if caller_id else None
             member = find_member(unit, caller, name)
             if caller is not None and caller.id == member.id:
-                raise InvalidInputError("that is yourself", hint="name another session")
+                raise InvalidInputError("a session cannot send itself a message", hint="name another session")
             hops = 0
             if caller is not None:
                 hops = next_hop(unit, caller)
@@ -178,11 +178,11 @@ class Orchestration:
 
 
 def next_hop(reader: Reader, caller: Session) -> int:
-    """One more than what the caller answers to; raises `TooManyMessagesError` for a chain without end."""
+    """Length of the chain of messages with the caller's next one. Raises `TooManyMessagesError` if it is too long."""
     received = [prompt for prompt in reader.prompts.list(caller.id) if prompt.state == PromptState.RECEIVED]
     hops = received[-1].hops + 1 if received and sender_of(received[-1].source) else 1
     if hops > HOPS:
         raise TooManyMessagesError(
-            f"{HOPS} messages in a row have answered each other", hint="end your turn: the person can go on from here"
+            f"{HOPS} messages in a row have answered each other", hint="end your turn: the person can continue"
         )
     return hops

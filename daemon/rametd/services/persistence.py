@@ -1,4 +1,4 @@
-"""Writing what must not be given up: work that nobody waits for who could be told that the disk is full."""
+"""Writes that must not fail because the disk is full: no caller could get the error."""
 
 import asyncio
 from collections.abc import Callable
@@ -13,7 +13,7 @@ RETRY_S = 1.0
 
 
 async def write_for_sure(store: Store, work: Callable[[Unit], T], *, lifecycle: bool = True) -> T:
-    """`Store.write`, again and again while the disk is full. The agents' journals hold what is not yet stored."""
+    """`Store.write`, retried while the disk is full. Meanwhile the journals of the agents have their lines."""
     while True:
         try:
             return await store.write(work, lifecycle=lifecycle)

@@ -1,4 +1,4 @@
-"""Whose a plan is. The person's own lies outside of any repository; the checks of others run only once the person has trusted them."""
+"""Trust in checks of plans. A plan file outside of any repository is the person's own; checks of other plans run only once trusted."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ from rametd.store import Reader
 
 
 async def is_own_plan(core: Core, file: str) -> bool:
-    """Whether a plan's file lies outside of any repository; "" is standard input, which may be anybody's."""
+    """Whether a plan's file is outside of any repository; "" is standard input, whose source is unknown."""
     folder = Path(file).parent
     if not file or not folder.is_dir():
         return False
@@ -24,12 +24,12 @@ async def is_own_plan(core: Core, file: str) -> bool:
 
 
 def check_item(file: str, thread: str, commands: tuple[str, ...]) -> tuple[str, str]:
-    """The check of a thread as an item of trust: its key and its text."""
+    """Key and text of a thread's check, as an item of trust."""
     return f"{Path(file).name or 'plan'}: check of {thread}", "\n".join(commands)
 
 
 async def plan_items(core: Core, repo: Repo) -> dict[str, str]:
-    """The checks of the plans that were applied in a repository and are not the person's own."""
+    """Checks of the plans that were applied in a repository and are not the person's own."""
     found = await core.store.read(lambda reader: _checks(reader, repo))
     return dict(
         [check_item(plan.file, row.id, row.check) for plan, row in found if not await is_own_plan(core, plan.file)]
@@ -46,7 +46,7 @@ def _checks(reader: Reader, repo: Repo) -> list[tuple[Plan, PlanThread]]:
 
 
 async def trusted_check(core: Core, repo: Repo, plan: Plan | None, row: PlanThread | None) -> tuple[str, ...]:
-    """The check of a thread, empty where the person has not trusted it."""
+    """The check of a thread; empty if the person has not trusted it."""
     if plan is None or row is None or not row.check or await is_own_plan(core, plan.file):
         return row.check if row is not None else ()
     trusted = await core.store.read(lambda reader: reader.repos.trusted(repo.id))

@@ -1,4 +1,4 @@
-"""What must be known of the configuration where lines of agents become states."""
+"""The part of the configuration that turns lines of agents into states."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Ports of sessions: each owns a block of numbers for as long as it exists, archived or not."""
+"""Ports of sessions: each owns a block of numbers as long as it exists, archived or not."""
 
 import errno
 import re
@@ -14,17 +14,17 @@ from rametd.store import Reader
 HIGHEST = 65535
 ADDRESSES = (
     (socket.AF_INET, "127.0.0.1"),
-    (socket.AF_INET, "0.0.0.0"),  # noqa: S104 - to see whether somebody listens there; nothing is served
+    (socket.AF_INET, "0.0.0.0"),  # noqa: S104 - only to test whether the port is in use
     (socket.AF_INET6, "::1"),
     (socket.AF_INET6, "::"),
 )
 
 
 def allocate(reader: Reader, config: Config, wanted: tuple[int, int] = (0, 0)) -> tuple[int, int]:
-    """First number and count of a block that overlaps no other session's and on which nobody listens: the lowest one.
+    """Find the lowest block of ports that no other session owns and no program uses; return its first number and its size.
 
-    ``wanted``, a block that a session had before, is given again if no other session has it. To be called in the unit of work that
-    stores it; asking the system about a port takes some microseconds. Raises `CapReachedError` when there is none.
+    ``wanted``: a block that the session had before, used again unless another session owns it. Call this in the unit of work that stores
+    the block; testing a port takes some microseconds. Raises `CapReachedError` if there is no free block.
     """
     count = config.ports.per_session
     taken = reader.sessions.port_blocks()
@@ -44,13 +44,13 @@ def allocate(reader: Reader, config: Config, wanted: tuple[int, int] = (0, 0)) -
 
 
 def with_ports(reader: Reader, session: Session, config: Config) -> Session:
-    """A session that is about to be stored, with a block of its own; see `allocate`."""
+    """Give a session its block before it is stored; see `allocate`."""
     base, count = allocate(reader, config, (session.port_base, session.port_count))
     return replace(session, port_base=base, port_count=count)
 
 
 def _gaps(taken: Iterable[tuple[int, int]], base: int, count: int) -> Iterator[range]:
-    """Blocks that nobody owns, ascending; one after the other, so that a port in use costs its block and no more."""
+    """Yield free blocks in ascending order."""
     start = base
     for first, size in [*sorted(taken), (HIGHEST + 1, 1)]:
         while start + count <= first:
@@ -60,32 +60,30 @@ def _gaps(taken: Iterable[tuple[int, int]], base: int, count: int) -> Iterator[r
 
 
 def is_free(port: int) -> bool:
-    """Whether a server could listen there, on any address of the machine."""
+    """Whether a server could listen on the port, on any address of the machine."""
     for family, address in ADDRESSES:
         try:
             with socket.socket(family, socket.SOCK_STREAM) as probe:
-                probe.setsockopt(
-                    socket.SOL_SOCKET, socket.SO_REUSEADDR, 1
-                )  # as servers do: old connections do not count
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as servers do: ignore old connections
                 if family == socket.AF_INET6:
                     probe.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
                 probe.bind((address, port))
         except OSError as error:
             if error.errno in {errno.EADDRINUSE, errno.EACCES}:
                 return False
-            # Anything else: this machine has no such family or address.
+            # Other errors: this machine does not have the address family or address.
     return True
 
 
 def variables(session: Session, names: Iterable[str]) -> dict[str, str]:
-    """RAMET_PORT_0, … and RAMET_PORT_<NAME> for each of ``names``: the first one's port is the first of the block, and so on."""
+    """RAMET_PORT_0, … and RAMET_PORT_<NAME> for each of ``names``, which get the ports of the block in order."""
     ports = range(session.port_base, session.port_base + session.port_count)
     numbered = {f"RAMET_PORT_{index}": str(port) for index, port in enumerate(ports)}
     return numbered | {variable_of(name): str(port) for name, port in zip(names, ports, strict=False)}
 
 
 def port_of(session: Session, name: str, names: Iterable[str]) -> int | None:
-    """The port of the configured command ``name``; None where the block is too small for it."""
+    """The port of the configured command ``name``; None if the block is too small."""
     ports = range(session.port_base, session.port_base + session.port_count)
     return dict(zip(names, ports, strict=False)).get(name)
 

@@ -1,7 +1,7 @@
-"""Repositories: registered by their first session, told apart by their common git directory.
+"""Repositories: registered by their first session, identified by their common git directory.
 
-A call that begins in a repository which no row knows works with a row that is not stored: `known_or_new` makes it, and `register` stores it in the
-unit of work that stores what the call is for. A call that is refused on the way there leaves nothing.
+A call in a repository without a row works with one that is not stored: `known_or_new` creates it, and `register` stores it in the unit of work of
+the call. A refused call leaves nothing.
 """
 
 import asyncio
@@ -24,10 +24,10 @@ from rametd.store import Reader, Unit
 
 
 def known_or_new(core: Core, reader: Reader, info: RepositoryInfo) -> Repo:
-    """The repository's row, or the one that it gets once it is registered.
+    """The repository's row, or the one that it gets when it is registered.
 
-    Calls that begin in a new repository at the same time name worktrees after its id, and the first that is done registers it: all of them have
-    to give it the same one. So an id that was given stays the repository's for as long as the daemon lives.
+    Concurrent calls in a new repository name worktrees after its id, and the first to finish registers it: all must use the same id. So the
+    daemon remembers the id of each new repository.
     """
     known = reader.repos.by_common_dir(info.common_dir)
     if known is not None:
@@ -38,11 +38,11 @@ def known_or_new(core: Core, reader: Reader, info: RepositoryInfo) -> Repo:
 
 
 def register(unit: Unit, repo: Repo, principal: str) -> Repo:
-    """The row as it is stored, from now on where it is new."""
+    """Store the row of a new repository; return the stored row."""
     known = unit.repos.by_common_dir(repo.common_dir)
     if known is not None:
         return known
-    # Another one may have got the name since it was chosen.
+    # Another repository may have taken the name since.
     name = free_name(unit, repo.name)
     stored = unit.repos.upsert(replace(repo, name=name, trust_digest="", create_time=unit.now))
     log_change(unit, stored, principal)
@@ -50,7 +50,7 @@ def register(unit: Unit, repo: Repo, principal: str) -> Repo:
 
 
 def free_name(reader: Reader, wanted: str) -> str:
-    """``wanted``, or with a number when another directory of that name is registered."""
+    """``wanted``, with a number if another repository has that name."""
     taken = {repo.name for repo in reader.repos.list()}
     number = 2
     name = wanted
@@ -66,7 +66,7 @@ def log_change(unit: Unit, repo: Repo, principal: str) -> None:
 
 
 def rename(unit: Unit, repo: Repo, new_name: str) -> Repo:
-    """Raises `NameTakenError`."""
+    """Rename a repository. Raises `NameTakenError`."""
     if new_name == repo.name:
         return repo
     if unit.repos.by_name(new_name):
@@ -75,7 +75,7 @@ def rename(unit: Unit, repo: Repo, new_name: str) -> Repo:
 
 
 def check_removable(reader: Reader, repo: Repo) -> None:
-    """Raises `WrongStateError` while it has sessions, or anything in the trash."""
+    """Raise `WrongStateError` while the repository has sessions, or entries in the trash."""
     sessions = reader.sessions.list(repo_id=repo.id, include_archived=True)
     if sessions:
         names = ", ".join(session.name for session in sessions[:5])
@@ -86,12 +86,12 @@ def check_removable(reader: Reader, repo: Repo) -> None:
     if binned := reader.trash.list(repo.id):
         raise WrongStateError(
             f"{repo.name} has {plural(len(binned), 'entry')} in the trash",
-            hint=f"forget them first: rametctl trash empty --repo {shlex.quote(repo.name)}",
+            hint=f"delete them first: rametctl trash empty --repo {shlex.quote(repo.name)}",
         )
 
 
 def remove(unit: Unit, name: str, principal: str) -> Repo:
-    """Forget a repository. Raises what `check_removable` raises."""
+    """Unregister a repository. Raises what `check_removable` raises."""
     repo = find_repo(unit, name)
     check_removable(unit, repo)
     unit.repos.remove(repo.id)
@@ -100,7 +100,7 @@ def remove(unit: Unit, name: str, principal: str) -> Repo:
 
 
 def session_counts(reader: Reader) -> Counter[str]:
-    """How many sessions each repository has, archived ones included."""
+    """Number of sessions of each repository, including archived ones."""
     return Counter(session.repo_id for session in reader.sessions.list(include_archived=True))
 
 
@@ -109,9 +109,9 @@ async def info_of(core: Core, of: Repo | Session) -> RepositoryInfo:
     repo = of if isinstance(of, Repo) else await core.store.read(lambda reader: reader.repos.get(of.repo_id))
     at_root = await asyncio.to_thread(repo.root.exists)
     info = await core.git.discover(repo.root if at_root else repo.common_dir)
-    if info.common_dir != repo.common_dir:  # its own was taken away, and git found the one around it
+    if info.common_dir != repo.common_dir:  # its git directory is gone, and git found a repository around it
         raise RepoNotFoundError(
-            f"{repo.root} is not the repository {repo.common_dir} any more: git finds {info.common_dir} there",
+            f"{repo.root} is no longer the repository {repo.common_dir}: git finds {info.common_dir} there",
             hint="move it back",
         )
     return info

@@ -1,4 +1,4 @@
-"""Who works next: queued sessions take slots by priority, fair between repositories, when those that go before them have ended well."""
+"""The scheduler: queued sessions get slots by priority, shared fairly between repositories, once their predecessors are done."""
 
 import asyncio
 from collections import Counter
@@ -28,13 +28,13 @@ from rametd.store import Reader, Unit
 log = structlog.get_logger()
 
 PERIOD_S = 30.0
-"""Days end without anybody telling."""
+"""Longest pause: a new day, with a new budget, wakes nothing."""
 LOGIN_LOOK_S = 5.0
-"""How often the credentials of a kind of agent that is not logged in are looked at."""
+"""How often to check the credentials of agents that are not logged in."""
 
 
 class Scheduler:
-    """One task; `LiveAgents.schedule` wakes it when something may have become startable."""
+    """One task; `LiveAgents.schedule` wakes it when a session may have become startable."""
 
     def __init__(self, core: Core, supervisor: Supervisor, checkpointer: Checkpointer, trackers: Trackers) -> None:
         self._core = core
@@ -42,14 +42,16 @@ class Scheduler:
         self._trackers = trackers
         self._supervisor = supervisor
         self._turns = count(1)
-        self._outdated: list[Session] = []  # queued sessions whose living agent has another environment than they
+        self._outdated: list[Session] = []  # queued sessions whose living agent has an outdated environment
         self._endings: set[asyncio.Task[None]] = set()
-        self._unkept: list[str] = []  # sessions of whose last turn there is no checkpoint yet
-        self._served: dict[str, int] = {}  # repository → when it last got a slot, in turns
-        self._accounts: dict[tuple[str, str], str] = {}  # kind of agent, digest of an environment → of its credentials
-        self._unlooked = False  # a session has an account that was not looked at
-        self._logged_out: dict[str, Session] = {}  # credentials → the first session that waits for this login
-        self._lapsed: dict[str, str] = {}  # session that waits → its credentials when they were found lapsed
+        self._unkept: list[str] = []  # sessions without a checkpoint of their last turn
+        self._served: dict[str, int] = {}  # repository → when it last got a slot, as a counter
+        self._accounts: dict[
+            tuple[str, str], str
+        ] = {}  # kind of agent, digest of an environment → digest of its credentials
+        self._unlooked = False  # the credentials of a session are not known yet
+        self._logged_out: dict[str, Session] = {}  # credentials → first session that waits for this login
+        self._lapsed: dict[str, str] = {}  # waiting session → its credentials when they were found expired
         self._login_asked = True  # a request about a login may be open
 
     def _end(self, session: Session) -> None:
@@ -91,9 +93,9 @@ class Scheduler:
                     runner.wake_sender()
 
     async def _watch_logins(self) -> None:
-        """Let sessions go on that have other credentials than when they were found not to be logged in.
+        """Continue sessions whose credentials have changed since they were found not logged in.
 
-        Sessions with the same credentials share a login: one whose own environment has a key does not wait for the login of others.
+        Sessions with the same credentials share a login. A session with a key in its own environment does not wait for it.
         """
         if not self._login_asked:
             return
@@ -119,11 +121,11 @@ class Scheduler:
                 await write_for_sure(core.store, lambda unit, of=session.id: release_session_login(unit, of))  # type: ignore[misc]
 
     def _account(self, session: Session) -> str:
-        """Return a digest of the credentials of a session as of the last look; "" for one that was not looked at."""
+        """Digest of a session's credentials at the last check; "" if they were not checked."""
         return self._accounts.get((session.agent, session.environment), "")
 
     def _ask_for_login(self, unit: Unit, held: Sequence[Session]) -> None:
-        """Have one request for each login that has lapsed."""
+        """Keep one request open for each expired login."""
         if not held and not self._login_asked:
             return
         self._login_asked = True
@@ -136,7 +138,7 @@ class Scheduler:
             session = unit.sessions.get(request.session_id)
             account = self._account(session)
             if session.upstream_tries and session.state in BUSY_STATES | {State.QUEUED}:
-                self._logged_out.setdefault(account, session)  # it is trying whether the login is there
+                self._logged_out.setdefault(account, session)  # it is testing the login
             if account in self._logged_out and account not in asked:
                 asked.add(account)
             else:
@@ -149,8 +151,7 @@ class Scheduler:
         self._login_asked = bool(self._logged_out)
 
     def _claim(self, unit: Unit) -> tuple[list[tuple[Session, Agent]], list[str], float]:
-        """Give free slots away: returns sessions whose agent is to be started, those whose living agent was given work, and how many seconds to
-        rest unless somebody wakes us."""
+        """Assign free slots. Return sessions whose agent to start, sessions whose living agent got work, and the seconds to sleep."""
         rest = self._release_held(unit)
         counts = unit.sessions.counts()
         free = self._core.config.max_working - sum(counts[state] for state in SLOT_STATES)
@@ -159,7 +160,7 @@ class Scheduler:
         for session in self._by_turns(unit):
             if (self._unlooked or self._logged_out) and not self._account(session):
                 self._unlooked = True
-                continue  # until it is known whose login it needs
+                continue  # until its credentials are known
             if self._account(session) in self._logged_out and not session.upstream_tries:
                 why = f"waits until {session.agent} is logged in"
                 if (session.hold, session.state_reason) != (Hold.LOGIN, why):
@@ -171,12 +172,12 @@ class Scheduler:
                 why = unfinished(operation) or f"it is {operation.doing}"
                 if (session.hold, session.state_reason) != (Hold.OPERATION, why):
                     change_state(unit, session, State.QUEUED, reason=why, hold=Hold.OPERATION)
-                continue  # no process may start in a worktree that is going
-            if session.hold == Hold.OPERATION:  # it is over
+                continue  # no process may start during an operation
+            if session.hold == Hold.OPERATION:  # the operation has ended
                 session = change_state(unit, session, State.QUEUED)
             if session.checkpoint_due:
                 self._unkept.append(session.id)
-                continue  # until its files are kept as the last turn left them
+                continue  # until the checkpoint of its last turn exists
             if (blocked := blocked_by(unit, session)) is not None:
                 if session.state_reason != blocked:
                     change_state(unit, session, State.QUEUED, reason=blocked)
@@ -193,10 +194,10 @@ class Scheduler:
                 break
             agent = unit.agents.latest(session.id)
             if agent is not None and agent.state in {AgentState.STARTING, AgentState.LIVE}:
-                if agent.stop_intent:  # it is being ended; its end wakes us
+                if agent.stop_intent:  # it is being ended, and its end wakes the scheduler
                     continue
                 if agent.environment != session.environment and not (agent.background or agent.background_commands):
-                    # It has credentials of another day; nothing of it runs, so that its successor can have the new ones at once.
+                    # Its environment is outdated, and nothing of it runs: a new agent can start with the new one at once.
                     unit.agents.update(session.id, agent.generation, stop_intent="environment")
                     self._outdated.append(session)
                     continue
@@ -209,7 +210,7 @@ class Scheduler:
         return to_launch, to_send, rest
 
     def _by_turns(self, unit: Unit) -> list[Session]:
-        """The queue; where repositories are level, the one that has waited longest for a slot goes first, for with few slots they mostly are."""
+        """The queue in order. Between equal repositories, the one that waited longest for a slot comes first."""
         at_work = Counter(session.repo_id for session in unit.sessions.list(states=SLOT_STATES))
         ranked: list[tuple[int, int, int, int, Session]] = []
         places: Counter[tuple[str, int]] = Counter()
@@ -221,7 +222,7 @@ class Scheduler:
         return [session for *_, session in sorted(ranked, key=lambda rank: rank[:-1])]
 
     def _release_held(self, unit: Unit) -> float:
-        """Queue what a limit, a budget or trouble upstream held and holds no longer; returns the seconds until there may be more."""
+        """Queue sessions that a limit, a budget or an upstream error no longer holds. Return the seconds until the next may follow."""
         rest = PERIOD_S
         login: list[Session] = []
         probed: set[str] = set()
@@ -230,7 +231,7 @@ class Scheduler:
                 login.append(session)
                 rest = min(rest, LOGIN_LOOK_S)
                 account = self._account(session) or session.agent
-                if account in probed:  # one of them tries now and then whether the login is there
+                if account in probed:  # one session of each account tests the login now and then
                     continue
                 probed.add(account)
             if session.hold in {Hold.LIMIT, Hold.UPSTREAM, Hold.LOGIN} and session.resume_at is not None:
@@ -254,7 +255,7 @@ class Scheduler:
                 start_time=unit.now,
                 mode=session.mode,
                 model=session.model,
-                environment=session.environment,  # read from the file later, so that the process has this one or a newer one
+                environment=session.environment,  # the process reads the file later, and gets this one or a newer one
             )
         )
         return session, agent

@@ -1,4 +1,4 @@
-"""What is done to a session that exists: prompts, interrupting, stopping, holding, going on, changing."""
+"""Existing sessions: send prompts, interrupt, stop, pause, resume, change settings."""
 
 import asyncio
 from collections.abc import Callable
@@ -32,15 +32,15 @@ T = TypeVar("T")
 STOP_GRACE_S = 5.0
 INTERRUPT_DEADLINE_S = 15.0
 PROMPT_ARRIVES_S = 3.0
-"""How long a prompt takes to begin its turn at most; an agent that does not tell is interrupted all the same."""
+"""How long to wait for the turn of a sent prompt to start, before interrupting anyway."""
 SETTLE_S = 2.0
-"""From a turn's result until the session is idle, unless another turn follows at once."""
+"""Longest time from a turn's result until the session is idle, unless another turn follows."""
 HELD_STATES = frozenset({State.PAUSED, State.LOST, State.FAILED})
 
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """What `Sessions.update` changes: what is None stays. A budget of 0 takes the limit away."""
+    """Changes for `Sessions.update`: None leaves a value. A budget of 0 removes the limit."""
 
     name: str | None = None
     model: str | None = None
@@ -76,14 +76,14 @@ class Sessions:
         return answered
 
     async def warnings(self, session_id: str) -> list[str]:
-        """What the person should know before the next turn."""
+        """Warnings for the person before the next turn."""
         warning = await Transcripts(self._core).warning(await self._get(session_id))
         return [warning] if warning else []
 
     async def interrupt(self, session_id: str) -> tuple[bool, list[Prompt]]:
-        """End the running turn, and withdraw the prompts that were sent into it and that the agent has not read.
+        """End the running turn, and withdraw prompts that the agent has not read.
 
-        Returns whether there was a turn, and these prompts. Raises `WrongStateError` when the turn does not end.
+        Return whether a turn ran, and these prompts. Raises `WrongStateError` if the turn does not end.
         """
         await self._supervisor.settled(session_id)
         session, before = await self._core.store.read(
@@ -100,21 +100,21 @@ class Sessions:
         watcher = self._core.hub.watch(session.last_seq, [session.id])
         try:
             async with asyncio.timeout(INTERRUPT_DEADLINE_S):
-                # A session is at work from the moment its prompt is on its way; an interrupt that overtakes the prompt interrupts nothing.
+                # The race: a session is WORKING once its prompt is written. An interrupt that overtakes the prompt has no effect.
                 with suppress(TimeoutError):
                     async with asyncio.timeout(PROMPT_ARRIVES_S):
                         while not await self._turn_begun(session.id):
                             await watcher.next()
                 await agent.interrupt()
-                # A prompt that was queued behind the turn begins the next one at once: the state alone would not tell.
-                told: list[Event] = []
+                # A queued prompt starts the next turn at once: compare the number of turns, not only the state.
+                seen: list[Event] = []
                 while (now := await self._get(session.id)).state in TURN_STATES and now.turns == session.turns:
-                    if any(event.kind == "turn_started" for event in told):
-                        # A session is at work from the writing of its prompt on. An agent that reads the interrupt before it has begun with
-                        # that prompt interrupts nothing, keeps the prompt in its queue, and begins with it now.
+                    if any(event.kind == "turn_started" for event in seen):
+                        # The agent read the interrupt before it started with the prompt. The interrupt had no effect, the prompt stayed
+                        # in the agent's queue, and its turn starts now: interrupt again.
                         await agent.interrupt()
-                    told = await watcher.next()
-            # The result comes first and, a moment later, that the agent is idle: between the two the turn still seems to run.
+                    seen = await watcher.next()
+            # The agent reports the result, and a moment later that it is idle. In between the turn still seems to run.
             with suppress(TimeoutError):
                 async with asyncio.timeout(SETTLE_S):
                     while (await self._get(session.id)).state in TURN_STATES:
@@ -128,12 +128,12 @@ class Sessions:
             watcher.close()
 
     async def _turn_begun(self, session_id: str) -> bool:
-        """Whether the agent says that it is at work, or waits for a person."""
+        """Whether the agent has reported that it works, or waits for a person."""
         agent = await self._core.store.read(lambda reader: reader.agents.latest(session_id))
         return agent is None or agent.activity not in {"", "idle"}
 
     async def stop(self, session_id: str, principal: str) -> Session:
-        """End the agent with all it started. What it was doing is kept: the next prompt, or `resume`, goes on."""
+        """End the agent with all its processes. The next prompt or `resume` continues its turn."""
 
         def work(unit: Unit) -> None:
             session = unit.sessions.get(session_id)
@@ -146,7 +146,7 @@ class Sessions:
                     unit,
                     session,
                     State.PAUSED,
-                    reason=f"stopped: `rametctl resume {session.name}` goes on",
+                    reason=f"stopped: `rametctl resume {session.name}` continues it",
                     hold=Hold.STOPPED,
                     principal=principal,
                     interrupted=session.interrupted or in_turn,
@@ -161,7 +161,7 @@ class Sessions:
         return await self._get(session_id)
 
     async def pause(self, session_id: str, principal: str) -> Session:
-        """Hold a session: its turn is interrupted, prompts are kept, nothing starts until `resume`."""
+        """Hold a session: interrupt its turn; prompts wait until `resume`."""
         await self._supervisor.settled(session_id)
         session = await self._get(session_id)
         in_turn = session.state in TURN_STATES
@@ -169,7 +169,7 @@ class Sessions:
         if in_turn and runner is not None:
 
             def hold(unit: Unit) -> None:
-                # The end of the turn then holds the session, before a prompt can start another one.
+                # The end of the turn then holds the session before a prompt can start another turn.
                 now = unit.sessions.get(session_id)
                 if now.state in TURN_STATES:
                     change_state(unit, now, now.state, reason=now.state_reason, hold=Hold.PERSON, principal=principal)
@@ -180,7 +180,7 @@ class Sessions:
         def work(unit: Unit) -> Session:
             session = unit.sessions.get(session_id)
             if session.state == State.ARCHIVED:
-                raise WrongStateError(f"{session.name} is archived", hint="there is nothing to hold")
+                raise WrongStateError(f"{session.name} is archived", hint="there is nothing to pause")
             return change_state(
                 unit,
                 session,
@@ -194,7 +194,7 @@ class Sessions:
         return await self._core.store.write(work)
 
     async def resume(self, session_id: str, principal: str) -> Session:
-        """Let a held, lost or failed session go on; one that is not held stays as it is."""
+        """Continue a paused, lost or failed session; leave any other as it is."""
         await require_sound_tree(self._core, await self._get(session_id))
 
         session = await self._core.store.write(lambda unit: go_on(unit, unit.sessions.get(session_id), principal))
@@ -202,7 +202,7 @@ class Sessions:
         return session
 
     async def _tree(self, session_id: str) -> Tree:
-        """What a session's paths mean where it began: letter case and links."""
+        """Files of a session's base, for letter case and links in its paths."""
 
         def find(reader: Reader) -> tuple[Session, Repo]:
             session = reader.sessions.get(session_id)
@@ -212,7 +212,7 @@ class Sessions:
         return await self._core.git.commits.files(await info_of(self._core, repo), session.base_commit)
 
     async def update(self, session_id: str, changes: Changes, principal: str) -> Session:
-        """Change settings; a running agent follows at once."""
+        """Change settings; a living agent gets them at once."""
         if changes.mode in UNATTENDED and not self._core.config.permissions.allow_bypass:
             raise BypassForbiddenError(f"{changes.mode} is off")
 
@@ -268,24 +268,24 @@ def go_on(unit: Unit, session: Session, principal: str) -> Session:
     session = let_go(unit, session, principal)
     if session.state not in HELD_STATES:
         return session
-    if session.hold == Hold.LOGIN:  # whoever says that it is mended says so of all
+    if session.hold == Hold.LOGIN:  # the person has logged in: resume all sessions that wait for it
         release_login(unit, session.agent, principal)
         return unit.sessions.get(session.id)
     waiting = any(prompt.state == PromptState.QUEUED for prompt in unit.prompts.open(session.id))
-    # A turn that failed has had its prompt: to go on means to be told to.
+    # The agent has received the prompt of a failed turn: send it a continuation.
     interrupted = session.interrupted or (session.state == State.FAILED and not waiting)
     to = State.QUEUED if waiting or interrupted else State.IDLE
     return change_state(unit, session, to, principal=principal, interrupted=interrupted, resumes=0, resume_at=None)
 
 
 def resolve_trouble(unit: Unit, request: Request, resolution: attention_pb2.Resolution, principal: str) -> None:
-    """A yes to what is said of a session that is stuck lets it go on."""
+    """Resume a stuck session whose request was approved."""
     if resolution.WhichOneof("decision") == "approve":
         go_on(unit, unit.sessions.get(request.session_id), principal)
 
 
 def release(unit: Unit, session: Session, budget: Budget, principal: str) -> Session:
-    """Let a session go on that a budget held, when there is money again."""
+    """Continue a session that a budget held, if the budget allows it again."""
     if session.hold != Hold.BUDGET or budgets.exceeded(unit, session, budget) is not None:
         return session
     waiting = any(prompt.state == PromptState.QUEUED for prompt in unit.prompts.open(session.id))

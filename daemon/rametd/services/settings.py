@@ -1,7 +1,7 @@
-"""Settings as they count in one repository: the owner's, and those of its `.ramet.toml` that the person has trusted.
+"""Settings of one repository: the owner's, and those of its `.ramet.toml` that the person has trusted.
 
-The repository's file is read in the person's own place (`contents`), never in a worktree of a session, a commit or a checkpoint that a session has made.
-What is read counts only as far as the person has trusted it: a setting that has changed since keeps its trusted value, and a new one waits.
+The repository's file is read in the person's own checkout (`contents`), never in a worktree, commit or checkpoint of a session. Only trusted
+settings apply: a setting that has changed since keeps its trusted value, and a new one is withheld.
 """
 
 from dataclasses import dataclass, replace
@@ -16,8 +16,10 @@ from rametd.services.core import Core
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """``config`` is what counts. ``untrusted`` is what would count if the person trusted all of it, None where that is the same; ``changed`` are the
-    items in which the two differ."""
+    """``config``: what applies. ``untrusted``: what would apply if the person trusted everything, None if that is the same.
+
+    ``changed``: items in which the two differ.
+    """
 
     config: Config
     untrusted: Config | None = None
@@ -25,17 +27,17 @@ class Settings:
 
 
 async def for_repository(core: Core, repo: Repo, info: RepositoryInfo) -> Config:
-    """Raises `BadConfigError`."""
+    """Settings of a repository. Raises `BadConfigError`."""
     return (await settings_of(core, repo, info)).config if repo.trusted else core.config
 
 
 async def for_session(core: Core, session: Session, repo: Repo) -> Settings:
-    """What counts in a session's worktree: the same as in the whole repository. Raises `BadConfigError`."""
+    """Settings of a session: those of its repository. Raises `BadConfigError`."""
     return await settings_of(core, repo)
 
 
 async def settings_of(core: Core, repo: Repo, info: RepositoryInfo | None = None) -> Settings:
-    """Raises `BadConfigError` where the person trusts the repository: nobody has to mend the file of another one."""
+    """Settings of a repository. Raises `BadConfigError` only if the person trusts the repository; else the owner's settings apply."""
     try:
         theirs, include = await settings_at(core, repo, info)
     except BadConfigError:
@@ -43,7 +45,7 @@ async def settings_of(core: Core, repo: Repo, info: RepositoryInfo | None = None
             raise
         return Settings(core.config)
     except RametError:
-        theirs, include = Source("", ""), ""  # the repository is gone: what the owner configured still counts
+        theirs, include = Source("", ""), ""  # the repository is gone: the owner's settings apply
     if not (theirs.text or include):
         return Settings(core.config)
     found = items(theirs) | ({INCLUDE_FILE: include} if include else {})
@@ -64,7 +66,7 @@ async def settings_of(core: Core, repo: Repo, info: RepositoryInfo | None = None
 
 
 async def problem_of(core: Core, repo: Repo) -> str:
-    """Why the settings at the person's place cannot count, whether they are trusted or not; "" where they can."""
+    """Why the settings in the person's checkout are invalid, trusted or not; "" if they are valid."""
     try:
         theirs, _ = await settings_at(core, repo)
         combine(core.owner, theirs, home=core.home)
@@ -74,6 +76,6 @@ async def problem_of(core: Core, repo: Repo) -> str:
 
 
 def _with(config: Config, include: str) -> Config:
-    """With the patterns of `.worktreeinclude`, after those of ``carry``."""
+    """Add the patterns of `.worktreeinclude` after those of ``carry``."""
     patterns = tuple(line for line in include.split("\n") if line.strip() and not line.startswith("#"))
     return replace(config, carry=(*config.carry, *patterns)) if patterns else config

@@ -1,7 +1,7 @@
-"""Tokens that tell sessions apart from the person: an agent's environment carries its session's. Commands of no session share one.
+"""Tokens: an agent's environment has the token of its session, so that its calls are not the person's. Commands without a session share one.
 
-A token is the session's id and an HMAC of it under a key that only the daemon has (a file of mode 0600), so that none is stored and
-none outlives its session.
+A token is the session's id and an HMAC of it under a key that only the daemon has (a file of mode 0600). So tokens need not be stored, and none
+outlives its session.
 """
 
 import hashlib
@@ -14,14 +14,14 @@ from rametd.domain.errors import UnauthenticatedError
 
 
 class Tokens:
-    """Give and check tokens under one key."""
+    """Creates and checks tokens with one key."""
 
     def __init__(self, key: bytes) -> None:
         self._key = key
 
     @classmethod
     def load(cls, path: Path) -> "Tokens":
-        """Use the key in ``path``; a first call makes it, for the owner's eyes only."""
+        """Read the key from ``path``; create it, readable only for the owner, if it is missing."""
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         if not path.exists():
             scratch = path.with_name(f"{path.name}.{secrets.token_hex(4)}")
@@ -37,16 +37,16 @@ class Tokens:
         return f"{session_id}.{self._mac(session_id)}"
 
     def check(self, token: str) -> str:
-        """Return the session's id; raises `UnauthenticatedError` for anything that `give` did not make."""
+        """Return the session's id. Raises `UnauthenticatedError` for a token that `give` did not create."""
         session_id, _, mac = token.partition(".")
         if not hmac.compare_digest(mac.encode("utf-8", "replace"), self._mac(session_id).encode()):
             raise UnauthenticatedError(
-                "the token in RAMET_TOKEN is not one of this daemon's", hint="unset RAMET_TOKEN to act as yourself"
+                "RAMET_TOKEN is not a token of this daemon", hint="unset RAMET_TOKEN to act as yourself"
             )
         return session_id
 
     def digest(self, secret: bytes) -> str:
-        """Return a digest of ``secret`` that only this daemon can compute, so that storing it gives nothing away."""
+        """Return a digest of ``secret`` that only this daemon can compute, so that it may be stored."""
         return hmac.new(self._key, b"digest:" + secret, hashlib.sha256).hexdigest()[:32]
 
     def _mac(self, session_id: str) -> str:

@@ -1,4 +1,4 @@
-"""The change trackers of live sessions: begun when a session is at work or watched, ended when it has rested for long or before its tree goes."""
+"""Change trackers of sessions: started when a session works or is watched, ended after a long rest or before its worktree is removed."""
 
 import asyncio
 from collections import Counter
@@ -18,39 +18,39 @@ from rametd.store import Store
 log = structlog.get_logger()
 
 REST_S = 900.0
-"""How long a session rests before its tracker does."""
+"""How long a session rests before its tracker ends."""
 PERIOD_S = 60.0
 
 
 class Trackers:
-    """Owns what `Git.trackers.watch` makes. A session without one is looked at by scans: slower, never wrong."""
+    """Owns the trackers of `Git.trackers.watch`. Changes of a session without one are found by slower scans."""
 
     def __init__(self, store: Store, git: Git, recovered: asyncio.Event) -> None:
         self._store = store
         self._git = git
         self._recovered = recovered
-        self._deferred: dict[str, Session] = {}  # to be followed once the daemon serves
+        self._deferred: dict[str, Session] = {}  # to follow once the daemon serves
         self._starting: dict[str, asyncio.Task[Tracker]] = {}
         self._sessions: dict[str, Session] = {}
         self._held: Counter[str] = Counter()
-        self._resting: dict[str, float] = {}  # since when, by the loop's clock
-        self.on_begun: list[Callable[[Session, Tracker], None]] = []  # who wants to read its changes
+        self._resting: dict[str, float] = {}  # session → since when, on the event loop's clock
+        self.on_begun: list[Callable[[Session, Tracker], None]] = []  # called with each started tracker
 
     def follow(self, session: Session) -> None:
-        """Begin its tracker in a task. While the daemon recovers, defer it: it starts git and looks at all files."""
+        """Start a session's tracker in a task. Defer it while the daemon recovers: it starts git and scans all files."""
         if not self._recovered.is_set():
             self._deferred[session.id] = session
         elif session.id not in self._sessions:
             self._start(session).add_done_callback(_retrieve)
 
     async def get(self, session: Session) -> Tracker:
-        """Its tracker, begun unless it is there. Raises what `Git.trackers.watch` raises."""
+        """Return a session's tracker; start it if necessary. Raises what `Git.trackers.watch` raises."""
         found = self._git.trackers.get(session.worktree)
         return found if found is not None else await asyncio.shield(self._start(session))
 
     @asynccontextmanager
     async def held(self, session: Session) -> AsyncIterator[Tracker]:
-        """Its tracker, kept while somebody watches."""
+        """Hold a session's tracker while it is watched."""
         self._held[session.id] += 1
         try:
             yield await self.get(session)
@@ -58,7 +58,7 @@ class Trackers:
             self._held[session.id] -= 1
 
     def session_made(self, session: Session) -> None:
-        """A session hook: the tracker of what was a spare is the session's from now on."""
+        """A session hook: the session takes over the tracker of its spare."""
         if self._git.trackers.get(session.worktree) is not None:
             self.follow(session)
 
@@ -72,13 +72,13 @@ class Trackers:
         await self._stop(session)
 
     async def recover(self, but: AbstractSet[str] = frozenset()) -> None:
-        """Follow what was at work when the last daemon ended, ``but`` those whose tree is about to go."""
+        """Follow sessions that are at work, ``but`` those that an operation has."""
         for session in await self._store.read(lambda reader: reader.sessions.list(states=BUSY_STATES)):
             if session.id not in but:
                 self.follow(session)
 
     async def run(self) -> None:
-        """Begin the trackers that were deferred, one after another; then let go of trackers of sessions that rest."""
+        """Start the deferred trackers one after another; then keep ending those of resting sessions."""
         while self._deferred:
             _, session = self._deferred.popitem()
             if session.id not in self._sessions:
@@ -118,12 +118,12 @@ class Trackers:
             try:
                 tracker = await self._git.trackers.watch(session.worktree)
             except RametError as error:
-                log.warning("changes cannot be followed", session=session.id, error=error.message)
+                log.warning("changes cannot be tracked", session=session.id, error=error.message)
                 raise
             undo.pop_all()
         if not tracker.live:
             await self._store.write(
-                lambda unit: events.warn(unit, session, f"changes are looked for by scans: {tracker.note}")
+                lambda unit: events.warn(unit, session, f"changes are found by scans: {tracker.note}")
             )
         for begun in self.on_begun:
             begun(session, tracker)
@@ -140,6 +140,6 @@ class Trackers:
 
 
 def _retrieve(task: "asyncio.Task[Tracker]") -> None:
-    """What went wrong was logged, and whoever asks for the tracker is told."""
+    """Retrieve the error, which is logged, and which callers of `get` receive."""
     if not task.cancelled():
         task.exception()

@@ -1,4 +1,4 @@
-"""What the daemon withholds because the person has not trusted it, and its words for that."""
+"""Refusals and warnings about contents that the person has not trusted."""
 
 import shlex
 from collections.abc import Callable, Mapping, Sequence
@@ -17,15 +17,15 @@ from rametd.services.words import listed
 
 
 def check_trust(settings: Settings, repo: Repo, part: Callable[[Config], object]) -> None:
-    """Raise `NotTrustedError` where the person has not trusted a part of the configuration as it is now."""
+    """Raise `NotTrustedError` if the person has not trusted the present value of a part of the configuration."""
     if settings.untrusted is None or part(settings.untrusted) == part(settings.config):
         return
     why = "has changed it since you trusted it" if repo.trusted else "is not trusted"
-    raise NotTrustedError(f"{repo.name} {why}, so that it does not run", hint=f"rametctl repo trust {repo.name}")
+    raise NotTrustedError(f"{repo.name} {why}, so it does not run", hint=f"rametctl repo trust {repo.name}")
 
 
 async def hooks_trusted(core: Core, repo: Repo, info: RepositoryInfo, environment: Mapping[str, str]) -> bool:
-    """Whether git may run the repository's hooks: the person trusts it, and hooks in the checkout as they are now."""
+    """Whether git may run the repository's hooks: the person trusts the repository, and the present hooks in the checkout."""
     if not repo.trusted:
         return False
     trusted = await core.store.read(lambda reader: reader.repos.trusted(repo.id))
@@ -36,11 +36,11 @@ def hooks_withheld(repo: Repo, names: Sequence[str]) -> str:
     """The warning that git hooks did not run."""
     hooks = f"{names[0]} hook" if len(names) == 1 else f"hooks {', '.join(names)}"
     why = "has changed them since you trusted it" if repo.trusted else "is not trusted"
-    return f"{repo.name} {why}: its {hooks} did not run; `rametctl repo trust {repo.name}` has git run them"
+    return f"{repo.name} {why}: its {hooks} did not run; `rametctl repo trust {repo.name}` lets git run them"
 
 
 async def untrusted_files(core: Core, repo: Repo, tree: Path) -> tuple[str, ...]:
-    """Files that Claude would load in a worktree and that the person has not trusted as they are there: then it loads none of the repository's."""
+    """Files in a worktree that Claude would load and whose content is not trusted. If there are any, Claude loads none of the repository."""
     found = await claude_files_in(core, tree)
     if not found:
         return ()
@@ -49,7 +49,7 @@ async def untrusted_files(core: Core, repo: Repo, tree: Path) -> tuple[str, ...]
 
 
 def not_loaded(repo: Repo, files: tuple[str, ...]) -> str:
-    """Say that Claude loads nothing of a repository in a worktree with ``files`` that are not trusted."""
+    """Warning that Claude loads nothing of the repository, because the worktree has untrusted ``files``."""
     return (
         f"the worktree has {listed(files)} with content that you have not trusted: Claude settings, CLAUDE.md, hooks and MCP servers of {repo.name} are "
         f"not loaded; see `rametctl repo trust {shlex.quote(repo.name)}`"
@@ -57,7 +57,7 @@ def not_loaded(repo: Repo, files: tuple[str, ...]) -> str:
 
 
 async def changes_of_landing(core: Core, landing: Landing) -> str:
-    """Say which commands and settings a landing changes that the person has not trusted, and which it removes; "" where there are none."""
+    """Warning about untrusted commands and settings that a landing changes or removes; "" for none."""
     repo = await core.store.read(lambda reader: reader.repos.get(landing.repo_id))
     if not repo.trusted:
         return ""

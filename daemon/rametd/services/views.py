@@ -1,4 +1,4 @@
-"""The domain's values as messages of the contract."""
+"""Convert values of the domain to messages of the contract."""
 
 import json
 import os
@@ -34,13 +34,12 @@ from rametd.store import Reader
 from rametd.store.sessions import SessionStamp
 
 Key = tuple[SessionStamp, str, int, bool]
-"""Everything that a message shows depends on these: the row, the repository's name, open requests, whether the agent lives. What that runs in the
-background changes with an event of the session, and so with the row's stamp."""
+"""All inputs of a message: the row, the repository's name, open requests, whether the agent lives. A change of background commands logs
+an event, and so changes the row's stamp."""
 
 
 def mark_gone(messages: Iterable[session_pb2.Session]) -> None:
-    """Say of those whose directory is not there that it is gone, and what git has under way in the others. Blocks for a look at each; the
-    messages are the caller's own."""
+    """Set ``worktree_gone``, ``under_way`` and ``worktree_fault`` in the caller's messages. Reads each worktree, so it blocks."""
     for each in messages:
         archived = each.state == session_pb2.SESSION_STATE_ARCHIVED
         each.worktree_gone = not archived and not os.path.isdir(each.worktree)  # noqa: PTH112  of a thousand
@@ -55,10 +54,10 @@ def mark_gone(messages: Iterable[session_pb2.Session]) -> None:
 
 
 class SessionMessages:
-    """Messages by session. Used in the store's reading threads; what it keeps is never changed, only replaced."""
+    """Cache of messages by session, for the store's reading threads: cached messages are never changed, only replaced."""
 
     def __init__(self) -> None:
-        self._kept: dict[str, tuple[Key, session_pb2.Session]] = {}
+        self._cache: dict[str, tuple[Key, session_pb2.Session]] = {}
 
     def of(self, reader: Reader, stamps: Sequence[SessionStamp]) -> list[session_pb2.Session]:
         """One message for each stamp, in their order."""
@@ -67,20 +66,20 @@ class SessionMessages:
         alive = {agent.session_id: agent for agent in reader.agents.alive()}
         keys = {stamp.id: (stamp, repos[stamp.repo_id], counts.get(stamp.id, 0), stamp.id in alive) for stamp in stamps}
         known = {
-            identity: kept[1]
+            identity: cached[1]
             for identity, key in keys.items()
-            if (kept := self._kept.get(identity)) is not None and kept[0] == key
+            if (cached := self._cache.get(identity)) is not None and cached[0] == key
         }
         for session in reader.sessions.get_many([identity for identity in keys if identity not in known]):
             _, repo, attention, _ = key = keys[session.id]
             message = session_message(session, repo=repo, attention=attention, agent=alive.get(session.id))
-            self._kept[session.id] = (key, message)
+            self._cache[session.id] = (key, message)
             known[session.id] = message
         return [known[stamp.id] for stamp in stamps]
 
     def forget(self, session_id: str) -> None:
-        """The session is gone."""
-        self._kept.pop(session_id, None)
+        """Forget a removed session."""
+        self._cache.pop(session_id, None)
 
 
 COMMAND_KINDS = {
@@ -164,7 +163,7 @@ REQUEST_STATES = {
 
 
 EVENT_PART_LIMIT = 28 << 20
-"""Bytes of an event's payload, and of its frame: a message has 64 MiB."""
+"""Bytes of an event's payload, and of its frame: a message has at most 64 MiB."""
 
 
 def stamp(seconds: float | None) -> Timestamp | None:
@@ -182,7 +181,7 @@ def tokens_message(tokens: Tokens) -> common_pb2.Tokens:
 
 
 def in_background(reader: Reader, session_id: str) -> tuple[BackgroundCommand, ...]:
-    """What a session's living agent runs in the background."""
+    """Background commands of a session's living agent."""
     agent = reader.agents.latest(session_id)
     return agent.background_commands if agent is not None and agent.state == AgentState.LIVE else ()
 
@@ -193,11 +192,11 @@ CAPABILITIES = {
         "tools",
     ),
 }  # fmt: skip
-"""What each kind of agent can do beyond taking prompts."""
+"""Capabilities of each kind of agent beyond taking prompts."""
 
 
 def now_words(session: Session) -> str:
-    """What a session waits for, does, or said last, in one line."""
+    """One line: why a session waits, what it does, or its last words."""
     if session.state_reason:
         return session.state_reason
     if session.state == State.WORKING:
@@ -208,7 +207,7 @@ def now_words(session: Session) -> str:
 
 
 def session_message(session: Session, *, repo: str, attention: int, agent: Agent | None) -> session_pb2.Session:
-    """``agent``: its living process."""
+    """The message of a session. ``agent``: its living process."""
     return session_pb2.Session(
         id=session.id,
         name=session.name,
@@ -264,7 +263,7 @@ def session_message(session: Session, *, repo: str, attention: int, agent: Agent
 
 
 def sessions_messages(reader: Reader, sessions: list[Session]) -> list[session_pb2.Session]:
-    """Messages for many at the price of three queries."""
+    """Messages of many sessions with three queries."""
     repos = {repo.id: repo.name for repo in reader.repos.list()}
     counts = reader.requests.open_counts()
     alive = {agent.session_id: agent for agent in reader.agents.alive()}
@@ -344,7 +343,7 @@ def request_message(request: Request, *, session: str, repo: str) -> attention_p
 
 
 def resolution_message(answer: str) -> attention_pb2.Resolution:
-    """The answer as stored, back as it was given; see `rametd.services.attention`."""
+    """Convert a stored answer to a message; see `rametd.services.attention`."""
     stored = json.loads(answer)
     resolution = attention_pb2.Resolution()
     match stored["decision"]:
@@ -394,12 +393,12 @@ def repo_message(repo: Repo, sessions: int) -> repo_pb2.Repo:
 
 
 def event_message(event: Event, *, frames: bool) -> event_pb2.Event:
-    """The event, with its frame if ``frames``. A part that fits into no message of the contract is left out, and said to be."""
+    """The event, with its frame if ``frames``. A warning replaces a payload that is too large for a message."""
     if len(event.payload) <= EVENT_PART_LIMIT:
         message = event_pb2.Event.FromString(event.payload)
     else:
         message = event_pb2.Event()
-        message.warning.message = f"{event.kind} of {len(event.payload):,} bytes is too large to be shown"
+        message.warning.message = f"{event.kind} of {len(event.payload):,} bytes is too large to show"
     message.seq = event.seq
     message.session_id, message.repo_id, message.principal = event.session_id, event.repo_id, event.principal
     message.time.FromMicroseconds(int(event.time * 1_000_000))

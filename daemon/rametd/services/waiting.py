@@ -1,4 +1,4 @@
-"""Waiting for sessions: for an end of work, for a person's turn, for the end of all."""
+"""Wait for sessions: until they are idle, need a person, end, or settle."""
 
 import asyncio
 from collections.abc import Sequence
@@ -39,9 +39,9 @@ ENDED_STATES = frozenset({State.PAUSED, State.FAILED, State.ARCHIVED})
 async def wait(
     core: Core, session_ids: Sequence[str], condition: Condition, *, any_one: bool, within: float | None
 ) -> Waited:
-    """Return as soon as it is so, as a person is needed first, or as it cannot become so by itself; ``within`` is seconds.
+    """Wait until the condition holds, a person is needed, or the condition cannot hold by itself any more, for ``within`` seconds.
 
-    A session that is removed meanwhile has ended, and counts as failed for any other condition.
+    A session that is removed meanwhile counts as ended, and as failed for any other condition.
     """
     watcher = core.hub.watch(await core.store.read(lambda reader: reader.events.last_seq()))
     loop = asyncio.get_running_loop()
@@ -62,9 +62,9 @@ async def wait(
 async def wait_for_family(
     core: Core, ids: Sequence[str], *, seq: int, within: float, any_one: bool, since: int
 ) -> bool:
-    """Whether the sessions have ended their work (or cannot go on by themselves) before the time is over; ``within`` is seconds.
+    """Wait up to ``within`` seconds until the sessions are done or need a person; return whether they are.
 
-    What was told up to event ``since`` does not end it again: who waits for the rest would else call without end.
+    Events up to ``since`` do not end the wait again: a caller that waits for the rest would otherwise return at once, over and over.
     """
     core.failpoint.hit("wait.begun")
     watcher = core.hub.watch(seq, ids)
@@ -75,7 +75,7 @@ async def wait_for_family(
         verdicts = [judge_one(reader, session, Condition.IDLE) for session in found]
         fresh = [session is None or session.last_seq > since for session in found]
         over = [verdict in {Outcome.DONE, Outcome.FAILED} for verdict in verdicts]
-        # One that waits for the person may wait for hours: whoever waits for it is told at once.
+        # A session may wait for the person for hours: return at once.
         stuck = any(new and verdict == Outcome.ATTENTION for new, verdict in zip(fresh, verdicts, strict=True))
         some = any(new and ended for new, ended in zip(fresh, over, strict=True))
         return stuck or all(over) or (any_one and some)
@@ -92,7 +92,7 @@ async def wait_for_family(
 
 
 def judge(reader: Reader, session_ids: Sequence[str], condition: Condition, *, any_one: bool) -> Waited:
-    """How things stand now; TIMEOUT means that it is worth to wait."""
+    """The present outcome; TIMEOUT means to wait on."""
     found = [reader.sessions.find(identity) for identity in session_ids]
     sessions = [session for session in found if session is not None]
     requests = [request for session in sessions for request in reader.requests.open(session.id)]
@@ -119,12 +119,12 @@ def judge_one(reader: Reader, session: Session | None, condition: Condition) -> 
     if state == State.WAITING or session.hold in {Hold.BUDGET, Hold.LOGIN}:
         return Outcome.ATTENTION  # a person is needed: to answer, to raise a limit, to log in
     if session.hold in {Hold.LIMIT, Hold.UPSTREAM}:
-        return Outcome.TIMEOUT  # it goes on by itself
+        return Outcome.TIMEOUT  # it continues by itself
     if condition == Condition.ENDED:
         return Outcome.DONE if state in ENDED_STATES else Outcome.TIMEOUT
     if state in ENDED_STATES:
         return Outcome.FAILED
-    # A prompt that is on its way to an agent which has just ended a turn starts the next one.
+    # An open prompt starts the next turn.
     if state != State.IDLE or reader.prompts.open(session.id):
         return Outcome.TIMEOUT
     busy = condition == Condition.SETTLED and in_background(reader, session.id)

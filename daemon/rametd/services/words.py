@@ -1,4 +1,4 @@
-"""Words for people, made short."""
+"""Short texts for people."""
 
 import shlex
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ def listed(names: Sequence[str], limit: int = 3) -> str:
 
 
 def pruned_by(root: Path, remote: str) -> str:
-    """What is told where a remote's branches are fetched over the repository's own."""
+    """Warning about a remote whose branches overwrite the repository's own at a fetch."""
     beside = shlex.join(
         (
             "git",
@@ -27,6 +27,6 @@ def pruned_by(root: Path, remote: str) -> str:
         )
     )
     return (
-        f"this repository mirrors {remote}: `git fetch --prune` would delete branches of sessions, and what is kept of them;"
-        f" leave --prune out, or have its branches beside yours: {beside}"
+        f"this repository mirrors {remote}: `git fetch --prune` would delete branches of sessions, and their snapshots;"
+        f" leave --prune out, or fetch its branches beside yours: {beside}"
     )

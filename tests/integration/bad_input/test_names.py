@@ -132,7 +132,7 @@ def test_every_printable_name_is_kept_as_typed_and_none_collides_or_escapes(box:
 def test_a_name_that_no_screen_could_show_is_refused(box: Sandbox, repo: Path) -> None:
     with unchanged(box, repo):
         for name in ("a\nb", "a\tb", "x" * 300, "   ", "\x1b[31m"):
-            refused(box.ctl("new", f"--name={name}", "work", cwd=repo), 2, "cannot be a name", "printable")
+            refused(box.ctl("new", f"--name={name}", "work", cwd=repo), 2, "invalid name", "printable")
 
 
 def test_a_name_that_is_taken_is_refused(box: Sandbox, repo: Path) -> None:
