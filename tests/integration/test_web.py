@@ -135,8 +135,9 @@ async def test_every_answer_forbids_foreign_code_frames_and_referrers(owner: Vis
 
 
 async def test_another_site_can_neither_embed_nor_read_what_a_browser_may(owner: Visitor) -> None:
-    answer = await owner.get("/", **{"sec-fetch-site": "cross-site", "sec-fetch-mode": "no-cors"})
-    assert answer.status_code == 403
+    for site in ("cross-site", "same-site"):  # another port of this host is the same site
+        answer = await owner.get("/", **{"sec-fetch-site": site, "sec-fetch-mode": "no-cors"})
+        assert answer.status_code == 403
     assert (await owner.get("/", **{"sec-fetch-site": "cross-site", "sec-fetch-mode": "navigate"})).status_code == 200
 
 
@@ -169,6 +170,27 @@ async def test_links_and_sessions_expire_and_are_revoked(owner: Visitor, world: 
     assert (await fresh.get("/inbox")).status_code == 401
     file = world.home / "state" / "web.json"
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
+
+
+@pytest.mark.parametrize("verb", [["web"], ["web", "link"], ["web", "share", "fix"], ["web", "revoke", "--all"]])
+def test_a_session_makes_no_link_and_serves_no_page(world: World, verb: list[str]) -> None:
+    ran = world.run(*verb, env={"RAMET_SESSION": "fix", "RAMET_TOKEN": "secret"})
+    assert (ran.code, ran.out) == (2, "")
+    assert "a session cannot use the web page" in ran.err
+
+
+def test_links_are_made_listed_and_revoked(world: World) -> None:
+    (world.home / "state").mkdir(mode=0o700)
+    link = world.run("web", "share", "fix", "--for", "30m", "--host", "ramet.example").out
+    assert re.fullmatch(r"http://ramet\.example:7363/login#[\w-]{43}\n", link)
+    (listed,) = json.loads(world.run("web", "sessions", "--json").out)
+    assert (listed["kind"], listed["session"]) == ("link", next(iter(world.state.sessions)))
+    assert listed["expire_time"] - listed["create_time"] == 1800
+    assert listed["id"] in world.run("web", "sessions").out
+    assert world.run("web", "revoke", listed["id"]).out == f"revoked {listed['id']}\n"
+    assert json.loads(world.run("web", "sessions", "--json").out) == []
+    assert world.run("web", "share", "fix", "--for", "soon").code == 2
+    assert world.run("web", "revoke", "unknown").code == 2
 
 
 async def test_the_file_of_sessions_holds_no_secret(owner: Visitor, world: World) -> None:

@@ -147,11 +147,18 @@ def revoke(app: App, ids: tuple[str, ...], everything: bool) -> None:
 
 
 def _access(app: App) -> "Access":
-    from ramet.paths import make_private_directory
+    from ramet.paths import PathsError, make_private_directory
 
+    from rametctl.errors import UnreachableError, UsageError
     from rametctl.web.access import Access
 
-    make_private_directory(app.directories.home)
+    if app.environ.get("RAMET_TOKEN") or app.environ.get("RAMET_SESSION"):
+        # Whoever opens such a link acts as the owner, which a session may not.
+        raise UsageError("a session cannot use the web page", hint="run it in a terminal of your own")
+    try:
+        make_private_directory(app.directories.home)
+    except PathsError as error:
+        raise UnreachableError(error.message, hint=error.hint, reason="DIRECTORIES") from error
     return Access(app.directories.home / "web.json")
 
 

@@ -61,10 +61,8 @@ class Guard:
             return PlainTextResponse(f"this server is not called {host!r}; allow it: rametctl web --host NAME\n", 400)
         if request.method not in SAFE and not _is_from(request.headers.get("origin", ""), host):
             return PlainTextResponse("this request comes from another site\n", 403)
-        if (
-            request.headers.get("sec-fetch-site") == "cross-site"
-            and request.headers.get("sec-fetch-mode") != "navigate"
-        ):
+        site, mode = request.headers.get("sec-fetch-site", "none"), request.headers.get("sec-fetch-mode")
+        if site not in {"same-origin", "none"} and mode != "navigate":
             return PlainTextResponse("this request comes from another site\n", 403)
         if request.url.path.startswith(PUBLIC):
             return None

@@ -181,11 +181,12 @@ class Site:
     # Keeping current
 
     async def run(self) -> None:
-        following = asyncio.create_task(self._follow())
         try:
-            await self.view.run()
-        finally:
-            following.cancel()
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self.view.run())
+                group.create_task(self._follow())
+        except* ClientError as errors:
+            raise errors.exceptions[0] from None
 
     def redraw(self, session_id: str) -> None:
         """Look again at what the pages of a session show: something that is no event has changed."""
@@ -232,12 +233,12 @@ class Site:
             for each in changes
         )
 
-    def want(self, *more: Wants) -> None:
-        """Tell the view what the open pages want, and ``more``."""
+    def want(self) -> None:
+        """Tell the view what the open pages want."""
         wanted = [tab.visit.page.wants(self, tab.visit) for tab in self._tabs.values()]
         parts = {REQUESTS: {""}}
         transcripts: set[str] = set()
-        for each in (*wanted, *more):
+        for each in wanted:
             for part, key in each.parts:
                 parts.setdefault(part, set()).add(key)
             transcripts.update(id_ for id_ in each.transcripts if id_ in self.view.sessions)
@@ -249,16 +250,21 @@ class Site:
 
     async def enter(self, visit: Visit) -> tuple[Tab, Fragments]:
         """Begin a visit: the tab, and its fragments as they are once what the page wants was read."""
-        wants = visit.page.wants(self, visit)
-        self.want(wants)
-        deadline = asyncio.get_running_loop().time() + SETTLE_S
-        while not self._settled(wants) and asyncio.get_running_loop().time() < deadline:
-            await asyncio.sleep(0.005)
-            self.want(wants)
         tab = self._open(visit)
+        await self._settle(tab)
         fragments = visit.page.fragments(self, visit)
         self._note(tab, fragments)
         return tab, fragments
+
+    async def _settle(self, tab: Tab) -> None:
+        """Wait until what the tab wants was read, `SETTLE_S` at most."""
+        clock = asyncio.get_running_loop().time
+        deadline = clock() + SETTLE_S
+        while clock() < deadline and not self.closing:
+            self.want()
+            if self.view.ready.is_set() and self._settled(tab.visit.page.wants(self, tab.visit)):
+                return
+            await asyncio.sleep(0.005)
 
     def _settled(self, wants: Wants) -> bool:
         slots = [self.view.part(part, key) for part, key in (*wants.parts, (REQUESTS, ""))]
@@ -288,6 +294,7 @@ class Site:
         """Server-sent events: what the tab's browser does not have. A slow browser gets fewer of them, each up to date."""
         tab.streams += 1
         try:
+            await self._settle(tab)
             tab.changed.set()
             while True:
                 try:
@@ -297,7 +304,8 @@ class Site:
                 tab.changed.clear()
                 if self.closing or not self.access.valid(tab.visit.grant):
                     return
-                news = self._note(tab, tab.visit.page.fragments(self, tab.visit))
+                ready = self.view.ready.is_set()  # else nothing is known, least of all that something is gone
+                news = self._note(tab, tab.visit.page.fragments(self, tab.visit) if ready else {})
                 if news:
                     tab.count += 1
                     yield f"id: {tab.id}.{tab.count}\ndata: {json.dumps(news, ensure_ascii=False)}\n\n"
@@ -306,10 +314,13 @@ class Site:
 
     def state(self, visit: Visit) -> dict[str, Any]:
         """What every page says beside its fragments: the title, whether the daemon is away, and who needs the person."""
+        away = self.view.outage.message if self.view.outage is not None else ""
+        if not self.view.ready.is_set():
+            return {"away": away or "it does not answer yet"}
         asks = [] if visit.grant.read_only else [each for each in self.requests if kind_name(each) != "review"]
         return {
             "title": visible(visit.page.title(self, visit)),
-            "away": self.view.outage.message if self.view.outage is not None else "",
+            "away": away,
             "asks": [
                 {"id": each.id, "session": each.session_id, "name": visible(each.session_name), "kind": kind_name(each)}
                 for each in asks

@@ -52,6 +52,7 @@ const MOVES = {
 };
 
 document.addEventListener("keydown", (event) => {
+  if (!(event.target instanceof Element)) return;
   if (event.ctrlKey || event.metaKey || event.altKey || event.isComposing) return;
   const typing = event.target.matches("input:not([type=radio], [type=checkbox]), textarea, select");
   if (event.key === "Escape") {

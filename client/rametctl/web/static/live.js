@@ -129,11 +129,10 @@ function settle(element) {
 let state = { away: document.body.classList.contains("away") };
 
 function show(fresh) {
-  const before = state;
-  state = fresh;
-  document.body.classList.toggle("away", Boolean(fresh.away));
+  state = { ...state, ...fresh }; // a server that does not know the daemon yet says only that
+  document.body.classList.toggle("away", Boolean(state.away));
   banner();
-  tell(fresh, before);
+  if (fresh.title !== undefined) tell(fresh);
 }
 
 function banner() {

@@ -51,5 +51,5 @@ export function morph(old, fresh) {
   for (const { name } of [...old.attributes]) {
     if (name !== "open" && !fresh.hasAttribute(name)) old.removeAttribute(name);
   }
-  if (old !== document.activeElement || old.childElementCount) morphChildren(old, fresh);
+  morphChildren(old, fresh);
 }

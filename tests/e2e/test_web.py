@@ -1,0 +1,380 @@
+"""The web page in a real browser: one daemon, one server, one Chromium for all tests."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, Page, Playwright, expect, sync_playwright
+from rametctl.web.session import FILES
+
+from tests.support.agents import script
+from tests.support.daemon import DaemonProcess, Sandbox, daemon_process, make_sandbox
+from tests.support.eventually import PATIENCE_S, eventually_sync
+from tests.support.hostile import HOSTILE
+
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), "")
+if not CHROMIUM and not os.environ.get("CI"):
+    pytest.skip("no Chromium is installed: apt-get install chromium", allow_module_level=True)
+
+PHONE = {"width": 390, "height": 844}
+MS = PATIENCE_S * 1000
+ASKS = {"tool": "Bash", "input": {"command": "make test", "description": "Run the tests"}}
+CHOICES = [{"label": "ISO 8601", "description": "2026-11-29"}, {"label": "German", "description": "29.11.2026"}]
+QUESTION = {"ask": [{"question": "Which date format?", "header": "Dates", "multiSelect": False, "options": CHOICES}]}
+
+
+class Served:
+    """``rametctl web`` as a process, and how pages of it are opened."""
+
+    def __init__(self, sandbox: Sandbox, browser: Browser) -> None:
+        self.sandbox = sandbox
+        self.browser = browser
+        self.repository = sandbox.repository("shop")
+        self.port = 0
+        self.faults: list[str] = []
+        """What browsers complained of: errors of code, refused resources, dialogs."""
+        self.new("first")
+        self.start()
+
+    def start(self) -> None:
+        output = self.sandbox.root / "web.out"
+        with output.open("wb") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "rametctl", "web", "--port", str(self.port)],
+                env={**self.sandbox.environ, "RAMET_AUTOSTART": "0"}, cwd=self.repository, stdout=log, stderr=log,
+            )  # fmt: skip
+        link = eventually_sync(lambda: output.read_text().partition("\n")[0])
+        self.port = int(link.split(":")[2].partition("/")[0])
+
+    def stop(self) -> None:
+        self.process.send_signal(signal.SIGINT)
+        assert self.process.wait(timeout=PATIENCE_S) == 0, (self.sandbox.root / "web.out").read_text()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def ctl(self, *arguments: str) -> str:
+        ran = self.sandbox.ctl(*arguments, cwd=self.repository)
+        assert ran.code == 0, ran.stderr
+        return ran.stdout
+
+    def new(self, name: str, *steps: dict[str, Any]) -> str:
+        """Create a session; return its id."""
+        made = json.loads(self.ctl("new", "--name", name, "--json", *([script(*steps)] if steps else ["--idle"])))
+        return str(made["id"])
+
+    @contextmanager
+    def page(self, path: str = "/", *, link: str = "", **context: Any) -> Iterator[Page]:
+        """A page of a browser that has just opened a link."""
+        found = self.browser.new_context(**{"viewport": {"width": 1280, "height": 800}, **context})
+        try:
+            page = found.new_page()
+            page.set_default_timeout(MS)
+            page.on("console", lambda message: self._complain(message.type, message.text))
+            page.on("pageerror", lambda error: self.faults.append(str(error)))
+            page.goto(link or self.ctl("web", "link", "--port", str(self.port)).strip())
+            page.wait_for_url(lambda url: "/login" not in url)
+            if path != "/":
+                page.goto(self.url + path)
+            yield page
+        finally:
+            found.close()
+
+    def _complain(self, kind: str, text: str) -> None:
+        if kind == "error" and "Failed to load resource" not in text and "net::ERR" not in text:
+            self.faults.append(text)
+
+
+@pytest.fixture(scope="module")
+def sandbox() -> Iterator[Sandbox]:
+    with make_sandbox() as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def daemon(sandbox: Sandbox) -> Iterator[DaemonProcess]:
+    with daemon_process(sandbox) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def playwright() -> Iterator[Playwright]:
+    with sync_playwright() as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def web(sandbox: Sandbox, daemon: DaemonProcess, playwright: Playwright) -> Iterator[Served]:
+    browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+    served = Served(sandbox, browser)
+    try:
+        yield served
+    finally:
+        browser.close()
+        served.stop()
+
+
+@pytest.fixture(autouse=True)
+def no_complaints(web: Served) -> Iterator[None]:
+    """No test leaves an error in a browser's console: no fault of our code, nothing that the policy had to refuse."""
+    web.faults.clear()
+    yield
+    assert web.faults == []
+
+
+def shows(page: Page, text: str) -> None:
+    expect(page.get_by_text(text).first).to_be_visible(timeout=MS)
+
+
+def key(page: Page, *keys: str) -> None:
+    for each in keys:
+        page.keyboard.press(each)
+
+
+@pytest.mark.smoke
+def test_a_session_is_started_answered_and_left_by_the_keyboard_alone(web: Served) -> None:
+    with web.page() as page:
+        key(page, "n")
+        page.keyboard.type(f"go on {script(ASKS, {'text': 'all **green**'})}")
+        page.locator("#new [name=repo]").focus()
+        page.keyboard.type("shop")
+        page.locator("#new button.main").focus()
+        key(page, "Enter")
+        page.wait_for_url("**/sessions/*")
+        shows(page, "$ make test")
+        page.wait_for_timeout(800)  # a key that comes at once was meant for something else
+        key(page, "y")
+        expect(page.locator(".entry strong")).to_have_text("green", timeout=MS)
+        key(page, "r")
+        page.keyboard.type("and again")
+        key(page, "Enter")
+        expect(page.locator(".entry.said")).to_have_count(2, timeout=MS)
+        key(page, "Escape", "Escape")
+        page.wait_for_url(f"{web.url}/")
+        key(page, "j")
+        expect(page.locator("a:focus")).to_have_attribute("data-row", "")
+        key(page, "?")
+        expect(page.get_by_role("dialog")).to_contain_text("all keys")
+
+
+def test_words_appear_while_they_are_written(web: Served) -> None:
+    id_ = web.new("writes", {"text": "word " * 2000, "over": 300})
+    with web.page(f"/sessions/{id_}") as page:
+        shows(page, "working")
+        expect(page.locator("#unfinished")).not_to_be_empty(timeout=MS)
+        key(page, "i")
+        shows(page, "interrupted by you")
+
+
+def test_a_key_that_comes_with_a_request_does_not_answer_it(web: Served) -> None:
+    id_ = web.new("waits-a-bit")
+    with web.page(f"/sessions/{id_}") as page:
+        page.evaluate(
+            """new MutationObserver(() => { if (document.querySelector('.request'))
+                 document.body.dispatchEvent(new KeyboardEvent('keydown', {key: 'y', bubbles: true})); })
+               .observe(document.getElementById('requests'), {childList: true})"""
+        )
+        web.ctl("send", "waits-a-bit", script(ASKS))
+        shows(page, "This has just appeared")
+        expect(page.locator(".request")).to_be_visible()
+
+
+def test_on_a_phone_a_question_is_answered_with_a_thumb(web: Served) -> None:
+    id_ = web.new("asks", QUESTION, {"text": "thank you"})
+    with web.page("/inbox", viewport=PHONE, has_touch=True, is_mobile=True) as page:
+        card = page.locator(".request", has_text="Which date format?")
+        card.get_by_text("German").tap()
+        card.get_by_role("button", name="Answer").tap()
+        expect(card).to_have_count(0, timeout=MS)
+        for path in ("/", "/inbox", f"/sessions/{id_}"):
+            page.goto(web.url + path)
+            assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
+            small = "[...document.querySelectorAll('button, .button, nav a, input, select')].filter(e => e.checkVisibility() && !e.closest('.vh, .choice') && !e.matches('.vh') && e.getBoundingClientRect().height < 40).map(e => e.outerHTML)"
+            assert page.evaluate(small) == []
+        shows(page, "thank you")
+
+
+def test_one_of_two_answers_counts_and_the_other_is_told_who_gave_it(web: Served) -> None:
+    id_ = web.new("twice", ASKS, {"text": "ok"})
+    with web.page(f"/sessions/{id_}") as page, web.page(f"/sessions/{id_}") as stale:
+        shows(page, "$ make test")
+        shows(stale, "$ make test")
+        stale.route("**/live?*", lambda route: route.abort())
+        stale.evaluate("dispatchEvent(new Event('pagehide'))")  # its stream is cut: it does not learn of the answer
+        page.get_by_role("button", name="Approve", exact=True).click()
+        expect(page.locator(".request.permission")).to_have_count(0, timeout=MS)
+        stale.get_by_role("button", name="Approve", exact=True).click()
+        expect(stale.locator("#note")).to_contain_text("owner", timeout=MS)
+
+
+def test_pages_outlive_the_daemon_and_their_server_without_a_gap(web: Served, daemon: DaemonProcess) -> None:
+    id_ = web.new("lives")
+    with web.page(f"/sessions/{id_}") as page:
+        page.evaluate("window.same = true")
+        send = page.get_by_role("button", name="Send")
+        expect(send).to_be_enabled()
+        daemon.kill()
+        shows(page, "The daemon is away")
+        expect(send).to_be_disabled()
+        page.locator("[name=prompt]").fill("kept words")
+        daemon.start()
+        expect(page.locator("#banner")).to_be_hidden(timeout=MS)
+        web.ctl("send", "lives", script({"text": "after the daemon"}))
+        shows(page, "after the daemon")
+        web.stop()
+        shows(page, "The web server does not answer")
+        web.ctl("send", "lives", script({"text": "while the server was away"}))
+        web.start()
+        expect(page.locator(".words").get_by_text("while the server was away")).to_be_visible(timeout=MS)
+        expect(page.locator("#banner")).to_be_hidden(timeout=MS)
+        expect(page.locator("[name=prompt]")).to_have_value("kept words")
+        expect(page.locator(".entry.ended")).to_have_count(2)
+        assert page.evaluate("window.same")
+
+
+def test_files_reach_the_worktree_and_the_prompt(web: Served, tmp_path: Path) -> None:
+    id_ = web.new("gets-files")
+    shot = tmp_path / "shot.png"
+    shot.write_bytes(b"\x89PNG")
+    with web.page(f"/sessions/{id_}") as page:
+        page.set_input_files("input[type=file]", str(shot))
+        expect(page.locator("#files")).to_have_text("shot.png")
+        page.locator("[name=prompt]").fill("what is on it?")
+        page.get_by_role("button", name="Send").click()
+        shows(page, f"{FILES}/shot.png")
+        expect(page.locator("#files")).to_be_empty()
+    worktree = Path(web.ctl("path", "gets-files").strip())
+    assert (worktree / FILES / "shot.png").read_bytes() == b"\x89PNG"
+    assert (
+        FILES
+        not in subprocess.run(
+            ["git", "status", "--porcelain"], cwd=worktree, capture_output=True, text=True, check=True
+        ).stdout
+    )
+
+
+def test_the_filter_is_in_the_address_and_the_way_back_leads_to_it(web: Served) -> None:
+    web.new("findable")
+    with web.page() as page:
+        key(page, "/")
+        page.keyboard.type("findable")
+        expect(page.locator(".row")).to_have_count(1, timeout=MS)
+        page.locator(".row a").click()
+        page.wait_for_url("**/sessions/*")
+        page.go_back()
+        expect(page.locator(".row")).to_have_count(1, timeout=MS)
+        assert page.url.endswith("/?q=findable")
+
+
+def test_mode_budget_archive_restore_and_removal(web: Served) -> None:
+    id_ = web.new("changes")
+    with web.page(f"/sessions/{id_}") as page:
+        page.on("dialog", lambda dialog: dialog.accept())
+        key(page, "m")
+        page.locator("[name=mode]").select_option("plan")
+        page.locator("[name=budget]").fill("2.5")
+        page.get_by_role("button", name="Change").click()
+        shows(page, "· plan")
+        key(page, "A")
+        page.get_by_role("button", name="Restore").click(timeout=MS)
+        shows(page, "Pause")
+        key(page, "x")
+        page.wait_for_url(f"{web.url}/")
+        expect(page.locator(".row", has_text="changes")).to_have_count(0, timeout=MS)
+
+
+def test_what_a_pointer_is_over_stays_where_it_is(web: Served) -> None:
+    web.new("under-the-pointer")
+    with web.page() as page:
+        row = page.locator(".row", has_text="under-the-pointer")
+        before = row.bounding_box()
+        assert before is not None
+        page.mouse.move(before["x"] + 40, before["y"] + 10)
+        web.new("pushes-down", ASKS)
+        asked = page.locator("#needs")
+        page.mouse.move(before["x"] + 60, before["y"] + 12)
+        expect(asked).to_be_visible(timeout=MS)
+        assert row.bounding_box() == before
+        page.mouse.move(0, 0)
+        expect(page.locator(".row", has_text="pushes-down")).to_be_visible(timeout=MS)
+        assert page.title().startswith("(")
+        assert page.locator("#icon").get_attribute("href") != "/favicon.svg?n=0"
+
+
+def test_a_colleague_looks_at_one_session_and_can_do_nothing(web: Served) -> None:
+    id_ = web.new("shown", {"text": "look here"})
+    other = web.new("hidden")
+    link = web.ctl("web", "share", "shown", "--read-only", "--for", "1h", "--port", str(web.port)).strip()
+    with web.page(link=link) as page:
+        shows(page, "look here")
+        assert page.locator("button:not(#help button)").all_inner_texts() == ["?"]
+        answers = page.evaluate(
+            """async ([own, other]) => [
+                (await fetch(`/sessions/${own}/prompt`, {method: 'POST', body: '{"prompt": "x"}'})).status,
+                (await fetch(`/sessions/${other}`)).status, (await fetch('/')).status]""",
+            [id_, other],
+        )
+        assert answers == [403, 403, 403]
+
+
+CONTRAST = """() => {
+  const parse = (text) => { const canvas = parse.canvas ??= new OffscreenCanvas(1, 1).getContext('2d', {willReadFrequently: true});
+    canvas.clearRect(0, 0, 1, 1); canvas.fillStyle = text; canvas.fillRect(0, 0, 1, 1); return [...canvas.getImageData(0, 0, 1, 1).data]; };
+  const light = ([r, g, b]) => [r, g, b].map((c) => c / 255).map((c) => c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4)
+    .reduce((sum, c, i) => sum + c * [0.2126, 0.7152, 0.0722][i], 0);
+  const ground = (e) => { for (; e; e = e.parentElement) { const c = parse(getComputedStyle(e).backgroundColor); if (c[3] === 255) return c; } return [255, 255, 255]; };
+  const poor = [];
+  for (const e of document.querySelectorAll('body *')) {
+    if (!e.checkVisibility() || e.closest('.vh, .skip, :disabled') || ![...e.childNodes].some((n) => n.nodeType === 3 && n.data.trim())) continue;
+    const [a, b] = [light(parse(getComputedStyle(e).color)), light(ground(e))].sort((x, y) => y - x);
+    if ((a + 0.05) / (b + 0.05) < 4.5) poor.push(`${e.className} ${e.innerText} ${(a + 0.05) / (b + 0.05)}`);
+  }
+  return poor;
+}"""
+NAMELESS = """() => [...document.querySelectorAll('button, a[href], input, select, textarea, [role=img]')]
+  .filter((e) => e.checkVisibility() && !(e.getAttribute('aria-label') || e.labels?.length || e.innerText?.trim() || e.title)).map((e) => e.outerHTML)"""
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_pages_can_be_read_and_heard(web: Served, scheme: str) -> None:
+    write = {"tool": "Write", "input": {"file_path": "$CWD/x.py", "content": "x = 1\n"}}
+    id_ = web.new(
+        f"reads-{scheme}", {"thinking": "hm"}, {"text": "a\n```python\ndef f(): return 'x' # c\n```"}, ASKS, write
+    )
+    with web.page(color_scheme=scheme, reduced_motion="reduce") as page:
+        for path in ("/", "/inbox", f"/sessions/{id_}"):
+            page.goto(web.url + path)
+            if "sessions" in path:
+                shows(page, "$ make test")
+            expect(page.get_by_role("main")).to_have_count(1)
+            expect(page.get_by_role("navigation", name="Pages")).to_have_count(1)
+            expect(page.get_by_role("heading", level=1)).to_have_count(1)
+            assert page.evaluate(CONTRAST) == []
+            assert page.evaluate(NAMELESS) == []
+            durations = "getComputedStyle(document.querySelector('button')).transitionDuration"
+            assert page.evaluate(durations) == "0s"
+
+
+def test_hostile_texts_stay_texts(web: Served) -> None:
+    text = f"<script>alert(1)</script><img src=x onerror=alert(1)> ![x](http://evil.example/x.png) [y](javascript:alert(1)) {HOSTILE}"
+    id_ = web.new(
+        "hostile", {"thinking": text}, {"text": text}, {"tool": "Bash", "input": {"command": text, "description": text}}
+    )
+    asked: list[str] = []
+    with web.page() as page:
+        page.on("dialog", lambda dialog: web.faults.append(dialog.message))
+        page.on("request", lambda request: asked.append(request.url))
+        for path in ("/", "/inbox", f"/sessions/{id_}"):
+            page.goto(web.url + path)
+            page.wait_for_load_state()
+        shows(page, "<script>alert(1)</script>")
+    assert [each for each in asked if not each.startswith(web.url)] == []
